@@ -1,0 +1,90 @@
+# Every target works alone in a fresh clone: it makes .venv and installs what it needs.
+# The environment is made anew when pyproject.toml changes. Use another Python: make tour PYTHON=...
+
+PYTHON ?=
+# The step that trains on the digits; it ends the tour.
+DIGITS := steps/step62.py
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+# The products here are small. One BLAS thread per process is fastest, and gives the same digits.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: help tour test parity notebooks notebooks-refresh pictures bench bench-gpu clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make tour               run every step, check what it prints, train on the real digits"
+	@echo "make test               format, lint and all tests"
+	@echo "make parity             the tests against PyTorch (installs it: a large download)"
+	@echo "make notebooks          open the notebooks in Jupyter"
+	@echo "make notebooks-refresh  execute the notebooks and save their outputs"
+	@echo "make pictures           draw the README's pictures again"
+	@echo "make bench              measure against PyTorch, DeZero and HIPS autograd"
+	@echo "make bench-gpu          what needs a CUDA GPU: for now, the tests marked cuda"
+	@echo "make clean              remove .venv and caches"
+
+tour: $(VENV)/.core
+	$(BIN)/python -m steps run
+	$(ONE_THREAD) $(BIN)/python $(DIGITS)
+
+test: $(VENV)/.test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -q
+
+parity: $(VENV)/.test $(VENV)/.parity
+	$(ONE_THREAD) $(BIN)/python -m pytest -q tests/parity
+
+notebooks: $(VENV)/.notebooks
+	$(BIN)/jupyter lab notebooks
+
+notebooks-refresh: $(VENV)/.notebooks
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace notebooks/*.ipynb
+
+pictures: $(VENV)/.core
+	$(BIN)/python docs/make_pictures.py
+
+bench: $(VENV)/.bench
+	$(ONE_THREAD) $(BIN)/python -m benchmarks
+
+bench-gpu: $(VENV)/.test $(VENV)/.gpu
+	$(BIN)/python -m pytest -q -m cuda
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment itself, with the package and NumPy. The first Python that is new enough makes it.
+$(VENV)/.core: pyproject.toml
+	@set -e; \
+	chosen=; \
+	for python in $(or $(PYTHON),python3 python python3.14 python3.13 python3.12 python3.11); do \
+	    if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        chosen=$$python; break; \
+	    fi; \
+	done; \
+	if [ -z "$$chosen" ]; then \
+	    found=$$($(or $(PYTHON),python3) --version 2>&1 || true); \
+	    echo "tinytorch needs Python 3.11 or newer; here '$(or $(PYTHON),python3) --version'" \
+	        "says: $$found" >&2; \
+	    echo "Install one (python.org, conda, or your system's packages), or name it:" \
+	        "make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; \
+	    exit 1; \
+	fi; \
+	if ! "$$chosen" -c 'import ensurepip, venv' 2>/dev/null; then \
+	    echo "$$chosen cannot make a virtual environment: its venv or ensurepip is missing." >&2; \
+	    echo "On Debian and Ubuntu: apt-get install python3-venv. Or name another Python:" \
+	        "make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; \
+	    exit 1; \
+	fi; \
+	echo "making $(VENV) with $$chosen, $$("$$chosen" --version)"; \
+	rm -rf $(VENV); \
+	"$$chosen" -m venv $(VENV)
+	$(PIP) install --quiet --editable .
+	@touch $@
+
+# One more set of packages each, named as in pyproject.toml.
+$(VENV)/.test $(VENV)/.parity $(VENV)/.notebooks $(VENV)/.bench $(VENV)/.gpu: $(VENV)/.core
+	$(PIP) install --quiet --editable ".[$(@:$(VENV)/.%=%)]"
+	@touch $@

@@ -1,0 +1,83 @@
+"""`python -m benchmarks [--rounds N] [--device cuda]`: a table of ratios, ours over the peers'."""
+
+import argparse
+import sys
+import types
+
+from benchmarks.harness import interleaved, one_thread, row
+
+one_thread()
+
+import numpy as np  # noqa: E402
+
+import tinytorch  # noqa: E402
+from benchmarks import gpu, memory, programs  # noqa: E402
+
+
+def peers() -> dict[str, types.ModuleType | None]:
+    """The peers that are installed here; the others are named and left out."""
+    found = {}
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+        found["torch"] = torch
+    except ImportError:
+        print("PyTorch is not installed: pip install torch==2.13.0")
+    try:
+        np.int = int  # noqa: NPY001  (DeZero 0.0.13 was written for an older NumPy)
+        import dezero
+
+        found["dezero"] = dezero
+    except ImportError:
+        print("DeZero is not installed: pip install dezero==0.0.13")
+    try:
+        import autograd
+
+        found["hips"] = autograd
+    except ImportError:
+        print("HIPS autograd is not installed: pip install autograd")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9, help="rounds, of which the median counts")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to measure")
+    options = parser.parse_args()
+    if options.device == "cuda":
+        return gpu.report(options.rounds)
+    found = peers()
+    libraries = {"tinytorch": tinytorch}
+    if "torch" in found:
+        libraries["torch"] = found["torch"]
+
+    chains = {name: programs.chain(library) for name, library in libraries.items()}
+    if "dezero" in found:
+        chains["dezero"] = programs.dezero_chain()
+    if "hips" in found:
+        chains["hips"] = programs.hips_chain()
+    print(row("chain of 999 ops, 10 elements", interleaved(chains, options.rounds, 3)))
+
+    for batch in (64, 512):
+        steps = {name: programs.mlp(library, batch) for name, library in libraries.items()}
+        if "dezero" in found:
+            steps["dezero"] = programs.dezero_mlp(batch)
+        if "hips" in found:
+            steps["hips"] = programs.hips_mlp(batch)
+        calls = 20 if batch == 64 else 5
+        print(row(f"MLP training step, batch {batch}", interleaved(steps, options.rounds, calls)))
+    for batch in (64, 512):
+        steps = {name: programs.nn_mlp(library, batch) for name, library in libraries.items()}
+        if "dezero" in found:
+            steps["dezero"] = programs.dezero_mlp(batch, optimizer="Adam")
+        calls = 20 if batch == 64 else 5
+        print(row(f"nn + Adam, MLP, batch {batch}", interleaved(steps, options.rounds, calls)))
+    steps = {name: programs.adam(library) for name, library in libraries.items()}
+    print(row("Adam, 1 M parameters in 20", interleaved(steps, options.rounds, 10)))
+    memory.report(with_torch="torch" in found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""What is measured. One source serves tinytorch and PyTorch: only the import differs."""
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+
+def chain(torch: ModuleType, operations: int = 999, size: int = 10) -> Any:
+    """Forward and backward through a chain of mul, add and tanh over a few elements."""
+    rng = np.random.default_rng(0)
+    make = [rng.random(size, dtype=np.float32) for _ in range(3)]
+    x, w, b = (torch.tensor(a, requires_grad=True) for a in make)
+    ones = torch.ones(size)
+
+    def step() -> None:
+        y = x
+        for _ in range(operations // 3):
+            y = y * w
+            y = y + b
+            y = y.tanh()
+        y.backward(ones)
+        x.grad = w.grad = b.grad = None
+
+    return step
+
+
+def mlp(torch: ModuleType, batch: int, sizes: tuple[int, ...] = (784, 256, 128, 10)) -> Any:
+    """One training step of an MLP with ReLU, cross entropy and SGD, from nothing but tensors."""
+    rng = np.random.default_rng(0)
+    weights, biases = [], []
+    for n_in, n_out in zip(sizes, sizes[1:], strict=False):
+        start = (rng.standard_normal((n_in, n_out)) * (2 / n_in) ** 0.5).astype(np.float32)
+        weights.append(torch.tensor(start, requires_grad=True))
+        biases.append(torch.zeros(n_out, requires_grad=True))
+    x = torch.tensor(rng.standard_normal((batch, sizes[0])).astype(np.float32))
+    t = torch.tensor(rng.integers(0, sizes[-1], batch))
+    rows = torch.arange(batch)
+    parameters = [*weights, *biases]
+
+    def step() -> None:
+        h = x
+        for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+            h = (h @ weight + bias).relu()
+        logits = h @ weights[-1] + biases[-1]
+        loss = -logits.log_softmax(1)[rows, t].mean()
+        loss.backward()
+        with torch.no_grad():
+            for p in parameters:
+                p.sub_(p.grad, alpha=0.01)
+                p.grad = None
+
+    return step
+
+
+def nn_mlp(torch: ModuleType, batch: int, sizes: tuple[int, ...] = (784, 256, 128, 10)) -> Any:
+    """One training step of the same MLP as a Module, with cross_entropy and Adam."""
+    nn = torch.nn
+    rng = np.random.default_rng(0)
+    layers = []
+    for n_in, n_out in zip(sizes, sizes[1:], strict=False):
+        layers += [nn.Linear(n_in, n_out), nn.ReLU()]
+    model = nn.Sequential(*layers[:-1])
+    optimizer = torch.optim.Adam(model.parameters())
+    x = torch.tensor(rng.standard_normal((batch, sizes[0])).astype(np.float32))
+    t = torch.tensor(rng.integers(0, sizes[-1], batch))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), t)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def adam(torch: ModuleType, tensors: int = 20, shape: tuple[int, int] = (250, 200)) -> Any:
+    """One step of Adam over a million parameters in 20 tensors."""
+    rng = np.random.default_rng(0)
+    parameters = []
+    for _ in range(tensors):
+        start = rng.standard_normal(shape).astype(np.float32)
+        parameters.append(torch.tensor(start, requires_grad=True))
+        parameters[-1].grad = torch.tensor(rng.standard_normal(shape).astype(np.float32))
+    return torch.optim.Adam(parameters).step
+
+
+def dezero_chain(operations: int = 999, size: int = 10) -> Any:
+    """The chain in DeZero 0.0.13."""
+    import dezero.functions as F
+    from dezero import Variable
+
+    rng = np.random.default_rng(0)
+    x, w, b = (Variable(rng.random(size, dtype=np.float32)) for _ in range(3))
+
+    def step() -> None:
+        y = x
+        for _ in range(operations // 3):
+            y = F.tanh(y * w + b)
+        y.grad = Variable(np.ones(size, np.float32))
+        y.backward()
+        for v in (x, w, b):
+            v.cleargrad()
+
+    return step
+
+
+def dezero_mlp(
+    batch: int, sizes: tuple[int, ...] = (784, 256, 128, 10), optimizer: str = "SGD"
+) -> Any:
+    """The MLP step in DeZero 0.0.13, with its weights set to float32 as its data is."""
+    import dezero.functions as F
+    from dezero import Variable, optimizers
+    from dezero.models import MLP
+
+    rng = np.random.default_rng(0)
+    model = MLP(sizes[1:], activation=F.relu)
+    x = Variable(rng.standard_normal((batch, sizes[0])).astype(np.float32))
+    t = rng.integers(0, sizes[-1], batch)
+    model(x)
+    for p in model.params():
+        p.data = p.data.astype(np.float32)
+    options = {"SGD": (np.float32(0.01),), "Adam": ()}[optimizer]
+    mover = getattr(optimizers, optimizer)(*options).setup(model)
+
+    def step() -> None:
+        loss = F.softmax_cross_entropy(model(x), t)
+        model.cleargrads()
+        loss.backward()
+        mover.update()
+
+    return step
+
+
+def hips_chain(operations: int = 999, size: int = 10) -> Any:
+    """The chain in HIPS autograd."""
+    import autograd.numpy as anp
+    from autograd import grad
+
+    rng = np.random.default_rng(0)
+    start = tuple(rng.random(size, dtype=np.float32) for _ in range(3))
+
+    def value(arrays: tuple) -> Any:
+        x, w, b = arrays
+        for _ in range(operations // 3):
+            x = anp.tanh(x * w + b)
+        return anp.sum(x)
+
+    gradient = grad(value)
+    return lambda: gradient(start)
+
+
+def hips_mlp(batch: int, sizes: tuple[int, ...] = (784, 256, 128, 10)) -> Any:
+    """The MLP step in HIPS autograd."""
+    import autograd.numpy as anp
+    from autograd import grad
+
+    rng = np.random.default_rng(0)
+    layers = []
+    for n_in, n_out in zip(sizes, sizes[1:], strict=False):
+        weight = (rng.standard_normal((n_in, n_out)) * (2 / n_in) ** 0.5).astype(np.float32)
+        layers.append((weight, np.zeros(n_out, np.float32)))
+    x = rng.standard_normal((batch, sizes[0])).astype(np.float32)
+    t = rng.integers(0, sizes[-1], batch)
+    rows = np.arange(batch)
+
+    def loss(layers: list) -> Any:
+        h = x
+        for weight, bias in layers[:-1]:
+            h = anp.maximum(anp.dot(h, weight) + bias, np.float32(0))
+        logits = anp.dot(h, layers[-1][0]) + layers[-1][1]
+        shifted = logits - anp.max(logits, axis=1, keepdims=True)
+        logp = shifted - anp.log(anp.sum(anp.exp(shifted), axis=1, keepdims=True))
+        return -anp.mean(logp[rows, t])
+
+    gradient = grad(loss)
+
+    def step() -> None:
+        for (weight, bias), (gw, gb) in zip(layers, gradient(layers), strict=True):
+            np.subtract(weight, np.float32(0.01) * gw, out=weight)
+            np.subtract(bias, np.float32(0.01) * gb, out=bias)
+
+    return step

@@ -1,0 +1,183 @@
+"""The command line: `python -m steps list | run | diff | history | where | check | propagate`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from .checks import check_all
+from .curriculum import Curriculum, CurriculumError, nearest
+from .difference import Difference
+from .history import History
+from .paint import enabled, paint
+from .promises import run_steps
+from .propagate import Stopped, propagate
+from .source import SourceError
+
+COMMANDS = {
+    "list": "the stages and their steps",
+    "run": "run steps and compare what they print with what they promise",
+    "diff": "what a step changes against the step before",
+    "history": "each form that a definition had, and the steps that gave it",
+    "where": "the steps that built a definition, and where it lives",
+    "check": "check everything that the steps promise",
+    "propagate": "carry a change of a step into the later steps and the package",
+}
+
+
+def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
+    """Run one command. 0: all is well; 1: a promise is broken; 2: the question made no sense."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = _parser()
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        return _refuse(f"There is no command {arguments[0]!r}." + nearest(arguments[0], COMMANDS))
+    try:
+        options = parser.parse_args(arguments)
+        curriculum = Curriculum(root or Path(__file__).resolve().parents[2])
+        return options.run(curriculum, options)
+    except (CurriculumError, SourceError) as error:
+        return _refuse(str(error))
+    except BrokenPipeError:  # `python -m steps list | head`
+        sys.stderr.close()
+        return 0
+
+
+def _refuse(line: str) -> int:
+    print(line, file=sys.stderr)
+    return 2
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def _parser():
+    parser = _Parser(prog="python -m steps", description="The companion of the steps.")
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    def add(name, run):
+        command = commands.add_parser(name, help=COMMANDS[name], description=COMMANDS[name])
+        command.set_defaults(run=run)
+        return command
+
+    add("list", list_steps)
+    for name, run in (("run", run_command), ("check", check_command)):
+        add(name, run).add_argument("steps", nargs="?", metavar="N | N-M", help="all by default")
+    command = add("diff", diff_command)
+    command.add_argument("step", type=_number, metavar="N")
+    command.add_argument("--demo", action="store_true", help="show the demo's difference too")
+    command.add_argument("--html", action="store_true", help="print HTML instead of text")
+    command = add("history", history_command)
+    command.add_argument("name", metavar="NAME", help="for example Variable.backward")
+    command.add_argument("--at", type=_number, metavar="N", help="show the form that step N has")
+    add("where", where_command).add_argument("name", metavar="NAME")
+    command = add("propagate", propagate_command)
+    command.add_argument("step", type=_number, metavar="N")
+    command.add_argument(
+        "--from", dest="revision", default="HEAD", metavar="REV", help="what to compare with (HEAD)"
+    )
+    return parser
+
+
+def _number(text):
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of a step")
+    return int(text)
+
+
+def list_steps(curriculum: Curriculum, options) -> int:
+    for stage in curriculum.stages:
+        written = any(step.number in stage for step in curriculum.steps)
+        title = f"stage {stage.number}  {stage.title}" + ("" if written else "  (to come)")
+        print(paint(title, "bold"))
+        for step in curriculum.steps:
+            if step.number in stage:
+                kind = paint("  (catalogue)", "faint") if step.kind == "catalogue" else ""
+                print(f"  {step.number:02d}  {step.title}{kind}")
+                for module in curriculum.modules:
+                    if module.finished == step.number:
+                        print(paint(f"      -> {module.name}", "faint"))
+        print()
+    return 0
+
+
+def run_command(curriculum: Curriculum, options) -> int:
+    steps = curriculum.select(options.steps)
+    live = enabled()
+    outcomes = run_steps(steps, curriculum.root)
+    broken = []
+    for stage in curriculum.stages:
+        chosen = [step for step in steps if step.number in stage]
+        if not chosen:
+            continue
+        done, seconds, kept = [], 0.0, 0
+        for step in chosen:
+            if live:
+                print("\r" + _bar(stage, chosen, len(done), f"step {step.number:02d} ..."), end="")
+            outcome = next(outcomes)
+            done.append(outcome)
+            seconds, kept = seconds + outcome.seconds, kept + outcome.kept
+        bad = [outcome for outcome in done if not outcome.ok]
+        broken += bad
+        count = f"{len(done)} step{'s' if len(done) > 1 else ''}, {kept} promises kept"
+        if bad:
+            count += ", " + paint(
+                "not " + ", ".join(f"{each.step.number:02d}" for each in bad), "red"
+            )
+        line = _bar(stage, chosen, len(done), f"{count:34}{seconds:6.1f} s")
+        print(("\r" if live else "") + line + ("\033[K" if live else ""), flush=True)
+    for outcome in broken:
+        print("\n" + outcome.report())
+    return 1 if broken else 0
+
+
+def _bar(stage, chosen, done, text):
+    filled = 10 * done // len(chosen)
+    bar = paint("#" * filled, "green") + "-" * (10 - filled)
+    span = f"{chosen[0].number:02d}-{chosen[-1].number:02d}"
+    return f" stage {stage.number:<2} {bar}  {span}   {text}"
+
+
+def check_command(curriculum: Curriculum, options) -> int:
+    steps = curriculum.select(options.steps)
+    failed = 0
+    for name, size, complaints in check_all(curriculum, steps):
+        verdict = paint(f"{len(complaints)} wrong", "red") if complaints else paint("kept", "green")
+        print(f" {name:16} {size:10} {verdict}", flush=True)
+        for complaint in complaints:
+            print("   " + str(complaint).replace("\n", "\n   "))
+        failed += len(complaints)
+    return 1 if failed else 0
+
+
+def diff_command(curriculum: Curriculum, options) -> int:
+    difference = Difference(curriculum, curriculum.step(options.step))
+    print(difference.html() if options.html else difference.text(demo=options.demo))
+    return 0
+
+
+def history_command(curriculum: Curriculum, options) -> int:
+    history = History(curriculum, options.name)
+    print(history.text() if options.at is None else history.at(options.at))
+    return 0
+
+
+def where_command(curriculum: Curriculum, options) -> int:
+    print(History(curriculum, options.name).where())
+    return 0
+
+
+def propagate_command(curriculum: Curriculum, options) -> int:
+    files = 0
+    for result in propagate(curriculum, options.step, options.revision):
+        if isinstance(result, Stopped):
+            print(f"{result.file}: {result.name} is written anew there; nothing was written to it.")
+            print(result.advice)
+            return 1
+        files += 1
+        print(f"{result.file}: {', '.join(result.names)}")
+    print(f"carried into {files} file{'s' if files != 1 else ''}")
+    return 0

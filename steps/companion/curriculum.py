@@ -1,0 +1,265 @@
+"""The curriculum: which steps there are, of what kind, and which of them build which module."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from .source import Source
+
+
+class CurriculumError(Exception):
+    """A mistake in curriculum.toml, or a step that does not exist. Its text is one line."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    number: int
+    title: str
+    first: int
+    last: int
+
+    def __contains__(self, number: int) -> bool:
+        return self.first <= number <= self.last
+
+
+@dataclass
+class Step:
+    """One file `steps/stepNN.py` and what the curriculum says about it."""
+
+    number: int
+    path: Path
+    stage: Stage | None
+    kind: str = "lesson"
+    removes: list[str] = field(default_factory=list)
+    renames: dict[str, str] = field(default_factory=dict)
+    why: str = ""
+    gradcheck: list[str] = field(default_factory=list)
+    budget: int = 0  # the lines that it may add, where the kind's number does not do
+
+    @cached_property
+    def source(self) -> Source:
+        return Source(self.path)
+
+    @property
+    def label(self) -> str:
+        return f"step {self.number:02d}"
+
+    @property
+    def title(self) -> str:
+        """The title without "Step NN: "."""
+        return self.source.title.partition(": ")[2]
+
+
+@dataclass(frozen=True)
+class Module:
+    """A file of the package and the steps that build it. It is finished after the last of them."""
+
+    name: str  # "tinytorch/core/tensor.py"
+    path: Path
+    builders: tuple[int, ...]
+
+    @property
+    def dotted(self) -> str:
+        return dotted_name(self.name)
+
+    @property
+    def finished(self) -> int:
+        return self.builders[-1]
+
+    @cached_property
+    def source(self) -> Source:
+        return Source(self.path, package=self.dotted.rpartition(".")[0])
+
+
+def dotted_name(path: str) -> str:
+    """The name to import a file by: tinytorch/core/tensor.py is tinytorch.core.tensor."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def heir(name: str, renames: dict[str, str]) -> str:
+    """What a name becomes under some renamings; a class takes its methods along."""
+    owner, dot, member = name.partition(".")
+    return renames.get(name) or renames.get(owner, owner) + dot + member
+
+
+def with_renames(line: str, renames: dict[str, str]) -> str:
+    """A line of code as it reads after some renamings of functions and classes."""
+    for name, new_name in renames.items():
+        if "." not in name:
+            line = re.sub(rf"\b{re.escape(name)}\b", new_name, line)
+    return line
+
+
+def nearest(name: str, names) -> str:
+    """ " Did you mean ...?" with the names most like this one, or nothing."""
+    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(close)}?" if close else ""
+
+
+class Curriculum:
+    """All steps that exist below `root`, in order, and the modules of the package they build."""
+
+    def __init__(self, root: Path):
+        self.root = Path(root).resolve()
+        self.folder = self.root / "steps"
+        self.file = self.folder / "curriculum.toml"
+        try:
+            table = tomllib.loads(self.file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise CurriculumError(f"{self.file} is missing") from None
+        except tomllib.TOMLDecodeError as error:
+            raise CurriculumError(f"steps/curriculum.toml: {error}") from None
+        self._refuse_unknown(table, {"stage", "catalogues", "modules", "step"}, "")
+        self.stages = [self._stage(entry) for entry in table.get("stage", [])]
+        self._require_contiguous_stages()
+        self.catalogues = set(table.get("catalogues", []))
+        self.entries = dict(self._entry(*item) for item in table.get("step", {}).items())
+        for number in [*self.entries, *self.catalogues]:
+            if not any(number in stage for stage in self.stages):
+                raise CurriculumError(f"steps/curriculum.toml: step {number} is in no stage")
+        self.modules = [
+            self._module(name, builders) for name, builders in table.get("modules", {}).items()
+        ]
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The steps whose files exist, in order of their numbers."""
+        found = []
+        for path in self.folder.glob("step*.py"):
+            if match := re.fullmatch(r"step(\d\d)\.py", path.name):
+                found.append(self._step(int(match[1]), path))
+        return sorted(found, key=lambda step: step.number)
+
+    @cached_property
+    def by_number(self) -> dict[int, Step]:
+        return {step.number: step for step in self.steps}
+
+    def step(self, number: int) -> Step:
+        if number in self.by_number:
+            return self.by_number[number]
+        if not self.steps:
+            raise CurriculumError("There are no steps yet.")
+        close = sorted(self.by_number, key=lambda each: (abs(each - number), each))[:2]
+        names = " and ".join(str(each) for each in sorted(close))
+        raise CurriculumError(f"There is no step {number}. The nearest are {names}.")
+
+    def select(self, text: str | None) -> list[Step]:
+        """The steps that "14" or "11-18" name; all without text."""
+        if text is None:
+            return self.steps
+        if not (match := re.fullmatch(r"(\d+)(?:-(\d+))?", text)):
+            raise CurriculumError(f"{text!r} names no steps. Write 14 or 11-18.")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if match[2] is None:
+            return [self.step(first)]
+        chosen = [step for step in self.steps if first <= step.number <= last]
+        if not chosen:
+            raise CurriculumError(f"There are no steps from {first} to {last}.")
+        return chosen
+
+    def before(self, step: Step) -> Step | None:
+        """The step that a step is compared with: the nearest one below it."""
+        below = [each for each in self.steps if each.number < step.number]
+        return below[-1] if below else None
+
+    def holes(self) -> list[int]:
+        """The numbers below the highest existing step that have no file."""
+        if not self.steps:
+            return []
+        return [n for n in range(1, self.steps[-1].number) if n not in self.by_number]
+
+    def builders(self, module: Module) -> list[Step]:
+        """The steps that build a module, as far as they exist."""
+        return [self.by_number[n] for n in module.builders if n in self.by_number]
+
+    def built_by(self, step: Step) -> list[Module]:
+        return [module for module in self.modules if step.number in module.builders]
+
+    def module_of(self, name: str, before: int) -> Module | None:
+        """The module, finished before step `before`, to which a definition has moved.
+
+        A name may stand in several: one that the step before built comes first.
+        """
+        for module in sorted(self.modules, key=lambda m: before - 1 not in m.builders):
+            if module.finished >= before:
+                continue
+            holders = [module] if module.path.exists() else self.builders(module)
+            if any(name in holder.source.definitions for holder in holders):
+                return module
+        return None
+
+    def resumed_from(self, name: str, step: Step) -> Step | None:
+        """The step from which `step` takes a definition up again, after steps without it.
+
+        It is the last one that holds the definition and builds the same module.
+        """
+        numbers = {n for module in self.built_by(step) for n in module.builders}
+        earlier = [each for each in self.steps if each.number < step.number][:-1]
+        for each in reversed(earlier):
+            if each.number in numbers and name in each.source.top_level:
+                return each
+        return None
+
+    def package_files(self) -> list[Path]:
+        return sorted((self.root / "tinytorch").rglob("*.py"))
+
+    def _step(self, number, path):
+        stage = next((stage for stage in self.stages if number in stage), None)
+        kind = "catalogue" if number in self.catalogues else "lesson"
+        return Step(number, path, stage, kind, **self.entries.get(number, {}))
+
+    def _stage(self, entry):
+        self._refuse_unknown(entry, {"number", "title", "first", "last"}, "[[stage]]")
+        try:
+            return Stage(**entry)
+        except TypeError:
+            raise CurriculumError(
+                "steps/curriculum.toml: a [[stage]] needs number, title, first and last"
+            ) from None
+
+    def _module(self, name, builders):
+        if not re.fullmatch(r"tinytorch/[\w/]+\.py", name):
+            raise CurriculumError(
+                f"steps/curriculum.toml: {name!r} is no module; write tinytorch/folder/name.py"
+            )
+        if not builders or list(builders) != sorted(set(builders)):
+            raise CurriculumError(
+                f"steps/curriculum.toml: the steps that build {name} must be in rising order"
+            )
+        return Module(name, self.root / name, tuple(builders))
+
+    def _entry(self, key, entry):
+        """[step.NN] as (NN, its entries), each of the type that it should have."""
+        if not key.isdecimal():
+            raise CurriculumError(f"steps/curriculum.toml: [step.{key}] is no number of a step")
+        types = {"removes": list, "renames": dict, "why": str, "gradcheck": list, "budget": int}
+        self._refuse_unknown(entry, types, f"[step.{key}]")
+        for name, value in entry.items():
+            if not isinstance(value, types[name]):
+                kind = types[name].__name__
+                raise CurriculumError(f"steps/curriculum.toml: [step.{key}] {name} is no {kind}")
+        return int(key), entry
+
+    def _require_contiguous_stages(self):
+        expected = 1
+        for stage in self.stages:
+            if stage.first != expected or stage.last < stage.first:
+                raise CurriculumError(
+                    f"steps/curriculum.toml: stage {stage.number} must begin at step {expected}"
+                )
+            expected = stage.last + 1
+
+    @staticmethod
+    def _refuse_unknown(entry, known, where):
+        for key in entry:
+            if key not in known:
+                place = f"{where} " if where else ""
+                raise CurriculumError(
+                    f"steps/curriculum.toml: {place}{key!r} means nothing here."
+                    + nearest(key, known)
+                )

@@ -1,0 +1,264 @@
+"""Checks the derivatives of a step's framework against differences of its own forward pass.
+
+    python steps/companion/gradients.py steps/stepNN.py [EXPRESSION ...]
+
+It stands alone, in a process of its own, as recorder.py does. It loads the framework without its
+demo. While a step holds its own Variable or Tensor, every operation of TABLE and OPERATORS that it
+has is checked, by hand or by `backward`, in float64 and with random cotangents. An EXPRESSION in x
+and y, from `gradcheck = [...]` in curriculum.toml, is given to the package's own gradcheck and
+gradgradcheck. The output is one JSON object: `checked`, the names, and `wrong`, {name: why}.
+"""
+
+import ast
+import json
+import os
+import sys
+import warnings
+
+import numpy as np
+
+EPS = 1e-6
+TOLERANCE = 1e-6
+SHAPE = (3, 4)
+NOT_YET = "the framework says that it cannot do this yet"
+
+# Name, its class in the first steps, number of inputs. Inputs are positive: log and / need it.
+TABLE = [
+    ("square", "Square", 1),
+    ("exp", "Exp", 1),
+    ("sin", "Sin", 1),
+    ("cos", "Cos", 1),
+    ("tanh", "Tanh", 1),
+    ("log", "Log", 1),
+    ("neg", "Neg", 1),
+    ("add", "Add", 2),
+    ("sub", "Sub", 2),
+    ("mul", "Mul", 2),
+    ("div", "Div", 2),
+]
+
+# What a Variable must define, the expression, number of inputs.
+OPERATORS = [
+    ("__neg__", "-x", 1),
+    ("__pow__", "x ** 3", 1),
+    ("__add__", "x + y", 2),
+    ("__sub__", "x - y", 2),
+    ("__mul__", "x * y", 2),
+    ("__truediv__", "x / y", 2),
+    ("__rsub__", "2.0 - x", 1),
+    ("__rtruediv__", "2.0 / x", 1),
+]
+
+
+class Probe:
+    """What can be called in a framework, and how a derivative is asked for."""
+
+    def __init__(self, framework):
+        self.framework = framework
+        self.box = framework.get("Tensor") or framework.get("Variable")
+
+    @property
+    def is_own(self):
+        """Whether box or backward pass are the step's own; later both come from the package."""
+        if self.box is None:
+            return False
+        backward = getattr(self.box, "backward", self.box)
+        return "__main__" in (self.box.__module__, backward.__module__)
+
+    @property
+    def automatic(self):
+        return hasattr(self.box, "backward")
+
+    def operations(self):
+        """Names, functions of boxes, and their numbers of inputs."""
+        functions = [row for row in TABLE if callable(self.framework.get(row[0]))]
+        for name, _, arity in functions:
+            yield name, self.framework[name], arity
+        for _, name, arity in TABLE if not functions else ():
+            if self._is_rule(self.framework.get(name)):
+                yield name, self._call_of(self.framework[name]), arity
+        for method, expression, arity in OPERATORS:
+            if self.automatic and hasattr(self.box, method):
+                yield expression, compiled(expression, self.framework), arity
+
+    def make(self, array):
+        """A box that holds this very array and wants a gradient."""
+        if self.box.__name__ == "Variable":
+            return self.box(array)
+        create = self.framework.get("tensor", self.box)
+        for options in ({"dtype": self.framework.get("float64")}, {}):
+            try:
+                made = create(array, requires_grad=True, **options)
+            except TypeError:
+                continue
+            if self.array(made).dtype == np.float64:
+                return made
+        made = create(array)
+        made.requires_grad = True
+        return made
+
+    def array(self, box):
+        """The NumPy array inside a box, however deep."""
+        for _ in range(4):
+            if isinstance(box, (np.ndarray, np.generic)):
+                return np.asarray(box)
+            box = box.array if hasattr(box, "array") else box.data
+        raise TypeError(f"no array inside {type(box).__name__}")
+
+    def gradients(self, call, arrays, cotangent):
+        """The gradients of sum(cotangent * call(*arrays)), one array for each input."""
+        inputs = [self.make(array) for array in arrays]
+        if not self.automatic:
+            call(*inputs)
+            gradients = call.rule.backward(cotangent)
+            return list(gradients) if isinstance(gradients, tuple) else [gradients]
+        output = call(*inputs)
+        if self.box.__name__ == "Tensor":
+            output.backward(self.constant(cotangent))
+        else:
+            output.grad = cotangent
+            if self._gradients_are_boxes(call, arrays):
+                output.grad = self.box(cotangent)
+            output.backward()
+        return [self.array(each.grad) for each in inputs]
+
+    def constant(self, array):
+        made = self.make(array)
+        return made.detach() if hasattr(made, "detach") else made
+
+    def _gradients_are_boxes(self, call, arrays):
+        inputs = [self.make(array) for array in arrays]
+        try:
+            call(*inputs).backward()
+        except TypeError:  # the first steps have no gradient to begin with, and arrays only
+            return False
+        return isinstance(inputs[0].grad, self.box)
+
+    def _is_rule(self, found):
+        return isinstance(found, type) and hasattr(found, "backward") and hasattr(found, "forward")
+
+    def _call_of(self, rule_class):
+        if self.automatic:
+            return lambda *inputs: rule_class()(*inputs)
+        return _ByHand(rule_class)
+
+
+def compiled(expression, names):
+    """An expression in x and y as a function; a bare name is called with x."""
+    if expression.isidentifier():
+        expression = f"{expression}(x)"
+    code = compile(expression, expression, "eval")
+    return lambda x, y=None: eval(code, dict(names), {"x": x, "y": y})
+
+
+class _ByHand:
+    """A call that keeps its rule, so that `rule.backward` can be called by hand."""
+
+    def __init__(self, rule_class):
+        self.rule_class = rule_class
+
+    def __call__(self, *inputs):
+        self.rule = self.rule_class()
+        return self.rule(*inputs)
+
+
+def differences(value, arrays, cotangent):
+    """Central differences of sum(cotangent * value(*arrays)) by every number of every array."""
+    found = []
+    for array in arrays:
+        slope = np.zeros_like(array)
+        for index in np.ndindex(array.shape):
+            before = array[index]
+            array[index] = before + EPS
+            above = np.sum(cotangent * value(*arrays))
+            array[index] = before - EPS
+            below = np.sum(cotangent * value(*arrays))
+            array[index] = before
+            slope[index] = (above - below) / (2 * EPS)
+        found.append(slope)
+    return found
+
+
+def positive_arrays(arity, rng):
+    """Inputs without ties, away from the places where functions have corners."""
+    numbers = rng.permutation(np.linspace(0.51, 1.49, SHAPE[0] * SHAPE[1] * arity))
+    return list(numbers.reshape(arity, *SHAPE))
+
+
+def check(probe, call, arity, rng):
+    """None where all gradients agree, NOT_YET, or what is wrong."""
+    arrays = positive_arrays(arity, rng)
+
+    def value(*each):
+        return probe.array(call(*[probe.make(array.copy()) for array in each]))
+
+    cotangent = rng.uniform(0.5, 1.5, value(*arrays).shape)
+    expected = differences(value, arrays, cotangent)
+    try:
+        actual = probe.gradients(call, [array.copy() for array in arrays], cotangent)
+    except NotImplementedError:
+        return NOT_YET
+    except Exception as error:  # any other exception of the framework is a finding
+        return f"{type(error).__name__}: {error}"
+    for position, (got, want) in enumerate(zip(actual, expected, strict=True)):
+        if got.shape != want.shape:
+            return f"gradient {position} has shape {got.shape}, the input {want.shape}"
+        if not np.allclose(got, want, rtol=TOLERANCE, atol=TOLERANCE):
+            return f"gradient {position} is {got.ravel()[:3]}..., should be {want.ravel()[:3]}..."
+    return None
+
+
+def check_expression(expression, framework, rng):
+    """The package's own gradcheck and gradgradcheck on an expression. None, or what is wrong."""
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.tensor import tensor
+
+    arity = 2 if "y" in compile(expression, expression, "eval").co_names else 1
+    inputs = [tensor(array, requires_grad=True) for array in positive_arrays(arity, rng)]
+    call = compiled(expression, framework)
+    try:
+        gradcheck(call, inputs)
+        gradgradcheck(call, inputs)
+    except Exception as error:  # any exception of the framework is a finding
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def framework_of(path):
+    """What a step defines above its demo.
+
+    Its name is `__main__`, as when it is run: only then may it put a method of its own in the place
+    of one that the package has.
+    """
+    with open(path, encoding="utf-8") as file:
+        tree = ast.parse(file.read(), path)
+    demo = ast.parse('if __name__ == "__main__": pass').body[0].test
+    tree.body = [
+        node
+        for node in tree.body
+        if not (isinstance(node, ast.If) and ast.dump(node.test) == ast.dump(demo))
+    ]
+    framework = {"__name__": "__main__", "__file__": path}
+    exec(compile(tree, path, "exec"), framework)
+    return framework
+
+
+def main(path, expressions):
+    warnings.simplefilter("error")
+    sys.path[0] = os.path.dirname(path)
+    framework = framework_of(path)
+    rng = np.random.default_rng(0)
+    results = {}
+    probe = Probe(framework)
+    if probe.is_own:
+        for name, call, arity in probe.operations():
+            results[name] = check(probe, call, arity, rng)
+    for expression in expressions:
+        results[expression] = check_expression(expression, framework, rng)
+    checked = [name for name, result in results.items() if result != NOT_YET]
+    wrong = {name: results[name] for name in checked if results[name] is not None}
+    print(json.dumps({"checked": checked, "wrong": wrong}))
+
+
+if __name__ == "__main__":
+    main(os.path.abspath(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,151 @@
+"""The life of a definition: each form it had, the steps that gave it the form, and where it lives
+now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .curriculum import Curriculum, CurriculumError, Module, Step, heir, nearest
+from .difference import count
+from .source import Definition, Source
+
+
+@dataclass(frozen=True)
+class Form:
+    """A definition as a step left it. `definition` is None where the step took it away."""
+
+    step: Step
+    definition: Definition | None
+    added: int = 0  # lines of code against the form before
+    removed: int = 0
+    first: bool = False
+
+    @property
+    def size(self) -> str:
+        if self.definition is None:
+            return "removed" + (f": {self.step.why}" if self.step.why else "")
+        if self.first:
+            return f"first, {self.added} line{'s' if self.added != 1 else ''}"
+        counts = [f"{sign}{n}" for sign, n in (("+", self.added), ("-", self.removed)) if n]
+        return " ".join(counts) or "words only"
+
+
+class History:
+    """Every form of one name, through its renamings."""
+
+    def __init__(self, curriculum: Curriculum, name: str):
+        self.curriculum = curriculum
+        self.name = name
+        names = known_names(curriculum)
+        if name not in names:
+            raise CurriculumError(f"Nobody defines {name!r}." + _suggestion(name, names))
+        self.forms = list(self._forms())
+
+    def text(self) -> str:
+        shapes = sum(form.definition is not None for form in self.forms)
+        found = [f"{self.name}   {shapes} form{'s' if shapes != 1 else ''}"]
+        width = max((len(form.step.title) for form in self.forms), default=0)
+        called = self.name
+        for form in self.forms:
+            note = ""
+            if form.definition is not None and form.definition.name != called:
+                called = form.definition.name
+                note = f"  (as {called})"
+            found.append(f"  {form.step.number:02d}  {form.step.title:{width}}  {form.size}{note}")
+        if home := self.home():
+            module, definition = home
+            found.append(f"  {module.finished:02d}  -> {module.name}, line {definition.first}")
+        if self.forms:
+            example = self.forms[len(self.forms) // 2].step.number
+            found.append(f"show one with: python -m steps history {self.name} --at {example}")
+        return "\n".join(found)
+
+    def at(self, number: int) -> str:
+        """The source of the form that a step has."""
+        step = self.curriculum.step(number)
+        name = name_in(self.curriculum, self.name, step)
+        if name not in step.source.definitions:
+            having = [f"{form.step.number:02d}" for form in self.forms if form.definition]
+            raise CurriculumError(
+                f"Step {number} has no {self.name}. Its forms are in {', '.join(having)}."
+            )
+        definition = step.source.definitions[name]
+        head = f"{name}, steps/{step.path.name}, lines {definition.first}-{definition.last}"
+        return f"{head}\n\n{definition.text}"
+
+    def where(self) -> str:
+        """The steps that gave it a form, and the file and line where it lives."""
+        found = [self.name]
+        if built := [f"{form.step.number:02d}" for form in self.forms if form.definition]:
+            found.append(f"  built by   step{'s' if len(built) > 1 else ''} {' '.join(built)}")
+        if holder := self._last_holder():
+            step, definition = holder
+            note = f"  (as {definition.name})" if definition.name != self.name else ""
+            found.append(f"  last in    steps/{step.path.name}, line {definition.first}{note}")
+        if home := self.home():
+            module, definition = home
+            found.append(f"  lives in   {module.name}, line {definition.first}")
+        return "\n".join(found)
+
+    def home(self) -> tuple[Module, Definition] | None:
+        """The module of the package that holds the definition today."""
+        aliases = {name_in(self.curriculum, self.name, step) for step in self.curriculum.steps}
+        for module in self.curriculum.modules:
+            if module.path.exists():
+                for name in [self.name, *aliases]:
+                    if name in module.source.definitions:
+                        return module, module.source.definitions[name]
+        return None
+
+    def _forms(self):
+        source: Source | None = None  # the source that holds the latest form
+        former = ""
+        for step in self.curriculum.steps:
+            name = name_in(self.curriculum, self.name, step)
+            definition = step.source.definitions.get(name)
+            if definition is not None:
+                if source is None:
+                    yield Form(step, definition, len(step.source.code_of(name)), first=True)
+                elif source.definitions[former].text != definition.text:
+                    changed = count(source.code_of(former), step.source.code_of(name))
+                    yield Form(step, definition, *changed)
+                source, former = step.source, name
+            elif source is not None and former in step.removes:
+                yield Form(step, None)
+                source = None
+
+    def _last_holder(self):
+        for step in reversed(self.curriculum.steps):
+            name = name_in(self.curriculum, self.name, step)
+            if name in step.source.definitions:
+                return step, step.source.definitions[name]
+        return None
+
+
+def name_in(curriculum: Curriculum, name: str, step: Step) -> str:
+    """What a definition is called in a step, whatever it was called before or is called later."""
+    for each in curriculum.steps:  # forwards: the renamings up to this step
+        if each.number <= step.number:
+            name = heir(name, each.renames)
+    for each in reversed(curriculum.steps):  # backwards: undo the renamings that come later
+        if each.number > step.number:
+            name = heir(name, {new: old for old, new in each.renames.items()})
+    return name
+
+
+def known_names(curriculum: Curriculum) -> list[str]:
+    """Every name that a step or a module defines, the latest ones first."""
+    found: dict[str, None] = {}
+    for module in curriculum.modules:
+        if module.path.exists():
+            found |= dict.fromkeys(module.source.definitions)
+    for step in reversed(curriculum.steps):
+        found |= dict.fromkeys(step.source.definitions)
+    return list(found)
+
+
+def _suggestion(name, names):
+    """Methods of that name first ("backward" -> "Variable.backward"), then similar names."""
+    last = name.rpartition(".")[2].lower()
+    same = [each for each in names if each.rpartition(".")[2].lower() == last][:3]
+    return f" Did you mean {' or '.join(same)}?" if same else nearest(name, names)

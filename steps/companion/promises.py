@@ -1,0 +1,280 @@
+"""Promises: what a step says that it prints, compared with what it prints.
+
+A promise is a comment `# -> text`. It stands at the end of the statement that prints, or on lines
+of its own directly below it:
+
+    print("d(x + x)/dx =", x.grad)  # -> d(x + x)/dx = 2.0
+
+    for n in range(3):
+        print(n, n**2)
+        # -> 0 0
+        # -> 1 1
+        # -> 2 4
+
+The rules:
+
+- One promise is compared with the last line that the statement printed: in a loop, the final
+  value.
+- Several promises are all the lines that the statement printed, in order. `# -> ...` among them
+  stands for one line or more.
+- Blank lines do not count, neither do blanks at either end of a line. Everything else is compared
+  exactly, but for:
+- Numbers with a decimal point or an exponent agree to the digits that the promise shows, rounded
+  or cut off: 3.1415 and 3.1416 both accept 3.14159, and 4e-11 accepts 4.2e-11. `2.` and 2.0 are
+  no whole numbers: they do not accept 2. Between two processors the last bit of a result may
+  differ; so much is always allowed.
+- `...` inside a promise stands for anything.
+- Output belongs to the innermost statement on the call stack that carries a promise. So a promise
+  may stand beside the call of a function that prints, or beside the `print` inside that function.
+- A promise whose statement printed nothing is broken.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tokenize
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .curriculum import Step
+from .source import Source
+
+TIMEOUT = 120  # seconds after which a step is stopped
+LIMIT = 10.0  # seconds that a step may take, by the clock and by the processor
+AT_ONCE = 2  # steps that run in parallel
+
+_RECORDER = Path(__file__).with_name("recorder.py")
+_MARK = re.compile(r"#\s*->(\s|$)")
+_DECIMAL = re.compile(
+    r"(?<![\w.])[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE][-+]?\d))(?:[eE][-+]?\d+)?(?![\w])(?!\.\d)"
+)
+_ANY_DECIMAL = r"([-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE][-+]?\d))(?:[eE][-+]?\d+)?)"
+
+
+@dataclass
+class Promise:
+    """The promised lines of one statement, with the numbers of the lines on which they stand."""
+
+    first: int  # the lines of the statement
+    last: int
+    lines: list[tuple[int, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A promised line and what came instead; `printed` is None when nothing was printed."""
+
+    line: int
+    promised: str
+    printed: str | None
+
+
+@dataclass
+class Outcome:
+    """How a step ran."""
+
+    step: Step
+    broken: list[Broken]
+    kept: int
+    seconds: float
+    failure: str = (
+        ""  # why the run itself failed: an exception, too slow, a promise in the wrong place
+    )
+
+    @property
+    def ok(self) -> bool:
+        return not self.broken and not self.failure
+
+    def report(self) -> str:
+        """The lines that name each broken promise, and the failure."""
+        found = []
+        if self.failure:
+            found.append(f"{self.step.label}: {self.failure}")
+        for each in self.broken:
+            place = f"{self.step.label}, line {each.line}: "
+            printed = "(nothing)" if each.printed is None else each.printed
+            found.append(f"{place}printed   {printed}")
+            found.append(" " * len(place) + f"promised  {each.promised}")
+        return "\n".join(found)
+
+
+class PromiseError(Exception):
+    """A promise that stands beside no statement."""
+
+
+def promises_of(source: Source) -> list[Promise]:
+    """The promises of a step, in order of lines."""
+    statements = _simple_statements(source)
+    found: dict[tuple[int, int], Promise] = {}
+    previous = None  # the statement and the line of the promise before
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        if token.type != tokenize.COMMENT or not _MARK.match(token.string):
+            continue
+        line = token.start[0]
+        text = _MARK.sub("", token.string, count=1).strip()
+        if not token.line[: token.start[1]].strip():  # the comment has the line to itself
+            if previous and previous[1] == line - 1:
+                span = previous[0]
+            else:
+                span = next((each for each in statements if each[1] == line - 1), None)
+        else:
+            span = innermost(statements, line)
+        if span is None:
+            raise PromiseError(
+                f"line {line}: no statement for this promise stands beside or above it"
+            )
+        found.setdefault(span, Promise(*span)).lines.append((line, text))
+        previous = span, line
+    return list(found.values())
+
+
+def innermost(spans, line):
+    """The shortest of the spans that hold a line, or None."""
+    holding = [span for span in spans if span[0] <= line <= span[1]]
+    return min(holding, key=lambda span: span[1] - span[0], default=None)
+
+
+def matches(promised: str, printed: str) -> bool:
+    """Whether a printed line is what was promised: text exactly, numbers to the digits shown."""
+    promised, printed = promised.strip(), printed.strip()
+    if promised == printed:
+        return True
+    pattern, numbers = [], []
+    for part in re.split(r"(\.\.\.)", promised):
+        if part == "...":
+            pattern.append(".*?")
+            continue
+        end = 0
+        for number in _DECIMAL.finditer(part):
+            pattern += [re.escape(part[end : number.start()]), _ANY_DECIMAL]
+            numbers.append(number[0])
+            end = number.end()
+        pattern.append(re.escape(part[end:]))
+    found = re.fullmatch("".join(pattern), printed)
+    return found is not None and all(map(_agrees, numbers, found.groups()))
+
+
+def _agrees(promised: str, printed: str) -> bool:
+    """Whether two decimal numbers agree to the digits that the first one shows."""
+    wanted, value = float(promised), float(printed)
+    if abs(value - wanted) <= 1e-15 * abs(wanted):
+        return True
+    mantissa, _, exponent = promised.lower().partition("e")
+    digits = len(mantissa.partition(".")[2])
+    if not digits and not exponent:
+        return False  # NumPy writes "2." only for a whole number
+    unit = 10.0 ** (int(exponent or 0) - digits)
+    cut_off = abs(value) >= abs(wanted) and value * wanted > 0
+    return abs(value - wanted) <= unit * (1 - 1e-9 if cut_off else 0.5 + 1e-9)
+
+
+def compare(promises: list[Promise], printed: list[tuple[list[int], str]]) -> list[Broken]:
+    """The promised lines that were not kept. `printed` comes from the recorder."""
+    texts = {(each.first, each.last): "" for each in promises}
+    for lines, text in printed:
+        for line in lines:
+            if span := innermost(texts, line):
+                texts[span] += text
+                break
+    broken = []
+    for promise in promises:
+        text = texts[promise.first, promise.last]
+        broken += _compare_lines(
+            promise.lines, [each for each in text.splitlines() if each.strip()]
+        )
+    return broken
+
+
+def _compare_lines(promised, printed):
+    if not printed:
+        return [Broken(promised[0][0], promised[0][1], None)]
+    if len(promised) == 1:
+        [(line, text)] = promised
+        return [] if matches(text, printed[-1]) else [Broken(line, text, printed[-1].strip())]
+    position = 0
+    for index, (line, text) in enumerate(promised):
+        if text == "...":  # as many lines as leave one for each promise below
+            left = len(promised) - index - 1
+            taken = max(1, len(printed) - position - left)
+            if any(each == "..." for _, each in promised[index + 1 :]):
+                taken = 1
+            position += taken
+            if position > len(printed):
+                return [Broken(line, text, None)]
+            continue
+        if position == len(printed):
+            return [Broken(line, text, None)]
+        if not matches(text, printed[position]):
+            return [Broken(line, text, printed[position].strip())]
+        position += 1
+    if position < len(printed):
+        return [Broken(promised[-1][0], "no further line", printed[position].strip())]
+    return []
+
+
+def run_step(step: Step, root: Path) -> Outcome:
+    """Run a step in a process of its own and compare its output with its promises."""
+    try:
+        promises = promises_of(step.source)
+    except PromiseError as error:
+        return Outcome(step, [], 0, 0.0, str(error))
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder, "record.json")
+        command = [sys.executable, "-W", "error", str(_RECORDER), str(step.path), str(record)]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=root,
+                env=one_thread(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT,
+            )
+        except subprocess.TimeoutExpired:
+            return Outcome(step, [], 0, float(TIMEOUT), f"stopped after {TIMEOUT} s")
+        if not record.exists():
+            return Outcome(step, [], 0, 0.0, f"the process ended with {done.returncode}")
+        noted = json.loads(record.read_text(encoding="utf-8"))
+    broken = compare(promises, noted["printed"])
+    kept = sum(len(promise.lines) for promise in promises) - len(broken)
+    failure = ""
+    if done.returncode:
+        last = "\n".join(done.stderr.strip().splitlines()[-6:])
+        failure = f"ended with exit status {done.returncode}\n{last}".strip()
+    elif noted["seconds"] > LIMIT:
+        failure = f"took {noted['seconds']:.1f} s; the limit is {LIMIT:.0f} s"
+    return Outcome(step, broken, kept, noted["seconds"], failure)
+
+
+def run_steps(steps: list[Step], root: Path):
+    """The outcomes of several steps, in order, as they come."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield from pool.map(lambda step: run_step(step, root), steps)
+
+
+def one_thread() -> dict[str, str]:
+    """The environment with one thread for linear algebra: two steps run at a time."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return os.environ | dict.fromkeys(names, "1")
+
+
+def _simple_statements(source: Source) -> list[tuple[int, int]]:
+    """First and last line of each statement; of a compound one, the header only."""
+    found = []
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.stmt):
+            continue
+        last = node.end_lineno
+        if body := getattr(node, "body", None):
+            last = max(node.lineno, body[0].lineno - 1)
+        found.append((node.lineno, last))
+    return found

@@ -1,0 +1,86 @@
+"""Runs a step as `python steps/stepNN.py` would, and records which of its lines printed what.
+
+    python -W error steps/companion/recorder.py steps/stepNN.py RECORD.json
+
+It stands alone, so that a step runs in a process that holds nothing of the companion. RECORD.json
+receives `printed`, a list of [lines, text], where `lines` are the line numbers of the step on the
+call stack, innermost first, and `seconds`: the smaller one of elapsed time and processor time,
+since a busy machine is no fault of the step.
+"""
+
+import io
+import json
+import os
+import runpy
+import sys
+import time
+import traceback
+
+
+class Recorder(io.TextIOBase):
+    """A standard output that passes everything on and notes who wrote it."""
+
+    def __init__(self, out, path):
+        self.out, self.path = out, path
+        self.printed = []
+
+    @property
+    def encoding(self):
+        return self.out.encoding
+
+    def fileno(self):
+        return self.out.fileno()
+
+    def isatty(self):
+        return False
+
+    def writable(self):
+        return True
+
+    def flush(self):
+        self.out.flush()
+
+    def write(self, text):
+        lines, frame = [], sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename == self.path:
+                lines.append(frame.f_lineno)
+            frame = frame.f_back
+        if self.printed and self.printed[-1][0] == lines:
+            self.printed[-1][1].append(text)
+        else:
+            self.printed.append((lines, [text]))
+        return self.out.write(text)
+
+
+def run(path, record):
+    """Run the step at `path`, write the record, and return the exit status."""
+    sys.argv = [path]
+    sys.path[0] = os.path.dirname(path)
+    recorder = sys.stdout = Recorder(sys.stdout, path)
+    began = time.perf_counter()
+    status = 0
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException as error:
+        status = 1
+        _print_from_step(error, path)
+    elapsed = time.perf_counter() - began
+    with open(record, "w", encoding="utf-8") as file:
+        printed = [(lines, "".join(texts)) for lines, texts in recorder.printed]
+        json.dump({"printed": printed, "seconds": min(elapsed, sum(os.times()[:4]))}, file)
+    return status
+
+
+def _print_from_step(error, path):
+    """The traceback as the reader would see it: from the step's own first line on."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != path:
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)
+
+
+if __name__ == "__main__":
+    sys.exit(run(os.path.abspath(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,91 @@
+"""Step 02: A function from box to box
+
+Boxes alone compute nothing. We could open the box, compute, and close a new one:
+
+    y = Variable(x.data**2)
+
+But then nobody knows afterwards that y came from x, and by which rule. So a computation becomes an
+object, too: a Function. Draw variables as circles, functions as squares, and the arrows between
+them are a computational graph:
+
+    (x) ---> [ Square ] ---> (y)
+
+Every function opens a box, computes, and closes a box. Only the middle differs. So the outside is
+written once, in `Function.__call__`, and the middle in `forward`, once for each kind of function:
+
+    Variable  --open-->  array  --forward-->  array  --close-->  Variable
+
+`__call__` is the method that Python runs when an object is called like a function: f(x) means
+f.__call__(x). Later steps add bookkeeping to it, and every function will have it at once.
+
+The trap: forward gets arrays and returns arrays. A forward that opens its x once more, or closes
+its result by itself, is wrong. And you call f(x), never f.forward(x): forward alone makes no box.
+
+Function itself computes nothing. Its forward says so with an error, and does not return None in
+silence: a class that forgets its forward is found at the first call.
+
+(PyTorch has the same pair: you write `forward`, and a call does more than forward.)
+
+New: Function, Square.
+Try: call the method `foward` in Square, as in a hurry. Who notices, and when?
+"""
+
+import numpy as np
+
+
+class Variable:
+    """A box around a NumPy array."""
+
+    def __init__(self, data):
+        self.data = data
+
+
+class Function:
+    """A step of a computation: array in, array out."""
+
+    def __call__(self, input):
+        output = Variable(self.forward(input.data))
+        return output
+
+    def forward(self, x):
+        """An array to an array."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2"""
+
+    def forward(self, x):
+        return x**2
+
+
+if __name__ == "__main__":
+    x = Variable(np.array(10.0))
+    f = Square()
+    y = f(x)
+    print(type(y).__name__, y.data)  # -> Variable 100.0
+    print("x is as it was:", x.data)  # -> x is as it was: 10.0
+    print("made and called in one go:", Square()(x).data)
+    # -> made and called in one go: 100.0
+
+    row = Variable(np.array([1.0, 2.0, 3.0]))
+    print("every element:", f(row).data)  # -> every element: [1. 4. 9.]
+
+    # A second kind of function needs its own forward, and nothing else.
+    class Cube(Function):
+        def forward(self, x):
+            return x**3
+
+    print("cube:", Cube()(x).data)  # -> cube: 1000.0
+
+    print("forward alone makes no box:", isinstance(f.forward(x.data), Variable))
+    # -> forward alone makes no box: False
+    try:
+        f.forward(x)
+    except TypeError as error:
+        print(error)  # -> unsupported operand type(s) for ** or pow(): 'Variable' and 'int'
+
+    try:
+        Function()(x)
+    except NotImplementedError as error:
+        print(type(error).__name__)  # -> NotImplementedError

@@ -1,0 +1,126 @@
+"""Step 04: A derivative by trying
+
+Now we can compute y. How does y move when x moves a little? That is the derivative:
+
+    f'(x) = limit of (f(x + h) - f(x)) / h   for h towards 0
+
+A computer has no limit, but it has small numbers. Take a small eps, run f twice, divide. It is
+better to step to both sides of x than to one side only:
+
+    forward difference    (f(x + eps) - f(x)) / eps                 error falls as eps
+    central difference    (f(x + eps) - f(x - eps)) / (2 eps)       error falls as eps^2
+
+The error to the left and the error to the right cancel in the second one, all but a small rest.
+
+This needs nothing but f itself. No rule, no pencil. Why not stop here? Two reasons.
+
+It is not exact, and a smaller eps does not cure that. The trap: f(x + eps) and f(x - eps) are
+nearly equal. Their difference loses its leading digits, and what is left is rounding. So the error
+first falls with eps and then rises again. With eps = 1e-16 even 2 + eps is 2, and the slope is 0.
+
+And it is slow. With n inputs, each one must be moved by itself: 2 n runs of f for one gradient. A
+network with a million weights would need two million runs for one step of learning.
+
+It stays useful as a witness: slow, nearly right, and too simple to be wrong. Step 10 calls it.
+
+(PyTorch does the same in `torch.autograd.gradcheck`, for tests only.)
+
+New: numerical_diff.
+Try: numerical_diff with `eps=1e-8`, then with an x in float32. Which digits are still right?
+"""
+
+import numpy as np
+
+
+class Variable:
+    """A box around a NumPy array."""
+
+    def __init__(self, data):
+        self.data = data
+
+
+class Function:
+    """A step of a computation: array in, array out."""
+
+    def __call__(self, input):
+        output = Variable(self.forward(input.data))
+        return output
+
+    def forward(self, x):
+        """An array to an array."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2"""
+
+    def forward(self, x):
+        return x**2
+
+
+class Exp(Function):
+    """y = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+if __name__ == "__main__":
+    square, exp = Square(), Exp()
+
+    def f(x):
+        return square(exp(square(x)))
+
+    x = Variable(np.array(2.0))
+    print("slope of x^2 at 2:", numerical_diff(square, x))  # -> slope of x^2 at 2: 4.0000000000
+
+    x = Variable(np.array(0.5))
+    exact = 4 * 0.5 * np.exp(2 * 0.5**2)  # (e^(x^2))^2 is e^(2 x^2), its derivative 4 x e^(2 x^2)
+    print("by trying:", numerical_diff(f, x))  # -> by trying: 3.29744262
+    print("by pencil:", exact)  # -> by pencil: 3.297442541400256
+
+    def forward_diff(f, x, eps=1e-4):
+        return (f(Variable(x.data + eps)).data - f(x).data) / eps
+
+    print(f"error of the forward difference: {abs(forward_diff(f, x) - exact):.0e}")
+    # -> error of the forward difference: 7e-04
+    print(f"error of the central difference: {abs(numerical_diff(f, x) - exact):.0e}")
+    # -> error of the central difference: 9e-08
+
+    print("eps      error")
+    errors = {}
+    for eps in (1e-1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-9, 1e-11, 1e-13):
+        errors[eps] = abs(numerical_diff(f, x, eps) - exact)
+        print(f"{eps:.0e}    {errors[eps]:.0e}")
+        # -> 1e-01    9e-02
+        # -> 1e-02    9e-04
+        # -> 1e-03    9e-06
+        # -> ...
+    best = min(errors, key=errors.get)
+    print("best in the middle, not at the end:", 1e-9 <= best <= 1e-5)
+    # -> best in the middle, not at the end: True
+    two = Variable(np.array(2.0))
+    print("eps = 1e-16:", numerical_diff(square, two, 1e-16))  # -> eps = 1e-16: 0.0
+
+    # The slopes of a function of three inputs: each input is moved by itself.
+    runs = []
+
+    def g(x):
+        runs.append(x)
+        return x[0] * x[1] + x[2]
+
+    point, eps = np.array([2.0, 3.0, 5.0]), 1e-4
+    slopes = []
+    for i in range(3):
+        step = np.zeros(3)
+        step[i] = eps
+        slopes.append((g(point + step) - g(point - step)) / (2 * eps))
+    print("slopes of x0 x1 + x2:", np.round(slopes, 6))  # -> slopes of x0 x1 + x2: [3. 2. 1.]
+    print(len(runs), "runs for 3 slopes")  # -> 6 runs for 3 slopes

@@ -1,0 +1,167 @@
+"""Step 07: Backward by itself
+
+Backward by hand means: whoever writes a formula writes it a second time, in reverse. One line in
+the wrong place and the result is wrong. But the computer has seen the forward run. It can find the
+way back by itself, if everything remembers where it came from.
+
+A function remembers its input since step 06. One link is missing: a variable must remember the
+function that made it, its creator. Then there is a path from the end to the beginning:
+
+    y --creator--> C --input--> b --creator--> B --input--> a --creator--> A --input--> x
+
+x has no creator: a person made it. There the path ends. Going back is now said in two sentences,
+and the second one is recursion. To go backward from a variable: give its gradient to its creator,
+which returns the gradient of the input. Then go backward from the input.
+
+The links are made while the formula runs, not before. Whatever Python does, `if` and `for`
+included, the path holds exactly what was executed. (This is called define-by-run. PyTorch works in
+this way; it calls the creator `grad_fn` and a variable without one a leaf.)
+
+Three ways to a gradient are now at hand, and the demo puts them into one table. By hand and
+automatic agree to the last digit: the same products, in the same order. Numerical agrees to about
+seven digits.
+
+The traps. The gradient of the end must be there first, y.grad = 1, or the first multiplication
+fails. And it is a path, no more: each function has one input, so the way back never branches. If
+one x goes into two functions, each backward writes x.grad anew, and the first result is lost.
+
+Changed: Function.__call__ sets the creator. New: Variable.creator, Variable.backward.
+Try: how long a chain can you go back? Square()(...) a thousand times, from x = 1.
+"""
+
+import numpy as np
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    def __init__(self, data):
+        self.data = data
+        self.grad = None
+        self.creator = None
+
+    def backward(self):
+        f = self.creator
+        if f is not None:
+            f.input.grad = f.backward(self.grad)
+            f.input.backward()
+
+
+class Function:
+    """A step of a computation: array in, array out. An object is one node: make one per call."""
+
+    def __call__(self, input):
+        output = Variable(self.forward(input.data))
+        output.creator = self
+        self.input = input
+        return output
+
+    def forward(self, x):
+        """An array to an array."""
+        raise NotImplementedError
+
+    def backward(self, gy):
+        """The gradient of the output to the gradient of the input."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.input.data * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return np.exp(self.input.data) * gy
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+if __name__ == "__main__":
+    A = Square()
+    B = Exp()
+    C = Square()
+
+    x = Variable(np.array(0.5))
+    a = A(x)
+    b = B(a)
+    y = C(b)
+    print(y.creator is C, C.input is b, b.creator is B)  # -> True True True
+    print(B.input is a, a.creator is A, A.input is x)  # -> True True True
+    print("made by a person:", x.creator)  # -> made by a person: None
+
+    y.grad = np.array(1.0)
+    y.backward()
+    print("dy/dx =", x.grad)  # -> dy/dx = 3.297442541400256
+    print("also on the way:", b.grad, a.grad)
+    # -> also on the way: 2.568050833375483 3.297442541400256
+
+    def f(x):
+        return Square()(Exp()(Square()(x)))
+
+    def by_hand(x):
+        A, B, C = Square(), Exp(), Square()
+        C(B(A(x)))
+        return A.backward(B.backward(C.backward(1.0)))
+
+    def automatic(x):
+        y = f(x)
+        y.grad = np.array(1.0)
+        y.backward()
+        return x.grad
+
+    print("   x           by hand         automatic    numerical  (equal, close)")
+    for number in (-0.5, 0.1, 0.5, 1.0):
+        x = Variable(np.array(number))
+        hand, auto, trial = by_hand(x), automatic(x), numerical_diff(f, x)
+        same = bool(hand == auto), np.allclose(auto, trial)
+        print(f"{number:4}  {hand:16.12f}  {auto:16.12f}  {trial:11.6f}  {same}")
+        # -> -0.5   -3.297442541400   -3.297442541400    -3.297443  (True, True)
+        # ->  0.1    0.408080536011    0.408080536011     0.408081  (True, True)
+        # ->  0.5    3.297442541400    3.297442541400     3.297443  (True, True)
+        # ->  1.0   29.556224395723   29.556224395723    29.556226  (True, True)
+
+    # The path is what was executed: n is known only when the loop runs.
+    def squares(x, n):
+        for _ in range(n):
+            x = Square()(x)
+        return x
+
+    for n in (1, 2, 3):  # x^2, x^4, x^8
+        x = Variable(np.array(1.5))
+        y = squares(x, n)
+        y.grad = np.array(1.0)
+        y.backward()
+        print(n, "squares:", x.grad, "by pencil:", 2**n * 1.5 ** (2**n - 1))
+        # -> 1 squares: 3.0 by pencil: 3.0
+        # -> 2 squares: 13.5 by pencil: 13.5
+        # -> 3 squares: 136.6875 by pencil: 136.6875
+
+    y = Square()(Variable(np.array(3.0)))
+    try:
+        y.backward()  # without y.grad = 1
+    except TypeError as error:
+        print(error)  # -> unsupported operand type(s) for *: 'float' and 'NoneType'
+
+    x = Variable(np.array(3.0))
+    y0, y1 = Square()(x), Exp()(x)
+    y0.grad = y1.grad = np.array(1.0)
+    y0.backward()
+    print("from y0:", x.grad)  # -> from y0: 6.0
+    y1.backward()
+    print("from y1, and 6.0 is lost:", x.grad)  # -> from y1, and 6.0 is lost: 20.085536923187668

@@ -1,0 +1,166 @@
+"""Step 09: Functions that are pleasant to use
+
+The engine works. Three things about its use are in the way.
+
+First, `Square()(x)` is an odd way to write a square. And step 06 had a trap: a Square object that
+is used twice forgets its first input. By now its own output is its input, the way back runs in a
+circle, and backward never ends. A plain Python function cures both. `square(x)` makes a new object
+at every call, so there is nothing to use twice:
+
+    y = square(exp(square(x)))
+
+Second, we must write y.grad = 1 before each backward. It is always the same: dy/dy = 1. So backward
+starts with it where no gradient is there yet, as `np.ones_like(y.data)`: a one for each element,
+in the shape and dtype of y. A bare np.array(1.0) would turn a float32 gradient into float64. Who
+wants another start still sets y.grad by hand.
+
+Third, a Variable takes anything: a list, a string. The error comes later, in some forward, far from
+the mistake. A Variable now looks at what it gets, and what is no array is refused at once, with a
+message that names its type.
+
+The trap in the third: do not refuse too much. A Python number is clearly meant as an array, so it
+becomes one. And our own results may be no arrays: NumPy gives back a bare np.float64 where an array
+without dimensions went in. A Variable that took nothing but arrays would fail at the output of the
+first square. `as_array` lets both in. A list stays out: it may be ragged, and its dtype is a guess.
+
+(PyTorch: `torch.square` is a function over an autograd Function, and a backward of one number
+starts from 1. `torch.tensor` converts even lists; you call it by name.)
+
+Changed: Variable.__init__ checks, Variable.backward starts from ones. New: as_array, square, exp.
+Try: delete the two lines for numbers in as_array. Does square(Variable(np.array(0.5))) work?
+"""
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    def __init__(self, data):
+        self.data = as_array(data)
+        self.grad = None
+        self.creator = None
+
+    def backward(self):
+        if self.grad is None:
+            self.grad = np.ones_like(self.data)
+        functions = [self.creator]
+        while functions:
+            f = functions.pop()
+            if f is None:
+                continue
+            f.input.grad = f.backward(f.output.grad)
+            functions.append(f.input.creator)
+
+
+class Function:
+    """A step of a computation: array in, array out. An object is one node: make one per call."""
+
+    def __call__(self, input):
+        output = Variable(self.forward(input.data))
+        output.creator = self
+        self.input = input
+        self.output = output
+        return output
+
+    def forward(self, x):
+        """An array to an array."""
+        raise NotImplementedError
+
+    def backward(self, gy):
+        """The gradient of the output to the gradient of the input."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.input.data * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return np.exp(self.input.data) * gy
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+if __name__ == "__main__":
+    x = Variable(np.array(0.5))
+    y = square(exp(square(x)))
+    y.backward()
+    print("y =", y.data)  # -> y = 1.648721270700128
+    print("dy/dx =", x.grad)  # -> dy/dx = 3.297442541400256
+
+    # The trap of step 06: one object, used twice. A function makes two objects.
+    x = Variable(np.array(3.0))
+    same = Square()
+    y = same(same(x))
+    print("the way back is a circle:", y.creator.input.creator is y.creator)
+    # -> the way back is a circle: True
+    y = square(square(x))
+    y.backward()
+    print("d(x^4)/dx at 3 =", x.grad)  # -> d(x^4)/dx at 3 = 108.0
+    print("a new object each time:", y.creator is not y.creator.input.creator)
+    # -> a new object each time: True
+
+    row = Variable(np.array([1.0, 2.0, 3.0], dtype=np.float32))
+    y = square(row)
+    y.backward()
+    print("ones, one for each element:", y.grad)  # -> ones, one for each element: [1. 1. 1.]
+    print("gradients:", row.grad, row.grad.dtype)  # -> gradients: [2. 4. 6.] float32
+    print("from a bare 1.0:", y.creator.backward(np.array(1.0)).dtype)
+    # -> from a bare 1.0: float64
+
+    x = Variable(np.array(3.0))
+    y = square(x)
+    y.grad = np.array(10.0)
+    y.backward()
+    print("started from 10:", x.grad)  # -> started from 10: 60.0
+
+    for wrong in ([1.0, 2.0], "1.0", None, x):
+        try:
+            Variable(wrong)
+        except TypeError as error:
+            print(error)
+            # -> a Variable holds an ndarray or a number, not list
+            # -> a Variable holds an ndarray or a number, not str
+            # -> a Variable holds an ndarray or a number, not NoneType
+            # -> a Variable holds an ndarray or a number, not Variable
+
+    x = Variable(0.5)
+    print("a number is welcome:", repr(x.data))  # -> a number is welcome: array(0.5)
+    print("NumPy squares an array to a", type(np.array(0.5) ** 2).__name__)
+    # -> NumPy squares an array to a float64
+    print("in the box it is an", type(square(x).data).__name__)  # -> in the box it is an ndarray

@@ -1,0 +1,219 @@
+"""Step 10: Tests, and a derivative that checks another
+
+Nine steps of code, and so far we believe it because a few printed numbers looked right. The next
+steps rewrite the engine again and again. Something must tell us at once when a rewrite breaks it.
+
+A test is a small program that knows the answer. Python's `unittest` runs every method whose name
+starts with `test`, and reports each one that fails. For square the answers are easy to know:
+3^2 = 9, and the derivative at 3 is 2 * 3 = 6.
+
+For a long formula nobody knows the derivative by heart. But two ways to compute it are at hand, and
+they share nothing but forward:
+
+    backward          exact, and wrong whenever a backward method is wrong
+    numerical_diff    needs no backward method, and is right to about eight digits
+
+If they agree at a random x, both are very likely right. This is the gradient check. The numbers are
+never equal to the last digit, so compare with a tolerance: `np.allclose`.
+
+A test that never fails proves nothing. So the demo also gives the check a wrong backward, x^2
+where 2 x should be, and the check must catch it. It does, at a random x. At x = 2 it does not:
+there both are 4. That is the first trap. The second: numerical_diff moves all elements of an array
+at once. That is right for functions that treat every element by itself, as square and exp do. For
+a sum it is wrong; a sum needs one element at a time.
+
+(PyTorch's own check is `torch.autograd.gradcheck`.)
+
+What we have now: exact derivatives of any chain, as deep as memory allows. What is missing: a
+function with two inputs. Even x + y does not fit, and that is where step 11 begins.
+
+Changed: nothing above the demo; the demo is the test suite.
+Try: break Exp.backward (return gy alone), and read what the suite says.
+"""
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    def __init__(self, data):
+        self.data = as_array(data)
+        self.grad = None
+        self.creator = None
+
+    def backward(self):
+        if self.grad is None:
+            self.grad = np.ones_like(self.data)
+        functions = [self.creator]
+        while functions:
+            f = functions.pop()
+            if f is None:
+                continue
+            f.input.grad = f.backward(f.output.grad)
+            functions.append(f.input.creator)
+
+
+class Function:
+    """A step of a computation: array in, array out. An object is one node: make one per call."""
+
+    def __call__(self, input):
+        output = Variable(self.forward(input.data))
+        output.creator = self
+        self.input = input
+        self.output = output
+        return output
+
+    def forward(self, x):
+        """An array to an array."""
+        raise NotImplementedError
+
+    def backward(self, gy):
+        """The gradient of the output to the gradient of the input."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.input.data * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return np.exp(self.input.data) * gy
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+if __name__ == "__main__":
+    import unittest
+
+    rng = np.random.default_rng(0)
+
+    def gradients(f, x):
+        """The gradient of f at x, by backward and by numerical_diff."""
+        x = Variable(x)
+        f(x).backward()
+        return x.grad, numerical_diff(f, x)
+
+    class SquareTest(unittest.TestCase):
+        def test_forward(self):
+            self.assertEqual(square(Variable(2.0)).data, 4.0)
+
+        def test_backward(self):
+            x = Variable(3.0)
+            square(x).backward()
+            self.assertEqual(x.grad, 6.0)
+
+        def test_gradient_check(self):
+            self.assertTrue(np.allclose(*gradients(square, rng.random(1))))
+
+        def test_every_element_of_an_array(self):
+            self.assertTrue(np.allclose(*gradients(square, rng.random((2, 3)))))
+
+    class ExpTest(unittest.TestCase):
+        def test_forward(self):
+            self.assertEqual(exp(Variable(0.0)).data, 1.0)
+
+        def test_gradient_check(self):
+            self.assertTrue(np.allclose(*gradients(exp, rng.random((2, 3)))))
+
+    class ChainTest(unittest.TestCase):
+        def chain(self, x):
+            return square(exp(square(x)))
+
+        def test_known_numbers(self):
+            x = Variable(0.5)
+            y = self.chain(x)
+            y.backward()
+            self.assertAlmostEqual(float(y.data), 1.648721270700128, places=14)
+            self.assertAlmostEqual(float(x.grad), 3.297442541400256, places=14)
+
+        def test_gradient_check(self):
+            self.assertTrue(np.allclose(*gradients(self.chain, rng.random((2, 3)))))
+
+    class BoxTest(unittest.TestCase):
+        def test_a_number_becomes_an_array(self):
+            self.assertIsInstance(Variable(1.0).data, np.ndarray)
+
+        def test_a_list_is_refused(self):
+            with self.assertRaisesRegex(TypeError, "not list"):
+                Variable([1.0, 2.0])
+
+    def run(*cases):
+        """Run every test of the classes; return unittest's report."""
+        report = unittest.TestResult()
+        for case in cases:
+            unittest.defaultTestLoader.loadTestsFromTestCase(case).run(report)
+        return report
+
+    report = run(SquareTest, ExpTest, ChainTest, BoxTest)
+    for test, trace in report.failures + report.errors:
+        print(test, trace, sep="\n")
+    print(report.testsRun, "tests ran, all passed:", report.wasSuccessful())
+    # -> 10 tests ran, all passed: True
+
+    # Does the check notice a mistake? This derivative is right at 0 and at 2 alone.
+    class WrongSquare(Square):
+        def backward(self, gy):
+            return self.input.data**2 * gy
+
+    def wrong_square(x):
+        return WrongSquare()(x)
+
+    class WrongTest(unittest.TestCase):
+        def test_at_two(self):
+            self.assertTrue(np.allclose(*gradients(wrong_square, np.array(2.0))))
+
+        def test_at_random(self):
+            self.assertTrue(np.allclose(*gradients(wrong_square, rng.random(1))))
+
+    report = run(WrongTest)
+    for test, _ in report.failures:
+        print("caught by", test.id().split(".")[-1])  # -> caught by test_at_random
+    print("passed by chance:", report.testsRun - len(report.failures))  # -> passed by chance: 1
+
+    by_backward, by_difference = gradients(ChainTest().chain, np.array(0.5))
+    print("backward   ", by_backward)  # -> backward    3.297442541400256
+    print("difference ", by_difference)  # -> difference  3.29744263
+    print("equal:", by_backward == by_difference)  # -> equal: False
+    print("close:", np.allclose(by_backward, by_difference))  # -> close: True
+
+    def total(x):
+        return Variable(x.data.sum())
+
+    # Each element has the slope 1. All three moved together give 3.
+    print("slope of a sum:", numerical_diff(total, Variable(np.ones(3))))
+    # -> slope of a sum: 3.00000000

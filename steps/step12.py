@@ -1,0 +1,170 @@
+"""Step 12: Calls without brackets
+
+Step 11 can do everything and reads badly: `Add()([x0, x1])[0]`, and inside, `xs[0] + xs[1]`. We
+want to write the formula, and to call it like any function:
+
+    add(x0, x1)              def forward(self, x0, x1): return x0 + x1
+
+Python's star does it, in both directions. In a definition it gathers: `def __call__(self, *inputs)`
+makes a tuple of the arguments, however many there are. In a call it spreads:
+`self.forward(*arrays)` hands the arrays over one by one, and each gets a name of its own.
+
+What comes back is unpacked, too: one output is returned as it is, several as a list.
+
+For that, forward must say whether its result is one array or several. The rule: several are a
+tuple, as in `return x0 + x1, x0 - x1`. Only a tuple is run over. Step 11's trap is closed with it:
+an array is no tuple, so an array of three numbers is one output. And a list, which might mean
+either, is refused when Variable gets it.
+
+Another trap has gone by itself. `*inputs` gathers into a new tuple, which nobody else holds and
+nobody can change. The copy that step 11 made is not needed any more.
+
+A number of arguments that does not fit is now an error that Python words for us: forward lists by
+name what it wants.
+
+(PyTorch has the same custom: a Function's forward takes any number of arguments and returns one
+result or a tuple.)
+
+Changed: Function.__call__, each forward, square, exp. New: add.
+Try: in Function.__call__ take out the two lines that ask for a tuple, and run the demo.
+"""
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    def __init__(self, data):
+        self.data = as_array(data)
+        self.grad = None
+        self.creator = None
+
+    def backward(self):
+        if self.grad is None:
+            self.grad = np.ones_like(self.data)
+        functions = [self.creator]
+        while functions:
+            f = functions.pop()
+            if f is None:
+                continue
+            if len(f.inputs) > 1 or len(f.outputs) > 1:
+                name = type(f).__name__
+                raise NotImplementedError(f"backward through {name}: one input, one output only")
+            f.inputs[0].grad = f.backward(f.outputs[0].grad)
+            functions.append(f.inputs[0].creator)
+
+
+class Function:
+    """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
+
+    def __call__(self, *inputs):
+        ys = self.forward(*[x.data for x in inputs])
+        if not isinstance(ys, tuple):
+            ys = (ys,)
+        outputs = [Variable(y) for y in ys]
+        self.inputs = inputs
+        self.outputs = outputs
+        for output in outputs:
+            output.creator = self
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, *xs):
+        """Arrays to one array, or to a tuple of arrays."""
+        raise NotImplementedError
+
+    def backward(self, gy):
+        """The gradient of the output to the gradient of the input."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.inputs[0].data * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return np.exp(self.inputs[0].data) * gy
+
+
+class Add(Function):
+    """y = x0 + x1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+if __name__ == "__main__":
+    a, b = Variable(2.0), Variable(3.0)
+    y = add(a, b)
+    print("a + b =", y.data)  # -> a + b = 5.0
+    print("a tuple of its own:", type(y.creator.inputs).__name__, len(y.creator.inputs))
+    # -> a tuple of its own: tuple 2
+
+    class SumAndDifference(Function):
+        """s = x0 + x1, d = x0 - x1"""
+
+        def forward(self, x0, x1):
+            return x0 + x1, x0 - x1
+
+    s, d = SumAndDifference()(a, b)
+    print("sum and difference:", s.data, d.data)  # -> sum and difference: 5.0 -1.0
+
+    row = Variable(np.array([10.0, 20.0, 30.0]))
+    print("one output:", add(row, row).data)  # -> one output: [20. 40. 60.]
+
+    class Undecided(Function):
+        def forward(self, x0, x1):
+            return [x0 + x1, x0 - x1]  # a list
+
+    try:
+        Undecided()(a, b)
+    except TypeError as error:
+        print(error)  # -> ...
+    try:
+        Add()(a, b, y)
+    except TypeError as error:
+        print(error)  # -> Add.forward() takes 3 positional arguments but 4 were given
+
+    x = Variable(0.5)
+    square(exp(square(x))).backward()
+    print("a chain still works:", x.grad)  # -> a chain still works: 3.297442541400256

@@ -1,0 +1,202 @@
+"""Step 13: Backward through several inputs and outputs
+
+Since step 11 we compute a sum and cannot differentiate it. What does backward of a function with
+two inputs return? One gradient for each: how much does the result L change when x0 changes, and how
+much when x1 does? And it is given one gradient for each output, dL/dy0, dL/dy1, ... The chain rule
+connects them:
+
+    dL/dx_i = dL/dy0 * dy0/dx_i + dL/dy1 * dy1/dx_i + ...
+
+So backward mirrors forward: a gradient per output goes in, a gradient per input comes out, in the
+same order.
+
+    Add   y = x0 + x1    dy/dx0 = 1     dy/dx1 = 1     gy is handed on, to both
+    Mul   y = x0 x1      dy/dx0 = x1    dy/dx1 = x0    gy times the other one
+
+An output that nobody used has no gradient; its grad is None, and None cannot be multiplied. Such
+an output has no influence on L, so its gradient is known: zeros, in its own shape.
+
+A gradient too many or too few must not pass: `zip` would drop the rest in silence and the wrong
+variable would go without. `strict=True` makes it an error.
+
+The walk has a list of functions to visit, since step 8. Only now does it ever hold more than one.
+
+This walk still has a fault, and it is a large one: try d(x + x)/dx. The last line of the demo
+shows what it says. The next step mends it.
+
+Changed: Variable.backward, Add. New: Mul, mul.
+Try: return only `gy` from Add.backward, with `strict=True` and without.
+"""
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    def __init__(self, data):
+        self.data = as_array(data)
+        self.grad = None
+        self.creator = None
+
+    def backward(self):
+        if self.grad is None:
+            self.grad = np.ones_like(self.data)
+        functions = [self.creator]
+        while functions:
+            f = functions.pop()
+            if f is None:
+                continue
+            gys = [np.zeros_like(y.data) if y.grad is None else y.grad for y in f.outputs]
+            gxs = f.backward(*gys)
+            if not isinstance(gxs, tuple):
+                gxs = (gxs,)
+            for x, gx in zip(f.inputs, gxs, strict=True):
+                x.grad = gx
+                functions.append(x.creator)
+
+
+class Function:
+    """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
+
+    def __call__(self, *inputs):
+        ys = self.forward(*[x.data for x in inputs])
+        if not isinstance(ys, tuple):
+            ys = (ys,)
+        outputs = [Variable(y) for y in ys]
+        self.inputs = inputs
+        self.outputs = outputs
+        for output in outputs:
+            output.creator = self
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, *xs):
+        """Arrays to one array, or to a tuple of arrays."""
+        raise NotImplementedError
+
+    def backward(self, *gys):
+        """A gradient for each output to a gradient for each input: one array, or a tuple."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.inputs[0].data * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return np.exp(self.inputs[0].data) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1.data, gy * x0.data
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+def mul(x0, x1):
+    return Mul()(x0, x1)
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+if __name__ == "__main__":
+    w, x, b = Variable(2.0), Variable(0.5), Variable(1.0)
+    y = add(mul(w, x), b)
+    y.backward()
+    print("w x + b =", y.data)  # -> w x + b = 2.0
+    print("gradients of w, x, b:", w.grad, x.grad, b.grad)
+    # -> gradients of w, x, b: 0.5 2.0 1.0
+    slope = numerical_diff(lambda w: add(mul(w, x), b), w)
+    print("by difference, for w:", slope)  # -> by difference, for w: 0.5000000
+
+    p, q = Variable(2.0), Variable(3.0)
+    add(square(p), exp(q)).backward()
+    print("both branches are walked:", p.grad, q.grad)
+    # -> both branches are walked: 4.0 20.085536923187668
+
+    class SumAndDifference(Function):
+        """s = x0 + x1, d = x0 - x1"""
+
+        def forward(self, x0, x1):
+            return x0 + x1, x0 - x1
+
+        def backward(self, gs, gd):
+            return gs + gd, gs - gd
+
+    # s d = (p + q)(p - q) = p^2 - q^2, so the derivatives are 2 p and -2 q
+    p, q = Variable(3.0), Variable(2.0)
+    s, d = SumAndDifference()(p, q)
+    mul(s, d).backward()
+    print("both outputs used:", p.grad, q.grad)  # -> both outputs used: 6.0 -4.0
+
+    p, q = Variable(3.0), Variable(2.0)
+    s, d = SumAndDifference()(p, q)
+    square(d).backward()
+    print("only the difference used:", s.grad, p.grad, q.grad)
+    # -> only the difference used: None 2.0 -2.0
+
+    class OneShort(Add):
+        def backward(self, gy):
+            return gy
+
+    try:
+        OneShort()(p, q).backward()
+    except ValueError as error:
+        print(error)  # -> zip() argument 2 is shorter than argument 1
+
+    x = Variable(3.0)
+    add(x, x).backward()
+    print("d(x + x)/dx should be 2, not", x.grad)  # -> d(x + x)/dx should be 2, not 1.0

@@ -1,0 +1,196 @@
+"""Step 14: A variable used twice
+
+The derivative of x + x is 2, and step 13 says 1. Add does its part and returns a gradient for each
+of its inputs. Both inputs are the same x, though, so `x.grad = gx` runs twice, and the second
+gradient wipes out the first.
+
+When x reaches y on several ways, a change of x acts on all of them, and the effects add up:
+
+    y = f(u, v) with u = g(x), v = h(x):     dy/dx = dy/du * du/dx + dy/dv * dv/dx
+
+So an arriving gradient is added to what is there. (The sum over branches in step 05 was this.)
+
+The trap is a small one to write: `x.grad += gx`. On an array that means "change this array", and
+the array may belong to somebody else as well. Add hands on the one array that it was given: after
+backward from y = a + b, the demo shows, y.grad, a.grad and b.grad are the same array.
+`x.grad = x.grad + gx` makes a new one. The rule: never write into a gradient that others may hold.
+
+Adding has a price. Use x in a second computation, and its gradient is added to that of the first:
+2, then 4, then 6. Now and then this is wanted, for a sum over several losses; otherwise call
+`x.cleargrad()` before.
+
+(PyTorch adds up gradients, too, and there the call is `optimizer.zero_grad()`. Almost everybody
+forgets it once.)
+
+Changed: Variable.backward adds. New: Variable.cleargrad.
+Try: let backward do `x.grad += gx` where x.grad is not None. A line of the demo goes wrong.
+"""
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    def __init__(self, data):
+        self.data = as_array(data)
+        self.grad = None
+        self.creator = None
+
+    def cleargrad(self):
+        """Forget the gradient, so that the next backward starts from nothing."""
+        self.grad = None
+
+    def backward(self):
+        if self.grad is None:
+            self.grad = np.ones_like(self.data)
+        functions = [self.creator]
+        while functions:
+            f = functions.pop()
+            if f is None:
+                continue
+            gys = [np.zeros_like(y.data) if y.grad is None else y.grad for y in f.outputs]
+            gxs = f.backward(*gys)
+            if not isinstance(gxs, tuple):
+                gxs = (gxs,)
+            for x, gx in zip(f.inputs, gxs, strict=True):
+                x.grad = gx if x.grad is None else x.grad + gx  # not +=: gx may have other owners
+                functions.append(x.creator)
+
+
+class Function:
+    """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
+
+    def __call__(self, *inputs):
+        ys = self.forward(*[x.data for x in inputs])
+        if not isinstance(ys, tuple):
+            ys = (ys,)
+        outputs = [Variable(y) for y in ys]
+        self.inputs = inputs
+        self.outputs = outputs
+        for output in outputs:
+            output.creator = self
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, *xs):
+        """Arrays to one array, or to a tuple of arrays."""
+        raise NotImplementedError
+
+    def backward(self, *gys):
+        """A gradient for each output to a gradient for each input: one array, or a tuple."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.inputs[0].data * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return np.exp(self.inputs[0].data) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1.data, gy * x0.data
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+def mul(x0, x1):
+    return Mul()(x0, x1)
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+if __name__ == "__main__":
+    x = Variable(3.0)
+    y = add(x, x)
+    y.backward()
+    print("d(x + x)/dx =", x.grad)  # -> d(x + x)/dx = 2.0
+    print("dy/dy is still", y.grad)  # -> dy/dy is still 1.0
+
+    x.cleargrad()
+    add(add(x, x), x).backward()
+    print("d(x + x + x)/dx =", x.grad)  # -> d(x + x + x)/dx = 3.0
+
+    x.cleargrad()
+    mul(mul(x, x), x).backward()
+    print("d(x x x)/dx =", x.grad, "= 3 x^2")  # -> d(x x x)/dx = 27.0 = 3 x^2
+
+    x.cleargrad()
+    add(square(x), exp(x)).backward()
+    print("d(x^2 + e^x)/dx =", x.grad)  # -> d(x^2 + e^x)/dx = 26.085536923187668
+    print("by difference:", numerical_diff(lambda x: add(square(x), exp(x)), x))
+    # -> by difference: 26.08554
+
+    a, b = Variable(1.0), Variable(1.0)
+    y = add(a, b)
+    y.backward()
+    print("one array, three owners:", a.grad is b.grad, a.grad is y.grad)
+    # -> one array, three owners: True True
+
+    x = Variable(3.0)
+    for _ in range(3):
+        add(x, x).backward()
+        print("not cleared:", x.grad)
+        # -> not cleared: 2.0
+        # -> not cleared: 4.0
+        # -> not cleared: 6.0
+    for _ in range(2):
+        x.cleargrad()
+        add(x, x).backward()
+        print("cleared:", x.grad)
+        # -> cleared: 2.0
+        # -> cleared: 2.0

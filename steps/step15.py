@@ -1,0 +1,229 @@
+"""Step 15: Why order matters
+
+Step 14 gets x + x right, and gets this wrong:
+
+    a = x^2,  y = a + e^a             dy/dx = (1 + e^a) * 2 x,  at x = 1: 7.44
+
+It says 14.87. Swap the two terms, e^a + a, and it says 9.44. A sum that depends on the order of
+its terms: something is wrong with the walk, not with the formulas. So look at the walk. Its graph
+is a diamond, the smallest one:
+
+                       +------------------+
+    x --> Square --> a +                  Add --> y
+                       +--> Exp --> b ----+
+
+Two ways lead from Add back to a, and Square stands behind a. The walk is greedy: it visits the
+creator of an input as soon as it sees it, once for each time that it sees it.
+
+    a + e^a:  Add Exp Square Square      Square runs twice. Both times it passes on all that a has
+    e^a + a:  Add Square Exp Square      Square runs before Exp has said its part, and once again
+
+"Then visit each function once" is the obvious cure, and not enough. The first order becomes right;
+the second becomes Add Square Exp, and x gets the derivative of one term only, 2.00. Once AND late
+enough: a function may run when all the functions that use its outputs have run. Only then is the
+gradient of its outputs complete, and only a complete gradient may be passed on.
+
+The demo walks the graph by hand in each of these orders, and exactly one of the numbers is right.
+A function with two outputs suffers in the same way: it is a diamond all by itself.
+
+(An order in which each node comes after all that it depends on is called topological. PyTorch
+counts, for each node, the users that are still to come, and runs it when the count is zero.)
+
+Changed: Variable.backward also returns the functions in the order of its calls, to be looked at.
+It stops doing so in the next step.
+Try: write `functions.pop(0)` for `functions.pop()`: other orders. Are they any better?
+"""
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    def __init__(self, data):
+        self.data = as_array(data)
+        self.grad = None
+        self.creator = None
+
+    def cleargrad(self):
+        """Forget the gradient, so that the next backward starts from nothing."""
+        self.grad = None
+
+    def backward(self):
+        """Return the functions in the order in which they ran: for this step only, to look at."""
+        if self.grad is None:
+            self.grad = np.ones_like(self.data)
+        calls = []
+        functions = [self.creator]
+        while functions:
+            f = functions.pop()
+            if f is None:
+                continue
+            calls.append(f)
+            gys = [np.zeros_like(y.data) if y.grad is None else y.grad for y in f.outputs]
+            gxs = f.backward(*gys)
+            if not isinstance(gxs, tuple):
+                gxs = (gxs,)
+            for x, gx in zip(f.inputs, gxs, strict=True):
+                x.grad = gx if x.grad is None else x.grad + gx  # not +=: gx may have other owners
+                functions.append(x.creator)
+        return calls
+
+
+class Function:
+    """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
+
+    def __call__(self, *inputs):
+        ys = self.forward(*[x.data for x in inputs])
+        if not isinstance(ys, tuple):
+            ys = (ys,)
+        outputs = [Variable(y) for y in ys]
+        self.inputs = inputs
+        self.outputs = outputs
+        for output in outputs:
+            output.creator = self
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, *xs):
+        """Arrays to one array, or to a tuple of arrays."""
+        raise NotImplementedError
+
+    def backward(self, *gys):
+        """A gradient for each output to a gradient for each input: one array, or a tuple."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.inputs[0].data * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return np.exp(self.inputs[0].data) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1.data, gy * x0.data
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+def mul(x0, x1):
+    return Mul()(x0, x1)
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+if __name__ == "__main__":
+
+    def names(functions):
+        return " ".join(type(f).__name__ for f in functions)
+
+    x = Variable(1.0)
+    a = square(x)
+    y = add(a, exp(a))
+    order = y.backward()
+    print("a + e^a:", x.grad, "by", names(order))
+    # -> a + e^a: 14.87312731383618 by Add Exp Square Square
+
+    x_swapped = Variable(1.0)
+    a_swapped = square(x_swapped)
+    y_swapped = add(exp(a_swapped), a_swapped)
+    order_swapped = y_swapped.backward()
+    print("e^a + a:", x_swapped.grad, "by", names(order_swapped))
+    # -> e^a + a: 9.43656365691809 by Add Square Exp Square
+
+    def f(x):
+        a = square(x)
+        return add(a, exp(a))
+
+    print("by difference:", numerical_diff(f, x))  # -> by difference: 7.43656
+
+    def walk(y, x, functions):
+        """Run these functions backward, in this order. Returns the gradient of x."""
+        for f in functions:
+            for variable in [*f.inputs, *f.outputs]:
+                variable.cleargrad()
+        y.grad = np.ones_like(y.data)
+        for f in functions:
+            gxs = f.backward(f.outputs[0].grad)
+            gxs = gxs if isinstance(gxs, tuple) else (gxs,)
+            for variable, gx in zip(f.inputs, gxs, strict=True):
+                variable.grad = gx if variable.grad is None else variable.grad + gx
+        return x.grad
+
+    once = list(dict.fromkeys(order))
+    print("once:", walk(y, x, once), "by", names(once))
+    # -> once: 7.43656365691809 by Add Exp Square
+    once = list(dict.fromkeys(order_swapped))
+    print("once, but early:", walk(y_swapped, x_swapped, once), "by", names(once))
+    # -> once, but early: 2.0 by Add Square Exp
+    late = [once[0], once[2], once[1]]
+    print("once and late enough:", walk(y_swapped, x_swapped, late), "by", names(late))
+    # -> once and late enough: 7.43656365691809 by Add Exp Square
+
+    class SumAndDifference(Function):
+        """s = x0 + x1, d = x0 - x1"""
+
+        def forward(self, x0, x1):
+            return x0 + x1, x0 - x1
+
+        def backward(self, gs, gd):
+            return gs + gd, gs - gd
+
+    p, q = Variable(3.0), Variable(2.0)
+    order = mul(*SumAndDifference()(p, q)).backward()
+    print("d(p^2 - q^2)/dp should be 6, not", p.grad, "by", names(order))
+    # -> d(p^2 - q^2)/dp should be 6, not 12.0 by Mul SumAndDifference SumAndDifference

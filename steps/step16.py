@@ -1,0 +1,243 @@
+"""Step 16: The right order
+
+Step 15 asks for an order in which each function runs once, after all the functions that use its
+outputs. We get it for nothing: from the order in which the graph was made.
+
+Each call takes a number from one counter: 0, 1, 2, ... A variable has to be there before a call can
+use it. So a function always has a higher number than the functions that made its inputs, and to run
+by falling numbers is to run late enough.
+
+    a = x^2          Square  0
+    b = e^a          Exp     1
+    y = a + b        Add     2          backward: 2, 1, 0
+
+The functions that wait are kept in a heap, from which `heappop` takes the smallest entry without a
+search through all of them. The numbers go in negative, so that the youngest function comes out
+first. A set remembers who has been put in, so no function gets in twice.
+
+The set does more than mend the sum. Take x + x, add that to itself, and so on: n doublings are n
+functions, but there are 2^n ways from the end to the beginning. Plain recursion, from each variable
+into its inputs, walks all of them. It may even add up the right sum, but it needs 65,535 calls for
+n = 16, and twice as many for each further doubling. Many a short autograd program does just that.
+Now n doublings are n calls.
+
+And as the walk is a loop, since step 08, a deep graph is no danger to Python's stack.
+
+(PyTorch numbers its nodes as they are made, too. There the number is called sequence_nr.)
+
+Changed: Variable.backward, Function.__call__. New: Function.orders. Gone: the order of the calls
+that step 15 returned.
+Try: put the numbers into the heap without the minus signs, in both places.
+"""
+
+import heapq
+import itertools
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    def __init__(self, data):
+        self.data = as_array(data)
+        self.grad = None
+        self.creator = None
+
+    def cleargrad(self):
+        """Forget the gradient, so that the next backward starts from nothing."""
+        self.grad = None
+
+    def backward(self):
+        """Add to the grad of each variable behind this one the derivative with respect to it."""
+        if self.grad is None:
+            self.grad = np.ones_like(self.data)
+        if self.creator is None:
+            return
+        waiting = [(-self.creator.order, self.creator)]  # a heap: the youngest function comes first
+        seen = {self.creator}
+        while waiting:
+            _, f = heapq.heappop(waiting)
+            gys = [np.zeros_like(y.data) if y.grad is None else y.grad for y in f.outputs]
+            gxs = f.backward(*gys)
+            if not isinstance(gxs, tuple):
+                gxs = (gxs,)
+            for x, gx in zip(f.inputs, gxs, strict=True):
+                x.grad = gx if x.grad is None else x.grad + gx  # not +=: gx may have other owners
+                if x.creator is not None and x.creator not in seen:
+                    seen.add(x.creator)
+                    heapq.heappush(waiting, (-x.creator.order, x.creator))
+
+
+class Function:
+    """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
+
+    orders = itertools.count()  # one counter for all functions: each call takes the next number
+
+    def __call__(self, *inputs):
+        ys = self.forward(*[x.data for x in inputs])
+        if not isinstance(ys, tuple):
+            ys = (ys,)
+        outputs = [Variable(y) for y in ys]
+        self.order = next(Function.orders)
+        self.inputs = inputs
+        self.outputs = outputs
+        for output in outputs:
+            output.creator = self
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, *xs):
+        """Arrays to one array, or to a tuple of arrays."""
+        raise NotImplementedError
+
+    def backward(self, *gys):
+        """A gradient for each output to a gradient for each input: one array, or a tuple."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.inputs[0].data * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return np.exp(self.inputs[0].data) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1.data, gy * x0.data
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+def mul(x0, x1):
+    return Mul()(x0, x1)
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+if __name__ == "__main__":
+    x = Variable(1.0)
+    a = square(x)
+    b = exp(a)
+    y = add(a, b)
+    print("numbers:", [v.creator.order for v in (a, b, y)])  # -> numbers: [0, 1, 2]
+    y.backward()
+    print("a + e^a:", x.grad)  # -> a + e^a: 7.43656365691809
+    x.cleargrad()
+    a = square(x)
+    add(exp(a), a).backward()
+    print("e^a + a:", x.grad)  # -> e^a + a: 7.43656365691809
+
+    class SumAndDifference(Function):
+        """s = x0 + x1, d = x0 - x1"""
+
+        def forward(self, x0, x1):
+            return x0 + x1, x0 - x1
+
+        def backward(self, gs, gd):
+            return gs + gd, gs - gd
+
+    p, q = Variable(3.0), Variable(2.0)
+    mul(*SumAndDifference()(p, q)).backward()
+    print("gradients of p^2 - q^2:", p.grad, q.grad)  # -> gradients of p^2 - q^2: 6.0 -4.0
+
+    class CountedAdd(Add):
+        calls = 0
+
+        def backward(self, gy):
+            CountedAdd.calls += 1
+            return super().backward(gy)
+
+    def doublings(x, n):
+        for _ in range(n):
+            x = CountedAdd()(x, x)
+        return x
+
+    def by_recursion(y, gy):
+        """Plain recursion: each way from y to the beginning is walked on its own."""
+        y.grad = gy if y.grad is None else y.grad + gy
+        if y.creator is not None:
+            for x, gx in zip(y.creator.inputs, y.creator.backward(gy), strict=True):
+                by_recursion(x, gx)
+
+    for n in (1, 2, 4, 8, 16):
+        CountedAdd.calls = 0
+        x = Variable(1.0)
+        by_recursion(doublings(x, n), np.array(1.0))
+        recursive_calls, recursive_grad = CountedAdd.calls, x.grad
+
+        CountedAdd.calls = 0
+        x = Variable(1.0)
+        doublings(x, n).backward()
+        print(f"n = {n}: {recursive_calls} calls, or {CountedAdd.calls}.", recursive_grad, x.grad)
+        # -> n = 1: 1 calls, or 1. 2.0 2.0
+        # -> n = 2: 3 calls, or 2. 4.0 4.0
+        # -> n = 4: 15 calls, or 4. 16.0 16.0
+        # -> n = 8: 255 calls, or 8. 256.0 256.0
+        # -> n = 16: 65535 calls, or 16. 65536.0 65536.0
+
+    CountedAdd.calls = 0
+    x = Variable(1.0)
+    doublings(x, 1000).backward()
+    print("n = 1000:", CountedAdd.calls, "calls, right:", x.grad == 2.0**1000)
+    # -> n = 1000: 1000 calls, right: True
+
+    x, one = Variable(1.0), Variable(1.0)
+    y = x
+    for _ in range(100_000):
+        y = add(y, one)
+    y.backward()
+    print("100,000 deep:", x.grad, one.grad)  # -> 100,000 deep: 1.0 100000.0

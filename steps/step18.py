@@ -1,0 +1,272 @@
+"""Step 18: Computing without a record
+
+Every call leaves a node behind: the function, and through it all of its inputs. That is the price
+of backward. But often nobody is going to call backward: a trained network is used, a result is
+checked, a formula is evaluated. Then the record is a waste, and a large one. In a long chain each
+array could be freed as soon as the next one is there; the nodes hold all of them.
+
+So there is one switch. While it is off, a call computes its outputs and nothing else: no order, no
+inputs kept, no creator. An output looks like a variable that a person made.
+
+    with no_grad():
+        y = square(x)        # y.creator is None
+
+The switch has to come back, whatever happens inside the block: an error, too. That is what
+`finally` is for. And it goes back to what it was before, which is not always "on", since blocks
+stand inside blocks.
+
+The trap: backward from such a y finds no graph. Nothing is computed, and nothing complains.
+
+The demo ends with the whole stage in one table: derivatives by formula, by the slope between two
+values (which needs no record), and by backward.
+
+PyTorch has the same name with the same meaning: `with torch.no_grad():`.
+
+Changed: Function.__call__ asks the switch. New: GradMode, no_grad.
+Try: in no_grad, take out `try:` and `finally:` but leave what they hold, and run the demo.
+"""
+
+import contextlib
+import heapq
+import itertools
+import weakref
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class GradMode:
+    """Whether calls are recorded: the one switch, and the class is the box that holds it."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def no_grad():
+    """Inside this block no call is recorded: outputs have no creator."""
+    before = GradMode.enabled
+    GradMode.enabled = False
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    def __init__(self, data):
+        self.data = as_array(data)
+        self.grad = None
+        self.creator = None
+
+    def cleargrad(self):
+        """Forget the gradient, so that the next backward starts from nothing."""
+        self.grad = None
+
+    def backward(self, retain_grad=False):
+        """Add to the grad of each variable behind this one the derivative with respect to it.
+
+        Variables that a function made give their gradient up again, unless retain_grad is true.
+        """
+        if self.grad is None:
+            self.grad = np.ones_like(self.data)
+        if self.creator is None:
+            return
+        waiting = [(-self.creator.order, self.creator)]  # a heap: the youngest function comes first
+        seen = {self.creator}
+        while waiting:
+            _, f = heapq.heappop(waiting)
+            outputs = [output() for output in f.outputs]  # None: nobody holds that output any more
+            gys = [
+                np.zeros(*blank) if y is None or y.grad is None else y.grad
+                for y, blank in zip(outputs, f.blanks, strict=True)
+            ]
+            gxs = f.backward(*gys)
+            if not isinstance(gxs, tuple):
+                gxs = (gxs,)
+            for x, gx in zip(f.inputs, gxs, strict=True):
+                x.grad = gx if x.grad is None else x.grad + gx  # not +=: gx may have other owners
+                if x.creator is not None and x.creator not in seen:
+                    seen.add(x.creator)
+                    heapq.heappush(waiting, (-x.creator.order, x.creator))
+            if not retain_grad:
+                for y in outputs:
+                    if y is not None:
+                        y.grad = None
+
+
+class Function:
+    """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
+
+    orders = itertools.count()  # one counter for all functions: each call takes the next number
+
+    def __call__(self, *inputs):
+        ys = self.forward(*[x.data for x in inputs])
+        if not isinstance(ys, tuple):
+            ys = (ys,)
+        outputs = [Variable(y) for y in ys]
+        if GradMode.enabled:
+            self.order = next(Function.orders)
+            self.inputs = inputs
+            self.outputs = [weakref.ref(output) for output in outputs]  # strong would be a cycle
+            self.blanks = [(output.data.shape, output.data.dtype) for output in outputs]
+            for output in outputs:
+                output.creator = self
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, *xs):
+        """Arrays to one array, or to a tuple of arrays."""
+        raise NotImplementedError
+
+    def backward(self, *gys):
+        """A gradient for each output to a gradient for each input: one array, or a tuple."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.inputs[0].data * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return np.exp(self.inputs[0].data) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1.data, gy * x0.data
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+def mul(x0, x1):
+    return Mul()(x0, x1)
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+if __name__ == "__main__":
+    import tracemalloc
+
+    x = Variable(np.array(3.0))
+    y = square(x)
+    print("recorded:", type(y.creator).__name__)  # -> recorded: Square
+    with no_grad():
+        y = square(x)
+    print("not recorded:", y.data, y.creator)  # -> not recorded: 9.0 None
+    y.backward()
+    print("no graph, no gradient, no complaint:", x.grad)
+    # -> no graph, no gradient, no complaint: None
+
+    try:
+        with no_grad():
+            with no_grad():
+                pass
+            print("inside, after an inner block:", GradMode.enabled)
+            # -> inside, after an inner block: False
+            raise ValueError("something goes wrong in the block")
+    except ValueError:
+        print("outside, after an error:", GradMode.enabled)  # -> outside, after an error: True
+
+    def chain(x, n):
+        for _ in range(n):
+            x = add(x, x)
+        return x
+
+    def peak_megabytes(run):
+        tracemalloc.start()
+        run()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak / 1e6
+
+    big = Variable(np.ones(100_000))  # 0.8 MB
+    with_record = peak_megabytes(lambda: chain(big, 50))
+    with no_grad():
+        without = peak_megabytes(lambda: chain(big, 50))
+    print(f"a chain of 50: {with_record:.0f} MB with its record, {without:.1f} MB without")
+    # -> a chain of 50: 40 MB with its record, 1.6 MB without
+
+    # The stage in one table: by formula, by the slope between two values, by backward.
+    def nested(x):
+        return square(exp(square(x)))
+
+    def diamond(x):
+        a = square(x)
+        return add(a, exp(a))
+
+    def line(w, x, b):
+        return add(mul(w, x), b)
+
+    def slope(f, xs, i):
+        with no_grad():
+            return numerical_diff(lambda x: f(*xs[:i], x, *xs[i + 1 :]), xs[i])
+
+    table = [
+        ("(e^(x^2))^2", nested, [0.5], [4 * 0.5 * np.exp(2 * 0.5**2)]),
+        ("x + x", lambda x: add(x, x), [3.0], [2.0]),
+        ("x^2 + e^(x^2)", diamond, [1.0], [2 * 1.0 * (1 + np.exp(1.0**2))]),
+        ("w x + b", line, [2.0, 0.5, 1.0], [0.5, 2.0, 1.0]),
+    ]
+    for name, f, values, formulas in table:
+        xs = [Variable(value) for value in values]
+        f(*xs).backward()
+        for i, x in enumerate(xs):
+            print(f"{name:14} {formulas[i]:.10f}  {slope(f, xs, i):.6f}  {x.grad:.10f}")
+            # -> (e^(x^2))^2    3.2974425414  3.297443  3.2974425414
+            # -> x + x          2.0000000000  2.000000  2.0000000000
+            # -> x^2 + e^(x^2)  7.4365636569  7.436564  7.4365636569
+            # -> w x + b        0.5000000000  0.500000  0.5000000000
+            # -> w x + b        2.0000000000  2.000000  2.0000000000
+            # -> w x + b        1.0000000000  1.000000  1.0000000000

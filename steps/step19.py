@@ -1,0 +1,246 @@
+"""Step 19: A Variable that looks like an array
+
+Print a Variable, and Python shows a class name and an address in memory. Ask for its shape, and
+there is no such thing: one has to reach through the box, x.data.shape. Nobody wants to write
+formulas with such objects, so this stage makes them behave like the arrays they hold.
+
+It begins with what can be asked of an array:
+
+    x.shape    x.ndim    x.size    x.dtype    len(x)    print(x)
+
+The first four are properties: a function that is called by reading an attribute, without
+brackets. They look into x.data each time and store nothing. A copy of the shape, kept in the
+Variable, would be wrong as soon as somebody puts another array into the box.
+
+print asks an object for its __repr__. Ours says what kind of thing it is and what is inside:
+variable(3.0). A matrix takes several lines, and its rows shall stay below each other, so every
+line after the first is moved to the right by the width of "variable(".
+
+A Variable can also have a name. Nothing is computed with it. It is for people: step 23 prints it
+in graphs, where many variables look alike.
+
+A single number has no length. NumPy raises TypeError for it, and so do we, because we only ask
+the array.
+
+In PyTorch shape, ndim and dtype mean the same; size is a method there, and what we call size is
+x.numel().
+
+Changed: Variable.__init__ takes a name. New: Variable.shape, ndim, size, dtype, __len__, __repr__.
+Try: bool(Variable(0.0)). Python looks for __bool__, does not find it, and falls back on __len__.
+"""
+
+import contextlib
+import heapq
+import itertools
+import weakref
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class GradMode:
+    """Whether calls are recorded: the one switch, and the class is the box that holds it."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def no_grad():
+    """Inside this block no call is recorded: outputs have no creator."""
+    before = GradMode.enabled
+    GradMode.enabled = False
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    def __init__(self, data, name=None):
+        self.data = as_array(data)
+        self.name = name
+        self.grad = None
+        self.creator = None
+
+    @property
+    def shape(self):
+        return self.data.shape
+
+    @property
+    def ndim(self):
+        return self.data.ndim
+
+    @property
+    def size(self):
+        return self.data.size
+
+    @property
+    def dtype(self):
+        return self.data.dtype
+
+    def __len__(self):
+        return len(self.data)
+
+    def __repr__(self):
+        indent = " " * len("variable(")  # the rows of a matrix stand below each other
+        return "variable(" + str(self.data).replace("\n", "\n" + indent) + ")"
+
+    def cleargrad(self):
+        """Forget the gradient, so that the next backward starts from nothing."""
+        self.grad = None
+
+    def backward(self, retain_grad=False):
+        """Add to the grad of each variable behind this one the derivative with respect to it.
+
+        Variables that a function made give their gradient up again, unless retain_grad is true.
+        """
+        if self.grad is None:
+            self.grad = np.ones_like(self.data)
+        if self.creator is None:
+            return
+        waiting = [(-self.creator.order, self.creator)]  # a heap: the youngest function comes first
+        seen = {self.creator}
+        while waiting:
+            _, f = heapq.heappop(waiting)
+            outputs = [output() for output in f.outputs]  # None: nobody holds that output any more
+            gys = [
+                np.zeros(*blank) if y is None or y.grad is None else y.grad
+                for y, blank in zip(outputs, f.blanks, strict=True)
+            ]
+            gxs = f.backward(*gys)
+            if not isinstance(gxs, tuple):
+                gxs = (gxs,)
+            for x, gx in zip(f.inputs, gxs, strict=True):
+                x.grad = gx if x.grad is None else x.grad + gx  # not +=: gx may have other owners
+                if x.creator is not None and x.creator not in seen:
+                    seen.add(x.creator)
+                    heapq.heappush(waiting, (-x.creator.order, x.creator))
+            if not retain_grad:
+                for y in outputs:
+                    if y is not None:
+                        y.grad = None
+
+
+class Function:
+    """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
+
+    orders = itertools.count()  # one counter for all functions: each call takes the next number
+
+    def __call__(self, *inputs):
+        ys = self.forward(*[x.data for x in inputs])
+        if not isinstance(ys, tuple):
+            ys = (ys,)
+        outputs = [Variable(y) for y in ys]
+        if GradMode.enabled:
+            self.order = next(Function.orders)
+            self.inputs = inputs
+            self.outputs = [weakref.ref(output) for output in outputs]  # strong would be a cycle
+            self.blanks = [(output.data.shape, output.data.dtype) for output in outputs]
+            for output in outputs:
+                output.creator = self
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, *xs):
+        """Arrays to one array, or to a tuple of arrays."""
+        raise NotImplementedError
+
+    def backward(self, *gys):
+        """A gradient for each output to a gradient for each input: one array, or a tuple."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.inputs[0].data * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return np.exp(self.inputs[0].data) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1.data, gy * x0.data
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+def mul(x0, x1):
+    return Mul()(x0, x1)
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+if __name__ == "__main__":
+    x = Variable(3.0)
+    print(x)  # -> variable(3.0)
+
+    m = Variable(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), name="m")
+    print(m)  # -> variable([[1. 2. 3.]
+    # ->           [4. 5. 6.]])
+    print("shape", m.shape)  # -> shape (2, 3)
+    print("ndim", m.ndim)  # -> ndim 2
+    print("size", m.size)  # -> size 6
+    print("dtype", m.dtype)  # -> dtype float64
+    print("len", len(m))  # -> len 2
+    print("name", m.name)  # -> name m
+
+    m.data = np.zeros((5, 2))
+    print("another array, another shape:", m.shape)  # -> another array, another shape: (5, 2)
+
+    try:
+        len(x)
+    except TypeError as error:
+        print("no length:", error)  # -> no length: len() of unsized object

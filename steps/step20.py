@@ -1,0 +1,253 @@
+"""Step 20: Plus and times
+
+The formula a * b + c has to be written add(mul(a, b), c): from the inside out, and a longer one
+ends in a row of brackets. It should be written as it stands in a book.
+
+To Python an operator is nothing but a method with a fixed name:
+
+    a * b    means    type(a).__mul__(a, b)
+    a + b    means    type(a).__add__(a, b)
+
+We have functions that do just this, so it takes one line for each. A function that is put into a
+class is a method; its first argument takes the place of self:
+
+    Variable.__mul__ = mul
+
+Nothing else changes. The operator builds the same graph, of the same nodes, that the call built.
+And what comes first in a formula, times before plus, is decided by Python's grammar: we need no
+brackets and no rules of our own.
+
+The operators stand below the functions instead of inside the class, because a file is read from
+the top: when Variable is defined, there is no mul yet.
+
+The trap: `x += 1` looks as if it changed x. But without a method of its own for it, Python reads
+x = x + 1: a new Variable, which takes over the name. The variable that you began with is still
+there, at the far end of the graph, and there its gradient arrives. The new x has none.
+
+PyTorch does the same for + and *. Its += is different: it changes the tensor in place.
+
+Changed: nothing. New: Variable.__add__, Variable.__mul__.
+Try: x + 1.0. The message says what the next step has to do.
+"""
+
+import contextlib
+import heapq
+import itertools
+import weakref
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class GradMode:
+    """Whether calls are recorded: the one switch, and the class is the box that holds it."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def no_grad():
+    """Inside this block no call is recorded: outputs have no creator."""
+    before = GradMode.enabled
+    GradMode.enabled = False
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    def __init__(self, data, name=None):
+        self.data = as_array(data)
+        self.name = name
+        self.grad = None
+        self.creator = None
+
+    @property
+    def shape(self):
+        return self.data.shape
+
+    @property
+    def ndim(self):
+        return self.data.ndim
+
+    @property
+    def size(self):
+        return self.data.size
+
+    @property
+    def dtype(self):
+        return self.data.dtype
+
+    def __len__(self):
+        return len(self.data)
+
+    def __repr__(self):
+        indent = " " * len("variable(")  # the rows of a matrix stand below each other
+        return "variable(" + str(self.data).replace("\n", "\n" + indent) + ")"
+
+    def cleargrad(self):
+        """Forget the gradient, so that the next backward starts from nothing."""
+        self.grad = None
+
+    def backward(self, retain_grad=False):
+        """Add to the grad of each variable behind this one the derivative with respect to it.
+
+        Variables that a function made give their gradient up again, unless retain_grad is true.
+        """
+        if self.grad is None:
+            self.grad = np.ones_like(self.data)
+        if self.creator is None:
+            return
+        waiting = [(-self.creator.order, self.creator)]  # a heap: the youngest function comes first
+        seen = {self.creator}
+        while waiting:
+            _, f = heapq.heappop(waiting)
+            outputs = [output() for output in f.outputs]  # None: nobody holds that output any more
+            gys = [
+                np.zeros(*blank) if y is None or y.grad is None else y.grad
+                for y, blank in zip(outputs, f.blanks, strict=True)
+            ]
+            gxs = f.backward(*gys)
+            if not isinstance(gxs, tuple):
+                gxs = (gxs,)
+            for x, gx in zip(f.inputs, gxs, strict=True):
+                x.grad = gx if x.grad is None else x.grad + gx  # not +=: gx may have other owners
+                if x.creator is not None and x.creator not in seen:
+                    seen.add(x.creator)
+                    heapq.heappush(waiting, (-x.creator.order, x.creator))
+            if not retain_grad:
+                for y in outputs:
+                    if y is not None:
+                        y.grad = None
+
+
+class Function:
+    """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
+
+    orders = itertools.count()  # one counter for all functions: each call takes the next number
+
+    def __call__(self, *inputs):
+        ys = self.forward(*[x.data for x in inputs])
+        if not isinstance(ys, tuple):
+            ys = (ys,)
+        outputs = [Variable(y) for y in ys]
+        if GradMode.enabled:
+            self.order = next(Function.orders)
+            self.inputs = inputs
+            self.outputs = [weakref.ref(output) for output in outputs]  # strong would be a cycle
+            self.blanks = [(output.data.shape, output.data.dtype) for output in outputs]
+            for output in outputs:
+                output.creator = self
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, *xs):
+        """Arrays to one array, or to a tuple of arrays."""
+        raise NotImplementedError
+
+    def backward(self, *gys):
+        """A gradient for each output to a gradient for each input: one array, or a tuple."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.inputs[0].data * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return np.exp(self.inputs[0].data) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1.data, gy * x0.data
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+Variable.__add__ = add
+
+
+def mul(x0, x1):
+    return Mul()(x0, x1)
+
+
+Variable.__mul__ = mul
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+if __name__ == "__main__":
+    a, b, c = Variable(3.0), Variable(2.0), Variable(1.0)
+    y = a * b + c
+    y.backward()
+    print("a * b + c =", y)  # -> a * b + c = variable(7.0)
+    print("slopes:", a.grad, b.grad, c.grad)  # -> slopes: 2.0 3.0 1.0
+
+    same = add(mul(a, b), c)
+    print("add(mul(a, b), c) =", same)  # -> add(mul(a, b), c) = variable(7.0)
+    print("last node of both:", type(y.creator).__name__, type(same.creator).__name__)
+    # -> last node of both: Add Add
+
+    print("c + a * b =", c + a * b)  # -> c + a * b = variable(7.0)
+    print("(c + a) * b =", (c + a) * b)  # -> (c + a) * b = variable(8.0)
+
+    x = start = Variable(5.0)
+    x += x
+    print("x is a new Variable:", x is not start)  # -> x is a new Variable: True
+    x.backward()
+    print("gradient of the new x:", x.grad)  # -> gradient of the new x: None
+    print("gradient of the old one:", start.grad)  # -> gradient of the old one: 2.0

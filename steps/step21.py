@@ -1,0 +1,269 @@
+"""Step 21: Numbers and arrays in a formula
+
+2.0 * x + 1.0 still fails: a float has no .data. Three things stand in the way, one behind the
+other.
+
+1. The other operand is no Variable. So Function.__call__ puts whatever it gets into one. That is
+   the only place: every function, today's and tomorrow's, now accepts numbers and arrays.
+
+2. The number stands on the left. Python asks the float first, which knows nothing of us and
+   gives up. Then Python asks the right-hand side, by a second name: x.__rmul__(2.0). For + and *
+   the order makes no difference, so the same functions serve again.
+
+3. An array stands on the left. NumPy does not give up. It takes x for one more element, multiplies
+   each number of the array with the whole of x, and returns an array of Variables. With
+   __array_ufunc__ = None a class tells NumPy: leave me alone, I have my own operators. Then NumPy
+   gives up too, and x.__rmul__ is asked.
+
+What is neither number, array nor Variable is still refused, by as_array.
+
+A limit, to be seen below: NumPy stretches a single number to the shape of an array, and so
+[1, 2, 3] + b works. But if b is a Variable, its gradient arrives in the stretched shape: three
+slopes for one number. The right answer is their sum. Stage 5 mends this, under the name of
+broadcasting. Until then, let a formula combine Variables of equal shape.
+
+PyTorch takes numbers in the same way. A NumPy array has to be made a tensor first.
+
+Changed: Function.__call__ wraps its inputs. New: as_variable, Variable.__array_ufunc__, __radd__,
+__rmul__.
+Try: remove the line `__array_ufunc__ = None` and print array * x again.
+"""
+
+import contextlib
+import heapq
+import itertools
+import weakref
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class GradMode:
+    """Whether calls are recorded: the one switch, and the class is the box that holds it."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def no_grad():
+    """Inside this block no call is recorded: outputs have no creator."""
+    before = GradMode.enabled
+    GradMode.enabled = False
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    # NumPy's operators leave the work to ours: `array + variable` comes to __radd__.
+    __array_ufunc__ = None
+
+    def __init__(self, data, name=None):
+        self.data = as_array(data)
+        self.name = name
+        self.grad = None
+        self.creator = None
+
+    @property
+    def shape(self):
+        return self.data.shape
+
+    @property
+    def ndim(self):
+        return self.data.ndim
+
+    @property
+    def size(self):
+        return self.data.size
+
+    @property
+    def dtype(self):
+        return self.data.dtype
+
+    def __len__(self):
+        return len(self.data)
+
+    def __repr__(self):
+        indent = " " * len("variable(")  # the rows of a matrix stand below each other
+        return "variable(" + str(self.data).replace("\n", "\n" + indent) + ")"
+
+    def cleargrad(self):
+        """Forget the gradient, so that the next backward starts from nothing."""
+        self.grad = None
+
+    def backward(self, retain_grad=False):
+        """Add to the grad of each variable behind this one the derivative with respect to it.
+
+        Variables that a function made give their gradient up again, unless retain_grad is true.
+        """
+        if self.grad is None:
+            self.grad = np.ones_like(self.data)
+        if self.creator is None:
+            return
+        waiting = [(-self.creator.order, self.creator)]  # a heap: the youngest function comes first
+        seen = {self.creator}
+        while waiting:
+            _, f = heapq.heappop(waiting)
+            outputs = [output() for output in f.outputs]  # None: nobody holds that output any more
+            gys = [
+                np.zeros(*blank) if y is None or y.grad is None else y.grad
+                for y, blank in zip(outputs, f.blanks, strict=True)
+            ]
+            gxs = f.backward(*gys)
+            if not isinstance(gxs, tuple):
+                gxs = (gxs,)
+            for x, gx in zip(f.inputs, gxs, strict=True):
+                x.grad = gx if x.grad is None else x.grad + gx  # not +=: gx may have other owners
+                if x.creator is not None and x.creator not in seen:
+                    seen.add(x.creator)
+                    heapq.heappush(waiting, (-x.creator.order, x.creator))
+            if not retain_grad:
+                for y in outputs:
+                    if y is not None:
+                        y.grad = None
+
+
+def as_variable(x):
+    """x itself if it is a Variable, else a new Variable around it: a constant of the formula."""
+    return x if isinstance(x, Variable) else Variable(x)
+
+
+class Function:
+    """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
+
+    orders = itertools.count()  # one counter for all functions: each call takes the next number
+
+    def __call__(self, *inputs):
+        inputs = [as_variable(x) for x in inputs]
+        ys = self.forward(*[x.data for x in inputs])
+        if not isinstance(ys, tuple):
+            ys = (ys,)
+        outputs = [Variable(y) for y in ys]
+        if GradMode.enabled:
+            self.order = next(Function.orders)
+            self.inputs = inputs
+            self.outputs = [weakref.ref(output) for output in outputs]  # strong would be a cycle
+            self.blanks = [(output.data.shape, output.data.dtype) for output in outputs]
+            for output in outputs:
+                output.creator = self
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, *xs):
+        """Arrays to one array, or to a tuple of arrays."""
+        raise NotImplementedError
+
+    def backward(self, *gys):
+        """A gradient for each output to a gradient for each input: one array, or a tuple."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.inputs[0].data * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return np.exp(self.inputs[0].data) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1.data, gy * x0.data
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+Variable.__add__ = add
+Variable.__radd__ = add
+
+
+def mul(x0, x1):
+    return Mul()(x0, x1)
+
+
+Variable.__mul__ = mul
+Variable.__rmul__ = mul
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+if __name__ == "__main__":
+    x = Variable(np.array([1.0, 2.0, 3.0]))
+    y = x * 2.0 + 1.0
+    y.backward()
+    print(y, x.grad)  # -> variable([3. 5. 7.]) [2. 2. 2.]
+
+    x.cleargrad()
+    y = 1.0 + 2.0 * x
+    y.backward()
+    print(y, x.grad)  # -> variable([3. 5. 7.]) [2. 2. 2.]
+
+    x.cleargrad()
+    y = np.array([1.0, 10.0, 100.0]) * x
+    y.backward()
+    print(y, x.grad)  # -> variable([  1.  20. 300.]) [  1.  10. 100.]
+
+    print(np.float64(3.0) * x)  # -> variable([3. 6. 9.])
+    print(square(3), exp(0.0))  # -> variable(9) variable(1.0)
+
+    try:
+        x + "1"
+    except TypeError as error:
+        print(error)  # -> a Variable holds an ndarray or a number, not str
+
+    b = Variable(10.0)
+    (x + b).backward()
+    print("b", b.shape, "its gradient", b.grad.shape)  # -> b () its gradient (3,)

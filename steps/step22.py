@@ -1,0 +1,359 @@
+"""Step 22: Minus, divided by, to the power of
+
+Half of the operators are missing: a - b has to be written a + -1.0 * b, and there is no division
+at all. Four functions complete the set:
+
+    y = -x         dy/dx  = -1
+    y = x0 - x1    dy/dx0 = 1         dy/dx1 = -1
+    y = x0 / x1    dy/dx0 = 1 / x1    dy/dx1 = -x0 / x1^2
+    y = x^n        dy/dx  = n x^(n-1)
+
+The trap is the order. 5 - x arrives as x.__rsub__(5): first x, then the 5. For + and * this was of
+no importance. Here the two must change places again, or 5 - x becomes x - 5.
+
+In x^n only x is a Variable; n is a number. It is no input of the function but a part of it, like
+the 2 in Square: an object Pow(3) is the cubing function. So n has no gradient, and x**y for two
+Variables is refused instead of being half right.
+
+Another trap hides in the formula. x^0 is 1 everywhere, so its slope is 0 everywhere. But at x = 0
+the formula says 0 * 0^-1: zero times infinity. So n = 0 is a case of its own. It will be needed:
+who differentiates x^2 three times (stage 4) meets x^0 on the way.
+
+All of Python's rules hold, the surprising one too: -x**2 is -(x^2).
+
+PyTorch's operators are the same. It also takes a tensor as exponent.
+
+Changed: nothing. New: Neg, Sub, Div, Pow, neg, sub, div, pow and their operators.
+Try: write `Variable.__rsub__ = sub`, and see which line of the demo is wrong.
+"""
+
+import contextlib
+import heapq
+import itertools
+import weakref
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class GradMode:
+    """Whether calls are recorded: the one switch, and the class is the box that holds it."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def no_grad():
+    """Inside this block no call is recorded: outputs have no creator."""
+    before = GradMode.enabled
+    GradMode.enabled = False
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    # NumPy's operators leave the work to ours: `array + variable` comes to __radd__.
+    __array_ufunc__ = None
+
+    def __init__(self, data, name=None):
+        self.data = as_array(data)
+        self.name = name
+        self.grad = None
+        self.creator = None
+
+    @property
+    def shape(self):
+        return self.data.shape
+
+    @property
+    def ndim(self):
+        return self.data.ndim
+
+    @property
+    def size(self):
+        return self.data.size
+
+    @property
+    def dtype(self):
+        return self.data.dtype
+
+    def __len__(self):
+        return len(self.data)
+
+    def __repr__(self):
+        indent = " " * len("variable(")  # the rows of a matrix stand below each other
+        return "variable(" + str(self.data).replace("\n", "\n" + indent) + ")"
+
+    def cleargrad(self):
+        """Forget the gradient, so that the next backward starts from nothing."""
+        self.grad = None
+
+    def backward(self, retain_grad=False):
+        """Add to the grad of each variable behind this one the derivative with respect to it.
+
+        Variables that a function made give their gradient up again, unless retain_grad is true.
+        """
+        if self.grad is None:
+            self.grad = np.ones_like(self.data)
+        if self.creator is None:
+            return
+        waiting = [(-self.creator.order, self.creator)]  # a heap: the youngest function comes first
+        seen = {self.creator}
+        while waiting:
+            _, f = heapq.heappop(waiting)
+            outputs = [output() for output in f.outputs]  # None: nobody holds that output any more
+            gys = [
+                np.zeros(*blank) if y is None or y.grad is None else y.grad
+                for y, blank in zip(outputs, f.blanks, strict=True)
+            ]
+            gxs = f.backward(*gys)
+            if not isinstance(gxs, tuple):
+                gxs = (gxs,)
+            for x, gx in zip(f.inputs, gxs, strict=True):
+                x.grad = gx if x.grad is None else x.grad + gx  # not +=: gx may have other owners
+                if x.creator is not None and x.creator not in seen:
+                    seen.add(x.creator)
+                    heapq.heappush(waiting, (-x.creator.order, x.creator))
+            if not retain_grad:
+                for y in outputs:
+                    if y is not None:
+                        y.grad = None
+
+
+def as_variable(x):
+    """x itself if it is a Variable, else a new Variable around it: a constant of the formula."""
+    return x if isinstance(x, Variable) else Variable(x)
+
+
+class Function:
+    """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
+
+    orders = itertools.count()  # one counter for all functions: each call takes the next number
+
+    def __call__(self, *inputs):
+        inputs = [as_variable(x) for x in inputs]
+        ys = self.forward(*[x.data for x in inputs])
+        if not isinstance(ys, tuple):
+            ys = (ys,)
+        outputs = [Variable(y) for y in ys]
+        if GradMode.enabled:
+            self.order = next(Function.orders)
+            self.inputs = inputs
+            self.outputs = [weakref.ref(output) for output in outputs]  # strong would be a cycle
+            self.blanks = [(output.data.shape, output.data.dtype) for output in outputs]
+            for output in outputs:
+                output.creator = self
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, *xs):
+        """Arrays to one array, or to a tuple of arrays."""
+        raise NotImplementedError
+
+    def backward(self, *gys):
+        """A gradient for each output to a gradient for each input: one array, or a tuple."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.inputs[0].data * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return np.exp(self.inputs[0].data) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1.data, gy * x0.data
+
+
+class Neg(Function):
+    """y = -x, dy/dx = -1"""
+
+    def forward(self, x):
+        return -x
+
+    def backward(self, gy):
+        return -gy
+
+
+class Sub(Function):
+    """y = x0 - x1, dy/dx0 = 1, dy/dx1 = -1"""
+
+    def forward(self, x0, x1):
+        return x0 - x1
+
+    def backward(self, gy):
+        return gy, -gy
+
+
+class Div(Function):
+    """y = x0 / x1, dy/dx0 = 1 / x1, dy/dx1 = -x0 / x1^2"""
+
+    def forward(self, x0, x1):
+        return x0 / x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy / x1.data, -gy * x0.data / x1.data**2
+
+
+class Pow(Function):
+    """y = x^n with a number n, dy/dx = n x^(n-1)"""
+
+    def __init__(self, n):
+        self.n = n
+
+    def forward(self, x):
+        return x**self.n
+
+    def backward(self, gy):
+        if self.n == 0:
+            return 0 * gy  # x^0 is 1 everywhere; at x = 0 the formula would divide by zero
+        return self.n * self.inputs[0].data ** (self.n - 1) * gy
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+Variable.__add__ = add
+Variable.__radd__ = add
+
+
+def mul(x0, x1):
+    return Mul()(x0, x1)
+
+
+Variable.__mul__ = mul
+Variable.__rmul__ = mul
+
+
+def neg(x):
+    return Neg()(x)
+
+
+Variable.__neg__ = neg
+
+
+def sub(x0, x1):
+    return Sub()(x0, x1)
+
+
+Variable.__sub__ = sub
+Variable.__rsub__ = lambda self, other: sub(other, self)
+
+
+def div(x0, x1):
+    return Div()(x0, x1)
+
+
+Variable.__truediv__ = div
+Variable.__rtruediv__ = lambda self, other: div(other, self)
+
+
+def pow(x, n):
+    return Pow(n)(x)
+
+
+Variable.__pow__ = pow
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+if __name__ == "__main__":
+    formulas = {
+        "-x": lambda x: -x,
+        "x - 5": lambda x: x - 5,
+        "5 - x": lambda x: 5 - x,
+        "x / 4": lambda x: x / 4,
+        "4 / x": lambda x: 4 / x,
+        "x**3": lambda x: x**3,
+        "x**-1": lambda x: x**-1,
+        "-x**2": lambda x: -(x**2),
+    }
+    x = Variable(2.0)
+    print("at x = 2: value, slope by backward, slope by numerical difference")
+    for text, f in formulas.items():
+        x.cleargrad()
+        y = f(x)
+        y.backward()
+        print(f"{text:5} {y.data:8.4f} {x.grad:8.4f} {numerical_diff(f, x):8.4f}")
+        # -> -x     -2.0000  -1.0000  -1.0000
+        # -> x - 5  -3.0000   1.0000   1.0000
+        # -> 5 - x   3.0000  -1.0000  -1.0000
+        # -> x / 4   0.5000   0.2500   0.2500
+        # -> 4 / x   2.0000  -1.0000  -1.0000
+        # -> x**3    8.0000  12.0000  12.0000
+        # -> x**-1   0.5000  -0.2500  -0.2500
+        # -> -x**2  -4.0000  -4.0000  -4.0000
+
+    a, b = Variable(1.0), Variable(3.0)
+    y = (a - b) / (a + b)
+    y.backward()
+    print("(a - b) / (a + b) =", y)  # -> (a - b) / (a + b) = variable(-0.5)
+    print("slopes:", a.grad, b.grad)  # -> slopes: 0.375 -0.125
+    print("by hand:", 2 * 3 / (1 + 3) ** 2, -2 * 1 / (1 + 3) ** 2)  # -> by hand: 0.375 -0.125
+
+    x = Variable(0.0)
+    (x**0).backward()
+    print("slope of x^0 at 0:", x.grad)  # -> slope of x^0 at 0: 0.0
+
+    try:
+        a**b
+    except TypeError as error:
+        print("refused:", error)
+    # -> refused: unsupported operand type(s) for ** or pow(): 'numpy.ndarray' and 'Variable'

@@ -1,0 +1,448 @@
+"""Step 25: Downhill
+
+We can get the gradient of any formula. What is it for? Above all for this: to find where a
+function is lowest, when nobody can solve for the place.
+
+The gradient (df/dx, df/dy) points where f rises fastest. So take a small step the other way, ask
+for the gradient there, and repeat. This is gradient descent:
+
+    x <- x - rate * df/dx
+    y <- y - rate * df/dy
+
+Rosenbrock's function is the usual test for it. Its lowest value is 0, at (1, 1):
+
+    f(x, y) = 100 (y - x^2)^2 + (1 - x)^2
+
+It is a valley, narrow and bent along y = x^2. Ten steps lead down to its floor; thousands go along
+it. Across the valley f is curved about 2,500 times as much as along. One rate has to serve both:
+small enough for the walls, it is much too small for the floor. And above 2 / curvature, 0.002 near
+the goal, each step lands higher on the other wall than it started: with 0.003 it never arrives.
+
+Two traps, both in the three lines of the loop:
+
+- Clear the gradients in each round; they add up otherwise.
+- Change x.data, not x. `x = x - rate * x.grad` records the step as part of the formula. The new x
+  is the result of a function, and those do not keep a gradient: the second round finds None.
+
+This loop is what trains every neural network; only x and y are millions. In PyTorch it is
+torch.optim.SGD, with zero_grad for the first trap and no_grad against the second.
+
+Changed: nothing above the demo. New: gradient descent.
+Try: leave out the two lines with cleargrad.
+"""
+
+import contextlib
+import heapq
+import itertools
+import json
+import pathlib
+import shutil
+import subprocess
+import weakref
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class GradMode:
+    """Whether calls are recorded: the one switch, and the class is the box that holds it."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def no_grad():
+    """Inside this block no call is recorded: outputs have no creator."""
+    before = GradMode.enabled
+    GradMode.enabled = False
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    # NumPy's operators leave the work to ours: `array + variable` comes to __radd__.
+    __array_ufunc__ = None
+
+    def __init__(self, data, name=None):
+        self.data = as_array(data)
+        self.name = name
+        self.grad = None
+        self.creator = None
+
+    @property
+    def shape(self):
+        return self.data.shape
+
+    @property
+    def ndim(self):
+        return self.data.ndim
+
+    @property
+    def size(self):
+        return self.data.size
+
+    @property
+    def dtype(self):
+        return self.data.dtype
+
+    def __len__(self):
+        return len(self.data)
+
+    def __repr__(self):
+        indent = " " * len("variable(")  # the rows of a matrix stand below each other
+        return "variable(" + str(self.data).replace("\n", "\n" + indent) + ")"
+
+    def cleargrad(self):
+        """Forget the gradient, so that the next backward starts from nothing."""
+        self.grad = None
+
+    def backward(self, retain_grad=False):
+        """Add to the grad of each variable behind this one the derivative with respect to it.
+
+        Variables that a function made give their gradient up again, unless retain_grad is true.
+        """
+        if self.grad is None:
+            self.grad = np.ones_like(self.data)
+        if self.creator is None:
+            return
+        waiting = [(-self.creator.order, self.creator)]  # a heap: the youngest function comes first
+        seen = {self.creator}
+        while waiting:
+            _, f = heapq.heappop(waiting)
+            outputs = [output() for output in f.outputs]  # None: nobody holds that output any more
+            gys = [
+                np.zeros(*blank) if y is None or y.grad is None else y.grad
+                for y, blank in zip(outputs, f.blanks, strict=True)
+            ]
+            gxs = f.backward(*gys)
+            if not isinstance(gxs, tuple):
+                gxs = (gxs,)
+            for x, gx in zip(f.inputs, gxs, strict=True):
+                x.grad = gx if x.grad is None else x.grad + gx  # not +=: gx may have other owners
+                if x.creator is not None and x.creator not in seen:
+                    seen.add(x.creator)
+                    heapq.heappush(waiting, (-x.creator.order, x.creator))
+            if not retain_grad:
+                for y in outputs:
+                    if y is not None:
+                        y.grad = None
+
+
+def as_variable(x):
+    """x itself if it is a Variable, else a new Variable around it: a constant of the formula."""
+    return x if isinstance(x, Variable) else Variable(x)
+
+
+class Function:
+    """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
+
+    orders = itertools.count()  # one counter for all functions: each call takes the next number
+
+    def __call__(self, *inputs):
+        inputs = [as_variable(x) for x in inputs]
+        ys = self.forward(*[x.data for x in inputs])
+        if not isinstance(ys, tuple):
+            ys = (ys,)
+        outputs = [Variable(y) for y in ys]
+        if GradMode.enabled:
+            self.order = next(Function.orders)
+            self.inputs = inputs
+            self.outputs = [weakref.ref(output) for output in outputs]  # strong would be a cycle
+            self.blanks = [(output.data.shape, output.data.dtype) for output in outputs]
+            for output in outputs:
+                output.creator = self
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, *xs):
+        """Arrays to one array, or to a tuple of arrays."""
+        raise NotImplementedError
+
+    def backward(self, *gys):
+        """A gradient for each output to a gradient for each input: one array, or a tuple."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.inputs[0].data * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return np.exp(self.inputs[0].data) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1.data, gy * x0.data
+
+
+class Neg(Function):
+    """y = -x, dy/dx = -1"""
+
+    def forward(self, x):
+        return -x
+
+    def backward(self, gy):
+        return -gy
+
+
+class Sub(Function):
+    """y = x0 - x1, dy/dx0 = 1, dy/dx1 = -1"""
+
+    def forward(self, x0, x1):
+        return x0 - x1
+
+    def backward(self, gy):
+        return gy, -gy
+
+
+class Div(Function):
+    """y = x0 / x1, dy/dx0 = 1 / x1, dy/dx1 = -x0 / x1^2"""
+
+    def forward(self, x0, x1):
+        return x0 / x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy / x1.data, -gy * x0.data / x1.data**2
+
+
+class Pow(Function):
+    """y = x^n with a number n, dy/dx = n x^(n-1)"""
+
+    def __init__(self, n):
+        self.n = n
+
+    def forward(self, x):
+        return x**self.n
+
+    def backward(self, gy):
+        if self.n == 0:
+            return 0 * gy  # x^0 is 1 everywhere; at x = 0 the formula would divide by zero
+        return self.n * self.inputs[0].data ** (self.n - 1) * gy
+
+
+class Sin(Function):
+    """y = sin x, dy/dx = cos x"""
+
+    def forward(self, x):
+        return np.sin(x)
+
+    def backward(self, gy):
+        return np.cos(self.inputs[0].data) * gy
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+Variable.__add__ = add
+Variable.__radd__ = add
+
+
+def mul(x0, x1):
+    return Mul()(x0, x1)
+
+
+Variable.__mul__ = mul
+Variable.__rmul__ = mul
+
+
+def neg(x):
+    return Neg()(x)
+
+
+Variable.__neg__ = neg
+
+
+def sub(x0, x1):
+    return Sub()(x0, x1)
+
+
+Variable.__sub__ = sub
+Variable.__rsub__ = lambda self, other: sub(other, self)
+
+
+def div(x0, x1):
+    return Div()(x0, x1)
+
+
+Variable.__truediv__ = div
+Variable.__rtruediv__ = lambda self, other: div(other, self)
+
+
+def pow(x, n):
+    return Pow(n)(x)
+
+
+Variable.__pow__ = pow
+
+
+def sin(x):
+    return Sin()(x)
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+def graph_functions(y):
+    """The functions behind y, the oldest first; each once, however many ways lead to it."""
+    found = set()
+    waiting = [y.creator]
+    while waiting:
+        f = waiting.pop()
+        if f is not None and f not in found:
+            found.add(f)
+            waiting.extend(x.creator for x in f.inputs)
+    return sorted(found, key=lambda f: f.order)
+
+
+def graph_variables(y):
+    """The variables of the graph of y, each once: first those given, then those computed."""
+    functions = graph_functions(y)
+    given = [x for f in functions for x in f.inputs if x.creator is None]
+    computed = [output() for f in functions for output in f.outputs if output() is not None]
+    return list(dict.fromkeys([*given, *computed, y]))  # a dict drops repeats and keeps the order
+
+
+def short(array):
+    """A single number to six digits; of a larger array only the shape."""
+    return str(float(f"{array:.6g}")) if array.ndim == 0 else f"array {array.shape}"
+
+
+def graph_text(y):
+    """The graph of y as text: a line for each variable, in the order of the computation."""
+    names = {v: v.name or f"v{i}" for i, v in enumerate(graph_variables(y))}
+    lines = []
+    for v, name in names.items():
+        line = f"{name} = "
+        if v.creator is not None:
+            arguments = ", ".join(names[x] for x in v.creator.inputs)
+            line += f"{type(v.creator).__name__}({arguments}) = "
+        line += short(v.data)
+        if v.grad is not None:
+            line += f"   gradient {short(v.grad)}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def to_dot(y):
+    """The graph of y in Graphviz's language: ellipses are variables, boxes are functions."""
+    ids = {v: f"v{i}" for i, v in enumerate(graph_variables(y))}
+    lines = ["digraph {"]
+    for v, node in ids.items():
+        label = short(v.data) if v.name is None else f"{v.name}\n{short(v.data)}"
+        lines.append(f"  {node} [label={json.dumps(label, ensure_ascii=False)}]")
+    for i, f in enumerate(graph_functions(y)):
+        lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
+        lines.extend(f"  {ids[x]} -> f{i}" for x in f.inputs)
+        lines.extend(f"  f{i} -> {ids[output()]}" for output in f.outputs if output() in ids)
+    return "\n".join([*lines, "}"])
+
+
+def draw(y, path):
+    """Draw the graph of y into a file; the ending of its name says as what: .png, .svg, .pdf."""
+    if shutil.which("dot") is None:
+        raise RuntimeError("to draw, install Graphviz (the program dot): graphviz.org/download")
+    kind = pathlib.Path(path).suffix.removeprefix(".")
+    subprocess.run(["dot", f"-T{kind}", "-o", path], input=to_dot(y), text=True, check=True)
+
+
+if __name__ == "__main__":
+
+    def rosenbrock(x, y):
+        return 100 * (y - x**2) ** 2 + (1 - x) ** 2
+
+    def descend(rate, rounds, report=()):
+        """Gradient descent from (-1.2, 1): the value that it has reached."""
+        x, y = Variable(-1.2), Variable(1.0)
+        for i in range(rounds):
+            z = rosenbrock(x, y)
+            if i in report:
+                print(f"{i:5} rounds: x {x.data:6.3f}, y {y.data:6.3f}, f {z.data:.5f}")
+            x.cleargrad()
+            y.cleargrad()
+            z.backward()
+            x.data = x.data - rate * x.grad
+            y.data = y.data - rate * y.grad
+        return rosenbrock(x, y).data
+
+    x, y = Variable(-1.2), Variable(1.0)
+    rosenbrock(x, y).backward()
+    print("gradient at the start:", x.grad, y.grad)  # -> gradient at the start: -215.6 -88.0
+    print("by hand:", -400 * -1.2 * (1 - 1.2**2) - 2 * (1 + 1.2), 200 * (1 - 1.2**2))
+    # -> by hand: -215.6 -88.0
+
+    last = descend(0.001, 10_001, report=(0, 10, 100, 1000, 10_000))
+    # ->     0 rounds: x -1.200, y  1.000, f 24.20000
+    # ->    10 rounds: x -1.021, y  1.051, f 4.09247
+    # ->   100 rounds: x -0.948, y  0.907, f 3.80189
+    # ->  1000 rounds: x  0.327, y  0.104, f 0.45353
+    # -> 10000 rounds: x  0.992, y  0.985, f 0.00006
+    print("rate 0.001 is below 0.001:", last < 0.001)  # -> rate 0.001 is below 0.001: True
+    print("rate 0.003 is above 0.01:", descend(0.003, 10_000) > 0.01)
+    # -> rate 0.003 is above 0.01: True
+
+    hessian = np.array([[802.0, -400.0], [-400.0, 200.0]])  # the second derivatives at (1, 1)
+    low, high = np.linalg.eigvalsh(hessian)
+    print(f"curvature {low:.2f} along, {high:.0f} across")  # -> curvature 0.40 along, 1002 across
+    print(f"ratio {high / low:.0f}, highest rate {2 / high:.4f}")
+    # -> ratio 2508, highest rate 0.0020
+
+    x = Variable(3.0)
+    square(x).backward()
+    x = x - 0.1 * x.grad
+    square(x).backward()
+    print("recorded as", type(x.creator).__name__, "and gradient", x.grad)
+    # -> recorded as Sub and gradient None

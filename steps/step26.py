@@ -1,0 +1,451 @@
+"""Step 26: Newton's method, by hand
+
+Gradient descent needs a rate, and the last step showed how much hangs on it. The right rate
+depends on how fast the slope itself changes, and that is the second derivative.
+
+Newton's method asks for it. Near x, a function looks like a parabola:
+
+    f(x + d) = f(x) + f'(x) d + 1/2 f''(x) d^2      (nearly)
+
+The lowest point of this parabola is where its slope f'(x) + f''(x) d is 0. Go there at once:
+
+    x <- x - f'(x) / f''(x)
+
+So it is gradient descent whose rate is 1 / f''(x), and the function chooses it anew each time.
+
+    f(x) = x^4 - 8 x^2,   f'(x) = 4 x^3 - 16 x,   f''(x) = 12 x^2 - 16,   lowest at x = 2
+
+f' comes from backward. f'' does not: our gradients are plain numbers and arrays. They have no
+graph, and backward cannot start from them. So f'' is worked out by hand here. That is the flaw of
+this step; the next one prepares the cure.
+
+From x = 4 Newton is there after 6 steps. Gradient descent takes 54 steps with a good rate and 699
+with a timid one. Close to the goal each step of Newton squares the error, about: the number of
+right digits doubles. Gradient descent multiplies it by the same factor in each step.
+
+The trap: Newton looks for slope 0, not for a low place. From x = 0.5, where f'' is negative, the
+parabola opens downward, and Newton climbs to the top of the hill at x = 0.
+
+Changed: nothing above the demo. New: Newton's method.
+Try: start near 1.1547, where f'' is 0, and see how far the first step goes.
+"""
+
+import contextlib
+import heapq
+import itertools
+import json
+import pathlib
+import shutil
+import subprocess
+import weakref
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class GradMode:
+    """Whether calls are recorded: the one switch, and the class is the box that holds it."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def no_grad():
+    """Inside this block no call is recorded: outputs have no creator."""
+    before = GradMode.enabled
+    GradMode.enabled = False
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    # NumPy's operators leave the work to ours: `array + variable` comes to __radd__.
+    __array_ufunc__ = None
+
+    def __init__(self, data, name=None):
+        self.data = as_array(data)
+        self.name = name
+        self.grad = None
+        self.creator = None
+
+    @property
+    def shape(self):
+        return self.data.shape
+
+    @property
+    def ndim(self):
+        return self.data.ndim
+
+    @property
+    def size(self):
+        return self.data.size
+
+    @property
+    def dtype(self):
+        return self.data.dtype
+
+    def __len__(self):
+        return len(self.data)
+
+    def __repr__(self):
+        indent = " " * len("variable(")  # the rows of a matrix stand below each other
+        return "variable(" + str(self.data).replace("\n", "\n" + indent) + ")"
+
+    def cleargrad(self):
+        """Forget the gradient, so that the next backward starts from nothing."""
+        self.grad = None
+
+    def backward(self, retain_grad=False):
+        """Add to the grad of each variable behind this one the derivative with respect to it.
+
+        Variables that a function made give their gradient up again, unless retain_grad is true.
+        """
+        if self.grad is None:
+            self.grad = np.ones_like(self.data)
+        if self.creator is None:
+            return
+        waiting = [(-self.creator.order, self.creator)]  # a heap: the youngest function comes first
+        seen = {self.creator}
+        while waiting:
+            _, f = heapq.heappop(waiting)
+            outputs = [output() for output in f.outputs]  # None: nobody holds that output any more
+            gys = [
+                np.zeros(*blank) if y is None or y.grad is None else y.grad
+                for y, blank in zip(outputs, f.blanks, strict=True)
+            ]
+            gxs = f.backward(*gys)
+            if not isinstance(gxs, tuple):
+                gxs = (gxs,)
+            for x, gx in zip(f.inputs, gxs, strict=True):
+                x.grad = gx if x.grad is None else x.grad + gx  # not +=: gx may have other owners
+                if x.creator is not None and x.creator not in seen:
+                    seen.add(x.creator)
+                    heapq.heappush(waiting, (-x.creator.order, x.creator))
+            if not retain_grad:
+                for y in outputs:
+                    if y is not None:
+                        y.grad = None
+
+
+def as_variable(x):
+    """x itself if it is a Variable, else a new Variable around it: a constant of the formula."""
+    return x if isinstance(x, Variable) else Variable(x)
+
+
+class Function:
+    """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
+
+    orders = itertools.count()  # one counter for all functions: each call takes the next number
+
+    def __call__(self, *inputs):
+        inputs = [as_variable(x) for x in inputs]
+        ys = self.forward(*[x.data for x in inputs])
+        if not isinstance(ys, tuple):
+            ys = (ys,)
+        outputs = [Variable(y) for y in ys]
+        if GradMode.enabled:
+            self.order = next(Function.orders)
+            self.inputs = inputs
+            self.outputs = [weakref.ref(output) for output in outputs]  # strong would be a cycle
+            self.blanks = [(output.data.shape, output.data.dtype) for output in outputs]
+            for output in outputs:
+                output.creator = self
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, *xs):
+        """Arrays to one array, or to a tuple of arrays."""
+        raise NotImplementedError
+
+    def backward(self, *gys):
+        """A gradient for each output to a gradient for each input: one array, or a tuple."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.inputs[0].data * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return np.exp(self.inputs[0].data) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1.data, gy * x0.data
+
+
+class Neg(Function):
+    """y = -x, dy/dx = -1"""
+
+    def forward(self, x):
+        return -x
+
+    def backward(self, gy):
+        return -gy
+
+
+class Sub(Function):
+    """y = x0 - x1, dy/dx0 = 1, dy/dx1 = -1"""
+
+    def forward(self, x0, x1):
+        return x0 - x1
+
+    def backward(self, gy):
+        return gy, -gy
+
+
+class Div(Function):
+    """y = x0 / x1, dy/dx0 = 1 / x1, dy/dx1 = -x0 / x1^2"""
+
+    def forward(self, x0, x1):
+        return x0 / x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy / x1.data, -gy * x0.data / x1.data**2
+
+
+class Pow(Function):
+    """y = x^n with a number n, dy/dx = n x^(n-1)"""
+
+    def __init__(self, n):
+        self.n = n
+
+    def forward(self, x):
+        return x**self.n
+
+    def backward(self, gy):
+        if self.n == 0:
+            return 0 * gy  # x^0 is 1 everywhere; at x = 0 the formula would divide by zero
+        return self.n * self.inputs[0].data ** (self.n - 1) * gy
+
+
+class Sin(Function):
+    """y = sin x, dy/dx = cos x"""
+
+    def forward(self, x):
+        return np.sin(x)
+
+    def backward(self, gy):
+        return np.cos(self.inputs[0].data) * gy
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+Variable.__add__ = add
+Variable.__radd__ = add
+
+
+def mul(x0, x1):
+    return Mul()(x0, x1)
+
+
+Variable.__mul__ = mul
+Variable.__rmul__ = mul
+
+
+def neg(x):
+    return Neg()(x)
+
+
+Variable.__neg__ = neg
+
+
+def sub(x0, x1):
+    return Sub()(x0, x1)
+
+
+Variable.__sub__ = sub
+Variable.__rsub__ = lambda self, other: sub(other, self)
+
+
+def div(x0, x1):
+    return Div()(x0, x1)
+
+
+Variable.__truediv__ = div
+Variable.__rtruediv__ = lambda self, other: div(other, self)
+
+
+def pow(x, n):
+    return Pow(n)(x)
+
+
+Variable.__pow__ = pow
+
+
+def sin(x):
+    return Sin()(x)
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+def graph_functions(y):
+    """The functions behind y, the oldest first; each once, however many ways lead to it."""
+    found = set()
+    waiting = [y.creator]
+    while waiting:
+        f = waiting.pop()
+        if f is not None and f not in found:
+            found.add(f)
+            waiting.extend(x.creator for x in f.inputs)
+    return sorted(found, key=lambda f: f.order)
+
+
+def graph_variables(y):
+    """The variables of the graph of y, each once: first those given, then those computed."""
+    functions = graph_functions(y)
+    given = [x for f in functions for x in f.inputs if x.creator is None]
+    computed = [output() for f in functions for output in f.outputs if output() is not None]
+    return list(dict.fromkeys([*given, *computed, y]))  # a dict drops repeats and keeps the order
+
+
+def short(array):
+    """A single number to six digits; of a larger array only the shape."""
+    return str(float(f"{array:.6g}")) if array.ndim == 0 else f"array {array.shape}"
+
+
+def graph_text(y):
+    """The graph of y as text: a line for each variable, in the order of the computation."""
+    names = {v: v.name or f"v{i}" for i, v in enumerate(graph_variables(y))}
+    lines = []
+    for v, name in names.items():
+        line = f"{name} = "
+        if v.creator is not None:
+            arguments = ", ".join(names[x] for x in v.creator.inputs)
+            line += f"{type(v.creator).__name__}({arguments}) = "
+        line += short(v.data)
+        if v.grad is not None:
+            line += f"   gradient {short(v.grad)}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def to_dot(y):
+    """The graph of y in Graphviz's language: ellipses are variables, boxes are functions."""
+    ids = {v: f"v{i}" for i, v in enumerate(graph_variables(y))}
+    lines = ["digraph {"]
+    for v, node in ids.items():
+        label = short(v.data) if v.name is None else f"{v.name}\n{short(v.data)}"
+        lines.append(f"  {node} [label={json.dumps(label, ensure_ascii=False)}]")
+    for i, f in enumerate(graph_functions(y)):
+        lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
+        lines.extend(f"  {ids[x]} -> f{i}" for x in f.inputs)
+        lines.extend(f"  f{i} -> {ids[output()]}" for output in f.outputs if output() in ids)
+    return "\n".join([*lines, "}"])
+
+
+def draw(y, path):
+    """Draw the graph of y into a file; the ending of its name says as what: .png, .svg, .pdf."""
+    if shutil.which("dot") is None:
+        raise RuntimeError("to draw, install Graphviz (the program dot): graphviz.org/download")
+    kind = pathlib.Path(path).suffix.removeprefix(".")
+    subprocess.run(["dot", f"-T{kind}", "-o", path], input=to_dot(y), text=True, check=True)
+
+
+if __name__ == "__main__":
+
+    def f(x):
+        return x**4 - 8 * x**2
+
+    def second(x):
+        """The second derivative of f, by hand."""
+        return 12 * x**2 - 16
+
+    def slope(x):
+        """The first derivative of f, by backward."""
+        x.cleargrad()
+        f(x).backward()
+        return x.grad
+
+    print("slope at 4:", slope(Variable(4.0)), "by hand:", 4 * 4.0**3 - 16 * 4.0)
+    # -> slope at 4: 192.0 by hand: 192.0
+
+    x = Variable(4.0)
+    for step in range(1, 7):
+        x.data = x.data - slope(x) / second(x.data)
+        print(f"Newton, step {step}: x {x.data:.10f}, error {abs(x.data - 2):.1e}")
+        # -> Newton, step 1: x 2.9090909091, error 9.1e-01
+        # -> Newton, step 2: x 2.3020935788, error 3.0e-01
+        # -> Newton, step 3: x 2.0506518580, error 5.1e-02
+        # -> Newton, step 4: x 2.0018169039, error 1.8e-03
+        # -> Newton, step 5: x 2.0000024706, error 2.5e-06
+        # -> Newton, step 6: x 2.0000000000, error 4.6e-12
+
+    for rate in (0.01, 0.001):
+        x, steps = Variable(4.0), 0
+        while abs(x.data - 2) > 1e-10:
+            x.data = x.data - rate * slope(x)
+            steps += 1
+        print(f"gradient descent with rate {rate}: {steps} steps")
+        # -> gradient descent with rate 0.01: 54 steps
+        # -> gradient descent with rate 0.001: 699 steps
+
+    x = Variable(0.5)
+    print("at 0.5 the second derivative is", second(x.data))
+    # -> at 0.5 the second derivative is -13.0
+    for _ in range(4):
+        x.data = x.data - slope(x) / second(x.data)
+    print(f"Newton from 0.5 stops at {abs(x.data):.6f}")  # -> Newton from 0.5 stops at 0.000000
+    print("f(0) =", f(Variable(0.0)).data, "and f(2) =", f(Variable(2.0)).data)
+    # -> f(0) = 0.0 and f(2) = -16.0
+
+    x = Variable(4.0)
+    f(x).backward()
+    print("the gradient has a graph:", isinstance(x.grad, Variable))
+    # -> the gradient has a graph: False

@@ -1,0 +1,478 @@
+"""Step 27: A backward pass that leaves a graph
+
+Newton's method wants f'', and f'' is the derivative of f'. But f' is what backward computes, and
+backward computes with bare arrays. Of what happens to arrays there is no record, so backward has
+nothing to go through a second time.
+
+The record is made when a Function is called with Variables. So let backward do just this:
+
+    class Mul:   return gy * x1.data, gy * x0.data      before: arrays
+                 return gy * x1, gy * x0                now: Variables, whose * is a call of Mul
+
+The formulas become shorter, the gradients become Variables, and nothing else is needed. The
+backward pass is now a computation like any other, and it can be differentiated like any other.
+
+Mostly nobody wants that, and then the second graph is a waste. The switch of step 18 is all we
+need: the calls are made with recording on or off. create_graph says which; off is the default.
+
+The sine shows one more thing: cos(x) must be a call as well, so the cosine becomes a Function. The
+array np.cos(x) would be a constant to the second pass, which would then find no way back to x.
+
+Three traps:
+- x.grad is a Variable now. For arithmetic that is not to be recorded, take x.grad.data.
+- The second pass adds its result to x.grad, where the first is still lying. Take it out, clear.
+- x holds its gradient, the gradient holds its graph, and the graph holds x: a cycle, which step 17
+  got rid of. It stays in memory until the collector comes, or until x.cleargrad() cuts it.
+
+In PyTorch: create_graph=True, and a warning about that very cycle.
+
+Changed: Variable.backward, no_grad, graph_text, and backward of Square, Exp, Mul, Div, Pow, Sin.
+New: using_grad, Cos, cos.
+Try: write np.cos(self.inputs[0].data) into Sin.backward again.
+"""
+
+import contextlib
+import heapq
+import itertools
+import json
+import pathlib
+import shutil
+import subprocess
+import weakref
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class GradMode:
+    """Whether calls are recorded: the one switch, and the class is the box that holds it."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def using_grad(flag):
+    """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
+    before = GradMode.enabled
+    GradMode.enabled = flag
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+def no_grad():
+    """Inside this block no call is recorded: outputs have no creator."""
+    return using_grad(False)
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    # NumPy's operators leave the work to ours: `array + variable` comes to __radd__.
+    __array_ufunc__ = None
+
+    def __init__(self, data, name=None):
+        self.data = as_array(data)
+        self.name = name
+        self.grad = None
+        self.creator = None
+
+    @property
+    def shape(self):
+        return self.data.shape
+
+    @property
+    def ndim(self):
+        return self.data.ndim
+
+    @property
+    def size(self):
+        return self.data.size
+
+    @property
+    def dtype(self):
+        return self.data.dtype
+
+    def __len__(self):
+        return len(self.data)
+
+    def __repr__(self):
+        indent = " " * len("variable(")  # the rows of a matrix stand below each other
+        return "variable(" + str(self.data).replace("\n", "\n" + indent) + ")"
+
+    def cleargrad(self):
+        """Forget the gradient, so that the next backward starts from nothing."""
+        self.grad = None
+
+    def backward(self, retain_grad=False, create_graph=False):
+        """Add to the grad of each variable behind this one the derivative with respect to it.
+
+        Variables that a function made give their gradient up again, unless retain_grad is true.
+        With create_graph the gradients are recorded like any computation, graph and all.
+        """
+        if self.grad is None:
+            self.grad = Variable(np.ones_like(self.data))
+        if self.creator is None:
+            return
+        waiting = [(-self.creator.order, self.creator)]  # a heap: the youngest function comes first
+        seen = {self.creator}
+        while waiting:
+            _, f = heapq.heappop(waiting)
+            outputs = [output() for output in f.outputs]  # None: nobody holds that output any more
+            gys = [
+                Variable(np.zeros(*blank)) if y is None or y.grad is None else y.grad
+                for y, blank in zip(outputs, f.blanks, strict=True)
+            ]
+            with using_grad(create_graph):
+                gxs = f.backward(*gys)
+                if not isinstance(gxs, tuple):
+                    gxs = (gxs,)
+                for x, gx in zip(f.inputs, gxs, strict=True):
+                    # Not +=: gx may have other owners.
+                    x.grad = gx if x.grad is None else x.grad + gx
+                    if x.creator is not None and x.creator not in seen:
+                        seen.add(x.creator)
+                        heapq.heappush(waiting, (-x.creator.order, x.creator))
+            if not retain_grad:
+                for y in outputs:
+                    if y is not None:
+                        y.grad = None
+
+
+def as_variable(x):
+    """x itself if it is a Variable, else a new Variable around it: a constant of the formula."""
+    return x if isinstance(x, Variable) else Variable(x)
+
+
+class Function:
+    """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
+
+    orders = itertools.count()  # one counter for all functions: each call takes the next number
+
+    def __call__(self, *inputs):
+        inputs = [as_variable(x) for x in inputs]
+        ys = self.forward(*[x.data for x in inputs])
+        if not isinstance(ys, tuple):
+            ys = (ys,)
+        outputs = [Variable(y) for y in ys]
+        if GradMode.enabled:
+            self.order = next(Function.orders)
+            self.inputs = inputs
+            self.outputs = [weakref.ref(output) for output in outputs]  # strong would be a cycle
+            self.blanks = [(output.data.shape, output.data.dtype) for output in outputs]
+            for output in outputs:
+                output.creator = self
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, *xs):
+        """Arrays to one array, or to a tuple of arrays."""
+        raise NotImplementedError
+
+    def backward(self, *gys):
+        """A gradient for each output to a gradient for each input: one Variable, or a tuple."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.inputs[0] * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return exp(self.inputs[0]) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1, gy * x0
+
+
+class Neg(Function):
+    """y = -x, dy/dx = -1"""
+
+    def forward(self, x):
+        return -x
+
+    def backward(self, gy):
+        return -gy
+
+
+class Sub(Function):
+    """y = x0 - x1, dy/dx0 = 1, dy/dx1 = -1"""
+
+    def forward(self, x0, x1):
+        return x0 - x1
+
+    def backward(self, gy):
+        return gy, -gy
+
+
+class Div(Function):
+    """y = x0 / x1, dy/dx0 = 1 / x1, dy/dx1 = -x0 / x1^2"""
+
+    def forward(self, x0, x1):
+        return x0 / x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy / x1, -gy * x0 / x1**2
+
+
+class Pow(Function):
+    """y = x^n with a number n, dy/dx = n x^(n-1)"""
+
+    def __init__(self, n):
+        self.n = n
+
+    def forward(self, x):
+        return x**self.n
+
+    def backward(self, gy):
+        if self.n == 0:
+            return 0 * gy  # x^0 is 1 everywhere; at x = 0 the formula would divide by zero
+        return self.n * self.inputs[0] ** (self.n - 1) * gy
+
+
+class Sin(Function):
+    """y = sin x, dy/dx = cos x"""
+
+    def forward(self, x):
+        return np.sin(x)
+
+    def backward(self, gy):
+        return cos(self.inputs[0]) * gy
+
+
+class Cos(Function):
+    """y = cos x, dy/dx = -sin x"""
+
+    def forward(self, x):
+        return np.cos(x)
+
+    def backward(self, gy):
+        return -sin(self.inputs[0]) * gy
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+Variable.__add__ = add
+Variable.__radd__ = add
+
+
+def mul(x0, x1):
+    return Mul()(x0, x1)
+
+
+Variable.__mul__ = mul
+Variable.__rmul__ = mul
+
+
+def neg(x):
+    return Neg()(x)
+
+
+Variable.__neg__ = neg
+
+
+def sub(x0, x1):
+    return Sub()(x0, x1)
+
+
+Variable.__sub__ = sub
+Variable.__rsub__ = lambda self, other: sub(other, self)
+
+
+def div(x0, x1):
+    return Div()(x0, x1)
+
+
+Variable.__truediv__ = div
+Variable.__rtruediv__ = lambda self, other: div(other, self)
+
+
+def pow(x, n):
+    return Pow(n)(x)
+
+
+Variable.__pow__ = pow
+
+
+def sin(x):
+    return Sin()(x)
+
+
+def cos(x):
+    return Cos()(x)
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+def graph_functions(y):
+    """The functions behind y, the oldest first; each once, however many ways lead to it."""
+    found = set()
+    waiting = [y.creator]
+    while waiting:
+        f = waiting.pop()
+        if f is not None and f not in found:
+            found.add(f)
+            waiting.extend(x.creator for x in f.inputs)
+    return sorted(found, key=lambda f: f.order)
+
+
+def graph_variables(y):
+    """The variables of the graph of y, each once: first those given, then those computed."""
+    functions = graph_functions(y)
+    given = [x for f in functions for x in f.inputs if x.creator is None]
+    computed = [output() for f in functions for output in f.outputs if output() is not None]
+    return list(dict.fromkeys([*given, *computed, y]))  # a dict drops repeats and keeps the order
+
+
+def short(array):
+    """A single number to six digits; of a larger array only the shape."""
+    return str(float(f"{array:.6g}")) if array.ndim == 0 else f"array {array.shape}"
+
+
+def graph_text(y):
+    """The graph of y as text: a line for each variable, in the order of the computation."""
+    names = {v: v.name or f"v{i}" for i, v in enumerate(graph_variables(y))}
+    lines = []
+    for v, name in names.items():
+        line = f"{name} = "
+        if v.creator is not None:
+            arguments = ", ".join(names[x] for x in v.creator.inputs)
+            line += f"{type(v.creator).__name__}({arguments}) = "
+        line += short(v.data)
+        if v.grad is not None:
+            line += f"   gradient {short(v.grad.data)}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def to_dot(y):
+    """The graph of y in Graphviz's language: ellipses are variables, boxes are functions."""
+    ids = {v: f"v{i}" for i, v in enumerate(graph_variables(y))}
+    lines = ["digraph {"]
+    for v, node in ids.items():
+        label = short(v.data) if v.name is None else f"{v.name}\n{short(v.data)}"
+        lines.append(f"  {node} [label={json.dumps(label, ensure_ascii=False)}]")
+    for i, f in enumerate(graph_functions(y)):
+        lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
+        lines.extend(f"  {ids[x]} -> f{i}" for x in f.inputs)
+        lines.extend(f"  f{i} -> {ids[output()]}" for output in f.outputs if output() in ids)
+    return "\n".join([*lines, "}"])
+
+
+def draw(y, path):
+    """Draw the graph of y into a file; the ending of its name says as what: .png, .svg, .pdf."""
+    if shutil.which("dot") is None:
+        raise RuntimeError("to draw, install Graphviz (the program dot): graphviz.org/download")
+    kind = pathlib.Path(path).suffix.removeprefix(".")
+    subprocess.run(["dot", f"-T{kind}", "-o", path], input=to_dot(y), text=True, check=True)
+
+
+if __name__ == "__main__":
+    import gc
+
+    x = Variable(3.0, name="x")
+    y = x**4 - 8 * x**2
+    y.backward()
+    print("f'(3) =", x.grad)  # -> f'(3) = variable(60.0)
+    print("with a graph:", x.grad.creator is not None)  # -> with a graph: False
+
+    x.cleargrad()
+    y.backward(create_graph=True)
+    gx = x.grad
+    print("f'(3) =", gx)  # -> f'(3) = variable(60.0)
+    print("functions of f:", len(graph_functions(y)))  # -> functions of f: 4
+    print("functions of f':", len(graph_functions(gx)))  # -> functions of f': 9
+
+    gx.backward()
+    print("both in one:", x.grad)  # -> both in one: variable(152.0)
+    x.cleargrad()
+    gx.backward()
+    print("f''(3) =", x.grad, "by hand:", 12 * 3.0**2 - 16)
+    # -> f''(3) = variable(92.0) by hand: 92.0
+
+    x = Variable(1.0)
+    sin(x).backward(create_graph=True)
+    gx = x.grad
+    x.cleargrad()
+    gx.backward()
+    print("second derivative of the sine:", x.grad, -np.sin(1.0))
+    # -> second derivative of the sine: variable(-0.8414709848) -0.8414709848
+
+    x, y = Variable(2.0), Variable(5.0)
+    (x**2 * y).backward(create_graph=True)
+    gx, gy = x.grad, y.grad
+    x.cleargrad()
+    y.cleargrad()
+    gx.backward()
+    print("x^2 y, along x then y:", y.grad)  # -> x^2 y, along x then y: variable(4.0)
+    x.cleargrad()
+    y.cleargrad()
+    gy.backward()
+    print("x^2 y, along y then x:", x.grad)  # -> x^2 y, along y then x: variable(4.0)
+
+    gc.disable()
+    for clear in (False, True):
+        x = Variable(3.0)
+        square(x).backward(create_graph=True)
+        if clear:
+            x.cleargrad()
+        watch = weakref.ref(x)
+        del x
+        print("cleared:", clear, "- still in memory:", watch() is not None)
+        # -> cleared: False - still in memory: True
+        # -> cleared: True - still in memory: False
+    gc.enable()

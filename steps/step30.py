@@ -1,0 +1,500 @@
+"""Step 30: Gradients inside a formula
+
+Step 28 differentiated a gradient just as it came. But a gradient is a Variable like any other: it
+can be one piece of a larger formula, and that formula has a gradient too:
+
+    y = x^2,   z = (dy/dx)^3 + y = 8 x^3 + x^2,      dz/dx = 24 x^2 + 2 x = 100 at x = 2
+
+Two backward passes do it. This is called double backpropagation. The first pass, with
+create_graph, makes dy/dx as a Variable. The second, from z, goes through the graph of that
+gradient and through y itself.
+
+The trap is the sum again: both passes put their result into x.grad. Take the first gradient out
+and clear x, or the second pass adds its 100 to the 4 that lies there.
+
+What is it good for?
+
+- A gradient penalty: a loss that asks for small slopes, by a term (dy/dx)^2. A weight w that
+  learns from it needs the gradient of a gradient. The demo takes y = tanh(w x) and holds the
+  slope of the penalty along w against the numerical one.
+- A Hessian times a vector. The Hessian of n variables has n^2 entries, and step 28 needed n
+  passes for it. Its product with one vector v needs a single pass, because v is constant:
+
+      H v = gradient of (g . v),   g the gradient of f
+
+  The demo takes Rosenbrock's function at (1, 2). Its Hessian there, by hand, is
+  [[402, -400], [-400, 200]].
+
+PyTorch says create_graph=True as well, and has torch.autograd.functional.vhp for the product.
+
+Changed: nothing above the demo. New: a gradient as a piece of a formula.
+Try: leave create_graph=True out of the first pass. Nothing complains, but dz/dx becomes 4: without
+a graph, z takes the gradient for a constant.
+"""
+
+import contextlib
+import heapq
+import itertools
+import json
+import pathlib
+import shutil
+import subprocess
+import weakref
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class GradMode:
+    """Whether calls are recorded: the one switch, and the class is the box that holds it."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def using_grad(flag):
+    """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
+    before = GradMode.enabled
+    GradMode.enabled = flag
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+def no_grad():
+    """Inside this block no call is recorded: outputs have no creator."""
+    return using_grad(False)
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    # NumPy's operators leave the work to ours: `array + variable` comes to __radd__.
+    __array_ufunc__ = None
+
+    def __init__(self, data, name=None):
+        self.data = as_array(data)
+        self.name = name
+        self.grad = None
+        self.creator = None
+
+    @property
+    def shape(self):
+        return self.data.shape
+
+    @property
+    def ndim(self):
+        return self.data.ndim
+
+    @property
+    def size(self):
+        return self.data.size
+
+    @property
+    def dtype(self):
+        return self.data.dtype
+
+    def __len__(self):
+        return len(self.data)
+
+    def __repr__(self):
+        indent = " " * len("variable(")  # the rows of a matrix stand below each other
+        return "variable(" + str(self.data).replace("\n", "\n" + indent) + ")"
+
+    def cleargrad(self):
+        """Forget the gradient, so that the next backward starts from nothing."""
+        self.grad = None
+
+    def backward(self, retain_grad=False, create_graph=False):
+        """Add to the grad of each variable behind this one the derivative with respect to it.
+
+        Variables that a function made give their gradient up again, unless retain_grad is true.
+        With create_graph the gradients are recorded like any computation, graph and all.
+        """
+        if self.grad is None:
+            self.grad = Variable(np.ones_like(self.data))
+        if self.creator is None:
+            return
+        waiting = [(-self.creator.order, self.creator)]  # a heap: the youngest function comes first
+        seen = {self.creator}
+        while waiting:
+            _, f = heapq.heappop(waiting)
+            outputs = [output() for output in f.outputs]  # None: nobody holds that output any more
+            gys = [
+                Variable(np.zeros(*blank)) if y is None or y.grad is None else y.grad
+                for y, blank in zip(outputs, f.blanks, strict=True)
+            ]
+            with using_grad(create_graph):
+                gxs = f.backward(*gys)
+                if not isinstance(gxs, tuple):
+                    gxs = (gxs,)
+                for x, gx in zip(f.inputs, gxs, strict=True):
+                    # Not +=: gx may have other owners.
+                    x.grad = gx if x.grad is None else x.grad + gx
+                    if x.creator is not None and x.creator not in seen:
+                        seen.add(x.creator)
+                        heapq.heappush(waiting, (-x.creator.order, x.creator))
+            if not retain_grad:
+                for y in outputs:
+                    if y is not None:
+                        y.grad = None
+
+
+def as_variable(x):
+    """x itself if it is a Variable, else a new Variable around it: a constant of the formula."""
+    return x if isinstance(x, Variable) else Variable(x)
+
+
+class Function:
+    """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
+
+    orders = itertools.count()  # one counter for all functions: each call takes the next number
+
+    def __call__(self, *inputs):
+        inputs = [as_variable(x) for x in inputs]
+        ys = self.forward(*[x.data for x in inputs])
+        if not isinstance(ys, tuple):
+            ys = (ys,)
+        outputs = [Variable(y) for y in ys]
+        if GradMode.enabled:
+            self.order = next(Function.orders)
+            self.inputs = inputs
+            self.outputs = [weakref.ref(output) for output in outputs]  # strong would be a cycle
+            self.blanks = [(output.data.shape, output.data.dtype) for output in outputs]
+            for output in outputs:
+                output.creator = self
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, *xs):
+        """Arrays to one array, or to a tuple of arrays."""
+        raise NotImplementedError
+
+    def backward(self, *gys):
+        """A gradient for each output to a gradient for each input: one Variable, or a tuple."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.inputs[0] * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return exp(self.inputs[0]) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1, gy * x0
+
+
+class Neg(Function):
+    """y = -x, dy/dx = -1"""
+
+    def forward(self, x):
+        return -x
+
+    def backward(self, gy):
+        return -gy
+
+
+class Sub(Function):
+    """y = x0 - x1, dy/dx0 = 1, dy/dx1 = -1"""
+
+    def forward(self, x0, x1):
+        return x0 - x1
+
+    def backward(self, gy):
+        return gy, -gy
+
+
+class Div(Function):
+    """y = x0 / x1, dy/dx0 = 1 / x1, dy/dx1 = -x0 / x1^2"""
+
+    def forward(self, x0, x1):
+        return x0 / x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy / x1, -gy * x0 / x1**2
+
+
+class Pow(Function):
+    """y = x^n with a number n, dy/dx = n x^(n-1)"""
+
+    def __init__(self, n):
+        self.n = n
+
+    def forward(self, x):
+        return x**self.n
+
+    def backward(self, gy):
+        if self.n == 0:
+            return 0 * gy  # x^0 is 1 everywhere; at x = 0 the formula would divide by zero
+        return self.n * self.inputs[0] ** (self.n - 1) * gy
+
+
+class Sin(Function):
+    """y = sin x, dy/dx = cos x"""
+
+    def forward(self, x):
+        return np.sin(x)
+
+    def backward(self, gy):
+        return cos(self.inputs[0]) * gy
+
+
+class Cos(Function):
+    """y = cos x, dy/dx = -sin x"""
+
+    def forward(self, x):
+        return np.cos(x)
+
+    def backward(self, gy):
+        return -sin(self.inputs[0]) * gy
+
+
+class Tanh(Function):
+    """y = tanh x, dy/dx = 1 - y^2"""
+
+    def forward(self, x):
+        return np.tanh(x)
+
+    def backward(self, gy):
+        y = self.outputs[0]()
+        return (1 - y * y) * gy
+
+
+class Log(Function):
+    """y = log x (base e), dy/dx = 1 / x"""
+
+    def forward(self, x):
+        return np.log(x)
+
+    def backward(self, gy):
+        return gy / self.inputs[0]
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+Variable.__add__ = add
+Variable.__radd__ = add
+
+
+def mul(x0, x1):
+    return Mul()(x0, x1)
+
+
+Variable.__mul__ = mul
+Variable.__rmul__ = mul
+
+
+def neg(x):
+    return Neg()(x)
+
+
+Variable.__neg__ = neg
+
+
+def sub(x0, x1):
+    return Sub()(x0, x1)
+
+
+Variable.__sub__ = sub
+Variable.__rsub__ = lambda self, other: sub(other, self)
+
+
+def div(x0, x1):
+    return Div()(x0, x1)
+
+
+Variable.__truediv__ = div
+Variable.__rtruediv__ = lambda self, other: div(other, self)
+
+
+def pow(x, n):
+    return Pow(n)(x)
+
+
+Variable.__pow__ = pow
+
+
+def sin(x):
+    return Sin()(x)
+
+
+def cos(x):
+    return Cos()(x)
+
+
+def tanh(x):
+    return Tanh()(x)
+
+
+def log(x):
+    return Log()(x)
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+def graph_functions(y):
+    """The functions behind y, the oldest first; each once, however many ways lead to it."""
+    found = set()
+    waiting = [y.creator]
+    while waiting:
+        f = waiting.pop()
+        if f is not None and f not in found:
+            found.add(f)
+            waiting.extend(x.creator for x in f.inputs)
+    return sorted(found, key=lambda f: f.order)
+
+
+def graph_variables(y):
+    """The variables of the graph of y, each once: first those given, then those computed."""
+    functions = graph_functions(y)
+    given = [x for f in functions for x in f.inputs if x.creator is None]
+    computed = [output() for f in functions for output in f.outputs if output() is not None]
+    return list(dict.fromkeys([*given, *computed, y]))  # a dict drops repeats and keeps the order
+
+
+def short(array):
+    """A single number to six digits; of a larger array only the shape."""
+    return str(float(f"{array:.6g}")) if array.ndim == 0 else f"array {array.shape}"
+
+
+def graph_text(y):
+    """The graph of y as text: a line for each variable, in the order of the computation."""
+    names = {v: v.name or f"v{i}" for i, v in enumerate(graph_variables(y))}
+    lines = []
+    for v, name in names.items():
+        line = f"{name} = "
+        if v.creator is not None:
+            arguments = ", ".join(names[x] for x in v.creator.inputs)
+            line += f"{type(v.creator).__name__}({arguments}) = "
+        line += short(v.data)
+        if v.grad is not None:
+            line += f"   gradient {short(v.grad.data)}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def to_dot(y):
+    """The graph of y in Graphviz's language: ellipses are variables, boxes are functions."""
+    ids = {v: f"v{i}" for i, v in enumerate(graph_variables(y))}
+    lines = ["digraph {"]
+    for v, node in ids.items():
+        label = short(v.data) if v.name is None else f"{v.name}\n{short(v.data)}"
+        lines.append(f"  {node} [label={json.dumps(label, ensure_ascii=False)}]")
+    for i, f in enumerate(graph_functions(y)):
+        lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
+        lines.extend(f"  {ids[x]} -> f{i}" for x in f.inputs)
+        lines.extend(f"  f{i} -> {ids[output()]}" for output in f.outputs if output() in ids)
+    return "\n".join([*lines, "}"])
+
+
+def draw(y, path):
+    """Draw the graph of y into a file; the ending of its name says as what: .png, .svg, .pdf."""
+    if shutil.which("dot") is None:
+        raise RuntimeError("to draw, install Graphviz (the program dot): graphviz.org/download")
+    kind = pathlib.Path(path).suffix.removeprefix(".")
+    subprocess.run(["dot", f"-T{kind}", "-o", path], input=to_dot(y), text=True, check=True)
+
+
+if __name__ == "__main__":
+    x = Variable(2.0)
+    y = x**2
+    y.backward(create_graph=True)
+    gx = x.grad
+    print("dy/dx =", gx)  # -> dy/dx = variable(4.0)
+
+    x.cleargrad()
+    z = gx**3 + y
+    z.backward()
+    print("dz/dx =", x.grad)  # -> dz/dx = variable(100.0)
+    print("by hand:", 24 * 2.0**2 + 2 * 2.0)  # -> by hand: 100.0
+
+    x = Variable(2.0)
+    y = x**2
+    y.backward(create_graph=True)
+    z = x.grad**3 + y
+    z.backward()
+    print("not cleared, both in one:", x.grad)  # -> not cleared, both in one: variable(104.0)
+
+    def penalty(w):
+        """The squared slope of tanh(w x) along x, at x = 0.5."""
+        x = Variable(0.5)
+        y = tanh(w * x)
+        y.backward(create_graph=True)
+        return x.grad**2
+
+    w = Variable(1.5)
+    p = penalty(w)
+    w.cleargrad()  # the pass inside penalty reached w, too
+    p.backward()
+    print("penalty:", p)  # -> penalty: variable(0.80080790)
+    print("its slope along w:", w.grad)  # -> its slope along w: variable(0.0504792)
+    print("numerically:", numerical_diff(penalty, Variable(1.5)))  # -> numerically: 0.0504792
+
+    def rosenbrock(x0, x1):
+        return 100 * (x1 - x0**2) ** 2 + (1 - x0) ** 2
+
+    x0, x1 = Variable(1.0), Variable(2.0)
+    v = np.array([2.0, 1.0])
+    rosenbrock(x0, x1).backward(create_graph=True)
+    g0, g1 = x0.grad, x1.grad
+    x0.cleargrad()
+    x1.cleargrad()
+    (g0 * v[0] + g1 * v[1]).backward()
+    print("H v in one pass:", x0.grad.data, x1.grad.data)  # -> H v in one pass: 404.0 -600.0
+    print("H v by hand:", np.array([[402, -400], [-400, 200]]) @ v)  # -> H v by hand: [ 404. -600.]

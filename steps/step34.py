@@ -1,0 +1,734 @@
+"""Step 34: Broadcasting, and its mirror image
+
+Add a row of 3 numbers to a table of 2 x 3, and NumPy repeats the row for each line of the table:
+it broadcasts. The rule: write the shapes one under the other, aligned at the right; sizes must be
+equal, or one of them 1, or missing; where it is 1 or missing, the array is repeated.
+
+    x   2 x 3
+    b       3      ->  2 x 3
+
+Our backward knows nothing of it. Add passes g on, g has the shape of the result, and so step 33
+gives the bias b a gradient of shape 2 x 3. Nobody complains until the update b - lr * b.grad, which
+makes b a table: a wrong number of parameters, and still no error.
+
+What is right follows from the rule of step 14. The row is used twice, once per line, so both
+gradients count, and they are added:
+
+    y = repeat(x)   ->   dL/dx = sum of dL/dy over the repeated places
+    y = sum(x)      ->   dL/dx = dL/dy repeated
+
+Repeating and summing are each other's mirror image, and one is the other's derivative. Expand is
+the first, SumTo the second, and each one's backward calls the other. Expand copies nothing: an
+array with stride 0 shows the same number again and again.
+
+The rules of Add, Mul, Sub and Div stay as they are. They only declare `elementwise = True`, and the
+engine sums a gradient whose shape is not that of its edge. (PyTorch does the same: sum_to_size.)
+
+The trap is shape (2, 1) against (2,): that is 2 x 2, and it was hardly ever meant. Where shapes do
+not fit at all, NumPy's ValueError becomes PyTorch's RuntimeError, with both shapes in it.
+
+Changed: Function.apply, backward_pass. New: sum_to, Expand, SumTo, sum_to_size, Function.explain.
+Try: take `elementwise = True` out of Add, and see what shape the gradient of the bias has.
+"""
+
+import contextlib
+import copy
+import itertools
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+
+
+class Size(tuple):
+    """The shape of a tensor: a tuple that prints as PyTorch's and knows its number of elements."""
+
+    def __repr__(self) -> str:
+        return f"tinytorch.Size([{', '.join(map(str, self))}])"
+
+    def __getitem__(self, index):
+        part = tuple.__getitem__(self, index)
+        return Size(part) if isinstance(index, slice) else part
+
+    def __add__(self, other):
+        return Size(tuple(self) + tuple(other))
+
+    def numel(self) -> int:
+        return int(np.prod(self, dtype=np.int64))
+
+
+class Tensor:
+    """An n-dimensional array that can be differentiated.
+
+    Attributes:
+        array: the NumPy array with the elements; the graph does not see changes of it.
+        requires_grad: whether gradients flow to this tensor.
+        grad: what backward() has accumulated here, or None.
+        grad_fn: the Function call that made this tensor, or None for a leaf.
+    """
+
+    # What most tensors never change is written once, here, and not into each of them.
+    array: Any
+    _requires_grad = False
+    _grad_fn = None
+    _grad = None
+    n_outputs = 0  # in the graph a leaf is an end: a Function has 1 or more
+    __array_ufunc__ = None  # numpy_array + tensor is our business, not NumPy's
+
+    @property
+    def shape(self) -> Size:
+        return Size(self.array.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.array.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.array.ndim
+
+    def size(self, dim: int | None = None) -> Size | int:
+        """The shape, or the length of dimension `dim`. IndexError where there is no such one."""
+        if dim is None:
+            return self.shape
+        if not -max(self.array.ndim, 1) <= dim < max(self.array.ndim, 1) or not self.array.ndim:
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of "
+                f"[{-self.array.ndim}, {self.array.ndim - 1}], but got {dim})"
+                if self.array.ndim
+                else "Dimension specified as 0 but tensor has no dimensions"
+            )
+        return self.array.shape[dim]
+
+    def numel(self) -> int:
+        return int(self.array.size)
+
+    def __repr__(self) -> str:
+        indent = " " * len("tensor(")  # the rows of a matrix stand below each other
+        return "tensor(" + str(self.array).replace("\n", "\n" + indent) + ")"
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if self._grad_fn is not None:
+            if not value:
+                raise RuntimeError(
+                    "you can only change requires_grad flags of leaf variables. If you want to "
+                    "use a computed variable in a subgraph that doesn't require differentiation "
+                    "use var_no_grad = var.detach()."
+                )
+            return
+        self._requires_grad = bool(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> "Tensor":
+        """Sets requires_grad in place and returns the tensor."""
+        self.requires_grad = requires_grad
+        return self
+
+    @property
+    def grad_fn(self):
+        return self._grad_fn
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.grad_fn is None
+
+    @property
+    def grad(self) -> "Tensor | None":
+        return self._grad
+
+    @grad.setter
+    def grad(self, grad: "Tensor | None") -> None:
+        self._grad = grad
+
+    def detach(self) -> "Tensor":
+        """The same memory as a tensor of its own, outside the graph."""
+        return wrap(self.array.view())
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape as a plain tuple: what a backward pass asks a node or a leaf for."""
+        return self.array.shape
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers; a number for a 0-d tensor."""
+        return self.array.tolist()
+
+    def item(self) -> int | float | bool:
+        """The only element as a Python number. RuntimeError where there are more, or none."""
+        if self.array.size != 1:
+            raise RuntimeError(
+                f"a Tensor with {self.array.size} elements cannot be converted to Scalar"
+            )
+        return self.array.item()
+
+    def __bool__(self) -> bool:
+        if self.array.size != 1:
+            many = "no values" if self.array.size == 0 else "more than one value"
+            raise RuntimeError(f"Boolean value of Tensor with {many} is ambiguous")
+        return bool(self.array.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __len__(self) -> int:
+        if self.array.ndim == 0:
+            raise TypeError("len() of a 0-d tensor")
+        return self.array.shape[0]
+
+
+def wrap(array: Any) -> Tensor:
+    """A tensor around an array, without history. No copy, no check."""
+    out = object.__new__(Tensor)
+    out.array = array
+    return out
+
+
+def tensor_method(*names: str) -> Callable:
+    """Attaches a function to Tensor as a method: `@tensor_method("add", "__add__")`.
+
+    The package never defines a method twice: RuntimeError. Only a program that you run yourself
+    (a step, a notebook) may put its own version in the place of the package's.
+    """
+
+    def attach(function: Callable) -> Callable:
+        for name in names:
+            written = getattr(function, "fget", function)  # a property hides its function
+            if name in Tensor.__dict__ and written.__module__ != "__main__":
+                raise RuntimeError(f"Tensor has a method '{name}' already")
+            setattr(Tensor, name, function)
+        return function
+
+    return attach
+
+
+def host_array(data: Any) -> np.ndarray:
+    """A new array: an array keeps its element type, numbers and lists become float32."""
+    return np.array(data, dtype=data.dtype if isinstance(data, np.ndarray) else np.float32)
+
+
+def tensor(data: Any, *, requires_grad: bool = False) -> Tensor:
+    """A new leaf tensor with a copy of `data`: a number, nested lists, or an array."""
+    out = wrap(host_array(data))
+    if requires_grad:
+        out.requires_grad = True
+    return out
+
+
+def as_tensor(data: Any) -> Tensor:
+    """data itself if it is a Tensor, else a new one around it: a constant of the formula."""
+    return data if isinstance(data, Tensor) else tensor(data)
+
+
+class GradMode:
+    """Whether calls are recorded: the one switch, and the class is the box that holds it."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def using_grad(flag):
+    """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
+    before = GradMode.enabled
+    GradMode.enabled = flag
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+def no_grad():
+    """Inside this block no call is recorded: outputs have no grad_fn."""
+    return using_grad(False)
+
+
+new = object.__new__
+
+
+# Numbers the calls 0, -1, -2, ... An output is always younger than its inputs, so this is a
+# topological order, and a heap gives the youngest first.
+next_order = itertools.count(0, -1).__next__
+
+
+NOTHING = ()  # what a call has saved that saved nothing
+
+
+def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
+    """Adds up an array over the dimensions along which `shape` was broadcast to its shape."""
+    extra = array.ndim - len(shape)
+    axes = tuple(range(extra)) + tuple(
+        extra + i for i, n in enumerate(shape) if n == 1 and array.shape[extra + i] != 1
+    )
+    return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
+
+
+class Function:
+    """One call of an operation. The same object is `ctx` in forward, grad_fn of the result, and
+    the node that a backward pass visits.
+
+    A subclass writes two short methods:
+
+        forward(ctx, *arrays)    arrays (and other parameters) in, array out
+        backward(ctx, grad)      gradient of the output in, gradient of each tensor input out
+
+    backward runs on plain arrays, which is fast, or on Tensors when the gradient shall itself be
+    differentiated. So its formula uses only what both have: operators, methods with the same
+    meaning, functions of `ctx.xp` (numpy, or the class Tensor), and `ctx.call(Function, g)`.
+    """
+
+    # Declared by subclasses.
+    elementwise = False  # inputs are broadcast against each other; their gradients are summed back
+
+    # Of one call; most calls keep these.
+    xp: Any
+    order: int
+    edges: list  # for each argument: a Function, a leaf Tensor, or None
+    output_shape: tuple[int, ...]
+    output_id: int  # id of the result's array, to know it again among the saved ones
+    saved: Any = NOTHING
+    n_outputs = 1
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Runs forward on the arrays of `args`, and records the call if a gradient is wanted."""
+        ctx = new(cls)
+        ctx.edges = edges = []
+        arrays, wanted = [], False
+        for x in args:
+            edge = None
+            if isinstance(x, Tensor):
+                if x._requires_grad:
+                    wanted = True
+                    edge = x._grad_fn
+                    if edge is None:
+                        edge = x
+                x = x.array
+            arrays.append(x)
+            edges.append(edge)
+
+        ctx.xp = np
+        try:
+            result = cls.forward(ctx, *arrays)
+        except (ValueError, TypeError) as error:
+            raise cls.explain(error, arrays) from error
+        record = wanted and GradMode.enabled
+        if record:
+            ctx.order = next_order()
+        out = new(Tensor)
+        out.array = result if result.__class__ is np.ndarray else ctx.as_array(result)
+        if record:
+            out._requires_grad = True
+            out._grad_fn = ctx
+            ctx.output_shape = out.array.shape
+            ctx.output_id = id(out.array)
+        return out
+
+    def as_array(ctx, result: Any) -> Any:
+        """A 0-d result as an array: NumPy gives a scalar object for it, also to what is saved."""
+        array = np.asarray(result)
+        if ctx.saved is not NOTHING:
+            ctx.saved = tuple(array if value is result else value for value in ctx.saved)
+        return array
+
+    @classmethod
+    def explain(cls, error: Exception, arrays: list) -> Exception:
+        """NumPy's ValueError or TypeError as PyTorch's RuntimeError, with the shapes in it."""
+        shapes = [tuple(array.shape) for array in arrays if hasattr(array, "shape")]
+        if cls.elementwise and len(shapes) > 1:
+            a, b = shapes[:2]
+            for i in range(1, min(len(a), len(b)) + 1):
+                if a[-i] != b[-i] and 1 not in (a[-i], b[-i]):
+                    dim = max(len(a), len(b)) - i
+                    return RuntimeError(
+                        f"The size of tensor a ({a[-i]}) must match the size of tensor b "
+                        f"({b[-i]}) at non-singleton dimension {dim} (shapes {list(a)} and "
+                        f"{list(b)})"
+                    )
+        listed = " and ".join(str(list(shape)) for shape in shapes)
+        return RuntimeError(f"{cls.__name__.lower()}: {error} (shapes {listed})")
+
+    def save_for_backward(ctx, *values: Any) -> None:
+        """Keeps arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
+        ctx.saved = values
+
+    @property
+    def needs_input_grad(ctx) -> tuple[bool, ...]:
+        """For each argument, whether a gradient has to be computed for it."""
+        return tuple(edge is not None for edge in ctx.edges)
+
+    def call(ctx, function: type["Function"], x: Any, *parameters: Any) -> Any:
+        """Another operation inside backward: recorded for a Tensor, only computed for an array."""
+        if isinstance(x, Tensor):
+            return function.apply(x, *parameters)
+        inner = new(function)
+        inner.xp = ctx.xp
+        inner.edges = [None] * (1 + len(parameters))
+        return function.forward(inner, x, *parameters)
+
+    def forward(ctx, *args: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no forward")
+
+    def backward(ctx, *grads: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no backward")
+
+    def gradients(ctx, grads: list) -> Any:
+        """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
+        twin = copy.copy(ctx)
+        twin.xp = Tensor
+        twin.saved = tuple(ctx.saved_tensor(value) for value in ctx.saved)
+        return twin.backward(*grads)
+
+    def saved_tensor(ctx, value: Any) -> Any:
+        """A saved array as the tensor that it was: wrapped anew, so that no cycle keeps the graph.
+
+        Which one it was, its id tells: all inputs were alive when forward saved it.
+        """
+        if not hasattr(value, "dtype"):
+            return value
+        history = ctx if ctx.output_id == id(value) else None
+        for edge in ctx.edges:
+            if isinstance(edge, Tensor):
+                if edge.array is value:
+                    return edge
+            elif edge is not None:
+                if id(value) == edge.output_id:
+                    history = edge
+        out = wrap(value)
+        if history is not None:
+            out._requires_grad = True
+            out._grad_fn = history
+        return out
+
+
+def edge_of(tensor: Tensor) -> Any:
+    """Where a gradient of `tensor` goes: a node, the leaf, or None."""
+    if not tensor.requires_grad:
+        return None
+    if tensor._grad_fn is None:
+        return tensor
+    return tensor._grad_fn
+
+
+def backward_pass(
+    roots: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    create_graph: bool,
+) -> dict:
+    """Carries the gradients `grads` of `roots` to the leaves.
+
+    A heap gives the youngest node that has a gradient. Whoever used its result is younger still,
+    so by then all parts of its gradient have arrived.
+
+    On their way gradients are plain arrays. They are Tensors if they shall be differentiated
+    (create_graph).
+
+    Returns {leaf: gradient}.
+    """
+    as_tensors = create_graph
+    arrived: dict = {}  # node or leaf -> its gradient
+    ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
+    heap: list = []
+    broadcast = False  # whether the inputs of the last node may have been broadcast
+    edges = [edge_of(root) for root in roots]
+    grads = list(grads) if as_tensors else [grad.array for grad in grads]
+    while True:
+        for edge, grad in zip(edges, grads, strict=False):
+            if edge is None or grad is None:
+                continue
+            if broadcast:
+                shape = edge.output_shape
+                if grad.shape != shape:
+                    grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
+            if edge not in arrived:
+                if edge.n_outputs:  # a leaf has none
+                    heappush(heap, (edge.order, edge))
+                arrived[edge] = grad
+            elif edge in ours:
+                arrived[edge] += grad
+            else:
+                # The first part may belong to somebody else too: Add gives both inputs one array.
+                arrived[edge] = arrived[edge] + grad
+                if not as_tensors:
+                    ours.add(edge)
+        if not heap:
+            break
+        node = heappop(heap)[1]
+        grad = arrived.pop(node)
+        if as_tensors:
+            grads = node.gradients([grad])
+        else:
+            grads = node.backward(grad)
+        if grads.__class__ is not tuple:
+            grads = (grads,)
+        edges, broadcast = node.edges, node.elementwise
+    return arrived
+
+
+def accumulate(leaf: Tensor, grad: Any) -> None:
+    """Adds an arrived gradient to leaf.grad, which always owns its array."""
+    if isinstance(grad, Tensor):
+        leaf._grad = grad if leaf._grad is None else leaf._grad + grad
+    elif leaf._grad is not None:
+        leaf._grad.array += grad
+    else:
+        grad = np.array(grad)
+        leaf._grad = wrap(grad)
+
+
+@tensor_method("backward")
+def tensor_backward(
+    self: Tensor,
+    gradient: Tensor | None = None,
+    create_graph: bool = False,
+) -> None:
+    """Adds to the grad of each leaf behind this tensor the derivative with respect to it.
+
+    With create_graph the gradients are recorded like any computation, graph and all.
+    """
+    if not self.requires_grad:
+        raise RuntimeError("this tensor does not require grad and does not have a grad_fn")
+    if gradient is None:
+        if self.array.size != 1:
+            raise RuntimeError(
+                f"grad can be implicitly created only for scalar outputs, this one has the "
+                f"shape {list(self.shape)}"
+            )
+        gradient = wrap(np.ones_like(self.array))
+    with using_grad(create_graph):
+        for leaf, grad in backward_pass([self], [gradient], create_graph).items():
+            accumulate(leaf, grad)
+
+
+class Expand(Function):
+    """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return ctx.xp.broadcast_to(x, shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(SumTo, g, ctx.shape)
+
+
+class SumTo(Function):
+    """y = x summed over the dimensions along which `shape` would be broadcast to x's shape."""
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return sum_to(x, shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Expand, g, ctx.shape)
+
+
+def as_shape(sizes: tuple) -> tuple[int, ...]:
+    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    return tuple(int(n) if isinstance(n, Tensor) else n for n in sizes)
+
+
+@tensor_method("sum_to_size")
+def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+    """Sums to the shape `size`, which must broadcast to the shape of `input`."""
+    return SumTo.apply(input, as_shape(size))
+
+
+class Exp(Function):
+    """y = e^x;   dy/dx = y."""
+
+    def forward(ctx, x: Any) -> Any:
+        y = ctx.xp.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        (y,) = ctx.saved
+        return g * y
+
+
+class Add(Function):
+    """c = a + b;   dc/da = 1,   dc/db = 1."""
+
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        return a + b
+
+    def backward(ctx, g: Any) -> Any:
+        return g, g
+
+
+class Mul(Function):
+    """c = a * b;   dc/da = b,   dc/db = a."""
+
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        edge_a, edge_b = ctx.edges  # None where no gradient is needed: then its factor is not kept
+        ctx.saved = (None if edge_b is None else a, None if edge_a is None else b)
+        return a * b
+
+    def backward(ctx, g: Any) -> Any:
+        a, b = ctx.saved
+        return None if b is None else g * b, None if a is None else g * a
+
+
+class Neg(Function):
+    """y = -x;   dy/dx = -1."""
+
+    def forward(ctx, x: Any) -> Any:
+        return -x
+
+    def backward(ctx, g: Any) -> Any:
+        return -g
+
+
+class Sub(Function):
+    """c = a - b;   dc/da = 1,   dc/db = -1."""
+
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        return a - b
+
+    def backward(ctx, g: Any) -> Any:
+        return g, None if ctx.edges[1] is None else -g
+
+
+class Div(Function):
+    """c = a / b;   dc/da = 1 / b,   dc/db = -a / b^2 = -c / b."""
+
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        ctx.saved = (None if ctx.edges[1] is None else a, b)
+        return a / b
+
+    def backward(ctx, g: Any) -> Any:
+        a, b = ctx.saved
+        ga = g / b
+        return ga, None if a is None else -ga * (a / b)
+
+
+@tensor_method("exp")
+def exp(input: Tensor) -> Tensor:
+    """e to the power of input."""
+    return Exp.apply(input)
+
+
+@tensor_method("add", "__add__")
+def add(input: Tensor, other: Any) -> Tensor:
+    """input + other."""
+    return Add.apply(input, other)
+
+
+@tensor_method("mul", "multiply", "__mul__")
+def mul(input: Tensor, other: Any) -> Tensor:
+    """input * other."""
+    return Mul.apply(input, other)
+
+
+@tensor_method("neg", "negative", "__neg__")
+def neg(input: Tensor) -> Tensor:
+    """-input."""
+    return Neg.apply(input)
+
+
+@tensor_method("sub", "subtract", "__sub__")
+def sub(input: Tensor, other: Any) -> Tensor:
+    """input - other."""
+    return Sub.apply(input, other)
+
+
+@tensor_method("__truediv__")
+def true_divide(input: Tensor, other: Any) -> Tensor:
+    """input / other."""
+    return Div.apply(input, other)
+
+
+@tensor_method("__radd__")
+def radd(self: Tensor, other: Any) -> Tensor:
+    return add(other, self)
+
+
+@tensor_method("__rmul__")
+def rmul(self: Tensor, other: Any) -> Tensor:
+    return mul(other, self)
+
+
+@tensor_method("__rsub__")
+def rsub(self: Tensor, other: Any) -> Tensor:
+    return sub(other, self)
+
+
+@tensor_method("__rtruediv__")
+def rdiv(self: Tensor, other: Any) -> Tensor:
+    return true_divide(other, self)
+
+
+if __name__ == "__main__":
+
+    def ones(*shape):
+        return tensor(np.ones(shape, np.float32))
+
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    b = tensor([10.0, 20.0, 30.0], requires_grad=True)
+    y = x + b
+    print(y.tolist())  # -> [[11.0, 22.0, 33.0], [14.0, 25.0, 36.0]]
+    y.backward(ones(2, 3))
+    print("bias:", b.grad)  # -> bias: tensor([2. 2. 2.])
+
+    class OldAdd(Add):
+        """Addition as step 33 had it."""
+
+        elementwise = False
+
+    b.grad = None
+    OldAdd.apply(x, b).backward(ones(2, 3))
+    print(
+        "step 33 gave the shape", b.grad.shape
+    )  # -> step 33 gave the shape tinytorch.Size([2, 3])
+    print(
+        "and after an update", (b - b.grad * 0.1).shape
+    )  # -> and after an update tinytorch.Size([2, 3])
+
+    scale = tensor(2.0, requires_grad=True)
+    (x * scale).backward(ones(2, 3))
+    print("a single number:", scale.grad, "= the sum of x:", x.array.sum())
+    # -> a single number: tensor(21.0) = the sum of x: 21.0
+
+    column = tensor([[1.0], [2.0]], requires_grad=True)
+    (column * x).backward(ones(2, 3), create_graph=True)
+    print("a column:", column.grad.tolist())  # -> a column: [[6.0], [15.0]]
+    x.grad = None
+    column.grad.backward(ones(2, 1))
+    print("the second derivative spreads:", x.grad.tolist())
+    # -> the second derivative spreads: [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+
+    row = tensor([1.0, 2.0, 3.0])
+    table = Expand.apply(row, (1000, 3))
+    print(
+        table.shape, "strides", table.array.strides
+    )  # -> tinytorch.Size([1000, 3]) strides (0, 4)
+    print("no copy:", np.shares_memory(table.array, row.array))  # -> no copy: True
+    row.requires_grad_()
+    row.sum_to_size(()).backward()
+    print("its gradient is no read-only view:", row.grad, row.grad.array.flags.writeable)
+    # -> its gradient is no read-only view: tensor([1. 1. 1.]) True
+    print("and back:", table.sum_to_size(3))  # -> and back: tensor([1000. 2000. 3000.])
+
+    print("hardly meant:", (ones(2, 1) + ones(2)).shape)  # -> hardly meant: tinytorch.Size([2, 2])
+    try:
+        ones(2, 3) + ones(4)
+    except RuntimeError as reason:
+        print(str(reason).partition(" at ")[0])
+        # -> The size of tensor a (3) must match the size of tensor b (4)
+        print("both", str(reason).rpartition("(")[2].strip(")"))  # -> both shapes [2, 3] and [4]

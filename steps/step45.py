@@ -1,0 +1,290 @@
+"""Step 45: A table of functions
+
+The core adds, subtracts, multiplies and divides. Exp, Sin, Tanh and Log of the first stages did
+not come along: each of them was a class, and only two of its lines were its own, a formula and a
+derivative. Forty functions are to come. So we keep those two lines, and let a table make classes:
+
+    name   formula        derivative times g      told by
+    exp    y = e^x        g * y                   the output y
+    sin    y = sin x      g * cos x               the input x
+    tanh   y = tanh x     g - g * y^2             the output y
+
+Why by one or the other? What a derivative needs is kept until backward. If y will do, x may go,
+or be overwritten; if x is needed, y may. To keep both would cost twice the memory.
+
+In a derivative, `xp` is NumPy; or the class Tensor, when the gradient shall be differentiated
+again. A formula of operators and names that both have, such as xp.cos, works for either: one line
+of the table gives the derivatives of all orders.
+
+`attach` makes each function a method, and adds the form that writes in place: x.exp(), x.exp_().
+
+Integers become floats for exp and stay integers for abs. float16 and bfloat16 are computed as
+float32: 1 / (1 + e^-x) has three operations, and each would round. `compute` rounds once.
+
+The trap is a constant. np.log(2) is no Python float but a np.float64, and float32 times that is
+float64: one such number in a derivative, and every gradient behind it is twice as large, without
+a word. math.log(2) is a Python float, and leaves the type alone.
+
+At a corner there is no derivative. abs takes 0 there, and so does relu, which is x where x > 0
+and 0 elsewhere. A staircase is flat: 0 everywhere.
+
+PyTorch makes its classes from such a table too. It is called derivatives.yaml, and says `result`
+for y. From here on `abs` hides Python's own, and means that of tensors.
+
+Changed: the finished core is imported. New: Unary, entry, unary, and the first thirty functions.
+Try: tell exp its derivative from_x instead of from_y, and see which lines of the demo notice.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tinytorch.autograd.function import Function
+from tinytorch.autograd.inplace import in_place
+from tinytorch.core.dtype import Defaults, DType, float32, result_type
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.arithmetic import number_like
+from tinytorch.ops.conversion import cast
+
+
+class Unary(Function):
+    """y = f(x), element for element: what all entries of the table with one input share.
+
+    formula(xp, x) is f on an array, derivative(xp, g, kept) is g * dy/dx. Either y is kept for it,
+    if the entry says so, or x.
+    """
+
+    formula: Callable
+    derivative: Callable
+    keeps_output = False
+
+    def forward(ctx, x: Any) -> Any:
+        y = ctx.formula(ctx.xp, x)
+        ctx.saved = (y,) if ctx.keeps_output else (x,)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.derivative(ctx.xp, g, ctx.saved[0])
+
+
+def as_formula(formula: Any) -> Callable:
+    """A formula (xp, *inputs) -> array; a name stands for the array library's function."""
+    if isinstance(formula, str):
+        return lambda xp, *inputs: getattr(xp, formula)(*inputs)
+    return formula
+
+
+def entry(names: str, kind: type, formula: Any, **members: Any) -> type:
+    """The Function of an entry of the table."""
+    name = names.split()[0].title().replace("_", "")
+    return type(name, (kind,), {"formula": staticmethod(as_formula(formula)), **members})
+
+
+def flat(xp: Any, g: Any, *inputs: Any) -> Any:
+    """The derivative of a staircase: between two steps nothing changes."""
+    return g * 0
+
+
+def as_type(x: Any, dtype: DType) -> Any:
+    """A tensor or a number as an operand of this type."""
+    return cast(x, dtype) if isinstance(x, Tensor) else number_like(x, dtype)
+
+
+def is_float(x: Any) -> bool:
+    """Whether x is a float32 or float64 tensor, by far the most common case: no further look."""
+    return isinstance(x, Tensor) and x.array.dtype.char in "fd"
+
+
+def require_tensors(name: str, inputs: tuple) -> None:
+    """TypeError where one of the inputs is no tensor."""
+    for x in inputs:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
+
+
+def compute(function: type, inputs: tuple, integers: bool = True, numbers: int = 0) -> Tensor:
+    """function.apply on inputs of one type; the last `numbers` of them may be Python numbers.
+
+    Integers become the default float type, if the function does not take `integers`. float16 and
+    bfloat16 are computed as float32 and rounded only once, at the end.
+    """
+    require_tensors(function.__name__.lower(), inputs[: len(inputs) - numbers])
+    first, *others = inputs
+    if is_float(first) and all(x is None or isinstance(x, (int, float)) for x in others):
+        return function.apply(first, *(x if x is None else float(x) for x in others))
+    dtype = result_type(*(x for x in inputs if x is not None))
+    if not dtype.is_floating_point and not integers:
+        dtype = Defaults.dtype
+    wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
+    return cast(function.apply(*(None if x is None else as_type(x, wide) for x in inputs)), dtype)
+
+
+def attach(names: str) -> Callable:
+    """Makes an operation a method under all its names, and its in-place form: exp_ for exp."""
+
+    def decorate(operation: Callable) -> Callable:
+        operation.__name__ = operation.__qualname__ = names.split()[0]
+        for name in names.split():
+            tensor_method(name)(operation)
+            written = f"__i{name[2:]}" if name.startswith("__") else f"{name}_"
+            tensor_method(written)(in_place(operation))
+        return operation
+
+    return decorate
+
+
+def unary(
+    names: str,
+    formula: Any,
+    from_x: Callable | None = None,
+    from_y: Callable | None = None,
+    integers: bool = False,
+) -> Callable[[Tensor], Tensor]:
+    """One line of the table: dy/dx times g, told by the input x or by the output y.
+
+    Args:
+        names: of the function, the first one and aliases.
+        formula: (xp, x) -> y, or the name of a function of the array library.
+        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the derivative is 0.
+        from_y: (xp, g, y) -> g * dy/dx, where y alone is enough.
+        integers: whether integers stay integers.
+    """
+    rule = staticmethod(from_x or from_y or flat)
+    function = entry(names, Unary, formula, derivative=rule, keeps_output=from_y is not None)
+
+    def operation(input: Tensor) -> Tensor:
+        if is_float(input):
+            return function.apply(input)
+        return compute(function, (input,), integers)
+
+    operation.__doc__ = f"{names.split()[0]} of each element, in the shape of `input`."
+    return attach(names)(operation)
+
+
+exp = unary("exp", "exp", from_y=lambda xp, g, y: g * y)
+log = unary("log", "log", from_x=lambda xp, g, x: g / x)
+sqrt = unary("sqrt", "sqrt", from_y=lambda xp, g, y: g / (2 * y))
+sin = unary("sin", "sin", from_x=lambda xp, g, x: g * xp.cos(x))
+cos = unary("cos", "cos", from_x=lambda xp, g, x: -g * xp.sin(x))
+tanh = unary("tanh", "tanh", from_y=lambda xp, g, y: g - g * y * y)
+sigmoid = unary(
+    "sigmoid", lambda xp, x: 1 / (1 + xp.exp(-x)), from_y=lambda xp, g, y: g * y * (1 - y)
+)
+abs = unary("abs absolute", "absolute", from_x=lambda xp, g, x: g * xp.sign(x), integers=True)
+relu = unary(
+    "relu",
+    lambda xp, x: xp.maximum(x, xp.zeros(x.shape, x.dtype)),
+    from_y=lambda xp, g, y: g * (y > 0),
+    integers=True,
+)
+
+# Powers, exponentials and logarithms.
+rsqrt = unary("rsqrt", lambda xp, x: 1 / xp.sqrt(x), from_y=lambda xp, g, y: g * y * y * y * -0.5)
+reciprocal = unary("reciprocal", lambda xp, x: 1 / x, from_y=lambda xp, g, y: -g * y * y)
+exp2 = unary("exp2", "exp2", from_y=lambda xp, g, y: g * y * math.log(2))
+expm1 = unary("expm1", "expm1", from_y=lambda xp, g, y: g * y + g)
+log2 = unary("log2", "log2", from_x=lambda xp, g, x: g / (x * math.log(2)))
+log10 = unary("log10", "log10", from_x=lambda xp, g, x: g / (x * math.log(10)))
+log1p = unary("log1p", "log1p", from_x=lambda xp, g, x: g / (1 + x))
+
+# Angles, and their relatives on the hyperbola.
+tan = unary("tan", "tan", from_y=lambda xp, g, y: g + g * y * y)
+asin = unary("asin arcsin", "arcsin", from_x=lambda xp, g, x: g / xp.sqrt(1 - x * x))
+acos = unary("acos arccos", "arccos", from_x=lambda xp, g, x: -g / xp.sqrt(1 - x * x))
+atan = unary("atan arctan", "arctan", from_x=lambda xp, g, x: g / (1 + x * x))
+sinh = unary("sinh", "sinh", from_x=lambda xp, g, x: g * xp.cosh(x))
+cosh = unary("cosh", "cosh", from_x=lambda xp, g, x: g * xp.sinh(x))
+asinh = unary("asinh arcsinh", "arcsinh", from_x=lambda xp, g, x: g / xp.sqrt(x * x + 1))
+acosh = unary("acosh arccosh", "arccosh", from_x=lambda xp, g, x: g / xp.sqrt(x * x - 1))
+atanh = unary("atanh arctanh", "arctanh", from_x=lambda xp, g, x: g / (1 - x * x))
+
+
+def staircase(name: str) -> Callable:
+    """The formula of a function that makes floats whole, and has nothing to do for integers."""
+    return lambda xp, x: getattr(xp, name)(x) if x.dtype.kind == "f" else x.copy()
+
+
+floor = unary("floor", staircase("floor"), integers=True)
+ceil = unary("ceil", staircase("ceil"), integers=True)
+trunc = unary("trunc fix", staircase("trunc"), integers=True)
+Round = entry("round", Unary, staircase("rint"), derivative=staticmethod(flat))
+sign = unary(
+    "sign sgn", lambda xp, x: xp.sign(x) if x.dtype.kind != "b" else x.copy(), integers=True
+)
+
+
+if __name__ == "__main__":
+    import numpy as np
+
+    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float16, float64
+    from tinytorch.core.tensor import tensor
+
+    ones = tensor([1.0, 1.0, 1.0])
+    x = tensor([0.0, 1.0, 2.0], requires_grad=True)
+    y = exp(x)
+    print("exp:", y.tolist())  # -> exp: [1.0, 2.718, 7.389]
+    print("made by", y.grad_fn.name())  # -> made by ExpBackward0
+    print("it keeps its output:", y.grad_fn.saved[0] is y.array)  # -> it keeps its output: True
+    y.backward(ones)
+    print("its gradient is the same:", x.grad.tolist())
+    # -> its gradient is the same: [1.0, 2.718, 7.389]
+
+    # What is kept must not be overwritten. exp lets go of its input, sin does not.
+    for function in (exp, sin):
+        x = tensor([0.0, 1.0, 2.0], requires_grad=True) * 1.0
+        y = function(x)
+        x.sqrt_()
+        try:
+            y.backward(ones)
+            print(function.__name__, "does not need its input any more")
+            # -> exp does not need its input any more
+        except RuntimeError as error:
+            print(function.__name__, "complains:", str(error)[:67])
+            # -> sin complains: one of the variables needed for gradient computation has been modif
+
+    # One line of the table, every order: sin, cos, -sin, -cos, sin at 1.
+    x = tensor(1.0, dtype=float64, requires_grad=True)
+    y, orders = sin(x), []
+    for _ in range(5):
+        orders.append(float(np.round(y.item(), 4)))
+        (y,) = grad(y, x, create_graph=True)
+    print("sin and its derivatives:", orders)
+    # -> sin and its derivatives: [0.8415, 0.5403, -0.8415, -0.5403, 0.8415]
+
+    # Types.
+    print(exp(tensor([1, 2])).dtype, abs(tensor([-1, 2])).dtype)
+    # -> tinytorch.float32 tinytorch.int64
+    half = np.array(2.0, np.float16)
+    print("rounded three times:", 1 / (1 + np.exp(-half)))  # -> rounded three times: 0.8804
+    print("rounded once:", sigmoid(tensor(2.0, dtype=float16)).numpy())  # -> rounded once: 0.881
+    print("the exact number:", 1 / (1 + math.exp(-2)))  # -> the exact number: 0.8807970779778823
+
+    # The trap.
+    row = np.ones(3, np.float32)
+    print("float32 * math.log(2) is", (row * math.log(2)).dtype)
+    # -> float32 * math.log(2) is float32
+    print("float32 * np.log(2)   is", (row * np.log(2)).dtype)
+    # -> float32 * np.log(2)   is float64
+
+    # Corners and stairs.
+    for function in (abs, relu, floor):
+        x = tensor([-1.0, 0.0, 1.0], requires_grad=True)
+        function(x).backward(ones)
+        print(f"{function.__name__:5} has slopes", x.grad.tolist())
+        # -> abs   has slopes [-1.0, 0.0, 1.0]
+        # -> relu  has slopes [0.0, 0.0, 1.0]
+        # -> floor has slopes [0.0, 0.0, 0.0]
+
+    # All of the table against differences, also the gradient of the gradient. (The derivative of
+    # relu asks y > 0; of tensors that can be asked only in step 47.)
+    inside = tensor([0.2, 0.5, 0.8], dtype=float64, requires_grad=True)
+    beyond = tensor([1.2, 2.0, 3.0], dtype=float64, requires_grad=True)
+    smooth = [exp, log, sqrt, sin, cos, tanh, sigmoid, abs, rsqrt, reciprocal, exp2, expm1, log2]
+    smooth += [log10, log1p, tan, asin, acos, atan, sinh, cosh, asinh, atanh, floor, ceil, sign]
+    for function in smooth:
+        assert gradcheck(function, inside) and gradgradcheck(function, inside), function
+    assert gradcheck(acosh, beyond) and gradgradcheck(acosh, beyond) and gradcheck(relu, inside)
+    print(len(smooth) + 1, "functions have the right derivatives of first and second order")
+    # -> 27 functions have the right derivatives of first and second order

@@ -1,0 +1,317 @@
+"""Step 47: Comparing and choosing
+
+Until now `x == y` asked whether two names mean the same object, and `x > 2` did not work at all.
+Nor did the second derivatives of relu and maximum: they ask which of two tensors is larger.
+
+A comparison answers with a boolean for each element. Its value jumps from False to True, and no
+gradient flows through it: not even 0. The result simply does not require one. `relation` makes
+these functions from a table again, for comparison, logic and bits.
+
+Where Python has traps, these operators inherit them:
+
+- `0 < x < 1` is (0 < x) and (x < 1) to Python, and `and` asks for one truth value. Write
+  (0 < x) & (x < 1), with the parentheses: & binds before <.
+- `x in [a, b]` compares elements too, and raises. Sets and dictionaries still ask who a tensor is.
+- `x == None` is False for the whole tensor: what is no number and no tensor is left to Python.
+- 0.1 + 0.2 == 0.3 is False. For floats ask `isclose` or `allclose`.
+
+A choice rests on a comparison, and gradients do flow through what was chosen:
+
+    where(c, a, b)        a's gradient is g where c holds, b's is g elsewhere
+    clamp(x, low, high)   g inside and at both borders; outside it goes to the border instead
+
+So a parameter that a clamp has cut off hears nothing any more, and will never come back.
+
+The trap of where: it chooses results, when it is too late. where(x > 0, sqrt(x), 0) computes
+sqrt everywhere. At x = 0 its slope is infinite, the choice multiplies by 0, and 0 * infinity is
+nan. Choose what goes in instead: sqrt(where(x > 0, x, 1)) is never asked at 0.
+
+PyTorch: the same names, the same nan.
+
+Changed: the table of step 46 is imported. New: Discrete, relation, eq ... ge, logical and bitwise
+functions, isnan and its kin, isclose, allclose, equal, Clamp, Where, lerp.
+Try: let Clamp say x <= low in place of x < low, and see who notices.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.function import Function
+from tinytorch.autograd.inplace import in_place
+from tinytorch.core.dtype import bool_, result_type
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.arithmetic import add, mul, operands, sub
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.elementwise import as_type, attach, compute, is_float, require_tensors
+
+
+class Discrete(Function):
+    """y = f(a) or f(a, b), element for element, by the array library's function of that name."""
+
+    elementwise = True
+    differentiable = False
+    ufunc: str
+
+    def forward(ctx, *inputs: Any) -> Any:
+        return getattr(ctx.xp, ctx.ufunc)(*inputs)
+
+
+def predicate(name: str) -> Callable[[Tensor], Tensor]:
+    """A question about each element: a line of the table for one input."""
+    function = type(name, (Discrete,), {"ufunc": name})
+
+    def operation(input: Tensor) -> Tensor:
+        require_tensors(name, (input,))
+        return function.apply(input)
+
+    operation.__name__ = operation.__qualname__ = name
+    operation.__doc__ = f"{name} of each element, as a boolean tensor."
+    return tensor_method(name)(operation)
+
+
+def relation(
+    name: str, ufunc: str, *operators: str, numbers: int = 1
+) -> Callable[[Tensor, Any], Tensor]:
+    """A line of the table for two inputs, which are brought to one type.
+
+    `numbers` says whether none, the second or each of them may be a Python number. An operator
+    leaves to Python what is neither a tensor nor a number: `x == None` is False.
+    """
+    function = type(name, (Discrete,), {"ufunc": ufunc})
+
+    def operation(input: Tensor, other: Any) -> Tensor:
+        if not (
+            input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+        ):
+            require_tensors(name, (input, other)[: 2 - numbers])
+            if not (is_float(input) and other.__class__ in (int, float)):
+                input, other = operands(input, other)
+        return function.apply(input, other)
+
+    def operator(self: Tensor, other: Any) -> Tensor:
+        known = isinstance(other, (Tensor, int, float, np.generic))
+        return operation(self, other) if known else NotImplemented
+
+    operation.__name__ = operation.__qualname__ = name
+    operation.__doc__ = f"{name} of each pair of elements, broadcast."
+    tensor_method(*operators)(operator)
+    return tensor_method(name)(operation)
+
+
+eq = relation("eq", "equal", "__eq__")
+ne = relation("ne", "not_equal", "__ne__")
+lt = relation("lt", "less", "__lt__")
+le = relation("le", "less_equal", "__le__")
+gt = relation("gt", "greater", "__gt__")
+ge = relation("ge", "greater_equal", "__ge__")
+
+isnan = predicate("isnan")
+isinf = predicate("isinf")
+isfinite = predicate("isfinite")
+logical_not = predicate("logical_not")
+logical_and = relation("logical_and", "logical_and", numbers=0)
+logical_or = relation("logical_or", "logical_or", numbers=0)
+logical_xor = relation("logical_xor", "logical_xor", numbers=0)
+
+# On integers bit by bit; on booleans they are the logical ones: mask & other, ~mask.
+bitwise_and = relation("bitwise_and", "bitwise_and", "__and__", "__rand__", numbers=2)
+bitwise_or = relation("bitwise_or", "bitwise_or", "__or__", "__ror__", numbers=2)
+bitwise_xor = relation("bitwise_xor", "bitwise_xor", "__xor__", "__rxor__", numbers=2)
+bitwise_left_shift = relation("bitwise_left_shift", "left_shift", "__lshift__")
+bitwise_right_shift = relation("bitwise_right_shift", "right_shift", "__rshift__")
+bitwise_and_ = tensor_method("bitwise_and_", "__iand__")(in_place(bitwise_and))
+bitwise_or_ = tensor_method("bitwise_or_", "__ior__")(in_place(bitwise_or))
+bitwise_xor_ = tensor_method("bitwise_xor_", "__ixor__")(in_place(bitwise_xor))
+
+
+class BitwiseNot(Discrete):
+    """y = ~x: every bit turned, or the opposite of a boolean."""
+
+    ufunc = "invert"
+
+
+@tensor_method("bitwise_not", "__invert__")
+def bitwise_not(input: Tensor) -> Tensor:
+    """~input. RuntimeError for floating point."""
+    return BitwiseNot.apply(input)
+
+
+class IsClose(Function):
+    """Whether |a - b| <= atol + rtol * |b|."""
+
+    elementwise = True
+    differentiable = False
+
+    def forward(ctx, a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
+        return ctx.xp.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
+
+
+@tensor_method("isclose")
+def isclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
+    """|input - other| <= atol + rtol * |other|, for each pair. RuntimeError for unequal dtypes."""
+    if input.dtype is not other.dtype:
+        raise RuntimeError(f"{input.dtype!r} did not match {other.dtype!r}")
+    if rtol < 0 or atol < 0:
+        raise RuntimeError(f"rtol and atol must not be negative, but got {rtol} and {atol}")
+    return IsClose.apply(input, other, rtol, atol, equal_nan)
+
+
+@tensor_method("allclose")
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
+    """Whether all elements are close: see `isclose`."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).array.all())
+
+
+@tensor_method("equal")
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether both have the same shape and the same elements."""
+    return input.shape == other.shape and bool(eq(input, other).array.all())
+
+
+class Clamp(Function):
+    """y = x between low and high. The gradient passes inside and at the borders; outside it goes
+    to the border that took the place of x."""
+
+    elementwise = True
+
+    def forward(ctx, x: Any, low: Any, high: Any) -> Any:
+        ctx.saved = (x, low, high)
+        return ctx.xp.clip(x, low, high)
+
+    def backward(ctx, g: Any) -> Any:
+        x, low, high = ctx.saved
+        below = False if low is None else x < low
+        above = False if high is None else x > high
+        crossed = False if low is None or high is None else low > high  # then high wins
+        return (
+            g * ~(below | above),
+            None if ctx.edges[1] is None else g * (below > crossed),
+            None if ctx.edges[2] is None else g * (above | crossed),
+        )
+
+
+@attach("clamp clip")
+def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """The elements, no smaller than `min` and no larger than `max`: numbers, tensors or None."""
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    return compute(Clamp, (input, min, max), numbers=2)
+
+
+class Where(Function):
+    """y = a where the condition holds, else b. Each gets the gradient of its own elements."""
+
+    elementwise = True
+
+    def forward(ctx, condition: Any, a: Any, b: Any) -> Any:
+        ctx.saved = (condition,)
+        return ctx.xp.where(condition, a, b)
+
+    def backward(ctx, g: Any) -> Any:
+        (condition,) = ctx.saved
+        return None, g * condition, g * ~condition
+
+
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """`input` where the boolean `condition` holds, else `other`: tensors or numbers, broadcast.
+
+    where(condition) alone gives the indices, as `condition.nonzero(as_tuple=True)`.
+    """
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
+    if condition.dtype is not bool_:
+        raise RuntimeError(
+            f"where expected condition to be a boolean tensor, but got a tensor with dtype "
+            f"{condition.dtype!r}"
+        )
+    if is_float(input) and is_float(other) and input.array.dtype is other.array.dtype:
+        return Where.apply(condition, input, other)
+    dtype = result_type(input, other)
+    return cast(Where.apply(condition, as_type(input, dtype), as_type(other, dtype)), dtype)
+
+
+@tensor_method("where")
+def where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """The elements of this tensor where `condition` holds, else those of `other`."""
+    return where(condition, self, other)
+
+
+@attach("lerp")
+def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """input + weight * (end - input): a point between the two."""
+    if input.dtype is not end.dtype:
+        raise RuntimeError(f"expected dtype {input.dtype!r} for `end` but got dtype {end.dtype!r}")
+    return add(input, mul(sub(end, input), weight))
+
+
+if __name__ == "__main__":
+    import math
+
+    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops import broadcast  # noqa: F401  (sum_to_size, for second derivatives)
+    from tinytorch.ops.elementwise import abs, maximum, relu, sqrt
+
+    x = tensor([-1.0, 0.0, 0.5, 2.0], requires_grad=True)
+    print("x > 0:", (x > 0).tolist())  # -> x > 0: [False, False, True, True]
+    print("requires grad:", (x > 0).requires_grad)  # -> requires grad: False
+    print("inside:", ((0 < x) & (x < 1)).tolist())  # -> inside: [False, False, True, False]
+    try:
+        print(0 < x < 1)
+    except RuntimeError as error:
+        print("0 < x < 1:", error)
+        # -> 0 < x < 1: Boolean value of Tensor with more than one value is ambiguous
+    print("x == None:", x == None)  # noqa: E711  # -> x == None: False
+    print("x in {x: 1}:", x in {x: 1})  # -> x in {x: 1}: True
+    print(eq(tensor([1, 2]), tensor([1.0, 2.5])).tolist())  # -> [True, False]
+    bits = tensor([1, 6])
+    print((bits << 2).tolist(), (bits & 3).tolist(), (~bits).tolist())
+    # -> [4, 24] [1, 2] [-2, -7]
+
+    near = tensor([0.1], dtype=float64) + 0.2
+    third = tensor([0.3], dtype=float64)
+    print("0.1 + 0.2 == 0.3:", equal(near, third))  # -> 0.1 + 0.2 == 0.3: False
+    print("or nearly so:", allclose(near, third))  # -> or nearly so: True
+    odd = tensor([1.0, math.nan, math.inf])
+    print("nan == nan:", (odd == odd).tolist(), isnan(odd).tolist())
+    # -> nan == nan: [True, False, True] [False, True, False]
+
+    # A clamp cuts the gradient off outside, and lets it pass at the border 0.
+    clamp(x, 0, 1).backward(tensor([1.0, 1.0, 1.0, 1.0]))
+    print("clamp:", clamp(x, 0, 1).tolist(), x.grad.tolist())
+    # -> clamp: [0.0, 0.0, 0.5, 1.0] [0.0, 1.0, 1.0, 0.0]
+
+    # Choosing too late, and in time.
+    zero = tensor(0.0, requires_grad=True)
+    late = where(zero > 0, sqrt(zero), 0.0)
+    early = where(zero > 0, sqrt(where(zero > 0, zero, 1.0)), 0.0)
+    print("both are", late.item(), early.item())  # -> both are 0.0 0.0
+    print("slope, chosen too late:", grad(late, [zero])[0].item())  # -> slope, chosen too late: nan
+    print("slope, chosen in time:", grad(early, [zero])[0].item())  # -> slope, chosen in time: 0.0
+
+    # Half way from a to b.
+    a, b = tensor([0.0, 10.0]), tensor([10.0, 20.0])
+    print("lerp:", lerp(a, b, 0.5).tolist())  # -> lerp: [5.0, 15.0]
+
+    a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
+    b = tensor([[1.0], [1.2]], dtype=float64, requires_grad=True)
+    choices = [
+        (lambda a, b: where(a > b, a * a, b), (a, b)),
+        (lambda a, b: clamp(a, 0.6, b), (a, b)),
+        (lambda a, b: lerp(a, b, 0.3), (a, b)),
+        (maximum, (a, b)),
+        (relu, (a,)),
+        (abs, (a,)),
+    ]
+    for function, inputs in choices:
+        assert gradcheck(function, inputs) and gradgradcheck(function, inputs)
+    print("derivatives of first and second order are right")
+    # -> derivatives of first and second order are right

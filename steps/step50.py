@@ -1,0 +1,337 @@
+"""Step 50: The largest, where it is, and how long a vector is
+
+A maximum is a reduction too, but which of its inputs is responsible for it? Move the largest
+element a little, and the maximum moves with it. Move any other, and nothing happens:
+
+    y = max(x_1, ..., x_n),      dy/dx_i = 1 where x_i = y, else 0
+
+The trap is a tie. If two elements are largest, raising either raises the maximum, lowering either
+does nothing: there is no derivative. PyTorch has two answers, and so have we:
+
+- `amax`, and `max` of all elements, share: each of k equal ones gets 1/k.
+- `max` along a dimension also says where the maximum is. That is one place, the first, and the
+  gradient goes there whole.
+
+The second kind is built from two functions that undo each other. TakeAlong picks elements by
+index, PutAlong writes them into zeros. Each is the other's derivative, to any order. Sorting will
+need the same pair.
+
+A place has no derivative: argmax gives integers, and a step along x leaves them as they are.
+
+Norms measure the length of a vector, |x| = (|x_1|^p + ... + |x_n|^p)^(1/p):
+
+    p = 2    the length that a ruler finds        d|x|/dx_i = x_i / |x|, a vector of length 1
+    p = 1    the sum of all distances from 0      d|x|/dx_i = the sign of x_i
+    p = inf  the largest |x_i|, so amax again
+
+At x = 0 the length has a tip, as |x| has, and the formula says 0 / 0. One nan in a gradient and
+all weights are nan after the next step; so here it is 0. Clipping gradients will rely on it.
+
+Changed: the module of sums is finished and imported. New: AMax, ArgMax, TakeAlong, max, norm.
+Try: return ctx.spread(g) * found from AMax.backward, without dividing. Which line is wrong now?
+"""
+
+import collections
+import math
+import operator
+from typing import Any
+
+from tinytorch.autograd.function import Function
+from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.core.dtype import bool_, float64
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops import arithmetic, comparison, elementwise  # noqa: F401  (their methods)
+from tinytorch.ops.reduction import Reduction, reduced_dims, reduction, summands, wide
+
+
+def normalize_dim(dim: int, ndim: int) -> int:
+    """`dim` counted from the front: -1 is the last one. IndexError where there is no such one,
+    TypeError for what is no integer.
+
+    A 0-d tensor is treated as if it had one dimension: 0 and -1 are right.
+    """
+    dim, last = operator.index(dim), ndim or 1
+    if -last <= dim < last:
+        return dim + last if dim < 0 else dim
+    raise IndexError(
+        f"Dimension out of range (expected to be in range of [{-last}, {last - 1}], but got {dim})"
+    )
+
+
+def normalize_dims(dims: Any, ndim: int) -> tuple[int, ...]:
+    """Each of `dims` (one, or several) counted from the front; RuntimeError where one is twice."""
+    dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+    result = tuple(normalize_dim(dim, ndim) for dim in dims)
+    if len(set(result)) != len(result):
+        raise RuntimeError(f"a dim appears multiple times in the list of dims {dims}")
+    return result
+
+
+def named_result(name: str, *fields: str) -> type:
+    """A named tuple that prints as PyTorch's results with several parts do."""
+
+    def show(self: tuple) -> str:
+        parts = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
+        return f"tinytorch.return_types.{name}(\n{parts})"
+
+    result = collections.namedtuple(name, fields)
+    result.__repr__ = show
+    return result
+
+
+MaxResult = named_result("max", "values", "indices")
+MinResult = named_result("min", "values", "indices")
+
+
+def check_not_empty(name: str, x: Any, dims: Any, error: type = RuntimeError) -> None:
+    """An extreme of nothing does not exist: IndexError for a named dimension, else `error`."""
+    if x.size == 0 and (dims is None or 0 in [x.shape[dim] for dim in dims]):
+        raise (error if dims is None else IndexError)(
+            f"{name}(): Expected reduction dim to be specified, and to have non-zero size; the "
+            f"shape is {list(x.shape)}"
+        )
+
+
+class AMax(Reduction):
+    """y = the largest x_i;   dy/dx_i = 1 where x_i = y, divided by the number of such x_i."""
+
+    method = "max"
+
+    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:
+        check_not_empty(ctx.method, x, dims)
+        ctx.begin(x, dims, keepdims)
+        y = ctx.find(x, dims, keepdims)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def find(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
+        return getattr(x, ctx.method)(axis=dims, keepdims=keepdims)
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        found = x == ctx.spread(y)
+        return ctx.spread(g) * found / found.sum(axis=ctx.dims, keepdims=True, dtype=g.dtype)
+
+
+class AMin(AMax):
+    """y = the smallest x_i; the gradient as that of AMax."""
+
+    method = "min"
+
+
+class ArgMax(Function):
+    """The index of the first largest x_i along `dim`, or among all elements for None."""
+
+    differentiable = False
+    method = "argmax"
+
+    def forward(ctx, x: Any, dim: int | None, keepdims: bool) -> Any:
+        check_not_empty(ctx.method, x, None if dim is None else (dim,), IndexError)
+        index = getattr(x, ctx.method)(axis=dim if x.ndim else None)
+        if not keepdims:
+            return index
+        return index.reshape([1 if dim in (None, i) else n for i, n in enumerate(x.shape)])
+
+
+class ArgMin(ArgMax):
+    """The index of the first smallest x_i."""
+
+    method = "argmin"
+
+
+class TakeAlong(Function):
+    """y = the elements of x at `index` along `dim`, where an index appears once in its row.
+
+    An index without that dimension takes one element from each row, and the result has lost the
+    dimension too. The gradient goes to where the elements came from; all others get 0.
+    """
+
+    def forward(ctx, x: Any, index: Any, dim: int) -> Any:
+        ctx.dim, ctx.shape = dim, x.shape
+        ctx.save_for_backward(index)
+        if x.ndim == 0:
+            return x.copy()
+        places = index if index.ndim == x.ndim else ctx.xp.expand_dims(index, dim)
+        return ctx.xp.take_along_axis(x, places, axis=dim).reshape(index.shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(PutAlong, g, ctx.saved[0], ctx.dim, ctx.shape), None
+
+
+class PutAlong(Function):
+    """The reverse of TakeAlong: zeros of the given shape, with the elements of x at `index`."""
+
+    def forward(ctx, x: Any, index: Any, dim: int, shape: tuple[int, ...]) -> Any:
+        ctx.dim = dim
+        ctx.save_for_backward(index)
+        if not shape:
+            return x.copy()
+        if x.ndim < len(shape):
+            x, index = ctx.xp.expand_dims(x, dim), ctx.xp.expand_dims(index, dim)
+        y = ctx.xp.zeros(shape, x.dtype)
+        ctx.xp.put_along_axis(y, index, x, axis=dim)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(TakeAlong, g, ctx.saved[0], ctx.dim), None
+
+
+@reduction
+def amax(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The largest elements over `dim`. Equal ones share the gradient. Errors for empty input."""
+    return AMax.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+
+
+@reduction
+def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The smallest elements over `dim`. Equal ones share the gradient. Errors for empty input."""
+    return AMin.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+
+
+def place(function: type[ArgMax], input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    """The index of an extreme. RuntimeError for booleans, IndexError for empty input."""
+    if input.dtype is bool_:
+        raise RuntimeError(f"{function.method}(): does not support bool input")
+    if dim is not None:
+        (dim,) = normalize_dims(dim, input.array.ndim)
+    return function.apply(input, dim, keepdim)
+
+
+@reduction
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The int64 index of the first largest element along `dim`, or in input.flatten()."""
+    return place(ArgMax, input, dim, keepdim)
+
+
+@reduction
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The int64 index of the first smallest element along `dim`, or in input.flatten()."""
+    return place(ArgMin, input, dim, keepdim)
+
+
+def extreme(
+    value: type[AMax], index: type[ArgMax], input: Tensor, dim: Any, keepdim: bool, other: Any
+) -> Any:
+    """The three meanings of max and min, told apart by their arguments."""
+    name = value.method
+    if isinstance(dim, Tensor):
+        other, dim = dim, None
+    if other is not None:
+        return getattr(input, f"{name}imum")(other)
+    if dim is None:
+        return value.apply(input)
+    (dim,) = normalize_dims(dim, input.array.ndim)
+    indices = index.apply(input, dim, keepdim)
+    result = MaxResult if name == "max" else MinResult
+    return result(TakeAlong.apply(input, indices, dim), indices)
+
+
+@reduction
+def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    """max(input): the largest element; equal ones share the gradient.
+    max(input, dim): (values, indices) along one dimension; only the element chosen gets gradient.
+    max(input, other): the larger element of each pair, as `maximum`.
+    """
+    return extreme(AMax, ArgMax, input, dim, keepdim, other)
+
+
+@reduction
+def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    """The smallest element, (values, indices) along `dim`, or the smaller of pairs: see `max`."""
+    return extreme(AMin, ArgMin, input, dim, keepdim, other)
+
+
+class Norm(Reduction):
+    """y = (|x_1|^p + ... + |x_n|^p)^(1/p);   dy/dx_i = sign(x_i) (|x_i| / y)^(p - 1).
+
+    The gradient is 0 where x_i or y is 0, which PyTorch chooses among the possible slopes. Order 0
+    counts the x_i that are not 0: its gradient is 0.
+    """
+
+    def forward(ctx, x: Any, p: float, dims: Any, keepdims: bool) -> Any:
+        ctx.begin(x, dims, keepdims)
+        ctx.p, z = p, wide(x)
+        terms = z * z if p == 2 else z != 0 if p == 0 else ctx.xp.abs(z) ** p
+        y = terms.sum(axis=dims, keepdims=keepdims, dtype=z.dtype)
+        y = ctx.xp.sqrt(y) if p == 2 else y if p == 0 else y ** (1 / p)
+        y = y.astype(x.dtype, copy=False)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        y = y + (y == 0)
+        if ctx.p == 2:
+            return ctx.spread(g / y) * x
+        size = (ctx.xp.abs(x) + (x == 0)) / ctx.spread(y)
+        return ctx.spread(g) * ctx.xp.sign(x) * size ** (ctx.p - 1) * (ctx.p != 0)
+
+
+@reduction
+def norm(
+    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
+    """The norm of order p (a number, inf or -inf; "fro" is 2) over `dim`.
+
+    inf is the largest |x_i|, -inf the smallest, 0 counts the nonzero. RuntimeError for integers,
+    TypeError for other names.
+    """
+    p = 2 if p in (None, "fro") else p
+    if not input.is_floating_point():
+        raise RuntimeError(f"norm(): Expected a floating point tensor. Got {input.dtype!r}")
+    dims = reduced_dims(dim, input.array.ndim)
+    input, _ = summands(input, dtype)
+    if not math.isinf(p):
+        return Norm.apply(input, p, dims, keepdim)
+    return (amax if p > 0 else amin)(input.abs(), dim, keepdim)
+
+
+if __name__ == "__main__":
+
+    def gradient(function, data):
+        x = tensor(data, requires_grad=True)
+        function(x).backward()
+        return x.grad.tolist()
+
+    x = tensor([[3.0, 9.0, 4.0], [8.0, 1.0, 8.0]])
+    values, indices = max(x, 1)
+    print("largest of each row:", values.tolist(), "at", indices.tolist())
+    # -> largest of each row: [9.0, 8.0] at [1, 0]
+    print("argmax of all:", argmax(x).item(), " of the columns:", argmin(x, 0).tolist())
+    # -> argmax of all: 1  of the columns: [0, 1, 0]
+
+    # A tie: shared by amax, given to the first by max along a dimension.
+    tie = [8.0, 1.0, 8.0]
+    print("amax shares:", gradient(amax, tie))  # -> amax shares: [0.5, 0.0, 0.5]
+    print("max of all, too:", gradient(max, tie))  # -> max of all, too: [0.5, 0.0, 0.5]
+    print("max(dim) picks one:", gradient(lambda x: max(x, 0).values, tie))
+    # -> max(dim) picks one: [1.0, 0.0, 0.0]
+
+    # Picking, and putting back into zeros.
+    index = tensor([[2, 0]])
+    taken = TakeAlong.apply(tensor([[10.0, 20.0, 30.0]]), index, 1)
+    print(taken.tolist(), "->", PutAlong.apply(taken, index, 1, (1, 3)).tolist())
+    # -> [[30.0, 10.0]] -> [[10.0, 0.0, 30.0]]
+
+    z = tensor([[0.3, -1.2, 2.0], [0.1, 0.7, -0.4]], dtype=float64, requires_grad=True)
+    for function in (lambda x: max(x, 1).values, amin, norm, lambda x: norm(x, 3, 1)):
+        print(gradcheck(function, (z,)), gradgradcheck(function, (z,)))
+        # -> True True
+        # -> True True
+        # -> True True
+        # -> True True
+
+    v = tensor([3.0, -4.0])
+    print("norms:", [round(norm(v, p).item(), 4) for p in (1, 2, 3, math.inf, -math.inf, 0)])
+    # -> norms: [7.0, 5.0, 4.4979, 4.0, 3.0, 2.0]
+    print("the direction of", v.tolist(), "is", gradient(norm, v))
+    # -> the direction of [3.0, -4.0] is [0.6, -0.8]
+    print("at 0:", gradient(norm, [0.0, 0.0]))  # -> at 0: [0.0, 0.0]
+    for wrong in (lambda: max(tensor([])), lambda: max(x, 2), lambda: argmax(x == x)):
+        try:
+            wrong()
+        except (RuntimeError, IndexError) as error:
+            print(f"{type(error).__name__}: {error}")
+            # -> RuntimeError: max(): Expected reduction dim to be specified, ...; the shape is [0]
+            # -> IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 2)
+            # -> RuntimeError: argmax(): does not support bool input

@@ -1,0 +1,331 @@
+"""Step 51: Softmax, and three ways to stay finite
+
+A classifier ends with one number for each class, and wants probabilities: positive, with sum 1.
+
+    softmax(x)_i = e^(x_i) / (e^(x_1) + ... + e^(x_n))
+
+As it stands, this formula is of no use. e^89 is already more than float32 can hold: inf / inf is
+nan. But numerator and denominator can be divided by the same e^m without changing the quotient.
+Take m = max(x), and each exponent is at most 0: the largest term is 1, and nothing overflows.
+What is too small becomes 0, which harms nobody, unless you go on and take its logarithm:
+
+    log softmax(x)_i = x_i - m - log(e^(x_1 - m) + ... + e^(x_n - m))
+
+This is exact where log(softmax(x)) is log(0) = -inf. So a loss uses log_softmax, always.
+The last two terms together, m + log(...), are logsumexp: a smooth maximum, with softmax as its
+gradient.
+
+Fused or composed? All three could be written with operations that we have. As one Function each
+is stable, its backward reuses y instead of exp, and the graph has one node in place of five:
+
+    dL/dx_i = y_i (g_i - sum of g_k y_k)          softmax
+    dL/dx_i = g_i - e^(y_i) (sum of g_k)          log_softmax
+
+Running sums: x_1 is in all of y_i = x_1 + ... + x_i, the last only in y_n. So the gradient is a
+running sum from the other end.
+
+A product has the derivative y / x_i, the product of all others, and 0 / 0 if x_i is 0. The others
+can be multiplied without dividing: what stands before x_i, times what stands after it. In rounds
+of 1, 2, 4, ... places n factors take log2(n) rounds, and each is an ordinary operation. So the
+second derivative is right as well.
+
+Changed: the modules of extremes and norms are imported. New: softmax, logsumexp, cumsum, prod.
+Try: return x.copy() from minus_max, and see what [1000, 999, 0] becomes.
+"""
+
+import functools
+import operator
+import timeit
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.function import Function
+from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.core.dtype import Defaults, as_dtype, float64
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops import arithmetic, comparison, elementwise  # noqa: F401  (their methods)
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, summands, wide
+
+
+def normalize_dim(dim: int, ndim: int) -> int:
+    """`dim` counted from the front: -1 is the last one. IndexError where there is no such one,
+    TypeError for what is no integer.
+
+    A 0-d tensor is treated as if it had one dimension: 0 and -1 are right.
+    """
+    dim, last = operator.index(dim), ndim or 1
+    if -last <= dim < last:
+        return dim + last if dim < 0 else dim
+    raise IndexError(
+        f"Dimension out of range (expected to be in range of [{-last}, {last - 1}], but got {dim})"
+    )
+
+
+def normalize_dims(dims: Any, ndim: int) -> tuple[int, ...]:
+    """Each of `dims` (one, or several) counted from the front; RuntimeError where one is twice."""
+    dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+    result = tuple(normalize_dim(dim, ndim) for dim in dims)
+    if len(set(result)) != len(result):
+        raise RuntimeError(f"a dim appears multiple times in the list of dims {dims}")
+    return result
+
+
+@functools.singledispatch
+def max_rows(x: Any) -> Any:
+    """The largest of each row; the last dimension stays, of size 1."""
+    return x.max(axis=-1, keepdims=True)
+
+
+@max_rows.register(np.ndarray)
+def max_rows_numpy(x: np.ndarray) -> np.ndarray:
+    # For short rows NumPy finds the place of the maximum four times as fast as the maximum.
+    places = x.argmax(axis=-1).ravel() + np.arange(0, x.size, x.shape[-1])
+    return x.reshape(-1).take(places).reshape(*x.shape[:-1], 1)
+
+
+def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
+    """A new array: x minus its maximum over `dims`, so that exp of it is at most 1."""
+    if x.size == 0:
+        return x.copy()
+    if dims == (x.ndim - 1,) and x.size > 1000:
+        return x - max_rows(x)
+    return xp.asarray(x - x.max(axis=dims, keepdims=True))
+
+
+class LogSumExp(Reduction):
+    """y = log(exp(x_1) + ... + exp(x_n));   dy/dx_i = exp(x_i - y).
+
+    exp(1000) is inf, so the largest, m, is taken out: y = m + log(sum of exp(x_i - m)).
+    """
+
+    lowest = {2: -6e4, 4: -3e38, 8: -1e308}  # finite numbers of so many bytes
+
+    def forward(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
+        ctx.begin(x, dims, keepdims)
+        xp, z = ctx.xp, wide(x)
+        m = z.max(axis=dims, keepdims=True) if x.size else z.sum(axis=dims, keepdims=True)
+        m = xp.where(xp.isfinite(m), m, xp.zeros_like(m))  # inf - inf would be nan
+        total = xp.exp(z - m).sum(axis=dims, keepdims=keepdims)
+        y = (xp.log(total) + m.reshape(total.shape)).astype(x.dtype, copy=False)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        # Where all x_i are -inf, so is y; a finite number in its place keeps x_i - y from nan.
+        y = ctx.xp.clip(y, ctx.lowest[y.dtype.itemsize], None)
+        return ctx.spread(g) * ctx.xp.exp(x - ctx.spread(y))
+
+
+@functools.singledispatch
+def softmax_forward(x: Any, ctx: Function) -> Any:
+    """The softmax of the array x along ctx.dims. An array type may bring a kernel of its own."""
+    y = minus_max(wide(x), ctx.dims, ctx.xp)
+    ctx.xp.exp(y, out=y)  # in place: a large array is dear to get and to give back
+    y /= ctx.call(Sum, y, ctx.dims, True)
+    return y.astype(x.dtype, copy=False)
+
+
+class Softmax(Function):
+    """y_i = exp(x_i) / (sum of exp(x_k));   dL/dx_i = y_i (g_i - sum of g_k y_k)."""
+
+    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
+        ctx.dims = dims
+        y = softmax_forward(x, ctx)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        (y,) = ctx.saved
+        gy = g * y
+        return gy - y * ctx.call(Sum, gy, ctx.dims, True)
+
+
+class LogSoftmax(Function):
+    """y_i = x_i - log(sum of exp(x_k));   dL/dx_i = g_i - exp(y_i) (sum of g_k).
+
+    The logarithm of a softmax would be log(0) = -inf already for x = [0, 200].
+    """
+
+    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
+        ctx.dims = dims
+        y = minus_max(wide(x), dims, ctx.xp)
+        y -= ctx.xp.log(ctx.call(Sum, ctx.xp.exp(y), dims, True))
+        y = y.astype(x.dtype, copy=False)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        (y,) = ctx.saved
+        return g - ctx.xp.exp(y) * ctx.call(Sum, g, ctx.dims, True)
+
+
+@reduction
+def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    """log(sum(exp(input))) over `dim`, without overflow. Integers become the default float type."""
+    if dim is None:
+        raise TypeError("logsumexp(): argument 'dim' must be tuple of ints, not NoneType")
+    if not input.is_floating_point():
+        input = cast(input, Defaults.dtype)
+    return LogSumExp.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+
+
+def along(function: type[Function], input: Tensor, dim: int, dtype: Any) -> Tensor:
+    """Softmax or LogSoftmax along one dimension. TypeError for None, NotImplementedError for
+    integers."""
+    if not isinstance(dim, int):
+        raise TypeError(f"softmax(): argument 'dim' must be int, not {type(dim).__name__}")
+    if dtype is not None:
+        input = cast(input, as_dtype(dtype))
+    if not input.is_floating_point():
+        raise NotImplementedError(f"softmax() is not implemented for {input.dtype!r}")
+    return function.apply(input, reduced_dims(dim, input.array.ndim))
+
+
+@reduction
+def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """exp(input), divided by its sum along `dim`: positive numbers that add up to 1."""
+    return along(Softmax, input, dim, dtype)
+
+
+@reduction
+def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """log(softmax(input, dim)), right also where the softmax itself is too small for a float."""
+    return along(LogSoftmax, input, dim, dtype)
+
+
+class CumSum(Function):
+    """y_i = x_1 + ... + x_i. x_i is in y_i and all after it: backward sums from the other end."""
+
+    def forward(ctx, x: Any, dim: int, backwards: bool = False, dtype: Any = None) -> Any:
+        ctx.dim, ctx.backwards = dim, backwards
+        if x.ndim == 0:
+            return x.astype(dtype or x.dtype)
+        z = ctx.xp.flip(wide(x), dim) if backwards else wide(x)
+        y = ctx.xp.cumsum(z, axis=dim, dtype=dtype or z.dtype)
+        return (ctx.xp.flip(y, dim) if backwards else y).astype(dtype or x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(CumSum, g, ctx.dim, not ctx.backwards)
+
+
+@reduction
+def cumsum(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Running sums along `dim`. Integers and booleans are added as int64."""
+    input, total = summands(input, dtype)
+    return CumSum.apply(input, normalize_dim(dim, input.array.ndim), False, total)
+
+
+class Shift(Function):
+    """y_i = x_(i - steps) along `dim`, and `fill` where that is outside: [1 2 3] -> [0 1 2]."""
+
+    def forward(ctx, x: Any, dim: int, steps: int, fill: float = 0.0) -> Any:
+        ctx.dim, ctx.steps = dim, steps
+        y = ctx.xp.full(x.shape, fill, x.dtype)
+        there, here = slice(steps, None), slice(None, -steps)
+        if steps < 0:
+            there, here = slice(None, steps), slice(-steps, None)
+        rows = (slice(None),) * dim
+        y[(*rows, there)] = x[(*rows, here)]
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Shift, g, ctx.dim, -ctx.steps)
+
+
+def product_before(ctx: Function, x: Any, dim: int, direction: int) -> Any:
+    """The product of all that stands before x_i (direction 1) or after it (-1).
+
+    Each round doubles how many factors are in: 1, 2, 4, ... Nothing is ever divided, so that a
+    factor of 0 does no harm, here and in the derivatives.
+    """
+    y, steps = ctx.call(Shift, x, dim, direction, 1.0), 1
+    while steps < x.shape[dim]:
+        y = y * ctx.call(Shift, y, dim, direction * steps, 1.0)
+        steps *= 2
+    return y
+
+
+class Prod(Reduction):
+    """y = x_1 ... x_n;   dy/dx_i = y / x_i, or the product of all others if y is 0."""
+
+    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+        ctx.begin(x, dims, keepdims)
+        y = wide(x).prod(axis=dims, keepdims=keepdims, dtype=dtype)
+        y = y.astype(dtype or x.dtype, copy=False)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        if ctx.shape == ():
+            return g
+        if bool(y.all()):
+            return ctx.spread(g * y) / x
+        row, dim = (x.reshape((-1,)), 0) if ctx.dims is None else (x, ctx.dims[0])
+        others = product_before(ctx, row, dim, 1) * product_before(ctx, row, dim, -1)
+        return ctx.spread(g) * others.reshape(ctx.shape)
+
+
+@reduction
+def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None):
+    """The product of all elements, or along one dimension. The gradient is right for zeros too."""
+    if dim is not None and not isinstance(dim, int):
+        raise TypeError(f"prod(): argument 'dim' must be int, not {type(dim).__name__}")
+    dims = reduced_dims(dim, input.array.ndim)
+    input, total = summands(input, dtype)
+    return Prod.apply(input, dims, keepdim, total)
+
+
+if __name__ == "__main__":
+    scores = tensor([1000.0, 999.0, 0.0])
+    with np.errstate(over="ignore", invalid="ignore"):
+        e = np.exp(scores.numpy())
+        print("as it is written:", e / e.sum())  # -> as it is written: [nan nan  0.]
+    print("softmax:", softmax(scores, 0).tolist())  # -> softmax: [0.731058, 0.268941, 0.0]
+    print(
+        "log of it:", softmax(scores, 0).log().tolist()
+    )  # -> log of it: [-0.31326, -1.31326, -inf]
+    print("log_softmax:", log_softmax(scores, 0).tolist())
+    # -> log_softmax: [-0.31326, -1.31326, -1000.3132]
+    print("logsumexp:", logsumexp(scores, 0).item())  # -> logsumexp: 1000.3132
+
+    # The gradient of logsumexp is softmax, and adding 7 to all scores changes no probability.
+    x = tensor([[0.5, 2.0, -1.0]], dtype=float64, requires_grad=True)
+    logsumexp(x, 1).backward()
+    print("same:", np.allclose(x.grad.numpy(), softmax(x, 1).detach().numpy()))  # -> same: True
+    print(
+        "same:", np.allclose(*(softmax(y, 1).detach().numpy() for y in (x, x + 7)))
+    )  # -> same: True
+
+    for function in (softmax, log_softmax, logsumexp, cumsum, prod):
+        print(function.__name__, gradcheck(function, (x, 1)), gradgradcheck(function, (x, 1)))
+        # -> softmax True True
+        # -> log_softmax True True
+        # -> logsumexp True True
+        # -> cumsum True True
+        # -> prod True True
+
+    t = tensor([1.0, 2.0, 3.0], requires_grad=True)
+    cumsum(t, 0).backward(tensor([1.0, 1.0, 1.0]))
+    print("running sums:", cumsum(t, 0).tolist(), "each is in as many:", t.grad.tolist())
+    # -> running sums: [1.0, 3.0, 6.0] each is in as many: [3.0, 2.0, 1.0]
+
+    # A zero among the factors: y / x would be 0 / 0 at the zero, and 0 elsewhere is right.
+    factors = tensor([2.0, 0.0, 5.0, 3.0], requires_grad=True)
+    prod(factors).backward()
+    print("product:", prod(factors).item(), "gradient:", factors.grad.tolist())
+    # -> product: 0.0 gradient: [0.0, 30.0, 0.0, 0.0]
+    two = tensor([2.0, 0.0, 0.0, 3.0], dtype=float64, requires_grad=True)
+    print("two zeros, to second order:", gradgradcheck(prod, (two,)))
+    # -> two zeros, to second order: True
+    shifted = Shift.apply(tensor([1.0, 2.0, 3.0]), 0, 1, 1.0)
+    print("shifted by one:", shifted.tolist())  # -> shifted by one: [1.0, 1.0, 2.0]
+
+    # Short rows, as attention has them: NumPy is slow at their maximum, and quick at its place.
+    rows = np.random.default_rng(0).random((4096, 64), dtype=np.float32)
+    plain = timeit.timeit(lambda: rows.max(axis=-1), number=10)
+    taken = timeit.timeit(lambda: max_rows_numpy(rows), number=10)
+    print(f"4,096 maxima by their places: {taken / plain:.2f} of the time")  # -> ...

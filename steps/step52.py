@@ -1,0 +1,343 @@
+"""Step 52: The same memory, seen otherwise
+
+A picture of 8 x 8 points shall enter a matrix product as one row of 64. The shape of a tensor was
+fixed when it was made, so far. To copy the elements would work, and cost time and memory for
+nothing: they already lie in one row. An array is that row, a shape, and strides, which say how far
+to walk in memory for a step in each dimension:
+
+    place of x[i, j] = i * stride[0] + j * stride[1]
+
+For [2, 3] the strides are (3, 1). Exchange them, and the shape, and the same memory shows the
+transpose, at no cost. Such a result is a view. Reshape, transpose and permute compute nothing, so
+their gradient computes nothing either: it gets the old shape, or the old order, back. For a
+permutation that is the inverse one. An exchange of two dimensions is its own inverse; that of
+(1, 2, 0) is (2, 0, 1).
+
+Three traps:
+
+- x.reshape(3, 2) and x.T have the same shape and different elements. reshape keeps the order in
+  which the elements are read, row after row. Nothing complains if you take the wrong one.
+- After a transpose the row order and the memory differ, and no strides can describe x.T.reshape(6).
+  `reshape` then copies in silence; `view` raises. If you want to write into the result, and mean x,
+  take `view`. PyTorch has both, for this reason.
+- squeeze() takes all dimensions of size 1. One day the batch, the samples that are computed
+  together, is a single sample, and its dimension is gone too: name the one that you mean.
+
+A write into a view is a write into x, and the graph knows. The in-place operations have prepared
+that: `view = True` is all that an operation has to say.
+
+Three operations do all of this. What follows Permute is one of them, with another name in front.
+
+Changed: a new module, shape.py. New: Reshape, Transpose, Permute, and what PyTorch builds of them.
+Try: let Permute.backward use ctx.dims itself. It stays right for T, and fails for (1, 2, 0).
+"""
+
+import math
+import operator
+import timeit
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.function import Function
+from tinytorch.autograd.gradcheck import gradcheck
+from tinytorch.core.dtype import float64
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their operators and methods)
+from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.conversion import Clone
+
+
+def normalize_dim(dim: int, ndim: int) -> int:
+    """`dim` counted from the front: -1 is the last one. IndexError where there is no such one,
+    TypeError for what is no integer.
+
+    A 0-d tensor is treated as if it had one dimension: 0 and -1 are right.
+    """
+    dim, last = operator.index(dim), ndim or 1
+    if -last <= dim < last:
+        return dim + last if dim < 0 else dim
+    raise IndexError(
+        f"Dimension out of range (expected to be in range of [{-last}, {last - 1}], but got {dim})"
+    )
+
+
+def normalize_dims(dims: Any, ndim: int) -> tuple[int, ...]:
+    """Each of `dims` (one, or several) counted from the front; RuntimeError where one is twice."""
+    dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+    result = tuple(normalize_dim(dim, ndim) for dim in dims)
+    if len(set(result)) != len(result):
+        raise RuntimeError(f"a dim appears multiple times in the list of dims {dims}")
+    return result
+
+
+class Reshape(Function):
+    """y = the elements of x, in their order, in another shape. The gradient gets the old shape.
+
+    A view where the memory allows it, else a copy.
+    """
+
+    view = True
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return x.reshape(shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return g.reshape(ctx.shape)
+
+    @classmethod
+    def explain(cls, error: Exception, arrays: list) -> Exception:
+        x, shape = arrays
+        if isinstance(error, TypeError):
+            return TypeError(f"reshape(): a shape is made of integers, got {shape}")
+        return RuntimeError(f"shape '{list(shape)}' is invalid for input of size {x.size}")
+
+
+@tensor_method("reshape")
+def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
+    """The elements of `input` in the shape `reshape(2, 3)`, `reshape((2, 3))` or `shape=(2, 3)`.
+
+    One size may be -1: it follows from the others. The result shares the memory of `input` where
+    that is possible. RuntimeError where the number of elements differs.
+    """
+    if shape is None:
+        shape = sizes if len(sizes) != 1 or isinstance(sizes[0], int) else tuple(sizes[0])
+    if shape and min(shape) < -1:
+        raise RuntimeError(f"invalid shape dimension {min(shape)} of shape {list(shape)}")
+    return Reshape.apply(input, shape)
+
+
+@tensor_method("view")
+def view(self: Tensor, *sizes: Any) -> Tensor:
+    """`reshape` that never copies: RuntimeError where the new shape does not fit the memory."""
+    out = reshape(self, *sizes)
+    if out._base is None:
+        raise RuntimeError(
+            "view size is not compatible with input tensor's size and stride (at least one "
+            "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
+        )
+    return out
+
+
+class Transpose(Function):
+    """y = x with two dimensions exchanged: a view. The gradient exchanges them back."""
+
+    view = True
+
+    def forward(ctx, x: Any, dim0: int, dim1: int) -> Any:
+        ctx.dims = dim0, dim1
+        return x.swapaxes(dim0, dim1)
+
+    def backward(ctx, g: Any) -> Any:
+        return g.swapaxes(*ctx.dims)
+
+
+@tensor_method("transpose", "swapaxes", "swapdims")
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """A view of `input` with `dim0` and `dim1` exchanged. IndexError for a wrong dimension."""
+    ndim = input.array.ndim
+    dim0, dim1 = normalize_dim(dim0, ndim), normalize_dim(dim1, ndim)
+    return Transpose.apply(input, dim0, dim1) if ndim else Reshape.apply(input, ())
+
+
+class Permute(Function):
+    """y = x with its dimensions in the order `dims`: a view. The gradient goes back in order."""
+
+    view = True
+
+    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
+        ctx.dims = dims
+        return ctx.xp.transpose(x, dims)
+
+    def backward(ctx, g: Any) -> Any:
+        back = sorted(range(len(ctx.dims)), key=ctx.dims.__getitem__)
+        return ctx.call(Permute, g, tuple(back))
+
+
+@tensor_method("permute")
+def permute(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
+    """A view of `input` with its dimensions in another order: `x.permute(2, 0, 1)`.
+
+    RuntimeError unless each dimension is named once.
+    """
+    dims, ndim = as_shape(sizes if dims is None else (dims,)), input.array.ndim
+    if len(dims) != ndim:
+        raise RuntimeError(f"permute: {ndim} dimensions cannot have the order {list(dims)}")
+    return Permute.apply(input, normalize_dims(dims, ndim))
+
+
+@tensor_method("t")
+def t(input: Tensor) -> Tensor:
+    """The transpose of a matrix; a vector as it is. RuntimeError for more dimensions."""
+    if input.array.ndim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
+    return Transpose.apply(input, 0, 1) if input.array.ndim == 2 else input
+
+
+@tensor_method("T")
+@property
+def matrix_transpose(self: Tensor) -> Tensor:
+    """The tensor with its dimensions in reverse order; for a matrix its transpose."""
+    if self.array.ndim == 2:
+        return Transpose.apply(self, 0, 1)
+    return Permute.apply(self, tuple(reversed(range(self.array.ndim))))
+
+
+@tensor_method("mT")
+@property
+def matrices_transpose(self: Tensor) -> Tensor:
+    """A batch of matrices, each one transposed: the last two dimensions exchanged."""
+    if self.array.ndim < 2:
+        raise RuntimeError(f"mT is only supported on (batches of) matrices, not on {self.ndim}-D")
+    return Transpose.apply(self, -2, -1)
+
+
+@tensor_method("movedim", "moveaxis")
+def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
+    """A view with the dimensions `source` at the places `destination`, the others in order."""
+    ndim = input.array.ndim
+    source, destination = normalize_dims(source, ndim), normalize_dims(destination, ndim)
+    if len(source) != len(destination):
+        raise RuntimeError(f"movedim: source {source} and destination {destination} do not match")
+    order = [dim for dim in range(ndim) if dim not in source]
+    for place, dim in sorted(zip(destination, source, strict=True)):
+        order.insert(place, dim)
+    return Permute.apply(input, tuple(order[:ndim]))
+
+
+@tensor_method("view_as")
+def view_as(self: Tensor, other: Tensor) -> Tensor:
+    """`view` in the shape of `other`."""
+    return view(self, other.array.shape)
+
+
+@tensor_method("squeeze")
+def squeeze(input: Tensor, dim: Any = None) -> Tensor:
+    """A view without the dimensions of size 1: all of them, or those named by `dim`."""
+    shape = input.array.shape
+    dims = range(len(shape)) if dim is None else normalize_dims(dim, len(shape))
+    return Reshape.apply(input, tuple(n for i, n in enumerate(shape) if n != 1 or i not in dims))
+
+
+@tensor_method("unsqueeze")
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
+    """A view with a new dimension of size 1 at the place `dim`."""
+    shape = input.array.shape
+    dim = normalize_dim(dim, len(shape) + 1)
+    return Reshape.apply(input, (*shape[:dim], 1, *shape[dim:]))
+
+
+@tensor_method("flatten")
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """The dimensions from `start_dim` to `end_dim` as one; a 0-d tensor becomes 1-d."""
+    shape = input.array.shape
+    start, end = normalize_dim(start_dim, len(shape)), normalize_dim(end_dim, len(shape))
+    if start > end:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if start == end and shape:
+        return input
+    size = math.prod(shape[start : end + 1])
+    return Reshape.apply(input, (*shape[:start], size, *shape[end + 1 :]))
+
+
+@tensor_method("unflatten")
+def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
+    """Dimension `dim` as several dimensions of `sizes`, one of which may be -1."""
+    shape, sizes = input.array.shape, as_shape((sizes,))
+    dim = normalize_dim(dim, len(shape))
+    if not sizes:
+        raise RuntimeError("unflatten: sizes must be non-empty")
+    return Reshape.apply(input, (*shape[:dim], *sizes, *shape[dim + 1 :]))
+
+
+@tensor_method("stride")
+def stride(self: Tensor, dim: int | None = None) -> Any:
+    """How many elements of memory lie between neighbours, for each dimension or for one."""
+    steps = tuple(step // self.array.itemsize for step in self.array.strides)
+    return steps if dim is None else steps[normalize_dim(dim, len(steps))]
+
+
+@tensor_method("is_contiguous")
+def is_contiguous(self: Tensor) -> bool:
+    """Whether the elements lie in memory one after the other, the last dimension fastest."""
+    expected = self.array.itemsize
+    for n, step in zip(reversed(self.array.shape), reversed(self.array.strides), strict=True):
+        if n != 1 and step != expected:
+            return self.array.size == 0
+        expected *= n
+    return True
+
+
+@tensor_method("contiguous")
+def contiguous(input: Tensor) -> Tensor:
+    """The tensor itself if it is contiguous, else a copy that is."""
+    return input if is_contiguous(input) else Clone.apply(input)
+
+
+@tensor_method("ravel")
+def ravel(input: Tensor) -> Tensor:
+    """All elements in one dimension; the tensor itself, or a view, where that is possible."""
+    return flatten(contiguous(input))
+
+
+if __name__ == "__main__":
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    print(
+        "reshape:  ", x.reshape(3, 2).tolist()
+    )  # -> reshape:   [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    print("transpose:", x.T.tolist())  # -> transpose: [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
+    print("strides:", x.stride(), "of the transpose:", x.T.stride())
+    # -> strides: (3, 1) of the transpose: (1, 3)
+
+    # The gradient goes back to where its element stands in x.
+    (x.T * tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])).sum().backward()
+    print("gradient of x:", x.grad.tolist())  # -> gradient of x: [[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]
+
+    # View or copy?
+    print("T shares the memory:", np.shares_memory(x.array, x.T.array))
+    # -> T shares the memory: True
+    print("T.reshape(6) does not:", np.shares_memory(x.array, x.T.reshape(6).array))
+    # -> T.reshape(6) does not: False
+    try:
+        x.T.view(6)
+    except RuntimeError as error:
+        print("view:", str(error)[:52])
+        # -> view: view size is not compatible with input tensor's size
+    print("contiguous:", x.is_contiguous(), x.T.is_contiguous(), x.T.contiguous().stride())
+    # -> contiguous: True False (2, 1)
+
+    # A write into a view is a write into its base, and y's gradient knows that it was doubled.
+    x.grad = None
+    y = x * 1.0
+    y.view(6).mul_(2.0)
+    y.sum().backward()
+    print("y:", y.tolist(), "gradient:", x.grad.tolist()[0])
+    # -> y: [[2.0, 4.0, 6.0], [8.0, 10.0, 12.0]] gradient: [2.0, 2.0, 2.0]
+
+    # Three dimensions in another order, and back.
+    pictures = tensor(np.arange(24.0).reshape(2, 3, 4), dtype=float64, requires_grad=True)
+    print("permute:", pictures.permute(1, 2, 0).shape, "movedim:", pictures.movedim(0, -1).shape)
+    # -> permute: tinytorch.Size([3, 4, 2]) movedim: tinytorch.Size([3, 4, 2])
+    print("inverse order found:", gradcheck(lambda x: x.permute(1, 2, 0), pictures))
+    # -> inverse order found: True
+
+    # Names for what one writes every day.
+    print("rows for a network:", pictures.flatten(1).shape)
+    # -> rows for a network: tinytorch.Size([2, 12])
+    print(
+        "each matrix turned:", pictures.mT.shape
+    )  # -> each matrix turned: tinytorch.Size([2, 4, 3])
+    column = tensor([1.0, 2.0]).unsqueeze(1)
+    print("a column:", column.tolist(), "and back:", column.squeeze(1).tolist())
+    # -> a column: [[1.0], [2.0]] and back: [1.0, 2.0]
+    one_sample = tensor([[[7.0], [8.0]]])
+    print("squeeze() took the batch too:", one_sample.squeeze().shape, one_sample.squeeze(2).shape)
+    # -> squeeze() took the batch too: tinytorch.Size([2]) tinytorch.Size([1, 2])
+
+    large = tensor(np.zeros((1000, 1000)))
+    view_time = min(timeit.repeat(lambda: large.T, number=20))
+    copy_time = min(timeit.repeat(lambda: large.T.contiguous(), number=20))
+    print(
+        f"a view of a million elements is made {copy_time / view_time:.0f} times as fast"
+    )  # -> ...

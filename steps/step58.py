@@ -1,0 +1,176 @@
+"""Step 58: An element chosen twice
+
+Words enter a network as rows of a table: word number 3 is row 3. So far nothing can choose rows
+from a tensor by a tensor of numbers. The forward pass is one line of NumPy, x[rows]. The backward
+pass seems to be another one: give each row its gradient.
+
+    grad = zeros;   grad[rows] += g            (wrong)
+
+In a sentence the word "the" stands twice, and row 3 is chosen twice. It has reached the loss by two
+ways, so both gradients count. But `grad[rows] += g` reads all rows first, adds, and then writes all
+of them: the second write replaces the first, and NumPy says nothing. It is the mistake of step 13
+again, x.grad = gx for an x that is used twice, hidden inside one array operation.
+
+The right operation reads, adds and writes for one index after the other: NumPy's `add.at`. It is
+slow on rows and fast on single numbers, so `add_at` counts rows out into single places first. On
+a GPU thousands of threads would add at once, and two of them at the same place. So add_at is a
+`functools.singledispatch`: Python chooses its body by the type of the first argument, the array,
+and for a GPU's arrays a kernel of our own can take its place.
+
+Choosing rows is also a product with a matrix of zeros and a single 1 in each row. That product is
+what the two operations are, and no way to compute them:
+
+    y = P x,      dL/dx = P^T g                Index and AddIndex: each the other's backward
+
+The same holds for numbers in several dimensions, x[rows, columns]. Everything of this stage that
+chooses by numbers (masks, gather, sorting backwards) comes down to Index, and its gradient to
+AddIndex, which brings every case to the form of rows.
+
+PyTorch calls `take` what this step has as its only function: places counted as if x were flat.
+
+Changed: a new module, indexing.py. New: Index, AddIndex, add_at, take.
+Try: write `array[rows] += values` in add_at, and see which lines notice.
+"""
+
+import functools
+import math
+import timeit
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.engine import grad
+from tinytorch.autograd.function import Function
+from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.core.device import device_of
+from tinytorch.core.dtype import float64, int64
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.ops.shape import Reshape
+
+
+@functools.singledispatch
+def add_at(array: Any, rows: Any, values: Any) -> None:
+    """array[rows[i]] += values[i] for every i, in place; a row that occurs twice gets both.
+
+    array is contiguous, (n, width); rows are integers, (m,), in 0..n-1; values are (m, width).
+    `array[rows] += values` would keep only the last of several values for one row.
+    """
+    xp, width = device_of(array).xp, array.shape[1]
+    places = rows[:, None] * width + xp.arange(width)  # in one dimension ufunc.at is fastest
+    xp.add.at(array.reshape(-1), places.reshape(-1), values.reshape(-1))
+
+
+def key_of(dims: tuple[int, ...], indices: tuple) -> tuple:
+    """The key with indices[i] at dimension dims[i], and `:` at the others."""
+    key = [slice(None)] * (dims[-1] + 1)
+    for dim, index in zip(dims, indices, strict=True):
+        key[dim] = index
+    return tuple(key)
+
+
+class Index(Function):
+    """y = x[key] with arrays of integers in the key, at the dimensions `dims` (in rising order).
+
+    An element that is chosen twice gets both gradients: they are added up.
+    """
+
+    def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:
+        ctx.shape, ctx.dims = x.shape, dims
+        ctx.save_for_backward(*indices)
+        try:
+            if len(dims) == 1 and x.flags.c_contiguous:
+                return ctx.xp.take(x, indices[0], axis=dims[0])  # three times as fast as x[key]
+            return x[key_of(dims, indices)]
+        except IndexError as error:
+            raise IndexError(str(error).replace("axis", "dimension")) from None
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(AddIndex, g, ctx.shape, ctx.dims, *ctx.saved)
+
+
+class AddIndex(Function):
+    """y = zeros of a shape, with x added at y[key]: what `Index` does, backwards."""
+
+    def forward(ctx, x: Any, shape: tuple, dims: tuple[int, ...], *indices: Any) -> Any:
+        xp, ctx.dims = ctx.xp, dims
+        ctx.save_for_backward(*indices)
+        # To the form out[rows] += x: the indexed dimensions come to the front and become one.
+        arrays, sizes = xp.broadcast_arrays(*indices), tuple(shape[dim] for dim in dims)
+        rows = xp.ravel_multi_index(tuple(arrays), sizes, mode="wrap").reshape(-1)
+        together = dims[-1] - dims[0] == len(dims) - 1  # else NumPy has put them in front already
+        first, count = dims[0] if together else 0, arrays[0].ndim
+        if first:
+            x = xp.moveaxis(x, tuple(range(first, first + count)), tuple(range(count)))
+        order = (*dims, *(dim for dim in range(len(shape)) if dim not in dims))
+        width = math.prod(shape[dim] for dim in order[len(dims) :])
+        out = xp.zeros((math.prod(sizes), width), x.dtype)
+        add_at(out, rows, x.reshape(rows.size, width))
+        out = out.reshape(tuple(shape[dim] for dim in order))
+        return xp.transpose(out, tuple(order.index(dim) for dim in range(len(shape))))
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Index, g, ctx.dims, *ctx.saved)
+
+
+@tensor_method("take")
+def take(input: Tensor, index: Tensor) -> Tensor:
+    """The elements at places counted as if `input` had one dimension, in the shape of `index`."""
+    if index.dtype is not int64:
+        raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype!r}")
+    return Index.apply(Reshape.apply(input, (-1,)), (0,), index)
+
+
+if __name__ == "__main__":
+    # Six words of a language with four, each word a row of two numbers.
+    table = tensor([[0.0, 1.0], [10.0, 11.0], [20.0, 21.0], [30.0, 31.0]], requires_grad=True)
+    text = tensor([3, 0, 3, 1, 3, 0])
+    words = Index.apply(table, (0,), text)
+    print("first three:", words.tolist()[:3])
+    # -> first three: [[30.0, 31.0], [0.0, 1.0], [30.0, 31.0]]
+
+    # A gradient of 1 for each word: each row gets as many as it was chosen.
+    g = np.ones((6, 2), np.float32)
+    wrong = np.zeros((4, 2), np.float32)
+    wrong[text.array] += g
+    print("grad[rows] += g says", wrong[:, 0])  # -> grad[rows] += g says [1. 1. 0. 1.]
+    print("the right gradient is", grad(words, table, tensor(g))[0].array[:, 0])
+    # -> the right gradient is [2. 1. 0. 3.]
+
+    # The same as products with a matrix that has a single 1 in each row.
+    P = np.zeros((6, 4), np.float32)
+    P[np.arange(6), text.array] = 1.0
+    print("P x is Index:", np.array_equal(P @ table.array, words.array))  # -> P x is Index: True
+    print("P^T g is AddIndex:", (P.T @ g)[:, 0])  # -> P^T g is AddIndex: [2. 1. 0. 3.]
+
+    # Rows and columns together, with broadcasting: a column of rows against a row of columns.
+    corners = Index.apply(table, (0, 1), tensor([[0], [3]]), tensor([0, -1]))
+    print("corners:", corners.tolist())  # -> corners: [[0.0, 1.0], [30.0, 31.0]]
+    print("take:", take(table, tensor([7, 0])).tolist())  # -> take: [31.0, 0.0]
+    try:
+        take(table, tensor([8]))
+    except IndexError as error:
+        print("IndexError:", error)
+        # -> IndexError: index 8 is out of bounds for dimension 0 with size 8
+
+    z = tensor(np.random.default_rng(0).standard_normal((3, 4)), dtype=float64, requires_grad=True)
+    for dims, indices in [
+        ((0,), [[2, 2, 0]]),
+        ((1,), [[[3, 3], [0, -1]]]),
+        ((0, 1), [[1, 1], [2, 2]]),
+    ]:
+
+        def choose(z, dims=dims, indices=indices):
+            return Index.apply(z, dims, *(tensor(index) for index in indices))
+
+        print("dimensions", dims, gradcheck(choose, z), gradgradcheck(choose, z))
+    # -> dimensions (0,) True True
+    # -> dimensions (1,) True True
+    # -> dimensions (0, 1) True True
+
+    # How fast: 2,000 words of 64 numbers, from a table of 1,000.
+    rng = np.random.default_rng(0)
+    rows, values = rng.integers(0, 1000, 2000), rng.random((2000, 64))
+    sums = np.zeros((1000, 64))
+    direct = min(timeit.repeat(lambda: np.add.at(sums, rows, values), number=3))
+    ours = min(timeit.repeat(lambda: add_at(sums, rows, values), number=3))
+    print(f"add.at on single places takes {ours / direct:.2f} of the time")  # -> ...

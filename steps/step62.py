@@ -1,0 +1,216 @@
+"""Step 62: A network that reads digits
+
+Everything is there. Tensors that differentiate themselves, products, reductions, indexing, random
+numbers: this step adds no operation. It puts them to work on 1,797 digits that people wrote by hand
+and a machine scanned, 8 by 8 pixels each. A network of two hidden layers
+
+    h1 = relu(x W1 + b1)      h2 = relu(h1 W2 + b2)      logits = h2 W3 + b3
+
+gives ten numbers for an image, one for each digit. The loss is the cross entropy: the mean of
+-log p, where p is the probability that the network gave to the right digit. Then the four lines
+that all of deep learning repeats: forward, backward, a step down the slope, forget the gradient.
+
+The probabilities are exp(logit) / sum of exp. Written like that, float32 gives out at a logit of
+89: exp(89) is larger than `finfo(float32).max`. log_softmax subtracts the largest logit first
+(step 51), and a logit of 1,000 does no harm.
+
+Was it learnt, or only memorized? 360 digits are held out, and the network never sees them in
+training. Only they count in the end.
+
+A training step makes the same arrays again and again, and frees them. The C library gives large
+ones back to the system, and asks for them anew: the system has to hand out, and clear, every page
+of them again. That is called a page fault, and the demo counts them. `keep_freed_memory` asks the
+library to keep what is freed.
+
+(In PyTorch this loop looks the same. Its nn and optim shorten it; stages 9 and 10 build them.)
+
+Changed: the modules before are finished. New: load_digits, keep_freed_memory, finfo, iinfo. The
+demo trains.
+Try: leave out `p.grad = None`. The gradients of all steps so far pile up: watch the loss.
+"""
+
+import argparse
+import ctypes
+import gzip
+import importlib
+import time
+from pathlib import Path
+
+import numpy as np
+
+from tinytorch.autograd.modes import no_grad
+from tinytorch.core import tensor as neighbour
+from tinytorch.core.dtype import DType, bfloat16, float32, get_default_dtype, int8
+from tinytorch.core.tensor import Tensor, from_numpy
+from tinytorch.ops.creation import arange, zeros
+from tinytorch.ops.extremes import argmax
+from tinytorch.ops.random import manual_seed, randn, randperm
+from tinytorch.ops.softmax import log_softmax
+
+# The data lie beside the package's modules. Any of them tells where that is.
+data_folder = Path(neighbour.__file__).parent.parent / "datasets"
+
+
+def load_digits() -> tuple[Tensor, Tensor]:
+    """All digits: images of shape [1797, 8, 8], float32 from 0 to 1, and labels [1797], int64."""
+    with gzip.open(data_folder / "digits.csv.gz", "rt", encoding="ascii") as file:
+        table = np.loadtxt(file, delimiter=",", dtype=np.int64)
+    images = (table[:, :64] / 16).astype(np.float32).reshape(-1, 8, 8)
+    return from_numpy(images), from_numpy(table[:, 64].copy())
+
+
+def keep_freed_memory() -> bool:
+    """Tells glibc not to return the memory of freed arrays to the system; True where it agreed.
+
+    A training step makes the same large arrays again and again. As it comes, glibc maps each of
+    them anew and unmaps it when it is freed, and the kernel has to hand out, and zero, every page
+    of 4 KiB at its first touch: a page fault. Here arrays below 32 MiB come from the heap, and the
+    heap is not cut down. See `man 3 mallopt`. Other C libraries have no mallopt: nothing happens.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    trim_threshold, mmap_threshold = -1, -3  # their numbers in malloc.h
+    return bool(mallopt(mmap_threshold, 32 << 20) and mallopt(trim_threshold, 512 << 20))
+
+
+freed_memory_is_kept = keep_freed_memory()
+
+
+class finfo:
+    """The limits of a floating point type: bits, eps, max, min, tiny, smallest_normal."""
+
+    def __init__(self, dtype: DType | None = None):
+        dtype = get_default_dtype() if dtype is None else dtype
+        if not dtype.is_floating_point:
+            raise TypeError(f"finfo() takes a floating point type, not {dtype!r}: use iinfo")
+        self.dtype, self.bits = dtype.name, dtype.itemsize * 8
+        if dtype is bfloat16:  # 8 bits of mantissa, float32's exponent
+            self.eps, self.tiny = 2.0**-7, 2.0**-126
+            self.max = (2.0 - 2.0**-7) * 2.0**127
+        else:
+            info = np.finfo(dtype.numpy)
+            self.eps, self.tiny, self.max = float(info.eps), float(info.tiny), float(info.max)
+        self.min, self.smallest_normal, self.resolution = (
+            -self.max,
+            self.tiny,
+            10.0 ** -int(np.floor(-np.log10(self.eps))),
+        )
+
+
+class iinfo:
+    """The limits of an integer type: bits, max, min."""
+
+    def __init__(self, dtype: DType):
+        if dtype.category != 1:
+            raise TypeError(f"iinfo() takes an integer type, not {dtype!r}: use finfo")
+        info = np.iinfo(dtype.numpy)
+        self.dtype, self.bits, self.max, self.min = dtype.name, info.bits, info.max, info.min
+
+
+if __name__ == "__main__":
+    import importlib.util
+    import subprocess
+    import sys
+
+    # The other operations are methods of Tensor: importing their modules brings them there.
+    for name in ("arithmetic", "comparison", "elementwise", "indexing", "matmul", "reduction"):
+        importlib.import_module(f"tinytorch.ops.{name}")
+    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.core.printing")
+
+    flags = argparse.ArgumentParser()
+    flags.add_argument("--epochs", type=int, default=20, help="how often to see each digit")
+    epochs = flags.parse_args().epochs
+
+    images, labels = load_digits()
+    print(images.shape, images.dtype)  # -> tinytorch.Size([1797, 8, 8]) tinytorch.float32
+    print("of each digit", [int((labels == digit).sum()) for digit in range(10)])
+    # -> of each digit [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    for row in images[3].tolist():
+        print("".join(" .:-=+*#%@"[int(pixel * 9)] for pixel in row))  # -> ...
+    print("this one is a", labels[3].item())  # -> this one is a 3
+
+    # Held out: 360 digits, chosen by chance.
+    manual_seed(0)
+    order = randperm(len(labels))
+    x, t = images.reshape(-1, 64)[order[360:]], labels[order[360:]]
+    x_test, t_test = images.reshape(-1, 64)[order[:360]], labels[order[:360]]
+
+    # Weights start at random: large enough that a signal neither dies out nor explodes on its way
+    # through relu (He et al. 2015, standard deviation sqrt(2 / inputs)); biases start at zero.
+    parameters = []
+    for n_in, n_out in ((64, 128), (128, 64), (64, 10)):
+        parameters.append((randn(n_in, n_out) * (2 / n_in) ** 0.5).requires_grad_())
+        parameters.append(zeros(n_out, requires_grad=True))
+    print(sum(p.numel() for p in parameters), "numbers to learn")  # -> 17226 numbers to learn
+
+    def network(x):  # [batch, 64] -> [batch, 10]
+        w1, b1, w2, b2, w3, b3 = parameters
+        return ((x @ w1 + b1).relu() @ w2 + b2).relu() @ w3 + b3
+
+    def cross_entropy(logits, labels):
+        return -log_softmax(logits, dim=1)[arange(len(labels)), labels].mean()
+
+    def accuracy(x, labels):
+        with no_grad():
+            return (argmax(network(x), dim=1) == labels).sum().item() / len(labels)
+
+    print(f"before: loss {cross_entropy(network(x), t).item():.1f}")  # -> ...
+    print(f"guessing would be right in {1 / 10:.0%}")  # -> guessing would be right in 10%
+    start = time.perf_counter()
+    for epoch in range(1, epochs + 1):
+        total = 0.0
+        for batch in randperm(len(t)).reshape(-1)[: len(t) // 32 * 32].reshape(-1, 32):
+            loss = cross_entropy(network(x[batch]), t[batch])
+            loss.backward()
+            with no_grad():
+                for p in parameters:
+                    p.sub_(p.grad, alpha=0.1)
+                    p.grad = None
+            total += loss.item()
+        if epoch in (1, 2, 5) or epoch % 10 == 0:
+            print(
+                f"epoch {epoch:2}   loss {total / (len(t) // 32):.4f}   "
+                f"held-out digits right: {accuracy(x_test, t_test):.1%}"
+            )  # -> ...
+    print(f"{time.perf_counter() - start:.1f} seconds")  # -> ...
+    reached = accuracy(x_test, t_test)
+    print("at least 95 % of the held-out digits:", reached >= 0.95)
+    # -> at least 95 % of the held-out digits: True
+    assert reached >= 0.95, f"only {reached:.1%} of the held-out digits are right"
+
+    # Why log_softmax, and not the logarithm of the probabilities.
+    limits = finfo(float32)
+    print("float32 ends at", limits.max, "and 1 +", limits.eps, "is the number after 1")
+    # -> float32 ends at 3.4028234663852886e+38 and 1 + 1.1920928955078125e-07 is the number after 1
+    print("int8 goes from", iinfo(int8).min, "to", iinfo(int8).max)  # -> int8 goes from -128 to 127
+    large = Tensor([1000.0, 0.0])
+    print("exp(1000) =", large.exp()[0].item())  # -> exp(1000) = inf
+    print("as it is written:", (large.exp() / large.exp().sum()).log())
+    # -> as it is written: tensor([nan, -inf])
+    print("log_softmax:     ", log_softmax(large, dim=0))
+    # -> log_softmax:      tensor([    0., -1000.])
+
+    # Four arrays of 16 MiB, twenty times over. The same lines run in a new process, where the C
+    # library is as it comes, and here, where this file has asked it to keep what is freed.
+    count = """
+import numpy, resource
+for _ in range(2):  # the first time, the memory has to be fetched in any case
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        arrays = [numpy.ones(4 << 20, numpy.float32) for _ in range(4)]
+        del arrays
+faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+"""
+    if importlib.util.find_spec("resource") is None:
+        print("this system does not count page faults")
+    else:
+        command = [sys.executable, "-c", count + "print(faults)"]
+        as_it_comes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        here = {}
+        exec(count, here)
+        print("page faults, as it comes:", as_it_comes.strip())  # -> ...
+        print("page faults, memory kept:", here["faults"])  # -> ...
+    print("the C library was asked, and agreed:", freed_memory_is_kept)  # -> ...

@@ -1,0 +1,314 @@
+"""Step 68: Random numbers that nobody has to wait for
+
+Most generators are a chain: each number is made from the state that the one before has left. A
+million threads cannot stand in line for it. So the GPU's generator turns the matter round: number i
+is a scrambled i. Any thread can make any number, in any order, at any time, without asking anyone.
+
+    words = philox(i, seed):  ten rounds of  multiply by an odd constant, exchange halves, add a key
+
+Philox (Salmon and others, 2011) is simple arithmetic on 32-bit words, and passes the tests that are
+known for randomness. Its state is two numbers: the seed, and how far one has counted. That is what
+get_rng_state gives, and PyTorch's state on a GPU is made the same way.
+
+From words to numbers: the upper 24 of 32 random bits, divided by 2^24, are a float from [0, 1). No
+more bits than the mantissa has, or the largest would be rounded up to 1. (Trap: log(1 - u) is
+finite, log(u) is not: u can be 0.) Two such numbers, one as a direction and one as a distance, give
+a normal one: Box and Muller, 1958.
+
+Each device has a generator of its own, and they do not give the same numbers: seed a program on the
+CPU, and on a GPU it draws others. manual_seed(n) seeds them all. fork_rng() puts all of them back
+as they were: what you draw inside, for a plot or a test, changes nothing for the program outside.
+
+On top, more things to draw, for any source: coins (bernoulli), indices by weight (multinomial), and
+numbers written into memory that is there already (uniform_, normal_), as initialisations need them.
+multinomial without replacement is a race: element i arrives after a random time, faster the larger
+its weight; the first ones to arrive are the sample.
+
+Changed: nothing. New: philox, PhiloxSource; tinytorch/ops/sampling.py and tinytorch/random.py.
+Try: give float16 12 bits in PhiloxSource.bits, one more than its mantissa has.
+"""
+
+import functools
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.inplace import check_writable, overwrite
+from tinytorch.core.device import Device, as_device, cpu, device_of
+from tinytorch.core.dtype import float32, int64
+from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
+from tinytorch.cuda.backend import is_available
+from tinytorch.ops.random import Generator, generator_for, manual_seed
+
+LOW = 0xFFFFFFFF  # the lower 32 bits
+
+
+@functools.singledispatch
+def philox(counters: Any, seed: int) -> Any:
+    """Four random 32-bit words for each counter: (n,) uint64 -> (n, 4) uint32.
+
+    Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
+    (2011): ten rounds of multiplying, exchanging halves and mixing in a key.
+    """
+    xp = device_of(counters).xp
+    a, b = counters & LOW, counters >> 32
+    c = d = xp.zeros_like(counters)
+    key, other_key = seed & LOW, seed >> 32
+    for _ in range(10):
+        p, q = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b, c, d = (q >> 32) ^ b ^ key, q & LOW, (p >> 32) ^ d ^ other_key, p & LOW
+        key, other_key = (key + 0x9E3779B9) & LOW, (other_key + 0xBB67AE85) & LOW
+    return xp.stack([a, b, c, d], axis=-1).astype(xp.uint32)
+
+
+class PhiloxSource:
+    """The random numbers of a device, made there. Its state is two numbers: seed and counter."""
+
+    bits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # of a mantissa
+
+    def __init__(self, device: Device):
+        self.device = device
+        self.seed(0)
+
+    def seed(self, seed: int) -> None:
+        self.key, self.counter = seed, 0
+
+    def get_state(self) -> bytes:
+        return struct.pack("<QQ", self.key, self.counter)
+
+    def set_state(self, state: bytes) -> None:
+        self.key, self.counter = struct.unpack("<QQ", state)
+
+    def words(self, n: int) -> Any:
+        """n random numbers of 64 bits; whoever draws next goes on behind them."""
+        xp, count = self.device.xp, (n + 1) // 2
+        words = philox(xp.arange(count, dtype=xp.uint64) + self.counter, self.key)
+        self.counter += count
+        return words.view(xp.uint64).reshape(-1)[:n]
+
+    def mantissa(self, dtype: np.dtype) -> int:
+        if dtype.name not in self.bits:
+            raise NotImplementedError(f"random numbers of type {dtype}: ask for a float type")
+        return self.bits[dtype.name]
+
+    def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        bits = self.mantissa(dtype)
+        words = self.words(math.prod(shape)) >> (64 - bits)
+        return (words.astype(dtype) * dtype.type(2.0**-bits)).reshape(shape)
+
+    def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """By Box and Muller (1958): a random direction, and a random distance from 0."""
+        self.mantissa(dtype)
+        xp, n = self.device.xp, math.prod(shape)
+        wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
+        distance = xp.sqrt(-2.0 * xp.log(1.0 - self.uniform((n,), wide)))
+        direction = (2.0 * math.pi) * self.uniform((n,), wide)
+        return (distance * xp.cos(direction)).astype(dtype).reshape(shape)
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        words, span = self.words(math.prod(shape)), high - low
+        words = words % span if span < 1 << 64 else words
+        return (words.astype(np.int64) + low).astype(dtype).reshape(shape)
+
+    def permutation(self, n: int) -> Any:
+        return self.device.xp.argsort(self.words(n))
+
+
+def get_rng_state() -> Tensor:
+    """The state of the CPU's default generator."""
+    return generator_for(as_device("cpu"), None).get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Sets the state of the CPU's default generator."""
+    generator_for(as_device("cpu"), None).set_state(new_state)
+
+
+@tensor_method("multinomial")
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
+) -> Tensor:
+    """Draws indices with the weights `input` [n] or [rows, n]: int64 [num_samples] or
+    [rows, num_samples]. RuntimeError for weights that are negative or not finite, or all zero,
+    and where too few are positive without replacement."""
+    if not input.is_floating_point():
+        raise RuntimeError(
+            f"multinomial only supports floating-point dtypes for input, got: {input.dtype!r}"
+        )
+    weights = input.device.backend.to_numpy(input.array).astype(np.float64)
+    if weights.ndim not in (1, 2):
+        raise RuntimeError(f"prob_dist must be 1 or 2 dim, got {weights.ndim}")
+    if num_samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if (weights.sum(-1) <= 0).any():
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    if not replacement and num_samples > weights.shape[-1]:
+        raise RuntimeError(
+            "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
+        )
+    source = generator_for(input.device, generator).source
+    rows = weights.reshape(-1, weights.shape[-1])
+    shape = (len(rows), num_samples if replacement else weights.shape[-1])
+    draws = input.device.backend.to_numpy(source.uniform(shape, np.dtype(np.float64)))
+    if replacement:
+        edges = rows.cumsum(1)
+        found = [
+            np.searchsorted(e, u * e[-1], side="right") for e, u in zip(edges, draws, strict=True)
+        ]
+        indices = np.minimum(np.stack(found), rows.shape[1] - 1)
+    else:
+        # The smallest of -log(u) / w comes from element i with probability w_i / sum of w.
+        waiting = np.where(rows > 0, -np.log1p(-draws) / np.maximum(rows, 1e-300), np.inf)
+        indices = waiting.argsort(1)[:, :num_samples]
+    indices = indices.reshape(*weights.shape[:-1], num_samples)
+    return tensor(indices, dtype=int64, device=input.device)
+
+
+@tensor_method("bernoulli")
+def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:
+    """1 with the probability that `input` gives for each element, else 0; input's type.
+
+    RuntimeError for probabilities outside of [0, 1].
+    """
+    p = input.array
+    if p.size and not bool(((p >= 0) & (p <= 1)).all()):
+        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
+    draws = generator_for(input.device, generator).source.uniform(p.shape, np.dtype(np.float32))
+    return wrap((draws < p).astype(p.dtype), input.device)
+
+
+def fill_with(self: Tensor, array: Any) -> Tensor:
+    """Random numbers, in the memory of a tensor; they are no function of what was there."""
+    check_writable(self)
+    return overwrite(self, wrap(array.astype(self.array.dtype), self.device))
+
+
+@tensor_method("uniform_")
+def uniform_(
+    self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Any = None, **names: Any
+) -> Tensor:
+    """Fills with numbers from [from, to); `from` is a keyword of Python, so write it as the first
+    argument. RuntimeError where from is above to."""
+    low = names.pop("from", from_)
+    if low > to:
+        raise RuntimeError(
+            f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}"
+        )
+    draws = generator_for(self.device, generator).source.uniform(self.array.shape, self.array.dtype)
+    return fill_with(self, draws * (to - low) + low)
+
+
+@tensor_method("normal_")
+def normal_(
+    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Fills with normal numbers. RuntimeError for a negative standard deviation."""
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    draws = generator_for(self.device, generator).source.normal(self.array.shape, self.array.dtype)
+    return fill_with(self, draws * std + mean)
+
+
+@tensor_method("bernoulli_")
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Fills with ones, with probability p (a number or a tensor), and zeros."""
+    p = p if isinstance(p, Tensor) else tensor(p, dtype=float32, device=self.device)
+    chances = p.detach().to(float32).expand(self.array.shape)
+    return fill_with(self, bernoulli(chances, generator=generator).array)
+
+
+@contextmanager
+def fork_rng(devices: Sequence[int] | None = None, enabled: bool = True) -> Iterator[None]:
+    """`with fork_rng():` what is drawn or seeded inside changes nothing for the program outside.
+
+    It holds for the CPU and for all other devices, or for the GPUs with the numbers `devices`.
+    """
+    generator_for(cpu, None)
+    before = {
+        generator: (generator.get_state(), generator.chosen_seed)
+        for device, generator in Generator.default.items()
+        if enabled and (devices is None or device.type != "cuda" or device.index in devices)
+    }
+    try:
+        yield
+    finally:
+        for generator, (state, chosen) in before.items():
+            generator.set_state(state)
+            generator.chosen_seed = chosen
+
+
+if __name__ == "__main__":
+    from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
+    from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
+    from tinytorch.ops.creation import zeros
+    from tinytorch.ops.random import rand
+
+    print([f"{int(word):08x}" for word in philox(np.zeros(1, np.uint64), 0)[0]])
+    # -> ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
+    many = philox(np.arange(1000, dtype=np.uint64), 7)
+    alone = philox(np.array([617], dtype=np.uint64), 7)
+    print("number 617, asked for alone:", (alone[0] == many[617]).all())
+    # -> number 617, asked for alone: True
+    ones = np.unpackbits(many.view(np.uint8)).mean()
+    print(f"bits that are 1: {ones:.2f}")  # -> bits that are 1: 0.50
+    changed = np.unpackbits((many[:-1] ^ many[1:]).view(np.uint8)).mean()
+    print(f"bits that differ from one i to the next: {changed:.2f}")
+    # -> bits that differ from one i to the next: 0.50
+
+    source = PhiloxSource(cpu)  # on the CPU, for once: it draws wherever it is told
+    source.seed(1)
+    u = source.uniform((100_000,), np.dtype(np.float32))
+    print(f"uniform: {u.min():.2f} to {u.max():.2f}, below 1: {u.max() < 1}, mean {u.mean():.2f}")
+    # -> uniform: 0.00 to 1.00, below 1: True, mean 0.50
+    z = source.normal((100_000,), np.dtype(np.float32))
+    print(f"normal: mean {abs(z.mean()):.1f}, deviation {z.std():.2f}")
+    # -> normal: mean 0.0, deviation 1.00
+    print("the state is two numbers:", struct.unpack("<QQ", source.get_state()))
+    # -> the state is two numbers: (1, 150000)
+    state = source.get_state()
+    first = source.integers(0, 10, (8,), np.dtype(np.int64))
+    source.set_state(state)
+    print("back, and again:", (source.integers(0, 10, (8,), np.dtype(np.int64)) == first).all())
+    # -> back, and again: True
+
+    half = source.uniform((100_000,), np.dtype(np.float16))
+    print("float16 too is below 1:", half.max() < 1)  # -> float16 too is below 1: True
+
+    # The generators of a program: one for each device.
+    manual_seed(3)
+    expected = rand(2)
+    manual_seed(3)
+    with fork_rng():
+        manual_seed(99)
+        rand(1000)
+    print("untouched by what was drawn inside:", (rand(2) == expected).all().item())
+    # -> untouched by what was drawn inside: True
+    state, first = get_rng_state(), rand(2)
+    set_rng_state(state)
+    print("once more from the same state:", (rand(2) == first).all().item())
+    # -> once more from the same state: True
+    place = as_device("cuda" if is_available() else "cpu")
+    manual_seed(3)
+    same = Generator(place).manual_seed(3)
+    drawn = rand(4, device=place, generator=same)
+    print("a stream of its own, again:", (drawn == rand(4, device=place)).all().item())
+    # -> a stream of its own, again: True
+    print("drawn on the GPU" if is_available() else "left out, for want of a GPU: its own stream")
+    # -> ...
+
+    weights = tensor([0.1, 0.2, 0.7])
+    counts = np.bincount(multinomial(weights, 10_000, replacement=True).numpy())
+    print("drawn by weight:", (counts / 10_000).round(1).tolist())
+    # -> drawn by weight: [0.1, 0.2, 0.7]
+    print("each once:", sorted(multinomial(weights, 3).tolist()))  # -> each once: [0, 1, 2]
+    coins = zeros(10_000).bernoulli_(0.3)
+    print("coins:", round(coins.mean().item(), 1))  # -> coins: 0.3
+    x = zeros(10_000).normal_(5.0, 2.0)
+    print(f"in place: {x.mean().item():.1f} and {x.std().item():.1f}")
+    # -> in place: 5.0 and 2.0

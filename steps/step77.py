@@ -1,0 +1,421 @@
+"""Step 77: How a network starts, and what keeps it from falling
+
+Send a signal through 30 layers. Each multiplies its standard deviation by some factor, and after
+the 30th it is that factor to the power of 30: with 0.7 a 40,000th part arrives, with 1.4 it is
+24,000 times as large. On the way back the same happens to the gradient. These are the vanishing and
+exploding gradients, because of which deep networks could not be trained for a long time.
+
+A sum of n terms with weights of variance v has n v times the variance of one term. So v = 1 / n
+keeps the signal as it is, and a relu, which lets half of it pass, needs v = 2 / n:
+
+    kaiming    gain^2 / fan_in            fan_in = n: keeps the signal ("fan_out": the gradient)
+    xavier     2 / (fan_in + fan_out)     a compromise between the two, for tanh
+    orthogonal                            a rotation: keeps every length, at any depth
+
+The gain makes up for what the activation takes away. (The layers of step 74 start smaller: behind a
+relu the signal fades with depth. PyTorch keeps that for the sake of old programs. It matters for
+deep networks only, and those have normalisation, of a later stage.)
+
+Even a network that starts well can meet a cliff: one strange batch, one huge gradient, and a single
+step throws it so far that it never comes back. clip_grad_norm_ takes all gradients as one vector.
+Where that is longer than max_norm it is shortened, and keeps its direction. clip_grad_value_ cuts
+each element and so changes the direction.
+
+And an autoencoder: 64 pixels through 8 numbers and back. What comes out shall be what went in, so
+no labels are needed. The sigmoid stands at the end, where pixels between 0 and 1 are wanted, and
+not on the 8 numbers in the middle, where it would only squeeze what little there is.
+
+New: tinytorch/nn/init.py; clip_grad_norm_, clip_grad_value_; parameters_to_vector and back.
+Moved: the losses to tinytorch/nn/loss.py.
+Try: --draw shows the digits and what the autoencoder makes of them. Or let run clip to 1000.
+"""
+
+import argparse
+import importlib
+import math
+from collections.abc import Callable, Iterable
+
+from tinytorch.autograd.modes import no_grad
+from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.datasets.digits import load_digits
+from tinytorch.nn.activation import ReLU, Sigmoid, Tanh
+from tinytorch.nn.container import Sequential
+from tinytorch.nn.linear import Linear
+from tinytorch.nn.loss import mse_loss
+from tinytorch.ops.creation import linspace
+from tinytorch.ops.joining import cat, stack
+from tinytorch.ops.norm import norm
+from tinytorch.ops.random import Generator, manual_seed, randn, randperm
+
+# Importing the modules of the operations brings their methods to Tensor.
+operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
+for name in operations.split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+# How much a nonlinearity shrinks its signal, turned round: the gain that makes up for it.
+GAINS = dict.fromkeys(["linear", "conv1d", "conv2d", "conv3d", "sigmoid"], 1.0) | {
+    "tanh": 5 / 3,
+    "relu": math.sqrt(2),
+    "selu": 3 / 4,
+}
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The gain for a nonlinearity by name; `param` is the slope of "leaky_relu" (0.01).
+
+    ValueError for an unknown name.
+    """
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
+    if nonlinearity not in GAINS:
+        raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
+    return GAINS[nonlinearity]
+
+
+@no_grad()
+def uniform_(
+    tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
+) -> Tensor:
+    """Uniform numbers from [a, b)."""
+    return tensor.uniform_(a, b, generator=generator)
+
+
+@no_grad()
+def normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
+) -> Tensor:
+    """Normal numbers."""
+    return tensor.normal_(mean, std, generator=generator)
+
+
+@no_grad()
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Normal numbers between a and b. What falls outside is drawn again."""
+    tensor.normal_(mean, std, generator=generator)
+    while bool((outside := (tensor < a) | (tensor > b)).any()):
+        again = tensor.clone().normal_(mean, std, generator=generator)
+        tensor.copy_(again.where(outside, tensor))
+    return tensor
+
+
+@no_grad()
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """The same number everywhere."""
+    return tensor.fill_(val)
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    """1 everywhere."""
+    return constant_(tensor, 1.0)
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    """0 everywhere."""
+    return constant_(tensor, 0.0)
+
+
+@no_grad()
+def eye_(tensor: Tensor) -> Tensor:
+    """The identity matrix: as much as possible of the input goes through. ValueError if not 2D."""
+    if tensor.array.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    return tensor.copy_(wrap(tensor.device.xp.eye(*tensor.array.shape), tensor.device))
+
+
+@no_grad()
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """The kernel of a convolution that passes each channel on. ValueError if not 3D to 5D."""
+    shape = tensor.array.shape
+    if len(shape) not in (3, 4, 5):
+        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+    if shape[0] % groups:
+        raise ValueError("dim 0 must be divisible by groups")
+    tensor.zero_()
+    n, middle = shape[0] // groups, [size // 2 for size in shape[2:]]
+    for out in range(shape[0]):
+        if out % n < shape[1]:
+            tensor[(out, out % n, *middle)] = 1
+    return tensor
+
+
+def fans(tensor: Tensor) -> tuple[int, int]:
+    """(fan_in, fan_out): how many numbers meet in one output, and how many one input goes to.
+
+    ValueError for fewer than two dimensions.
+    """
+    shape = tensor.array.shape
+    if len(shape) < 2:
+        raise ValueError("fan in and fan out need a tensor with 2 or more dimensions")
+    return math.prod(shape[1:]), shape[0] * math.prod(shape[2:])
+
+
+def uniform_of_std(tensor: Tensor, std: float, generator: Generator | None) -> Tensor:
+    """Uniform numbers of a standard deviation: those from [-b, b) have b / sqrt(3)."""
+    bound = math.sqrt(3) * std
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def normal_of_std(tensor: Tensor, std: float, generator: Generator | None) -> Tensor:
+    """Normal numbers of a standard deviation."""
+    return normal_(tensor, 0.0, std, generator)
+
+
+def xavier(draw: Callable) -> Callable[..., Tensor]:
+    """The function that draws with variance 2 / (fan_in + fan_out)."""
+
+    def fill(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+        """Variance gain^2 * 2 / (fan_in + fan_out): a compromise between the way there and the way
+        back (Glorot and Bengio, 2010). ValueError for fewer than two dimensions."""
+        return draw(tensor, gain * math.sqrt(2 / sum(fans(tensor))), generator)
+
+    return fill
+
+
+def kaiming(draw: Callable) -> Callable[..., Tensor]:
+    """The function that draws with variance gain^2 / fan."""
+
+    def fill(
+        tensor: Tensor,
+        a: float = 0,
+        mode: str = "fan_in",
+        nonlinearity: str = "leaky_relu",
+        generator: Generator | None = None,
+    ) -> Tensor:
+        """Variance gain^2 / fan: with `nonlinearity` (a is its slope) behind each layer the signal
+        keeps its size on the way there, or with mode="fan_out" the gradient on the way back (He et
+        al., 2015). ValueError for other modes and for fewer than two dimensions."""
+        if mode.lower() not in ("fan_in", "fan_out"):
+            raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+        fan = fans(tensor)[mode.lower() == "fan_out"]
+        return draw(tensor, calculate_gain(nonlinearity, a) / math.sqrt(fan), generator)
+
+    return fill
+
+
+xavier_uniform_ = xavier(uniform_of_std)
+
+
+xavier_normal_ = xavier(normal_of_std)
+
+
+kaiming_uniform_ = kaiming(uniform_of_std)
+
+
+kaiming_normal_ = kaiming(normal_of_std)
+
+
+@no_grad()
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
+    """A matrix that turns and does not stretch: rows, or columns, orthogonal (Saxe, 2013).
+
+    ValueError for fewer than two dimensions.
+    """
+    shape = tensor.array.shape
+    if len(shape) < 2:
+        raise ValueError("Only tensors with 2 or more dimensions are supported")
+    if tensor.array.size == 0:
+        return tensor
+    xp, matrix = tensor.device.xp, tensor.clone().float().reshape(shape[0], -1)
+    matrix.normal_(generator=generator)
+    wide = matrix.array.shape[0] < matrix.array.shape[1]
+    q, r = xp.linalg.qr(matrix.array.T if wide else matrix.array)
+    q = q * xp.sign(xp.diagonal(r))  # makes all turns equally probable
+    return tensor.copy_(wrap((q.T if wide else q).reshape(shape) * gain, tensor.device))
+
+
+@no_grad()
+def sparse_(
+    tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None
+) -> Tensor:
+    """Normal numbers, and in each column a share `sparsity` of zeros. ValueError if not 2D."""
+    if tensor.array.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    order = tensor.clone().uniform_(generator=generator).argsort(0).argsort(0)
+    tensor.normal_(0, std, generator=generator)
+    return tensor.mul_(order >= math.ceil(sparsity * tensor.array.shape[0]))
+
+
+def gradients_of(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    """The gradients of a tensor, or of those of several tensors that have one."""
+    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [param.grad for param in parameters if param.grad is not None]
+
+
+@no_grad()
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> Tensor:
+    """Shortens the gradient of all parameters, taken as one vector, to max_norm, and returns how
+    long it was. The direction stays: only the length of the step changes.
+
+    RuntimeError where the length is nan or inf, if error_if_nonfinite asks for that.
+    """
+    grads = gradients_of(parameters)
+    if not grads:
+        return tensor(0.0)
+    total = norm(stack([norm(grad, norm_type).to(grads[0].device) for grad in grads]), norm_type)
+    if error_if_nonfinite and not bool(total.isfinite()):
+        raise RuntimeError(f"the total norm of order {norm_type} is non-finite")
+    # Multiplied even by 1: to ask on a GPU whether it is 1 would cost more.
+    factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(factor.to(device=grad.device, dtype=grad.dtype))
+    return total
+
+
+@no_grad()
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    """Cuts each element of the gradients to [-clip_value, clip_value]: the direction changes."""
+    for grad in gradients_of(parameters):
+        grad.clamp_(-float(clip_value), float(clip_value))
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """The elements of all parameters in one row; the gradient flows through."""
+    return cat([param.reshape(-1) for param in parameters])
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Gives each parameter its part of the vector as data. TypeError for what is no tensor."""
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"expected Tensor, but got: {type(vec).__name__}")
+    start = 0
+    for param in parameters:
+        n = param.numel()
+        param.data = vec[start : start + n].reshape(param.shape).detach()
+        start += n
+
+
+if __name__ == "__main__":
+    flags = argparse.ArgumentParser()
+    flags.add_argument("--draw", action="store_true", help="draw what the autoencoder makes")
+    draw = flags.parse_args().draw
+
+    # A signal of size 1 through 30 layers of 100 units, and its gradient back to the first one.
+    depths = (1, 10, 20, 30)
+
+    def depth_test(start, activation):
+        """The size of the signal after so many layers, and that of the gradient at the input."""
+        manual_seed(0)
+        layers = [Linear(100, 100, bias=False) for _ in range(30)]
+        for layer in layers:
+            start(layer.weight)
+        net = Sequential(*(part for layer in layers for part in (layer, activation())))
+        x = randn(200, 100, requires_grad=True)
+        net(x).backward(randn(200, 100))  # a gradient of size 1 starts its way back
+        with no_grad():
+            signal = [net[: 2 * depth](x).std().item() for depth in depths]
+        return signal[-1], x.grad.std().item(), signal
+
+    starts = {
+        "too small, 0.5/n": lambda w: normal_(w, 0.0, math.sqrt(0.5 / 100)),
+        "as Linear starts": lambda w: w,
+        "xavier_normal_": xavier_normal_,
+        "kaiming_normal_": lambda w: kaiming_normal_(w, nonlinearity="relu"),
+        "orthogonal_, gain": lambda w: orthogonal_(w, calculate_gain("relu")),
+        "too large, 6/n": lambda w: normal_(w, 0.0, math.sqrt(6 / 100)),
+    }
+    sizes = {}
+    print("layers with relu  ", *(f"{depth:8}" for depth in depths), " gradient")
+    # -> layers with relu          1       10       20       30  gradient
+    for name, start in starts.items():
+        sizes[name] = depth_test(start, ReLU)
+        numbers = (*sizes[name][2], sizes[name][1])
+        print(f"{name:18}", *(f"{size:8.1e}" for size in numbers))  # -> ...
+    print("vanished:", sizes["too small, 0.5/n"][0] < 1e-7, sizes["as Linear starts"][0] < 1e-7)
+    # -> vanished: True True
+    print("exploded:", sizes["too large, 6/n"][0] > 1e5)  # -> exploded: True
+    print("kept by kaiming:", 0.05 < sizes["kaiming_normal_"][0] < 20)  # -> kept by kaiming: True
+
+    # The standard deviations are as promised.
+    w = Tensor(300, 200)
+    xavier_std, kaiming_std = math.sqrt(2 / (200 + 300)), math.sqrt(2 / 200)
+    print(f"{xavier_uniform_(w).std().item() / xavier_std:.1f}", fans(w))  # -> 1.0 (200, 300)
+    print(f"{kaiming_uniform_(w).std().item() / kaiming_std:.1f}")  # -> 1.0
+    turned = orthogonal_(Tensor(3, 3))
+    print("a rotation:", ((turned @ turned.T - eye_(Tensor(3, 3))).abs().sum().item() < 1e-5))
+    # -> a rotation: True
+
+    thin = sparse_(Tensor(10, 3), sparsity=0.8)
+    print(
+        "zeros in each column:", (thin == 0).sum(0).tolist()
+    )  # -> zeros in each column: [8, 8, 8]
+
+    print("none beyond 2:", trunc_normal_(Tensor(1000)).abs().max().item() <= 2)
+    # -> none beyond 2: True
+    print("each channel:", *dirac_(Tensor(2, 2, 3)).tolist())
+    # -> each channel: [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]] [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+
+    # A run that falls off a cliff: the target has one wild value.
+    def run(max_norm):
+        manual_seed(0)
+        net = Sequential(Linear(1, 50), Tanh(), Linear(50, 1))
+        x = linspace(-1, 1, 20).reshape(-1, 1)
+        for step in range(300):
+            target = x * 3 + (1e6 if step == 100 else 0.0)  # one bad batch
+            net.zero_grad()
+            loss = mse_loss(net(x), target)
+            loss.backward()
+            if max_norm:
+                clip_grad_norm_(net.parameters(), max_norm)
+            with no_grad():
+                for param in net.parameters():
+                    param -= 0.05 * param.grad
+        return mse_loss(net(x), x * 3).item()
+
+    fallen, saved = run(None), run(1.0)
+    print(f"one bad batch in 300: loss {fallen:.3g}, with clipping {saved:.3g}")  # -> ...
+    print("the run is saved:", saved < 0.05 and not fallen < 100)  # -> the run is saved: True
+    weights = [tensor([0.0]), tensor([0.0, 0.0])]
+    weights[0].grad, weights[1].grad = tensor([3.0]), tensor([0.0, 4.0])
+    print("length", clip_grad_norm_(weights, 1.0).item())  # -> length 5.0
+    print([[round(value, 3) for value in w.grad.tolist()] for w in weights])
+    # -> [[0.6], [0.0, 0.8]]
+    clip_grad_value_(weights, 0.7)
+    print([[round(value, 3) for value in w.grad.tolist()] for w in weights])
+    # -> [[0.6], [0.0, 0.7]]
+
+    vector_to_parameters(2 * parameters_to_vector([tensor([1.0]), tensor([2.0, 3.0])]), weights)
+    print([w.tolist() for w in weights])  # -> [[2.0], [4.0, 6.0]]
+
+    # The autoencoder: 64 -> 32 -> 8 -> 32 -> 64.
+    manual_seed(0)
+    images = load_digits()[0].reshape(-1, 64)
+    encoder = Sequential(Linear(64, 32), ReLU(), Linear(32, 8))
+    decoder = Sequential(Linear(8, 32), ReLU(), Linear(32, 64), Sigmoid())
+    model = Sequential(encoder, decoder)
+    print(len(parameters_to_vector(model.parameters())), "numbers to learn")
+    # -> 4744 numbers to learn
+    nothing = (images - images.mean(0)).square().mean().item()
+    velocities = [Tensor(*param.shape).zero_() for param in model.parameters()]
+    for _ in range(30):
+        for batch in randperm(1792).reshape(-1, 64):
+            model.zero_grad()
+            mse_loss(model(images[batch]), images[batch]).backward()
+            with no_grad():
+                for param, velocity in zip(model.parameters(), velocities, strict=True):
+                    velocity.mul_(0.9).add_(param.grad)  # momentum: step 78
+                    param -= 2.0 * velocity
+    loss = mse_loss(model(images), images).item()
+    print(f"error of the mean image {nothing:.4f}, of the autoencoder {loss:.4f}")  # -> ...
+    print("a third of it or less:", loss < nothing / 3)  # -> a third of it or less: True
+    if draw:
+        plt = importlib.import_module("matplotlib.pyplot")
+        shown = cat([images[:10], model(images[:10])])
+        figure, places = plt.subplots(2, 10, figsize=(10, 2.4))
+        for place, picture in zip(places.flat, shown.tolist(), strict=True):
+            rows = [picture[start : start + 8] for start in range(0, 64, 8)]
+            place.imshow(rows, cmap="gray_r", vmin=0, vmax=1)
+            place.axis("off")
+        plt.show()

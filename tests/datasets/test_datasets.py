@@ -1,0 +1,181 @@
+"""The datasets: what is in them, how IDX files are read, and what a download believes."""
+
+import gzip
+import hashlib
+import io
+
+import numpy as np
+import pytest
+
+import tinytorch
+from tinytorch.datasets import MNIST, Digits, FashionMNIST, Spiral, transforms
+from tinytorch.datasets import mnist as mnist_module
+from tinytorch.datasets.mnist import NAMES, read_idx
+from tinytorch.utils.data import DataLoader
+
+
+def idx(array, code):
+    array = np.asarray(array)
+    lengths = b"".join(n.to_bytes(4, "big") for n in array.shape)
+    return bytes([0, 0, code, array.ndim]) + lengths + array.tobytes()
+
+
+def test_digits():
+    train, test = Digits(), Digits(train=False)
+    assert (len(train), len(test)) == (1437, 360)
+    image, label = train[0]
+    assert image.shape == (8, 8) and image.dtype is tinytorch.float32 and label == 0
+    assert type(label) is int
+    images, labels = tinytorch.datasets.load_digits()
+    assert tinytorch.equal(test[-1][0], images[-1]) and test[359][1] == labels[-1].item()
+    with pytest.raises(IndexError):
+        train[1437]
+    assert sum(1 for _ in test) == 360
+
+
+def test_spiral():
+    train, again, test = Spiral(), Spiral(), Spiral(train=False)
+    assert train.data.shape == (300, 2) and train.data.dtype is tinytorch.float32
+    assert tinytorch.bincount(train.targets).tolist() == [100] * 3
+    assert tinytorch.equal(train.data, again.data)
+    assert 0 < (train.data - test.data).abs().max().item() < 0.2
+    assert len(Spiral(classes=5, per_class=7)) == 35
+    # Each point of the test set lies next to a point of its own arm.
+    apart = ((test.data[:, None] - train.data[None]) ** 2).sum(2)
+    right = train.targets[apart.argmin(1)] == test.targets
+    assert right.float().mean().item() > 0.95
+
+
+def test_batches_and_items_are_the_same():
+    for dataset in (Digits(), Digits(transform=transforms.ToTensor()), Spiral()):
+        images, labels = dataset.batch([3, 1, 4])
+        for image, label, number in zip(images, labels, [3, 1, 4], strict=True):
+            assert tinytorch.equal(image, dataset[number][0])
+            assert label.item() == dataset[number][1]
+        assert labels.dtype is tinytorch.int64
+
+
+def test_transforms_are_applied():
+    dataset = Digits(transform=lambda image: image * 0, target_transform=lambda label: label + 10)
+    image, label = dataset[5]
+    assert image.abs().sum().item() == 0 and label == 15
+
+
+def test_a_data_loader_takes_them():
+    images, labels = next(iter(DataLoader(Digits(transform=transforms.ToTensor()), batch_size=16)))
+    assert images.shape == (16, 1, 8, 8) and labels.shape == (16,)
+
+
+TYPES = [(8, ">u1"), (9, ">i1"), (11, ">i2"), (12, ">i4"), (13, ">f4"), (14, ">f8")]
+
+
+@pytest.mark.parametrize("code, dtype", TYPES)
+@pytest.mark.parametrize("shape", [(), (3,), (0, 4), (2, 3, 4)])
+def test_idx_files(tmp_path, code, dtype, shape):
+    array = np.array(np.arange(np.prod(shape, dtype=int)).reshape(shape) - 3, dtype)
+    (tmp_path / "plain").write_bytes(idx(array, code))
+    (tmp_path / "packed.gz").write_bytes(gzip.compress(idx(array, code)))
+    for name in ("plain", "packed.gz"):
+        x = read_idx(tmp_path / name)
+        assert x.shape == shape and x.tolist() == array.tolist()
+        assert x.dtype.name == array.dtype.newbyteorder("=").name
+        x.zero_()  # the memory is its own
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\0\0\x08",
+        b"\0\0\x08\x01",
+        b"\0\0\x08\x01\0\0\0\x02a",
+        b"\0\0\x08\x01\0\0\0\x02abc",
+        b"\0\0\x07\x01\0\0\0\x01a",
+        b"PK\x08\x01\0\0\0\x01a",
+        b"\0\0\x08\xff" + b"\xff" * 1020,
+    ],
+)
+def test_files_that_are_no_idx_files(tmp_path, content):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ValueError, match="file (is not an IDX file|has .* bytes)"):
+        read_idx(tmp_path / "file")
+
+
+# A small MNIST: two images to learn from, one to be tested.
+FILES = [
+    idx(np.arange(2 * 28 * 28).reshape(2, 28, 28).astype(np.uint8), 8),
+    idx(np.array([7, 3], np.uint8), 8),
+    idx(np.zeros((1, 28, 28), np.uint8), 8),
+    idx(np.array([9], np.uint8), 8),
+]
+
+
+class Small(MNIST):
+    mirrors = ["first/", "second/"]
+    checksums = [hashlib.sha256(content).hexdigest() for content in FILES]
+
+
+@pytest.mark.parametrize("folder", [".", "Small/raw"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_mnist_from_a_folder(tmp_path, folder, packed):
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    for name, content in zip(NAMES, FILES, strict=True):
+        path = tmp_path / folder / (f"{name}.gz" if packed else name)
+        path.write_bytes(gzip.compress(content) if packed else content)
+    train, test = Small(tmp_path), Small(str(tmp_path), train=False)
+    assert (len(train), len(test)) == (2, 1)
+    assert train[1][1] == 3 and train[0][0].dtype is tinytorch.uint8
+    assert train.data.shape == (2, 28, 28) and train.targets.tolist() == [7, 3]
+    scaled = Small(tmp_path, transform=transforms.ToTensor())[0][0]
+    assert scaled.shape == (1, 28, 28) and scaled.max().item() == 1.0
+
+
+def test_nothing_is_downloaded_unless_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(mnist_module.urllib.request, "urlopen", None)
+    for dataset in (MNIST, FashionMNIST):
+        with pytest.raises(FileNotFoundError, match="download=True"):
+            dataset(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_download_takes_the_first_right_file(tmp_path, monkeypatch):
+    asked = []
+
+    def urlopen(url, timeout):
+        asked.append(url)
+        mirror, name = url.removesuffix(".gz").split("/")
+        content = FILES[NAMES.index(name)]
+        if mirror == "first":
+            if "images" in name:
+                raise OSError("no answer")
+            content = content[:-1] + b"\x09"  # another label
+        return io.BytesIO(gzip.compress(content))
+
+    monkeypatch.setattr(mnist_module.urllib.request, "urlopen", urlopen)
+    assert Small(tmp_path, download=True).targets.tolist() == [7, 3]
+    assert [url.split("/")[0] for url in asked] == ["first", "second", "first", "second"]
+    assert sorted(path.name for path in (tmp_path / "Small/raw").iterdir()) == sorted(NAMES[:2])
+    assert len(Small(tmp_path)) == 2  # and now they are there
+    asked.clear()
+    Small(tmp_path, download=True)
+    assert asked == []
+
+
+def test_a_download_that_fails_says_why_and_leaves_no_file(tmp_path, monkeypatch):
+    def urlopen(url, timeout):
+        if url.startswith("first"):
+            return io.BytesIO(b"<html>not found</html>")
+        return io.BytesIO(gzip.compress(b"something else"))
+
+    monkeypatch.setattr(mnist_module.urllib.request, "urlopen", urlopen)
+    with pytest.raises(RuntimeError, match="first/: Not a gzipped.*second/: the checksum is wrong"):
+        Small(tmp_path, download=True)
+    assert list((tmp_path / "Small/raw").iterdir()) == []
+
+
+def test_names_and_checksums():
+    assert NAMES[0] == "train-images-idx3-ubyte" and NAMES[3] == "t10k-labels-idx1-ubyte"
+    for dataset in (MNIST, FashionMNIST):
+        assert [len(checksum) for checksum in dataset.checksums] == [64] * 4
+        assert len(dataset.classes) == 10
+        assert all(mirror.startswith("https://") for mirror in dataset.mirrors)

@@ -1,0 +1,236 @@
+"""The table of element-wise functions: values against NumPy, gradients by differences, types."""
+
+import math
+
+import numpy as np
+import pytest
+
+import tinytorch
+from tinytorch.autograd import gradcheck, gradgradcheck
+
+RNG = np.random.default_rng(0)
+# name -> (NumPy's answer, where to look: low and high)
+UNARY = {
+    "exp": (np.exp, -2, 2),
+    "log": (np.log, 0.2, 3),
+    "sqrt": (np.sqrt, 0.2, 3),
+    "sin": (np.sin, -3, 3),
+    "cos": (np.cos, -3, 3),
+    "tanh": (np.tanh, -2, 2),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), -3, 3),
+    "abs": (np.abs, 0.2, 3),
+    "relu": (lambda x: np.maximum(x, 0), 0.2, 3),
+    "rsqrt": (lambda x: x**-0.5, 0.2, 3),
+    "reciprocal": (lambda x: 1 / x, 0.2, 3),
+    "exp2": (np.exp2, -2, 2),
+    "expm1": (np.expm1, -2, 2),
+    "log2": (np.log2, 0.2, 3),
+    "log10": (np.log10, 0.2, 3),
+    "log1p": (np.log1p, -0.5, 2),
+    "tan": (np.tan, -1, 1),
+    "asin": (np.arcsin, -0.8, 0.8),
+    "acos": (np.arccos, -0.8, 0.8),
+    "atan": (np.arctan, -3, 3),
+    "sinh": (np.sinh, -2, 2),
+    "cosh": (np.cosh, -2, 2),
+    "asinh": (np.arcsinh, -3, 3),
+    "acosh": (np.arccosh, 1.2, 3),
+    "atanh": (np.arctanh, -0.8, 0.8),
+    "erf": (np.vectorize(math.erf, otypes=[float]), -2, 2),
+    "square": (np.square, -2, 2),
+    "floor": (np.floor, 0.1, 0.9),
+    "ceil": (np.ceil, 0.1, 0.9),
+    "trunc": (np.trunc, 0.1, 0.9),
+    "round": (np.round, 0.1, 0.4),
+    "sign": (np.sign, 0.2, 3),
+}
+BINARY = {
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "atan2": np.arctan2,
+    "pow": np.power,
+    "floor_divide": np.floor_divide,
+    "remainder": np.remainder,
+    "div": np.divide,
+}
+
+
+def make(device, shape, low=0.5, high=3.0, dtype=tinytorch.float64, grad=True):
+    array = RNG.uniform(low, high, shape).astype(dtype.numpy)
+    return tinytorch.tensor(array, device=device, requires_grad=grad)
+
+
+def values(x):
+    return x.cpu().numpy(force=True)
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_values_and_gradients_of_one_input(device, name):
+    expected, low, high = UNARY[name]
+    function = getattr(tinytorch, name)
+    for shape in ((2, 3), (), (0, 2)):
+        x = make(device, shape, low, high)
+        y = function(x)
+        assert y.shape == shape and y.dtype is tinytorch.float64 and y.device == x.device
+        np.testing.assert_allclose(values(y), expected(values(x)), rtol=1e-13, atol=1e-15)
+    x = make(device, (3, 2), low, high).T  # not contiguous
+    assert gradcheck(function, x.detach().requires_grad_())
+    assert gradgradcheck(function, x.detach().requires_grad_())
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_values_and_gradients_of_two_inputs(device, name):
+    function = getattr(tinytorch, name)
+    for shapes in (((2, 3), (3,)), ((2, 1), (1, 2)), ((), (2,)), ((0, 2), (2,))):
+        a, b = (make(device, shape) for shape in shapes)
+        np.testing.assert_allclose(values(function(a, b)), BINARY[name](values(a), values(b)))
+        if 0 not in shapes[0]:
+            assert gradcheck(function, (a, b))
+            assert gradgradcheck(function, (a, b))
+
+
+@pytest.mark.parametrize("name", ["exp", "sigmoid", "relu", "erf", "abs", "rsqrt"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_float_types_stay(device, name, dtype):
+    dtype = getattr(tinytorch, dtype)
+    x = tinytorch.tensor([0.5, 1.5], dtype=dtype, device=device, requires_grad=True)
+    for y in (getattr(tinytorch, name)(x), getattr(tinytorch, name)(x[0])):
+        assert y.dtype is dtype
+    y = getattr(tinytorch, name)(x)
+    (g,) = tinytorch.autograd.grad(y, x, tinytorch.ones_like(y))
+    assert g.dtype is dtype
+
+
+def test_half_precision_is_rounded_once(device):
+    x = tinytorch.tensor([-3.0, 0.1, 2.0], dtype=tinytorch.bfloat16, device=device)
+    exact = tinytorch.sigmoid(x.double()).to(tinytorch.bfloat16)
+    assert tinytorch.equal(tinytorch.sigmoid(x), exact)
+
+
+def test_integers_become_floats_or_stay(device):
+    x = tinytorch.tensor([-2, 0, 3], device=device)
+    for name in ("exp", "sigmoid", "sin", "erf", "reciprocal", "atan"):
+        assert getattr(tinytorch, name)(x).dtype is tinytorch.float32
+    for name in ("abs", "sign", "relu", "floor", "ceil", "trunc", "round", "square"):
+        assert getattr(tinytorch, name)(x).dtype is tinytorch.int64
+    assert (x**2).dtype is tinytorch.int64 and (x**2.0).dtype is tinytorch.float32
+    assert (x / 2).dtype is tinytorch.float32 and (x // 2).tolist() == [-1, 0, 1]
+    assert (x % 3).tolist() == [1, 0, 0]
+    assert tinytorch.maximum(x, tinytorch.tensor(0.5, device=device)).dtype is tinytorch.float32
+
+
+def test_numbers_on_either_side(device):
+    x = tinytorch.tensor([1.0, 2.0], device=device)
+    results = {
+        "2 ** x": 2**x,
+        "x ** 0.5": x**0.5,
+        "7 // x": 7 // x,
+        "7 % x": 7 % x,
+        "x // 2": x // 2,
+    }
+    for text, y in results.items():
+        assert y.dtype is tinytorch.float32, text
+    assert (2**x).tolist() == [2.0, 4.0] and (7 % x).tolist() == [0.0, 1.0]
+    assert abs(-x).tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["exp", "abs", "floor", "pow", "div", "remainder", "round"])
+def test_in_place(device, name):
+    a = tinytorch.tensor([0.3, 1.7], device=device)
+    args = (2.0,) if name in ("pow", "div", "remainder") else ()
+    expected = getattr(a, name)(*args)
+    assert getattr(a, f"{name}_")(*args) is a
+    assert tinytorch.equal(a, expected)
+
+
+def test_in_place_operators_and_their_errors(device):
+    a = tinytorch.tensor([2.0, 3.0], device=device)
+    b = a
+    a **= 2
+    a //= 2
+    a %= 3
+    assert a is b and a.tolist() == [2.0, 1.0]
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        tinytorch.tensor([1, 2], device=device).exp_()
+
+
+def gradient(function, *numbers):
+    xs = [tinytorch.tensor(float(n), dtype=tinytorch.float64, requires_grad=True) for n in numbers]
+    return [g.item() for g in tinytorch.autograd.grad(function(*xs), xs)]
+
+
+def test_gradients_at_ties_and_borders():
+    assert gradient(tinytorch.maximum, 2, 2) == [0.5, 0.5]
+    assert gradient(tinytorch.minimum, 2, 2) == [0.5, 0.5]
+    assert gradient(tinytorch.abs, 0) == [0.0]
+    assert gradient(tinytorch.relu, 0) == [0.0]
+    assert gradient(tinytorch.sign, 1) == [0.0]
+    assert gradient(lambda x: x**0, 0) == [0.0]
+    assert gradient(lambda x: x**2, 0) == [0.0]
+    assert gradient(lambda a, b: a**b, 0, 2) == [0.0, 0.0]
+    assert gradient(lambda a, b: a**b, 0, 0) == [0.0, 0.0]
+    assert gradient(lambda b: 0.0**b, 2) == [0.0]
+    assert gradient(lambda b: 2.0**b, 3) == [pytest.approx(8 * math.log(2))]
+
+
+@pytest.mark.parametrize("dtype, bound", [("float32", 1e-7), ("float64", 1e-15)])
+def test_erf_is_exact_to_the_last_digits(dtype, bound):
+    x = np.concatenate([np.linspace(-7, 7, 4001), 10.0 ** np.linspace(-12, 0, 200)]).astype(dtype)
+    exact = np.array([math.erf(number) for number in x.astype(float)])
+    y = tinytorch.erf(tinytorch.from_numpy(x)).numpy()
+    assert y.dtype == dtype and np.abs(y - exact).max() < bound and np.abs(y).max() <= 1
+    near = exact != 0
+    assert np.abs(y[near] / exact[near] - 1).max() < 2 * bound
+    ends = tinytorch.tensor([math.inf, -math.inf, math.nan, 0.0], dtype=getattr(tinytorch, dtype))
+    assert str(ends.erf().tolist()) == "[1.0, -1.0, nan, 0.0]"
+
+
+def test_small_powers_are_products():
+    """x ** 3 of NumPy takes as long as 250 products; the operation must not."""
+    x = tinytorch.tensor([1.1, -2.0])
+    assert (x**3).tolist() == (x * x * x).tolist()
+    assert (x**2).tolist() == (x * x).tolist()
+
+
+def test_what_is_saved():
+    """exp needs only its output: the input may be overwritten. For sin it is the other way."""
+    x = tinytorch.ones(2, requires_grad=True) * 1
+    y = x.exp()
+    x.zero_()
+    y.backward(tinytorch.ones(2))
+    x = tinytorch.ones(2, requires_grad=True) * 1
+    y = x.sin()
+    x.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward(tinytorch.ones(2))
+
+
+def test_rounding(device):
+    x = tinytorch.tensor([0.5, 1.5, 2.5, -0.5], device=device)
+    assert x.round().tolist() == [0.0, 2.0, 2.0, 0.0]
+    y = tinytorch.tensor([1234.5678], dtype=tinytorch.float64, device=device)
+    assert tinytorch.round(y, decimals=2).item() == 1234.57
+    assert tinytorch.round(y, decimals=-2).item() == 1200.0
+    a = tinytorch.tensor([7, -7], device=device)
+    assert tinytorch.div(a, 2, rounding_mode="floor").tolist() == [3, -4]
+    assert tinytorch.div(a, 2, rounding_mode="trunc").tolist() == [3, -3]
+    assert tinytorch.div(a.float(), 2, rounding_mode="trunc").tolist() == [3.0, -3.0]
+
+
+@pytest.mark.parametrize(
+    "error, call",
+    [
+        (TypeError, lambda x: tinytorch.exp(1.0)),
+        (TypeError, lambda x: tinytorch.maximum(x, 1.0)),
+        (TypeError, lambda x: x ** "2"),
+        (RuntimeError, lambda x: x**-1),
+        (RuntimeError, lambda x: x // 0),
+        (RuntimeError, lambda x: x % 0),
+        (RuntimeError, lambda x: tinytorch.div(x, 2, rounding_mode="up")),
+        (RuntimeError, lambda x: tinytorch.maximum(x, tinytorch.ones(4))),
+        (RuntimeError, lambda x: tinytorch.round(x, decimals=1)),
+    ],
+)
+def test_errors(error, call):
+    with pytest.raises(error):
+        call(tinytorch.tensor([1, 2, 3]))

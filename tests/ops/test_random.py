@@ -1,0 +1,145 @@
+"""Random tensors: streams that can be repeated, and distributions that are what they say."""
+
+import numpy as np
+import pytest
+
+import tinytorch
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+N = 20_000
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    tinytorch.manual_seed(0)
+
+
+def host(x):
+    return x.double().cpu().numpy()
+
+
+def test_the_same_seed_gives_the_same_numbers(device):
+    tinytorch.manual_seed(7)
+    first = [tinytorch.rand(3, device=device), tinytorch.randn(3, device=device)]
+    tinytorch.manual_seed(7)
+    again = [tinytorch.rand(3, device=device), tinytorch.randn(3, device=device)]
+    other = tinytorch.rand(3, device=device)
+    assert all(tinytorch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not tinytorch.equal(first[0], other)
+    assert tinytorch.initial_seed() == 7
+
+
+def test_a_generator_of_ones_own_leaves_the_others_alone(device):
+    own = tinytorch.Generator(device=device).manual_seed(3)
+    before = tinytorch.get_rng_state()
+    drawn = tinytorch.randn(4, generator=own, device=device)
+    assert tinytorch.equal(tinytorch.get_rng_state(), before)
+    assert tinytorch.equal(drawn, tinytorch.randn(4, generator=own.manual_seed(3), device=device))
+    assert own.initial_seed() == 3 and own.seed() == own.initial_seed() != 3
+
+
+def test_states(device):
+    own = tinytorch.Generator(device=device)
+    tinytorch.rand(3, generator=own, device=device)
+    state = own.get_state()
+    a = tinytorch.rand(5, generator=own, device=device)
+    own.set_state(state)
+    assert tinytorch.equal(a, tinytorch.rand(5, generator=own, device=device))
+    state = tinytorch.get_rng_state()
+    a = tinytorch.randperm(10)
+    tinytorch.set_rng_state(state)
+    assert tinytorch.equal(a, tinytorch.randperm(10)) and state.dtype is tinytorch.uint8
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_uniform(device, dtype):
+    dtype = getattr(tinytorch, dtype)
+    for x in (
+        tinytorch.rand(N, dtype=dtype, device=device),
+        tinytorch.empty(N, dtype=dtype, device=device).uniform_(),
+    ):
+        values = host(x)
+        assert x.dtype is dtype and values.min() >= 0 and values.max() < 1
+        assert abs(values.mean() - 0.5) < 0.02 and abs(values.var() - 1 / 12) < 0.01
+    values = host(tinytorch.empty(N, device=device).uniform_(-2, 4))
+    assert values.min() >= -2 and values.max() <= 4 and abs(values.mean() - 1) < 0.1
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_normal(device, dtype):
+    dtype = getattr(tinytorch, dtype)
+    x = tinytorch.randn(N, dtype=dtype, device=device)
+    values = host(x)
+    assert x.dtype is dtype and abs(values.mean()) < 0.05 and abs(values.std() - 1) < 0.05
+    values = host(tinytorch.empty(N, dtype=dtype, device=device).normal_(3, 2))
+    assert abs(values.mean() - 3) < 0.1 and abs(values.std() - 2) < 0.1
+
+
+def test_normal_with_numbers_and_tensors(device):
+    x = tinytorch.normal(1.0, 0.0, (3,), device=device)
+    assert x.tolist() == [1.0] * 3
+    mean = tinytorch.tensor([[0.0], [10.0]], device=device)
+    x = tinytorch.normal(mean.expand(2, 500), 0.1)
+    assert np.abs(host(x).mean(1) - [0, 10]).max() < 0.05
+    with pytest.raises(RuntimeError):
+        tinytorch.normal(mean, -1.0)
+
+
+def test_integers(device):
+    x = tinytorch.randint(-2, 3, (N,), device=device)
+    assert x.dtype is tinytorch.int64 and set(x.tolist()) == {-2, -1, 0, 1, 2}
+    assert tinytorch.randint(4, (2, 3)).shape == (2, 3)
+
+
+def test_permutation(device):
+    x = tinytorch.randperm(50, device=device)
+    assert sorted(x.tolist()) == list(range(50)) != x.tolist() and x.dtype is tinytorch.int64
+
+
+def test_coins(device):
+    p = tinytorch.tensor([0.0, 0.25, 1.0], device=device).expand(N, 3)
+    means = host(tinytorch.bernoulli(p)).mean(0)
+    assert means[0] == 0 and means[2] == 1 and abs(means[1] - 0.25) < 0.02
+    assert abs(host(tinytorch.zeros(N, device=device).bernoulli_(0.7)).mean() - 0.7) < 0.02
+
+
+def test_indices_by_weight(device):
+    weights = tinytorch.tensor([[1.0, 0.0, 3.0], [2.0, 2.0, 0.0]], device=device)
+    x = tinytorch.multinomial(weights, N, replacement=True)
+    assert x.shape == (2, N) and x.dtype is tinytorch.int64
+    shares = [np.bincount(row, minlength=3) / N for row in host(x).astype(int)]
+    assert np.abs(shares - np.array([[0.25, 0, 0.75], [0.5, 0.5, 0]])).max() < 0.02
+    for row in tinytorch.multinomial(weights[0].expand(100, 3), 2).tolist():
+        assert sorted(row) == [0, 2]
+
+
+def test_random_numbers_have_no_history(device):
+    x = tinytorch.ones(3, requires_grad=True, device=device) * 2
+    x.uniform_()
+    (g,) = tinytorch.autograd.grad((x * 1).sum(), x)
+    assert g.tolist() == [1.0] * 3
+    with pytest.raises(RuntimeError, match="leaf"):
+        tinytorch.ones(3, requires_grad=True, device=device).normal_()
+
+
+@pytest.mark.parametrize(
+    "error, call",
+    [
+        (NotImplementedError, lambda: tinytorch.rand(2, dtype=tinytorch.int64)),
+        (NotImplementedError, lambda: tinytorch.tensor([1]).normal_()),
+        (RuntimeError, lambda: tinytorch.randint(3, 3, (2,))),
+        (RuntimeError, lambda: tinytorch.randperm(-1)),
+        (RuntimeError, lambda: tinytorch.normal(0.0, -1.0, (2,))),
+        (RuntimeError, lambda: tinytorch.ones(2).uniform_(3, 1)),
+        (RuntimeError, lambda: tinytorch.ones(2).bernoulli_(2)),
+        (RuntimeError, lambda: tinytorch.multinomial(tinytorch.zeros(2), 1)),
+        (RuntimeError, lambda: tinytorch.multinomial(tinytorch.tensor([1, 2]), 1)),
+        (RuntimeError, lambda: tinytorch.multinomial(tinytorch.ones(2), 3)),
+        (ValueError, lambda: tinytorch.manual_seed(2**64)),
+        (TypeError, lambda: tinytorch.Generator().set_state(3)),
+        (RuntimeError, lambda: tinytorch.rand(2, generator=tinytorch.Generator("strict"))),
+    ],
+)
+def test_errors(strict_device, error, call):
+    with pytest.raises(error):
+        call()

@@ -1,0 +1,145 @@
+"""The command line: what it prints, where, and with which exit status."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import steps
+from steps.companion.cli import main
+
+from .conftest import step_text
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def command(make, capsys):
+    curriculum = make(
+        {
+            1: step_text(1, "x = 1", title="The first"),
+            2: step_text(2, "x = 2", title="The second"),
+            4: step_text(4, "x = 3", 'print("a", 1.0)  # -> a 2.0', title="The fourth"),
+        }
+    )
+
+    def run(*arguments):
+        try:
+            status = main([*arguments], curriculum.root)
+        except SystemExit as stop:
+            status = stop.code
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_list(command):
+    status, out, err = command("list")
+    assert (status, err) == (0, "")
+    assert out == (
+        "stage 1  A small stage\n  01  The first\n  02  The second\n  04  The fourth\n\n"
+    )
+
+
+def test_run(command):
+    status, out, err = command("run", "1-2")
+    assert (status, err) == (0, "")
+    assert out.startswith(" stage 1  ##########  01-02   2 steps, 2 promises kept ")
+
+
+def test_run_names_what_is_broken(command):
+    status, out, _ = command("run")
+    assert status == 1
+    assert "3 steps, 2 promises kept, not 04" in out
+    assert out.endswith("\nstep 04, line 14: printed   a 1.0\n                  promised  a 2.0\n")
+
+
+def test_check(command):
+    status, out, _ = command("check", "1-2")
+    assert status == 0
+    assert [line.split() for line in out.splitlines()] == [
+        [name, "2", "steps", "kept"]
+        for name in ("promises", "form", "difference", "imports", "gradients")
+    ]
+    status, out, _ = command("check")
+    assert status == 1
+    assert "step03.py is missing" in out and "step 04, line 14: printed 'a 1.0'" in out
+
+
+def test_the_others(command):
+    assert "  changed   x  +1 -1\n" in command("diff", "2")[1]
+    assert command("diff", "2", "--html")[1].startswith("<div>")
+    assert command("history", "x")[1].startswith("x   3 forms\n")
+    assert "x = 2" in command("history", "x", "--at", "2")[1]
+    assert "built by   steps 01 02 04" in command("where", "x")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["rum"], "There is no command 'rum'. Did you mean run?"),
+        (["run", "3"], "There is no step 3. The nearest are 2 and 4."),
+        (["run", "7-9"], "There are no steps from 7 to 9."),
+        (["run", "two"], "'two' names no steps. Write 14 or 11-18."),
+        (["diff", "99"], "There is no step 99. The nearest are 2 and 4."),
+        (["where", "xx"], "Nobody defines 'xx'. Did you mean x?"),
+        (["history", "x", "--at", "3"], "There is no step 3. The nearest are 2 and 4."),
+        (["propagate", "1"], "steps/step01.py cannot be read from HEAD:"),
+    ],
+)
+def test_bad_input_gets_one_line_and_status_2(command, arguments, line):
+    status, out, err = command(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith(line) and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["diff"], ["diff", "two"], ["run", "1", "2"]])
+def test_wrong_usage_gets_one_line_and_status_2(command, arguments):
+    status, out, err = command(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("python -m steps") and err.count("\n") == 1
+
+
+def test_python_m_steps():
+    done = subprocess.run(
+        [sys.executable, "-m", "steps", "run", "0"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and done.stderr.startswith("There is no step 0.")
+
+
+def test_diff_for_a_notebook():
+    assert steps.__all__ == ["diff"]
+    difference = steps.diff(2)
+    assert difference._repr_html_().startswith("<div>")
+    assert repr(difference).startswith("Step 02: ")
+
+
+def test_import_tinytorch_in_a_step_finds_modules_one_by_one(make, tmp_path):
+    """The package's __init__ files do not run, so a step has only what it imports."""
+    stand_in = (ROOT / "steps" / "tinytorch.py").read_text()
+    make(
+        files={
+            "steps/tinytorch.py": stand_in,
+            "steps/step01.py": "import tinytorch.a.b\nfrom tinytorch.a.c.d import y\n"
+            "print(tinytorch.a.b.x, y)\n",
+            "tinytorch/__init__.py": "raise RuntimeError",
+            "tinytorch/a/__init__.py": "raise RuntimeError",
+            "tinytorch/a/b.py": "from .c import d\nx = 1 + d.y",
+            "tinytorch/a/c/__init__.py": "raise RuntimeError",
+            "tinytorch/a/c/d.py": "y = 2",
+        }
+    )
+    done = subprocess.run(
+        [sys.executable, "steps/step01.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.stderr) == ("3 2\n", "")
+
+
+def test_the_stand_in_for_tinytorch_is_on_no_path_here():
+    assert str(ROOT / "steps") not in sys.path

@@ -1,0 +1,167 @@
+"""What `diff`, `history` and `where` say about a small curriculum."""
+
+import re
+
+import pytest
+
+from steps.companion.checks import added_lines
+from steps.companion.curriculum import CurriculumError
+from steps.companion.difference import Difference, hunks
+from steps.companion.history import History
+
+from .conftest import step_text
+
+BOX = '''
+class Box:
+    """Holds."""
+
+    def first(self):
+        return 1
+
+    def second(self):
+        x = 2
+        return x
+'''
+GROWN = (
+    BOX.replace("x = 2", "x = 2 * 3")
+    + """
+    def third(self):
+        return 3
+"""
+)
+
+
+@pytest.fixture
+def curriculum(make):
+    steps = {
+        1: step_text(1, BOX, title="A box"),
+        2: step_text(2, GROWN, demo='print("two")  # -> two', title="It grows"),
+        3: step_text(3, GROWN.replace("Box", "Case") + "\n\nx = 1", title="Its name"),
+        4: step_text(4, "from tinytorch.case import Case\n\ny = 2", title="It leaves"),
+    }
+    files = {"tinytorch/case.py": GROWN.replace("Box", "Case").lstrip()}
+    toml = (
+        '[modules]\n"tinytorch/case.py" = [1, 2, 3]\n'
+        '[step.3]\nrenames = {Box = "Case"}\nwhy = "a better name"\n'
+        '[step.4]\nremoves = ["x"]\nwhy = "enough"\n'
+    )
+    return make(steps, files, toml)
+
+
+def changes(curriculum, number):
+    difference = Difference(curriculum, curriculum.step(number))
+    return [(each.kind, each.name, each.size, each.note) for each in difference.changes]
+
+
+def test_changes_by_name(curriculum):
+    assert changes(curriculum, 1) == [("new", "Box", "+6", "")]
+    assert changes(curriculum, 2) == [
+        ("changed", "Box.second", "+1 -1", ""),
+        ("new", "Box.third", "+2", ""),
+    ]
+    assert changes(curriculum, 3) == [("renamed", "Box", "", "Case"), ("new", "x", "+1", "")]
+    assert changes(curriculum, 4) == [("new", "y", "+1", ""), ("removed", "x", "-1", "")]
+    difference = Difference(curriculum, curriculum.step(4))
+    assert difference.moved_to == {"tinytorch/case.py": ["Case"]}
+    assert "  moved to tinytorch/case.py\n            Case\n" in difference.text()
+
+
+def test_a_change_of_words_only(make):
+    steps = {1: step_text(1, BOX), 2: step_text(2, BOX.replace("Holds.", "Holds a thing."))}
+    assert changes(make(steps), 2) == [("changed", "Box", "words only", "")]
+
+
+def test_text(curriculum):
+    text = Difference(curriculum, curriculum.step(2)).text()
+    assert text.startswith("Step 02: It grows")
+    assert "stage 1, lesson 2 of 20" in text
+    assert "steps/step01.py -> steps/step02.py, framework" in text
+    assert re.search(r"^ +\d+  -         x = 2$", text, re.M)
+    assert re.search(r"^ +\d+  \+         x = 2 \* 3$", text, re.M)
+    assert "demo: 1 line new (show them with --demo)" in text
+    assert 'print("two")' not in text
+    assert 'print("two")' in Difference(curriculum, curriculum.step(2)).text(demo=True)
+
+
+def test_a_line_that_only_follows_a_renaming_is_no_change(make):
+    old = BOX + "\n\ndef make():\n    return Box()"
+    new = old.replace("Box", "Case").replace("return 1", "return 5")
+    toml = '[step.2]\nrenames = {Box = "Case"}\nwhy = "w"\n'
+    curriculum = make({1: step_text(1, old), 2: step_text(2, new)}, toml=toml)
+    assert changes(curriculum, 2) == [
+        ("renamed", "Box", "", "Case"),
+        ("changed", "Case.first", "+1 -1", ""),
+    ]
+    [hunk] = Difference(curriculum, curriculum.step(2)).framework
+    assert [line.text.strip() for line in hunk if line.mark != " "] == ["return 1", "return 5"]
+    first, second = curriculum.steps
+    assert added_lines(curriculum, first, second) == ["        return 5"]
+
+
+def test_what_moved_away_is_not_shown_line_by_line(curriculum):
+    marked = [
+        line for hunk in Difference(curriculum, curriculum.step(4)).framework for line in hunk
+    ]
+    assert [line.text for line in marked if line.mark == "-"] == ["x = 1"]
+
+
+def test_html_is_escaped_and_whole(make):
+    steps = {1: step_text(1, "x = 1"), 2: step_text(2, "x = 1 < 2", title="A & B")}
+    html = Difference(make(steps), make(steps).step(2))._repr_html_()
+    assert "A &amp; B" in html and "x = 1 &lt; 2" in html and "1 < 2" not in html
+    for tag in ("div", "pre", "table", "details"):
+        assert html.count(f"<{tag}") == html.count(f"</{tag}>") > 0
+
+
+def test_a_new_method_begins_at_its_own_line():
+    """Two methods end alike; the shown block is the new method, not the tail of the old one."""
+    old = ["def a():", "    return 1", ""]
+    new = ["def a():", "    return 1", "", "def b():", "    return 1", ""]
+    numbered = [list(enumerate(lines, 1)) for lines in (old, new)]
+    [hunk] = hunks(*numbered)
+    assert [line.text for line in hunk if line.mark == "+"] == ["def b():", "    return 1", ""]
+
+
+def test_history_goes_through_renamings(curriculum):
+    text = History(curriculum, "Box.second").text()
+    assert text.splitlines()[:4] == [
+        "Box.second   2 forms",
+        "  01  A box     first, 3 lines",
+        "  02  It grows  +1 -1",
+        "  03  -> tinytorch/case.py, line 7",
+    ]
+    assert History(curriculum, "Case.second").text().splitlines()[1].startswith("  01  A box")
+
+
+def test_history_tells_what_was_taken_away(curriculum):
+    assert "  04  It leaves  removed: enough" in History(curriculum, "x").text()
+
+
+def test_history_at(curriculum):
+    shown = History(curriculum, "Box.second").at(1)
+    assert shown.startswith("Box.second, steps/step01.py, lines ") and "x = 2\n" in shown
+    with pytest.raises(CurriculumError, match="Step 4 has no Box.second"):
+        History(curriculum, "Box.second").at(4)
+
+
+def test_where(curriculum):
+    assert History(curriculum, "Box.third").where().splitlines() == [
+        "Box.third",
+        "  built by   step 02",
+        "  last in    steps/step03.py, line 20  (as Case.third)",
+        "  lives in   tinytorch/case.py, line 11",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("second", "Did you mean Case.second or Box.second?"),
+        ("Boxx", "Did you mean Box"),
+        ("?", ""),
+    ],
+)
+def test_unknown_names(curriculum, name, found):
+    with pytest.raises(CurriculumError) as error:
+        History(curriculum, name)
+    assert str(error.value).startswith(f"Nobody defines {name!r}.") and found in str(error.value)

@@ -1,0 +1,25 @@
+"""The three promises of the repository itself: `python -m steps check`, step by step."""
+
+from pathlib import Path
+
+import pytest
+
+from steps.companion import checks
+from steps.companion.curriculum import Curriculum
+
+CURRICULUM = Curriculum(Path(__file__).resolve().parents[2])
+
+
+def report(complaints):
+    return "\n".join(str(each) for each in complaints)
+
+
+@pytest.mark.parametrize("step", CURRICULUM.steps, ids=lambda step: f"step{step.number:02d}")
+@pytest.mark.parametrize("check", checks.STEP_CHECKS.values(), ids=checks.STEP_CHECKS)
+def test_step(step, check):
+    assert report(check(CURRICULUM, step)) == ""
+
+
+@pytest.mark.parametrize("check", checks.WHOLE_CHECKS.values(), ids=checks.WHOLE_CHECKS)
+def test_whole(check):
+    assert report(check(CURRICULUM)) == ""

@@ -1,0 +1,174 @@
+"""Running a step: which statement printed what, and whether that is what it promised."""
+
+import pytest
+
+from steps.companion import promises
+from steps.companion.promises import PromiseError, matches, promises_of, run_step
+
+from .conftest import step_text
+
+
+@pytest.fixture
+def outcome(make):
+    def run(demo, framework=""):
+        curriculum = make({1: step_text(1, framework, demo)})
+        return run_step(curriculum.step(1), curriculum.root)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("promised", "printed"),
+    [
+        ("text", "text"),
+        ("3.14", "3.14159"),
+        ("3.1415", "3.14159"),
+        ("3.1416", "3.14159"),
+        ("2.0", "2.0"),
+        ("2.", "2."),
+        ("[1. 2.5]", "[1. 2.51]"),
+        ("4e-11", "4.2e-11"),
+        ("-1.5", "-1.52"),
+        ("0.0", "-0.0"),
+        ("3.297442541400256", "3.2974425414002564"),
+        ("took ... s, loss 0.5", "took 12.3 s, loss 0.5004"),
+        ("...", "anything"),
+        ("x1.5 is a name, 2.5 is none", "x1.5 is a name, 2.51 is none"),
+    ],
+)
+def test_a_promise_accepts_what_it_says(promised, printed):
+    assert matches(promised, printed)
+
+
+@pytest.mark.parametrize(
+    ("promised", "printed"),
+    [
+        ("text", "Text"),
+        ("a  b", "a b"),
+        ("3.14", "3.13"),
+        ("3.14", "3.15"),
+        ("2.0", "2"),
+        ("2", "2.0"),
+        ("2", "3"),
+        ("2.", "2.3"),
+        ("4e-11", "6e-11"),
+        ("-1.5", "1.5"),
+        ("float32", "float64"),
+        ("took ... s, loss 0.5", "took 12.3 s, loss 0.7"),
+        ("1.5", "1.5 and more"),
+        ("0.5", "nan"),
+    ],
+)
+def test_a_promise_refuses_everything_else(promised, printed):
+    assert not matches(promised, printed)
+
+
+def test_a_kept_promise(outcome):
+    result = outcome('print("x =", 1.5)  # -> x = 1.5')
+    assert result.ok and result.kept == 1
+
+
+def test_a_broken_promise_names_line_and_both_texts(outcome):
+    result = outcome('print("x =", 1.25)  # -> x = 1.5')
+    assert not result.ok
+    line = promises_of(result.step.source)[0].first
+    assert result.report() == (
+        f"step 01, line {line}: printed   x = 1.25\n" + " " * 17 + "promised  x = 1.5"
+    ).replace(" " * 17 + "promised", " " * len(f"step 01, line {line}: ") + "promised")
+
+
+def test_a_statement_that_never_prints_breaks_its_promise(outcome):
+    [broken] = outcome("if False:\n    print(1)  # -> 1\nprint(2)  # -> 2").broken
+    assert (broken.promised, broken.printed) == ("1", None)
+
+
+def test_a_statement_of_several_lines(outcome):
+    assert outcome('print(\n    "a",\n    "b",\n)  # -> a b').ok
+
+
+def test_one_promise_in_a_loop_is_about_the_last_line(outcome):
+    assert outcome("for n in range(3):\n    print(n)  # -> 2").ok
+    assert not outcome("for n in range(3):\n    print(n)  # -> 1").ok
+
+
+def test_several_promises_are_all_the_lines_in_order(outcome):
+    loop = "for n in range(3):\n    print(n)\n    # -> 0\n    # -> 1\n"
+    assert outcome(loop + "    # -> 2").ok
+    assert not outcome(loop + "    # -> 3").ok
+    assert not outcome(loop).ok, "a line too many"
+    assert not outcome(loop + "    # -> 2\n    # -> 3").ok, "a line too few"
+
+
+def test_dots_stand_for_one_line_or_more(outcome):
+    loop = "for n in range(9):\n    print(n)\n    # -> 0\n    # -> ...\n"
+    assert outcome(loop + "    # -> 8").ok
+    assert outcome(loop).ok
+    assert not outcome(loop + "    # -> 7").ok
+    assert not outcome("print(0)\n# -> 0\n# -> ...").ok
+
+
+def test_the_first_promise_may_stand_beside_the_print(outcome):
+    assert outcome('print("a\\nb")  # -> a\n# -> b').ok
+
+
+def test_pieces_of_a_line_and_blank_lines(outcome):
+    assert outcome('for n in range(3):\n    print(n, end=" ")  # -> 0 1 2\nprint()').ok
+    assert outcome('print("\\nTable\\n")  # -> Table').ok
+
+
+def test_output_of_a_function_belongs_to_the_innermost_promise(outcome):
+    beside_call = "def show(x):\n    print(x)"
+    assert outcome("show(1)  # -> 1\nshow(2)  # -> 2", beside_call).ok
+    inside = "def show(x):\n    print(x)  # -> 2"
+    assert outcome("show(1)\nshow(2)", inside).ok
+    assert not outcome("show(1)  # -> 1\nshow(2)", inside).ok
+
+
+def test_a_promise_in_a_string_is_none(outcome):
+    result = outcome('print("a # -> b")  # -> a # -> b')
+    assert result.ok and result.kept == 1
+
+
+def test_a_promise_beside_nothing_is_an_error(make):
+    curriculum = make({1: step_text(1, demo="x = 1\n\n# -> 1\nprint(x)")})
+    with pytest.raises(PromiseError, match="no statement"):
+        promises_of(curriculum.step(1).source)
+
+
+def test_an_exception_is_reported_from_the_step_on(outcome):
+    result = outcome("print(1)  # -> 1\n1 / 0")
+    assert result.kept == 1 and "ZeroDivisionError" in result.failure
+    assert "runpy" not in result.failure and "recorder" not in result.failure
+
+
+def test_a_warning_is_an_error(outcome):
+    assert "UserWarning" in outcome('import warnings\nwarnings.warn("old")').failure
+
+
+def test_exit_status(outcome):
+    assert outcome("print(1)  # -> 1\nraise SystemExit(0)").ok
+    assert "exit status 3" in outcome("raise SystemExit(3)").failure
+    assert "ended with" in outcome("import os\nos._exit(4)").failure
+
+
+def test_a_step_that_hangs_is_stopped(outcome, monkeypatch):
+    monkeypatch.setattr(promises, "TIMEOUT", 1)
+    assert outcome("while True:\n    pass").failure == "stopped after 1 s"
+
+
+def test_a_slow_step_fails(outcome, monkeypatch):
+    monkeypatch.setattr(promises, "LIMIT", 0.0)
+    assert "the limit is" in outcome("print(1)  # -> 1").failure
+
+
+def test_a_step_runs_as_its_own_file(outcome):
+    """The search path, the arguments and the module are those of `python steps/step01.py`."""
+    demo = """
+        import os, sys
+        print(os.path.basename(sys.path[0]), os.path.basename(sys.argv[0]), len(sys.argv))
+        # -> steps step01.py 1
+        print(sys.modules["__main__"].__dict__ is globals())  # -> True
+        print("steps.companion" in sys.modules)  # -> False
+        print(os.environ["OMP_NUM_THREADS"])  # -> 1
+    """
+    assert outcome(demo).report() == ""

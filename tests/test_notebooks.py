@@ -1,0 +1,59 @@
+"""The notebooks run from the first cell to the last, and are committed with their outputs."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import matplotlib.font_manager  # noqa: F401  makes its cache here, not with a message in a notebook
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+STAGES = tomllib.loads((ROOT / "steps" / "curriculum.toml").read_text())["stage"]
+
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def code_cells(path):
+    """The cells with code, in order. Empty ones, which a reader may leave, do not count."""
+    notebook = nbformat.read(path, as_version=4)
+    return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+
+
+def test_each_stage_has_a_notebook():
+    assert [path.stem for path in NOTEBOOKS] == [f"stage{s['number']:02d}" for s in STAGES]
+
+
+@each_notebook
+def test_notebook_is_committed_as_it_ran(path):
+    cells = code_cells(path)
+    assert cells
+    ran = [cell.execution_count for cell in cells]
+    assert ran == list(range(1, len(cells) + 1)), "run it from the first cell to the last, and save"
+    kinds = {output.output_type for cell in cells for output in cell.outputs}
+    assert kinds and "error" not in kinds
+    # A path of the machine where it ran helps nobody.
+    assert not re.search(r"/(home|root|Users|work|tmp)/\w", path.read_text())
+
+
+@pytest.mark.slow
+@each_notebook
+# Jupyter's own code warns now and then; the warnings of ours would appear in the notebook's output.
+@pytest.mark.filterwarnings("default")
+def test_notebook_runs_from_the_first_cell_to_the_last(path):
+    notebook = nbformat.read(path, as_version=4)
+    before = [len(cell.get("outputs", ())) for cell in notebook.cells]
+    client = NotebookClient(
+        notebook,
+        timeout=60,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(FOLDER)}},
+    )
+    client.execute()
+    streams = [o for cell in notebook.cells for o in cell.get("outputs", ()) if o.get("name")]
+    assert not [o.text for o in streams if o.name == "stderr"], "a cell wrote to stderr"
+    after = [len(cell.get("outputs", ())) for cell in notebook.cells]
+    assert [n > 0 for n in after] == [n > 0 for n in before], "outputs are not those of today"

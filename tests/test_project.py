@@ -1,0 +1,169 @@
+"""The repository's frame: the README, the Makefile and the two lists of packages tell the truth."""
+
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+README = (ROOT / "README.md").read_text()
+CURRICULUM = tomllib.loads((ROOT / "steps" / "curriculum.toml").read_text())
+MAKE_TARGETS = set(re.findall(r"^([a-z-]+):(?!=)", (ROOT / "Makefile").read_text(), re.M))
+
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+# --- the two lists of packages ---------------------------------------------------------------
+
+
+def environment_extras():
+    """Read environment.yml: for each extra, its packages. "" stands for what is always needed.
+
+    A package that is switched off (`# - name`) counts: the file names it.
+    """
+    packages, extra = {"": set()}, ""
+    pip_section = (ROOT / "environment.yml").read_text().split("- pip:\n")[1]
+    for line in pip_section.splitlines():
+        if heading := re.fullmatch(r"\s*# extra: (\w+)", line):
+            extra = heading[1]
+            packages[extra] = set()
+        elif package := re.fullmatch(r"\s*(?:# )?- ([a-z].*)", line):
+            packages[extra].add(package[1])
+    return packages
+
+
+def test_environment_and_pyproject_name_the_same_packages():
+    conda = environment_extras()
+    project = PYPROJECT["project"]
+    extras = project["optional-dependencies"]
+
+    assert conda[""] == set(project["dependencies"])
+    assert conda.keys() - {""} == extras.keys()
+    # Each package stands once in environment.yml, under the first extra that asks for it.
+    listed = set.union(*conda.values())
+    for extra, wanted in extras.items():
+        assert conda[extra] <= set(wanted), f"environment.yml lists too much under {extra}"
+        assert set(wanted) <= listed, f"environment.yml lacks a package of {extra}"
+
+
+def test_environment_asks_for_the_same_python():
+    wanted = PYPROJECT["project"]["requires-python"]
+    assert f"- python{wanted}\n" in (ROOT / "environment.yml").read_text()
+
+
+def test_numpy_alone_is_required():
+    assert [re.match(r"[\w-]+", name)[0] for name in PYPROJECT["project"]["dependencies"]] == [
+        "numpy"
+    ]
+
+
+def test_the_environment_that_runs_this_fits_the_project():
+    lowest = re.search(r"(\d+)\.(\d+)", PYPROJECT["project"]["requires-python"])
+    assert sys.version_info >= (int(lowest[1]), int(lowest[2]))
+
+
+# --- the README ------------------------------------------------------------------------------
+
+
+def test_readme_names_only_make_targets_that_exist():
+    named = set(re.findall(r"`?make ([a-z-]+)", README))
+    assert {"tour", "test"} <= named
+    assert named <= MAKE_TARGETS
+
+
+def test_readme_links_and_pictures_exist():
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", README) + re.findall(r'src="([^"]+)"', README)
+    missing = [t for t in targets if "://" not in t and not (ROOT / t).exists()]
+    assert targets and not missing
+
+
+def test_readme_picture_shows_todays_difference():
+    """The picture is text (SVG), and made from what the companion prints."""
+    pictures = runpy.run_path(str(ROOT / "docs" / "make_pictures.py"))
+    today = pictures["terminal"](pictures["difference"](14))
+    assert (ROOT / "docs" / "step14.svg").read_text() == today, "draw it again: make pictures"
+
+
+def test_readme_table_of_stages_is_the_curriculum():
+    rows = re.findall(r"^\| (\d+) \| (.+?) \| (\d\d)-(\d\d) \|", README, re.M)
+    table = [(int(n), title, int(first), int(last)) for n, title, first, last in rows]
+    stages = [(s["number"], s["title"], s["first"], s["last"]) for s in CURRICULUM["stage"]]
+    assert table == stages
+
+
+def test_documents_name_only_companion_commands_that_exist():
+    from steps.companion.cli import COMMANDS
+
+    documents = README + (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"python -m steps ([a-z]+)", documents))
+    assert {"run", "diff", "history", "where", "propagate"} <= named
+    assert named <= COMMANDS.keys()
+
+
+def test_readme_example_prints_what_the_readme_says(capsys):
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.S)
+    exec(compile(example, "README.md", "exec"), {})
+    promised = re.findall(r"# -> (.*)", example)
+    assert promised and capsys.readouterr().out.splitlines() == promised
+
+
+# --- the Makefile and continuous integration ---------------------------------------------------
+
+
+def test_the_tour_ends_with_the_step_that_trains_on_the_digits():
+    makefile = (ROOT / "Makefile").read_text()
+    step = ROOT / re.search(r"^DIGITS := (\S+)$", makefile, re.M)[1]
+    (stage,) = [s for s in CURRICULUM["stage"] if s["title"] == "Tensor operations"]
+    assert step.name == f"step{stage['last']:02d}.py"
+    assert "digits" in step.read_text()
+
+
+def test_continuous_integration_calls_the_readmes_own_test_command():
+    assert "make test\n" in README
+    assert "\nmake test\n" in (ROOT / ".ci" / "run").read_text()
+    assert "run: make test\n" in (ROOT / ".github" / "workflows" / "test.yml").read_text()
+
+
+def test_ci_script_is_sound_bash():
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111, "git must keep .ci/run executable"
+    assert "set -euo pipefail" in script.read_text()
+    subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+@pytest.fixture
+def lonely(tmp_path):
+    """A folder that holds the Makefile, and a way to write a Python that is not good enough."""
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+
+    def make_tour_with(script):
+        fake = tmp_path / "python3"
+        fake.write_text(f"#!/bin/sh\n{script}\n")
+        fake.chmod(0o755)
+        command = ["make", "tour", f"PYTHON={fake}"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    return make_tour_with
+
+
+@needs_make
+def test_an_old_python_is_refused_in_plain_words(lonely):
+    made = lonely('case "$1" in --version) echo "Python 3.9.2";; *) exit 1;; esac')
+    assert made.returncode == 2
+    assert "needs Python 3.11 or newer" in made.stderr
+    assert "Python 3.9.2" in made.stderr
+
+
+@needs_make
+def test_a_python_without_venv_is_refused_in_plain_words(lonely, tmp_path):
+    made = lonely('case "$2" in *ensurepip*) exit 1;; *) exit 0;; esac')
+    assert made.returncode == 2
+    assert "python3-venv" in made.stderr
+    assert not (tmp_path / ".venv").exists()

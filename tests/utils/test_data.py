@@ -1,0 +1,308 @@
+"""Datasets, samplers with their distributions, collation, and loaders with and without workers."""
+
+import itertools
+import multiprocessing
+import os
+import time
+from collections import Counter, namedtuple
+
+import numpy as np
+import pytest
+
+import tinytorch
+from tinytorch import tensor
+from tinytorch.utils.data import (
+    BatchSampler,
+    ChainDataset,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    default_collate,
+    get_worker_info,
+    random_split,
+)
+
+Pair = namedtuple("Pair", "x y")
+
+
+class Squares(Dataset):
+    """Item i is (a large array full of i, i * i, a text); one item may raise, die or sleep."""
+
+    def __init__(self, n=20, raises=None, dies=None, sleep=0.0):
+        self.n, self.raises, self.dies, self.sleep = n, raises, dies, sleep
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        time.sleep(self.sleep)
+        if index == self.raises:
+            raise KeyError(f"no item {index}")
+        if index == self.dies:
+            os._exit(3)
+        return np.full((30, 30), index, np.float32), index * index, f"item {index}"
+
+
+class Stream(IterableDataset):
+    def __init__(self, n=10):
+        self.n = n
+
+    def __iter__(self):
+        info = get_worker_info()
+        first, step = (info.id, info.num_workers) if info else (0, 1)
+        return iter(range(first, self.n, step))
+
+
+class WhoAmI(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        info = get_worker_info()
+        return info.id, info.num_workers, info.seed, int(tinytorch.randint(1 << 40, ()).item())
+
+
+def note_worker(number):
+    get_worker_info().dataset.n = 100 + number
+
+
+def refuse_worker(number):
+    raise ValueError(f"worker {number} does not start")
+
+
+def memory_blocks():
+    """The shared memory that is in use, ours and that of other programs."""
+    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+
+
+def no_worker_left():
+    for _ in range(100):
+        if not multiprocessing.active_children():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def as_lists(batches):
+    return [[part.tolist() if isinstance(part, tinytorch.Tensor) else part for part in batch]
+            for batch in batches]  # fmt: skip
+
+
+def test_datasets():
+    x, y = tinytorch.arange(6).reshape(3, 2), tensor([5, 6, 7])
+    data = TensorDataset(x, y)
+    assert len(data) == 3 and [t.tolist() for t in data[1]] == [[2, 3], 6]
+    assert [t.tolist() for t in data.batch([2, 0])] == [[[4, 5], [0, 1]], [7, 5]]
+    with pytest.raises(AssertionError, match="Size mismatch"):
+        TensorDataset(x, tensor([1]))
+    both = data + Subset(data, [2])
+    assert isinstance(both, ConcatDataset) and len(both) == 4
+    assert both[3][1].item() == both[-1][1].item() == 7 and both[0][1].item() == 5
+    with pytest.raises(ValueError, match="absolute value"):
+        both[-5]
+    with pytest.raises(AssertionError):
+        ConcatDataset([])
+    with pytest.raises(AssertionError):
+        ConcatDataset([Stream()])
+    chain = Stream(2) + Stream(3)
+    assert isinstance(chain, ChainDataset) and list(chain) == [0, 1, 0, 1, 2]
+
+
+def test_random_split():
+    generator = tinytorch.Generator().manual_seed(1)
+    parts = random_split(range(10), [7, 3], generator)
+    assert [len(part) for part in parts] == [7, 3]
+    assert sorted(itertools.chain(*(list(map(part.__getitem__, range(len(part)))) for part in parts))) == list(range(10))  # fmt: skip # noqa: E501
+    assert [len(part) for part in random_split(range(10), [0.35, 0.35, 0.3])] == [4, 3, 3]
+    with pytest.raises(ValueError, match="Sum of input lengths"):
+        random_split(range(10), [7, 4])
+
+
+def test_the_order_of_samplers():
+    assert list(SequentialSampler(range(3))) == [0, 1, 2]
+    first = list(RandomSampler(range(50), generator=tinytorch.Generator().manual_seed(0)))
+    assert sorted(first) == list(range(50)) and first != list(range(50))
+    assert first == list(RandomSampler(range(50), generator=tinytorch.Generator().manual_seed(0)))
+    assert sorted(SubsetRandomSampler([3, 1, 4])) == [1, 3, 4]
+    assert len(RandomSampler(range(3), num_samples=7)) == len(list(RandomSampler(range(3), num_samples=7))) == 7  # fmt: skip # noqa: E501
+    assert list(BatchSampler(range(5), 2, False)) == [[0, 1], [2, 3], [4]]
+    assert list(BatchSampler(range(5), 2, True)) == [[0, 1], [2, 3]]
+    assert [len(BatchSampler(range(5), 2, drop)) for drop in (False, True)] == [3, 2]
+    with pytest.raises(NotImplementedError):
+        iter(Sampler())
+
+
+def test_numbers_are_drawn_when_they_are_asked_for():
+    for replacement in (False, True):
+        sampler = RandomSampler(range(3), replacement, num_samples=10**10)
+        assert len(sampler) == 10**10
+        assert len(list(itertools.islice(sampler, 2000))) == 2000
+
+
+def shares(numbers):
+    counts = Counter(numbers)
+    total = sum(counts.values())
+    return [counts[i] / total for i in range(max(counts) + 1)]
+
+
+def test_distributions():
+    tinytorch.manual_seed(0)
+    n = 20_000
+    assert shares(RandomSampler(range(4), True, n)) == pytest.approx([0.25] * 4, abs=0.02)
+    first = shares(next(iter(RandomSampler(range(4)))) for _ in range(4000))
+    assert first == pytest.approx([0.25] * 4, abs=0.03)
+    first = shares(next(iter(SubsetRandomSampler([0, 1, 2]))) for _ in range(3000))
+    assert first == pytest.approx([1 / 3] * 3, abs=0.03)
+    weighted = shares(WeightedRandomSampler([1, 0, 3, 4], n))
+    assert weighted == pytest.approx([0.125, 0, 0.375, 0.5], abs=0.02)
+    once = WeightedRandomSampler([0.1, 0.9, 0.5], 3, replacement=False)
+    assert sorted(once) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: RandomSampler(range(3), replacement=1), TypeError),
+        (lambda: RandomSampler(range(3), num_samples=0), ValueError),
+        (lambda: RandomSampler([]), ValueError),
+        (lambda: WeightedRandomSampler([1.0], 0), ValueError),
+        (lambda: WeightedRandomSampler([1.0], 1, replacement=2), ValueError),
+        (lambda: WeightedRandomSampler([[1.0]], 1), ValueError),
+        (lambda: BatchSampler(range(3), 0, False), ValueError),
+        (lambda: BatchSampler(range(3), True, False), ValueError),
+        (lambda: BatchSampler(range(3), 1, 1), ValueError),
+        (lambda: DataLoader([1], num_workers=-1), ValueError),
+        (lambda: DataLoader([1], timeout=-1), ValueError),
+        (lambda: DataLoader([1], prefetch_factor=2), ValueError),
+        (lambda: DataLoader([1], persistent_workers=True), ValueError),
+        (lambda: DataLoader([1], shuffle=True, sampler=[0]), ValueError),
+        (lambda: DataLoader([1], batch_size=2, batch_sampler=[[0]]), ValueError),
+        (lambda: DataLoader([1], batch_size=None, drop_last=True), ValueError),
+        (lambda: DataLoader(Stream(), shuffle=True), ValueError),
+        (lambda: DataLoader(Stream(), sampler=[0]), ValueError),
+        (lambda: default_collate([object()]), TypeError),
+        (lambda: default_collate([[1], [1, 2]]), RuntimeError),
+        (lambda: default_collate([tensor([1]), tensor([1, 2])]), RuntimeError),
+    ],
+)
+def test_errors(make, error):
+    with pytest.raises(error):
+        make()
+
+
+def test_default_collate(device):
+    x = tensor([1.0, 2.0], device=device)
+    batch = default_collate([x, x + 1])
+    assert batch.device == x.device and batch.tolist() == [[1.0, 2.0], [2.0, 3.0]]
+    assert default_collate([1, 2]).dtype is tinytorch.int64
+    assert default_collate([1.0, 2.0]).dtype is tinytorch.float64
+    assert default_collate([True, False]).dtype is tinytorch.bool
+    assert default_collate([np.float32(1), np.float32(2)]).dtype is tinytorch.float32
+    assert default_collate(["a", "b"]) == ["a", "b"]
+    pair = default_collate([Pair(1, "a"), Pair(2, "b")])
+    assert isinstance(pair, Pair) and pair.x.tolist() == [1, 2] and pair.y == ["a", "b"]
+    nested = default_collate([{"a": (1, [2])}, {"a": (3, [4])}])
+    assert nested["a"][0].tolist() == [1, 3] and nested["a"][1][0].tolist() == [2, 4]
+
+
+def test_loader_here():
+    data = TensorDataset(tinytorch.arange(5), tinytorch.arange(5) * 10)
+    loader = DataLoader(data, batch_size=2)
+    assert as_lists(loader) == [[[0, 1], [0, 10]], [[2, 3], [20, 30]], [[4], [40]]]
+    assert len(loader) == 3 and len(DataLoader(data, 2, drop_last=True)) == 2
+    assert as_lists(DataLoader(Subset(data, [4, 1]), 2)) == [[[4, 1], [40, 10]]]
+    assert [b[0].tolist() for b in DataLoader(data, batch_sampler=[[1, 1], [3]])] == [[1, 1], [3]]
+    assert [x.item() for x, _ in DataLoader(data, None, sampler=[3, 0])] == [3, 0]
+    assert list(DataLoader([1, 2, 3], 2, collate_fn=sum)) == [3, 3]
+    tinytorch.manual_seed(0)
+    epochs = [[x.item() for x, _ in DataLoader(data, shuffle=True)] for _ in range(2)]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(5)) and epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_streams(workers):
+    numbers = [b.tolist() for b in DataLoader(Stream(10), 2, num_workers=workers)]
+    assert sorted(itertools.chain(*numbers)) == list(range(10))
+    loader = DataLoader(Stream(9), 2, drop_last=True, num_workers=workers)
+    assert all(len(b) == 2 for b in loader)
+    assert sorted(DataLoader(Stream(3), None, num_workers=workers)) == [0, 1, 2]
+    assert no_worker_left()
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_give_the_same_batches_in_the_same_order(context):
+    data = Squares()
+    alone = as_lists(DataLoader(data, 3))
+    loader = DataLoader(data, 3, num_workers=2, multiprocessing_context=context)
+    assert as_lists(loader) == alone
+    batch = next(iter(loader))[0]
+    batch += 1  # the memory is ours
+    assert batch.dtype is tinytorch.float32
+    assert no_worker_left()
+
+
+def test_a_worker_error_comes_with_its_traceback():
+    loader = DataLoader(Squares(raises=7), 2, num_workers=2)
+    with pytest.raises(KeyError, match="DataLoader worker process") as caught:
+        list(loader)
+    assert "__getitem__" in str(caught.value) and "no item 7" in str(caught.value)
+    with pytest.raises(ValueError, match="does not start"):
+        list(DataLoader(Squares(), num_workers=1, worker_init_fn=refuse_worker))
+    assert no_worker_left()
+
+
+def test_a_worker_that_dies_and_one_that_sleeps():
+    with pytest.raises(RuntimeError, match="exited unexpectedly with exit code 3"):
+        list(DataLoader(Squares(dies=5), 2, num_workers=2))
+    with pytest.raises(RuntimeError, match="timed out after 0.1 seconds"):
+        list(DataLoader(Squares(sleep=0.5), num_workers=1, timeout=0.1))
+    assert no_worker_left()
+
+
+def test_a_broken_loop_leaves_nothing_behind():
+    before = memory_blocks()
+    for _ in DataLoader(Squares(200, sleep=0.001), 4, num_workers=2):
+        break
+    assert no_worker_left()
+    new = memory_blocks() - before
+    time.sleep(0.2 if new else 0)  # other programs use it too, for a moment
+    assert not new & memory_blocks()
+
+
+def test_each_worker_knows_who_it_is_and_has_a_seed_of_its_own():
+    def run():
+        generator = tinytorch.Generator().manual_seed(5)
+        return as_lists(DataLoader(WhoAmI(), num_workers=2, generator=generator))
+
+    first = run()
+    assert {(b[0][0], b[1][0]) for b in first} == {(0, 2), (1, 2)}
+    assert len({b[2][0] for b in first}) == 2 and len({b[3][0] for b in first}) == 8
+    assert run() == first
+    assert get_worker_info() is None
+
+
+def test_persistent_workers():
+    loader = DataLoader(Squares(12), 2, num_workers=2, persistent_workers=True)
+    alone = as_lists(DataLoader(Squares(12), 2))
+    assert as_lists(loader) == alone
+    processes = [p.pid for p in multiprocessing.active_children()]
+    for _ in loader:
+        break
+    assert as_lists(loader) == alone
+    assert sorted(processes) == sorted(p.pid for p in multiprocessing.active_children())
+    del loader
+    assert no_worker_left()
+
+
+def test_worker_init_fn_may_change_the_worker_and_not_us():
+    data = Squares(4)
+    list(DataLoader(data, num_workers=2, worker_init_fn=note_worker))
+    assert data.n == 4

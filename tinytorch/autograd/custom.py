@@ -1,0 +1,243 @@
+"""Functions that users write: forward and backward on Tensors, as torch.autograd.Function."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tinytorch.autograd.function import (
+    NOTHING,
+    Freed,
+    Function,
+    edge_of,
+    give_history,
+    new,
+    next_order,
+)
+from tinytorch.autograd.inplace import check_writable
+from tinytorch.autograd.modes import call_through_modes, no_grad, thread
+from tinytorch.core.device import cpu
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.version import count_write, version_of
+
+
+class CustomFunction(Function):
+    """Base of user-defined differentiable functions; its public name is autograd.Function.
+
+        class Exp(Function):
+            @staticmethod
+            def forward(ctx, x):
+                y = x.exp()
+                ctx.save_for_backward(y)
+                return y
+
+            @staticmethod
+            def backward(ctx, grad):
+                (y,) = ctx.saved_tensors
+                return grad * y
+
+        y = Exp.apply(x)
+
+    Both work on Tensors; forward is not recorded. backward gets one gradient for each output and
+    returns one for each argument of forward, None where there is none. With a static method
+    setup_context(ctx, inputs, output), forward takes no ctx, as in PyTorch 2.
+    """
+
+    on_tensors = True
+    dirty: tuple = ()
+    non_differentiable: tuple = ()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
+        raise NotImplementedError("setup_context is not implemented")
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        if thread.modes:
+            return call_through_modes(cls, args)
+        ctx = new(cls)
+        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
+        ctx.input_likes = [(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in args]
+        ctx.device = next((x.device for x in args if isinstance(x, Tensor)), cpu)
+        ctx.xp = ctx.device.xp
+        record = any(ctx.needs_input_grad) and thread.grad_enabled
+        with no_grad():
+            if cls.setup_context is not CustomFunction.setup_context:
+                results = cls.forward(*args)
+                cls.setup_context(ctx, args, results)
+            else:
+                results = cls.forward(ctx, *args)
+        several = isinstance(results, tuple)
+        outputs = [ctx.output(x, args) for x in (results if several else (results,))]
+        if any(all(x is not y for y in outputs) for x in ctx.dirty):
+            raise RuntimeError(
+                "Some elements marked as dirty in forward were not returned as output."
+            )
+        if record and any(isinstance(x, Tensor) for x in outputs):
+            ctx.record(outputs)
+        ctx.forget_outputs(outputs, results if several else (results,))
+        return tuple(outputs) if several else outputs[0]
+
+    def output(ctx, result: Any, args: tuple) -> Any:
+        """What forward returned, as a tensor of its own where it is one of the inputs."""
+        if not isinstance(result, Tensor):
+            return result
+        if any(result is x for x in ctx.dirty):
+            return result
+        if any(result is x for x in args) or result.requires_grad:
+            return result.detach()
+        return result
+
+    def record(ctx, outputs: list) -> None:
+        ctx.order = next_order()
+        ctx.n_outputs = len(outputs)
+        tensors = [x if isinstance(x, Tensor) else None for x in outputs]
+        ctx.outputs = [
+            None if x is None else (x.array.shape, x.array.dtype, id(x.array)) for x in tensors
+        ]
+        if len(outputs) == 1:
+            ctx.output_shape, ctx.outputs = outputs[0].array.shape, None
+        for number, out in enumerate(tensors):
+            if out is None or not out.dtype.is_floating_point:
+                continue
+            if not any(out.array is x.array for x in ctx.non_differentiable):
+                give_history(out, ctx, number)
+
+    def forget_outputs(ctx, outputs: list, results: tuple) -> None:
+        """Saved outputs are kept as bare arrays, wrapped anew for backward: no cycle."""
+        if ctx.saved is NOTHING:
+            return
+        kept = []
+        for value in ctx.saved:
+            for number, result in enumerate(results):
+                if value is not None and value is result and outputs[number]._grad_fn is ctx:
+                    value = (value.array, number)
+                    break
+            kept.append(value)
+        ctx.saved = tuple(kept)
+
+    # For forward and backward of a subclass.
+
+    def save_for_backward(ctx, *tensors: Tensor | None) -> None:
+        """Keeps tensors for backward, where they are `ctx.saved_tensors`."""
+        for value in tensors:
+            if value is not None and not isinstance(value, Tensor):
+                raise TypeError(
+                    f"save_for_backward can only save variables, but argument is of type "
+                    f"{type(value).__name__}"
+                )
+        ctx.saved = tensors
+        ctx.saved_versions = [0 if x is None else version_of(x.array) for x in tensors]
+
+    @property
+    def saved_tensors(ctx) -> tuple:
+        """What save_for_backward kept. RuntimeError where it is freed or was changed in place."""
+        ctx.check_saved()
+        return tuple(ctx.output_again(*x) if isinstance(x, tuple) else x for x in ctx.saved)
+
+    def output_again(ctx, array: Any, number: int) -> Tensor:
+        out = wrap(array, ctx.device)
+        out._requires_grad, out._grad_fn, out._output_nr = True, ctx, number
+        return out
+
+    def mark_dirty(ctx, *tensors: Tensor) -> None:
+        """Tells that forward has changed these inputs in place; they have to be returned."""
+        for x in tensors:
+            before = thread.grad_enabled
+            thread.grad_enabled = any(ctx.needs_input_grad)
+            try:
+                check_writable(x)
+                if x._base is not None and thread.grad_enabled:
+                    raise RuntimeError("a view cannot be marked as dirty: clone() it first")
+            finally:
+                thread.grad_enabled = before
+            count_write(x.array)
+        ctx.dirty = tensors
+
+    def mark_non_differentiable(ctx, *tensors: Tensor) -> None:
+        """Tells that no gradient flows through these outputs."""
+        ctx.non_differentiable = tensors
+
+    def set_materialize_grads(ctx, value: bool) -> None:
+        """With False, backward gets None instead of zeros for an output that nobody used."""
+        ctx.fill_missing = value
+
+    # For the engine.
+
+    def check_saved(ctx) -> None:
+        if ctx.saved is not NOTHING and ctx.saved is not Freed:
+            held = ctx.saved
+            arrays = [x[0] if isinstance(x, tuple) else getattr(x, "array", None) for x in held]
+            try:
+                ctx.saved = arrays
+                Function.check_saved(ctx)
+            finally:
+                ctx.saved = held
+        elif ctx.saved is Freed:
+            Function.check_saved(ctx)
+
+    def gradients(ctx, grads: list) -> tuple:
+        """What the user's backward returns, checked: one for each input, in its shape and type."""
+        results = type(ctx).backward(ctx, *grads)
+        results = results if isinstance(results, tuple) else (results,)
+        while len(results) > len(ctx.edges) and results[-1] is None:
+            results = results[:-1]
+        if len(results) != len(ctx.edges):
+            raise RuntimeError(
+                f"function {ctx.name()} returned an incorrect number of gradients (expected "
+                f"{len(ctx.edges)}, got {len(results)})"
+            )
+        return tuple(ctx.checked(i, result) for i, result in enumerate(results))
+
+    def checked(ctx, number: int, grad: Any) -> Tensor | None:
+        if grad is None or ctx.edges[number] is None:
+            return None
+        if not isinstance(grad, Tensor):
+            raise RuntimeError(
+                f"function {ctx.name()} returned a {type(grad).__name__} as gradient {number}, "
+                f"not a Tensor or None"
+            )
+        shape, dtype = ctx.input_likes[number]
+        if grad.shape != shape:
+            try:
+                grad = grad.sum_to_size(shape)
+            except RuntimeError:
+                raise RuntimeError(
+                    f"Function {ctx.name()} returned an invalid gradient at index {number} - got "
+                    f"{list(grad.shape)} but expected shape compatible with {list(shape)}"
+                ) from None
+        return grad if grad.dtype is dtype else grad.to(dtype)
+
+    def name(ctx) -> str:
+        return f"{type(ctx).__name__}Backward"
+
+
+class OnceDifferentiable(Function):
+    """Passes a gradient on, and raises where somebody wants to differentiate it again."""
+
+    def forward(ctx, x: Any) -> Any:
+        return x
+
+    def backward(ctx, g: Any) -> Any:
+        raise RuntimeError(
+            "trying to differentiate twice a function that was marked with @once_differentiable"
+        )
+
+
+def once_differentiable(backward: Callable) -> Callable:
+    """Decorates a backward whose formula cannot be differentiated: a second derivative raises."""
+
+    @functools.wraps(backward)
+    def call(ctx, *grads: Tensor):
+        with no_grad():
+            results = backward(ctx, *grads)
+        if not thread.grad_enabled:
+            return results
+        results = results if isinstance(results, tuple) else (results,)
+        marked = []
+        for result in results:
+            if isinstance(result, Tensor):
+                result = OnceDifferentiable.apply(result.detach().requires_grad_())
+            marked.append(result)
+        return tuple(marked)
+
+    return call

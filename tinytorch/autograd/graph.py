@@ -1,0 +1,126 @@
+"""The graph behind a tensor, for people: as text, in Graphviz's language, and as a picture."""
+
+import json
+import pathlib
+import shutil
+from typing import Any
+
+from tinytorch.autograd.engine import node_of
+from tinytorch.autograd.function import Function, edge_of
+from tinytorch.core.tensor import Tensor
+
+
+def graph_functions(y: Tensor) -> list[Function]:
+    """The calls behind y, the oldest first; each once, however many ways lead to it."""
+    found: set = set()
+    waiting = [y.grad_fn]
+    while waiting:
+        f = waiting.pop()
+        if isinstance(f, Function) and f not in found:
+            found.add(f)
+            waiting.extend(node_of(edge) for edge in f.edges)
+    return sorted(found, key=lambda f: -f.order)
+
+
+def results_of(f: Function) -> list:
+    """The outputs of a call as edges of the graph: f itself, then (f, 1), (f, 2), ..."""
+    return [(f, number) if number else f for number in range(f.n_outputs)]
+
+
+def graph_values(y: Tensor) -> list:
+    """The values of the graph of y as edges, each once: first the leaves, then each result."""
+    functions = graph_functions(y)
+    leaves = [edge for f in functions for edge in f.edges if isinstance(edge, Tensor)]
+    results = [edge for f in functions for edge in results_of(f)]
+    return list(dict.fromkeys([*leaves, *results])) or [y]  # a dict drops repeats, keeps the order
+
+
+def short(value: Any) -> str:
+    """A number to six digits; of a larger tensor, or of a result that is not here, the shape."""
+    if isinstance(value, Tensor):
+        if value.ndim == 0:
+            return str(float(f"{value.item():.6g}"))
+        return f"{value.dtype.name} {list(value.shape)}"
+    f, number = value if isinstance(value, tuple) else (value, 0)
+    return f"shape {list(f.outputs[number][0] if f.outputs else f.output_shape)}"
+
+
+def value_of(tensor: Tensor) -> Any:
+    """The edge of the graph that stands for `tensor`; a leaf stands for itself."""
+    return tensor if tensor.grad_fn is None else edge_of(tensor)
+
+
+def look_up(y: Tensor, names: dict[str, Tensor] | None) -> tuple[dict, dict]:
+    """({value of the graph: its name}, {value of the graph: its tensor where we have it})."""
+    given = {value_of(tensor): name for name, tensor in (names or {}).items()}
+    tensors = {value_of(tensor): tensor for tensor in [y, *(names or {}).values()]}
+    values = graph_values(y)
+    return (
+        {value: given.get(value, f"v{i}") for i, value in enumerate(values)},
+        {value: tensors.get(value, value) for value in values},
+    )
+
+
+def graph_text(y: Tensor, names: dict[str, Tensor] | None = None) -> str:
+    """The graph of y as text: a line for each leaf and each call, in the order of computation.
+
+    `names` says what tensors are called: {"w": w}, or dict(module.named_parameters()). `_` stands
+    for an argument without gradient. The graph keeps no results: of most only the shape is known.
+    """
+    called, tensors = look_up(y, names)
+    lines = []
+    for value, name in called.items():
+        if not isinstance(value, Tensor):
+            continue
+        grad = "" if value.grad is None else f"   gradient {short(value.grad)}"
+        lines.append(f"{name} = {short(value)}{grad}")
+    for f in graph_functions(y):
+        left = ", ".join(called[value] for value in results_of(f))
+        arguments = ", ".join("_" if edge is None else called[edge] for edge in f.edges)
+        right = ", ".join(short(tensors[value]) for value in results_of(f))
+        lines.append(f"{left} = {type(f).__name__}({arguments}) = {right}")
+    return "\n".join(lines)
+
+
+def to_dot(y: Tensor, names: dict[str, Tensor] | None = None) -> str:
+    """The graph of y in Graphviz's language: ellipses are tensors, boxes are functions."""
+    called, tensors = look_up(y, names)
+    ids = {value: f"v{i}" for i, value in enumerate(called)}
+    lines = ["digraph {"]
+    for value, name in called.items():
+        label = short(tensors[value])
+        if name != ids[value]:
+            label = f"{name}\n{label}"
+        lines.append(f"  {ids[value]} [label={json.dumps(label, ensure_ascii=False)}]")
+    for i, f in enumerate(graph_functions(y)):
+        lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
+        lines.extend(f"  {ids[edge]} -> f{i}" for edge in f.edges if edge is not None)
+        lines.extend(f"  f{i} -> {ids[value]}" for value in results_of(f))
+    return "\n".join([*lines, "}"])
+
+
+def draw(
+    y: Tensor,
+    path: str | pathlib.Path | None = None,
+    format: str | None = None,
+    names: dict[str, Tensor] | None = None,
+) -> Any:
+    """Draws the graph of y. The result shows itself in Jupyter; with `path` it is written there.
+
+    format is "svg", "png", "pdf", ...: that of the path's ending, or "svg", where it is not given.
+    Raises RuntimeError where Graphviz or its Python package is not installed.
+    """
+    try:
+        import graphviz
+    except ImportError:
+        graphviz = None
+    if graphviz is None or shutil.which("dot") is None:
+        raise RuntimeError(
+            "to draw, install Graphviz (the program dot, graphviz.org/download) and its Python "
+            "package: pip install 'tinytorch[graph]'. to_dot() and graph_text() need neither."
+        )
+    ending = "" if path is None else pathlib.Path(path).suffix.removeprefix(".")
+    picture = graphviz.Source(to_dot(y, names), format=format or ending or "svg")
+    if path is not None:
+        pathlib.Path(path).write_bytes(picture.pipe())
+    return picture

@@ -1,0 +1,137 @@
+"""Devices: where an array lives, and which array library computes there."""
+
+import re
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+
+class Backend:
+    """An array library, as the rest of the package sees it.
+
+    Args:
+        xp: the module with NumPy's function names (numpy, cupy, ...).
+        array_type: the class of its arrays.
+        from_numpy: (array, index) -> an array on device number `index`.
+        to_numpy: array -> numpy.ndarray in the host's memory.
+        index_of: array -> number of its device, or None where there is only one.
+        send: from_numpy that need not wait until the copy is done; from_numpy where it is None.
+    """
+
+    def __init__(
+        self,
+        xp: ModuleType,
+        array_type: type,
+        from_numpy: Callable[[np.ndarray, int | None], Any],
+        to_numpy: Callable[[Any], np.ndarray],
+        index_of: Callable[[Any], int | None] = lambda array: None,
+        send: Callable[[np.ndarray, int | None], Any] | None = None,
+    ):
+        self.xp = xp
+        self.array_type = array_type
+        self.from_numpy = from_numpy
+        self.to_numpy = to_numpy
+        self.index_of = index_of
+        self.send = from_numpy if send is None else send
+
+
+# Device types by name. A type without a backend is known, but cannot hold a tensor on this machine.
+backends: dict[str, Backend | None] = {
+    "cpu": Backend(np, np.ndarray, lambda array, index: array, lambda array: array),
+    "cuda": None,
+}
+# Which device type an array belongs to.
+array_types: dict[type, str] = {np.ndarray: "cpu"}
+
+
+class Device:
+    """A place for tensors: `Device("cpu")`, `Device("cuda:1")`, `Device("cuda", 1)`.
+
+    There is one object for each place, so that `is` compares two of them. `device.xp` is the array
+    library of the place. Raises RuntimeError for a device string that names no device type.
+    """
+
+    known: dict[tuple[str, int | None], "Device"] = {}
+
+    def __new__(cls, type: "str | Device", index: int | None = None) -> "Device":
+        if isinstance(type, Device):
+            return type
+        if not isinstance(type, str):
+            raise TypeError(f"Device(): argument 'type' must be str, not {type.__class__.__name__}")
+        match = re.fullmatch(r"([a-z]+)(?::(\d+))?", type)
+        if match is None:
+            raise RuntimeError(f"Invalid device string: '{type}'")
+        if match[2] is not None:
+            if index is not None:
+                raise RuntimeError(
+                    f"type (string) must not include an index because index was passed "
+                    f"explicitly: {type}"
+                )
+            index = int(match[2])
+        if match[1] not in backends:
+            raise RuntimeError(
+                f"Expected one of {', '.join(backends)} device type at start of device string: "
+                f"{match[1]}"
+            )
+        key = (match[1], index)
+        if key not in cls.known:
+            device = object.__new__(cls)
+            device.type, device.index = key
+            cls.known[key] = device
+        return cls.known[key]
+
+    def __getattr__(self, name: str) -> Any:
+        # Called only for what is not there yet: the library is looked up at the first use.
+        if name not in ("backend", "xp", "array_type"):
+            raise AttributeError(f"'Device' object has no attribute '{name}'")
+        backend = backends[self.type]
+        if backend is None:
+            raise RuntimeError(
+                f"No {self.type} device is available: the array library of '{self.type}' is not "
+                f"installed, or it found no hardware"
+            )
+        self.backend, self.xp, self.array_type = backend, backend.xp, backend.array_type
+        return getattr(self, name)
+
+    def __repr__(self) -> str:
+        index = "" if self.index is None else f", index={self.index}"
+        return f"device(type='{self.type}'{index})"
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __reduce__(self):
+        return Device, (self.type, self.index)
+
+
+def register_backend(type: str, backend: Backend) -> None:
+    """Makes `type` a device type that can hold tensors. Nothing above this line knows its name."""
+    backends[type] = backend
+    array_types[backend.array_type] = type
+
+
+def device_of(array: Any) -> Device:
+    """The device where `array` lives. TypeError for what is no array of a registered backend."""
+    try:
+        type = array_types[array.__class__]
+    except KeyError:
+        raise TypeError(f"not an array of a known device: {array.__class__}") from None
+    return Device(type, backends[type].index_of(array))
+
+
+def as_device(device: "Device | str | int | None") -> Device:
+    """What a `device=` argument means: None is the CPU, a number is a CUDA device."""
+    if device is None:
+        return cpu
+    if isinstance(device, int):
+        return Device("cuda", device)
+    device = Device(device)
+    if device.index is None and device.type != "cpu" and backends[device.type] is not None:
+        # "cuda" means the device that is current, which an empty array can tell.
+        return device_of(device.backend.from_numpy(np.empty(0, np.float32), None))
+    return device
+
+
+cpu = Device("cpu")

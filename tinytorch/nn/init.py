@@ -1,0 +1,191 @@
+"""The numbers with which parameters start. Each function fills a tensor in place."""
+
+import math
+from collections.abc import Callable
+
+from tinytorch.autograd.modes import no_grad
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.ops.random import Generator
+
+# How much a nonlinearity shrinks its signal, turned round: the gain that makes up for it.
+GAINS = dict.fromkeys(["linear", "conv1d", "conv2d", "conv3d", "sigmoid"], 1.0) | {
+    "tanh": 5 / 3,
+    "relu": math.sqrt(2),
+    "selu": 3 / 4,
+}
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The gain for a nonlinearity by name; `param` is the slope of "leaky_relu" (0.01).
+
+    ValueError for an unknown name.
+    """
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
+    if nonlinearity not in GAINS:
+        raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
+    return GAINS[nonlinearity]
+
+
+@no_grad()
+def uniform_(
+    tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
+) -> Tensor:
+    """Uniform numbers from [a, b)."""
+    return tensor.uniform_(a, b, generator=generator)
+
+
+@no_grad()
+def normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
+) -> Tensor:
+    """Normal numbers."""
+    return tensor.normal_(mean, std, generator=generator)
+
+
+@no_grad()
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Normal numbers between a and b. What falls outside is drawn again."""
+    tensor.normal_(mean, std, generator=generator)
+    while bool((outside := (tensor < a) | (tensor > b)).any()):
+        again = tensor.clone().normal_(mean, std, generator=generator)
+        tensor.copy_(again.where(outside, tensor))
+    return tensor
+
+
+@no_grad()
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """The same number everywhere."""
+    return tensor.fill_(val)
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    """1 everywhere."""
+    return constant_(tensor, 1.0)
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    """0 everywhere."""
+    return constant_(tensor, 0.0)
+
+
+@no_grad()
+def eye_(tensor: Tensor) -> Tensor:
+    """The identity matrix: as much as possible of the input goes through. ValueError if not 2D."""
+    if tensor.array.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    return tensor.copy_(wrap(tensor.device.xp.eye(*tensor.array.shape), tensor.device))
+
+
+@no_grad()
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """The kernel of a convolution that passes each channel on. ValueError if not 3D to 5D."""
+    shape = tensor.array.shape
+    if len(shape) not in (3, 4, 5):
+        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+    if shape[0] % groups:
+        raise ValueError("dim 0 must be divisible by groups")
+    tensor.zero_()
+    n, middle = shape[0] // groups, [size // 2 for size in shape[2:]]
+    for out in range(shape[0]):
+        if out % n < shape[1]:
+            tensor[(out, out % n, *middle)] = 1
+    return tensor
+
+
+def fans(tensor: Tensor) -> tuple[int, int]:
+    """(fan_in, fan_out): how many numbers meet in one output, and how many one input goes to.
+
+    ValueError for fewer than two dimensions.
+    """
+    shape = tensor.array.shape
+    if len(shape) < 2:
+        raise ValueError("fan in and fan out need a tensor with 2 or more dimensions")
+    return math.prod(shape[1:]), shape[0] * math.prod(shape[2:])
+
+
+def uniform_of_std(tensor: Tensor, std: float, generator: Generator | None) -> Tensor:
+    """Uniform numbers of a standard deviation: those from [-b, b) have b / sqrt(3)."""
+    bound = math.sqrt(3) * std
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def normal_of_std(tensor: Tensor, std: float, generator: Generator | None) -> Tensor:
+    """Normal numbers of a standard deviation."""
+    return normal_(tensor, 0.0, std, generator)
+
+
+def xavier(draw: Callable) -> Callable[..., Tensor]:
+    """The function that draws with variance 2 / (fan_in + fan_out)."""
+
+    def fill(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+        """Variance gain^2 * 2 / (fan_in + fan_out): a compromise between the way there and the way
+        back (Glorot and Bengio, 2010). ValueError for fewer than two dimensions."""
+        return draw(tensor, gain * math.sqrt(2 / sum(fans(tensor))), generator)
+
+    return fill
+
+
+def kaiming(draw: Callable) -> Callable[..., Tensor]:
+    """The function that draws with variance gain^2 / fan."""
+
+    def fill(
+        tensor: Tensor,
+        a: float = 0,
+        mode: str = "fan_in",
+        nonlinearity: str = "leaky_relu",
+        generator: Generator | None = None,
+    ) -> Tensor:
+        """Variance gain^2 / fan: with `nonlinearity` (a is its slope) behind each layer the signal
+        keeps its size on the way there, or with mode="fan_out" the gradient on the way back (He et
+        al., 2015). ValueError for other modes and for fewer than two dimensions."""
+        if mode.lower() not in ("fan_in", "fan_out"):
+            raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+        fan = fans(tensor)[mode.lower() == "fan_out"]
+        return draw(tensor, calculate_gain(nonlinearity, a) / math.sqrt(fan), generator)
+
+    return fill
+
+
+xavier_uniform_ = xavier(uniform_of_std)
+xavier_normal_ = xavier(normal_of_std)
+kaiming_uniform_ = kaiming(uniform_of_std)
+kaiming_normal_ = kaiming(normal_of_std)
+
+
+@no_grad()
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
+    """A matrix that turns and does not stretch: rows, or columns, orthogonal (Saxe, 2013).
+
+    ValueError for fewer than two dimensions.
+    """
+    shape = tensor.array.shape
+    if len(shape) < 2:
+        raise ValueError("Only tensors with 2 or more dimensions are supported")
+    if tensor.array.size == 0:
+        return tensor
+    xp, matrix = tensor.device.xp, tensor.clone().float().reshape(shape[0], -1)
+    matrix.normal_(generator=generator)
+    wide = matrix.array.shape[0] < matrix.array.shape[1]
+    q, r = xp.linalg.qr(matrix.array.T if wide else matrix.array)
+    q = q * xp.sign(xp.diagonal(r))  # makes all turns equally probable
+    return tensor.copy_(wrap((q.T if wide else q).reshape(shape) * gain, tensor.device))
+
+
+@no_grad()
+def sparse_(
+    tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None
+) -> Tensor:
+    """Normal numbers, and in each column a share `sparsity` of zeros. ValueError if not 2D."""
+    if tensor.array.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    order = tensor.clone().uniform_(generator=generator).argsort(0).argsort(0)
+    tensor.normal_(0, std, generator=generator)
+    return tensor.mul_(order >= math.ceil(sparsity * tensor.array.shape[0]))

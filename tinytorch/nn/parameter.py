@@ -1,0 +1,24 @@
+"""The parameter: a tensor that says of itself that it is there to be learned."""
+
+from tinytorch.core.printing import format_tensor
+from tinytorch.core.tensor import Tensor, tensor, wrap
+
+
+class Parameter(Tensor):
+    """A tensor that a Module registers when it becomes one of its attributes.
+
+    `Parameter(data)` shows the memory of the tensor `data`, as a leaf that requires a gradient.
+    RuntimeError for integer data, unless requires_grad=False.
+    """
+
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> "Parameter":
+        data = tensor([]) if data is None else data
+        self = wrap(data.array.view(), data.device, cls)
+        self.requires_grad = requires_grad
+        return self
+
+    def __init__(self, data: Tensor | None = None, requires_grad: bool = True):
+        pass  # __new__ has done everything: Tensor's own __init__ would make another array
+
+    def __repr__(self) -> str:
+        return "Parameter containing:\n" + format_tensor(self, "tensor")

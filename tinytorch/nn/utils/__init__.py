@@ -1,0 +1,7 @@
+"""Helpers around parameters and their gradients."""
+
+from tinytorch.nn.utils.clip_grad import (
+    clip_grad_norm_,
+    clip_grad_value_,
+)
+from tinytorch.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters

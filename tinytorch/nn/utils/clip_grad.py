@@ -1,0 +1,46 @@
+"""Clipping: gradients that became too large are cut back before a step is made with them."""
+
+from collections.abc import Iterable
+
+from tinytorch.autograd.modes import no_grad
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops.joining import stack
+from tinytorch.ops.norm import norm
+
+
+def gradients_of(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    """The gradients of a tensor, or of those of several tensors that have one."""
+    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [param.grad for param in parameters if param.grad is not None]
+
+
+@no_grad()
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> Tensor:
+    """Shortens the gradient of all parameters, taken as one vector, to max_norm, and returns how
+    long it was. The direction stays: only the length of the step changes.
+
+    RuntimeError where the length is nan or inf, if error_if_nonfinite asks for that.
+    """
+    grads = gradients_of(parameters)
+    if not grads:
+        return tensor(0.0)
+    total = norm(stack([norm(grad, norm_type).to(grads[0].device) for grad in grads]), norm_type)
+    if error_if_nonfinite and not bool(total.isfinite()):
+        raise RuntimeError(f"the total norm of order {norm_type} is non-finite")
+    # Multiplied even by 1: to ask on a GPU whether it is 1 would cost more.
+    factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(factor.to(device=grad.device, dtype=grad.dtype))
+    return total
+
+
+@no_grad()
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    """Cuts each element of the gradients to [-clip_value, clip_value]: the direction changes."""
+    for grad in gradients_of(parameters):
+        grad.clamp_(-float(clip_value), float(clip_value))

@@ -1,0 +1,196 @@
+"""The operators + - * / and the rule that brings their two operands together."""
+
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.function import Function
+from tinytorch.autograd.inplace import in_place
+from tinytorch.core.dtype import Defaults, DType, bfloat16, bool_, numpy_dtype, result_type
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.conversion import cast
+
+
+class Add(Function):
+    """c = a + b;   dc/da = 1,   dc/db = 1."""
+
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        return a + b
+
+    def backward(ctx, g: Any) -> Any:
+        return g, g
+
+
+class Sub(Function):
+    """c = a - b;   dc/da = 1,   dc/db = -1."""
+
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        return a - b
+
+    def backward(ctx, g: Any) -> Any:
+        return g, None if ctx.edges[1] is None else -g
+
+
+class Mul(Function):
+    """c = a * b;   dc/da = b,   dc/db = a."""
+
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        edge_a, edge_b = ctx.edges  # None where no gradient is needed: then its factor is not kept
+        ctx.saved = (None if edge_b is None else a, None if edge_a is None else b)
+        return a * b
+
+    def backward(ctx, g: Any) -> Any:
+        a, b = ctx.saved
+        return None if b is None else g * b, None if a is None else g * a
+
+
+class Div(Function):
+    """c = a / b;   dc/da = 1 / b,   dc/db = -a / b^2 = -c / b."""
+
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        ctx.saved = (None if ctx.edges[1] is None else a, b)
+        return a / b
+
+    def backward(ctx, g: Any) -> Any:
+        a, b = ctx.saved
+        ga = g / b
+        return ga, None if a is None else -ga * (a / b)
+
+
+class Neg(Function):
+    """y = -x;   dy/dx = -1."""
+
+    def forward(ctx, x: Any) -> Any:
+        return -x
+
+    def backward(ctx, g: Any) -> Any:
+        return -g
+
+
+def number_like(number: Any, dtype: DType) -> Any:
+    """A number as an operand for tensors of type `dtype`: an integer wraps around as they do."""
+    if isinstance(number, np.generic):
+        number = number.item()
+    if dtype is bfloat16:  # NumPy would answer with float32 to a Python float
+        return numpy_dtype(dtype).type(number)
+    if dtype.is_floating_point:
+        return float(number)
+    return np.asarray(number).astype(numpy_dtype(dtype)).item()
+
+
+def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
+    """Brings two tensors, or a tensor and a number, to the type of their result.
+
+    A number stays a number, which costs no array and, in NumPy 2 as in PyTorch, does not widen a
+    float type. With `floating`, integers become the default float type. TypeError for others.
+    """
+    if isinstance(a, Tensor) and type(b) is float and a.array.dtype.kind == "f":
+        return a, b
+    dtype = result_type(a, b)
+    if floating and not dtype.is_floating_point:
+        dtype = Defaults.dtype
+    return (
+        cast(a, dtype) if isinstance(a, Tensor) else number_like(a, dtype),
+        cast(b, dtype) if isinstance(b, Tensor) else number_like(b, dtype),
+    )
+
+
+@tensor_method("add", "__add__")
+def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
+    if alpha != 1:
+        other = mul(other, alpha)
+    # Two plain tensors of one type, by far the most common case, need no further look.
+    if not (
+        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    ):
+        input, other = operands(input, other)
+    return Add.apply(input, other)
+
+
+@tensor_method("sub", "subtract", "__sub__")
+def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """input - alpha * other, broadcast. RuntimeError for booleans."""
+    if alpha != 1:
+        other = mul(other, alpha)
+    if not (
+        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    ):
+        if bool_ in (result_type(input), result_type(other)):
+            raise RuntimeError(
+                "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
+                "logical_xor() instead."
+            )
+        input, other = operands(input, other)
+    return Sub.apply(input, other)
+
+
+@tensor_method("mul", "multiply", "__mul__")
+def mul(input: Tensor, other: Any) -> Tensor:
+    """input * other, broadcast."""
+    if not (
+        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    ):
+        input, other = operands(input, other)
+    return Mul.apply(input, other)
+
+
+@tensor_method("__truediv__")
+def true_divide(input: Tensor, other: Any) -> Tensor:
+    """input / other, broadcast, in floating point also for integers."""
+    if not (
+        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    ):
+        input, other = operands(input, other, floating=True)
+    elif input.array.dtype.kind in "biu":
+        input, other = operands(input, other, floating=True)
+    return Div.apply(input, other)
+
+
+@tensor_method("neg", "negative", "__neg__")
+def neg(input: Tensor) -> Tensor:
+    """-input. RuntimeError for booleans."""
+    return Neg.apply(input)
+
+
+@tensor_method("positive", "__pos__")
+def positive(input: Tensor) -> Tensor:
+    """The tensor itself. RuntimeError for booleans."""
+    if input.dtype is bool_:
+        raise RuntimeError("positive() is not supported for bool tensors")
+    return input
+
+
+@tensor_method("__radd__")
+def radd(self: Tensor, other: Any) -> Tensor:
+    return add(other, self)
+
+
+@tensor_method("__rsub__")
+def rsub(self: Tensor, other: Any) -> Tensor:
+    return sub(other, self)
+
+
+@tensor_method("__rmul__")
+def rmul(self: Tensor, other: Any) -> Tensor:
+    return mul(other, self)
+
+
+@tensor_method("__rtruediv__")
+def rdiv(self: Tensor, other: Any) -> Tensor:
+    return true_divide(other, self)
+
+
+add_ = tensor_method("add_", "__iadd__")(in_place(add, "add"))
+sub_ = tensor_method("sub_", "subtract_", "__isub__")(in_place(sub, "subtract"))
+mul_ = tensor_method("mul_", "multiply_", "__imul__")(in_place(mul, "multiply"))
+neg_ = tensor_method("neg_", "negative_")(in_place(neg))
+true_divide_ = tensor_method("__itruediv__")(in_place(true_divide, "divide"))

@@ -1,0 +1,110 @@
+"""Broadcasting, and its mirror image: the gradient of a repeated element is a sum."""
+
+from typing import Any
+
+from tinytorch.autograd.function import Function, sum_to
+from tinytorch.core.tensor import Tensor, tensor_method
+
+
+class Expand(Function):
+    """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
+
+    view = True
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return ctx.xp.broadcast_to(x, shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(SumTo, g, ctx.shape)
+
+
+class SumTo(Function):
+    """y = x summed over the dimensions along which `shape` would be broadcast to x's shape."""
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return sum_to(x, shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Expand, g, ctx.shape)
+
+
+def as_shape(sizes: tuple) -> tuple[int, ...]:
+    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    return tuple(int(n) if isinstance(n, Tensor) else n for n in sizes)
+
+
+@tensor_method("expand")
+def expand(input: Tensor, *sizes: Any) -> Tensor:
+    """A view in which dimensions of size 1 are repeated to `sizes`; -1 keeps a size.
+
+    RuntimeError where another size would have to change, or where there are too few sizes.
+    """
+    sizes, shape = as_shape(sizes), input.array.shape
+    new = len(sizes) - len(shape)
+    if new < 0:
+        raise RuntimeError(
+            f"expand({list(shape)}, size={list(sizes)}): the number of sizes provided "
+            f"({len(sizes)}) must be greater or equal to the number of dimensions in the tensor "
+            f"({len(shape)})"
+        )
+    target = list(sizes)
+    for i, size in enumerate(sizes):
+        old = shape[i - new] if i >= new else None
+        if size == -1 and old is not None:
+            target[i] = old
+        elif size < 0 or (old not in (None, 1, size)):
+            raise RuntimeError(
+                f"The expanded size of the tensor ({size}) must match the existing size ({old}) "
+                f"at non-singleton dimension {i}.  Target sizes: {list(sizes)}.  Tensor sizes: "
+                f"{list(shape)}"
+            )
+    return Expand.apply(input, tuple(target))
+
+
+@tensor_method("expand_as")
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
+    """A view of `input` in the shape of `other`."""
+    return expand(input, other.array.shape)
+
+
+@tensor_method("broadcast_to")
+def broadcast_to(input: Tensor, size: Any) -> Tensor:
+    """A view of `input` broadcast to the shape `size`."""
+    return expand(input, size)
+
+
+@tensor_method("sum_to_size")
+def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+    """Sums to the shape `size`, which must broadcast to the shape of `input`: RuntimeError."""
+    size, shape = as_shape(size), input.array.shape
+    extra = len(shape) - len(size)
+    if extra < 0 or any(n not in (1, shape[extra + i]) for i, n in enumerate(size)):
+        raise RuntimeError(f"size {list(size)} is not expandable to size {list(shape)}.")
+    if not input.is_floating_point() and (size != shape or size == ()):
+        input = input.long()  # integers and booleans are added up as int64
+    return SumTo.apply(input, size)
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape to which all `shapes` are broadcast; RuntimeError where they do not fit."""
+    shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
+    result = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for i in range(1, len(shape) + 1):
+            if shape[-i] != 1 and result[-i] not in (1, shape[-i]):
+                raise RuntimeError(
+                    f"Shape mismatch: objects cannot be broadcast to a single shape: "
+                    f"{', '.join(str(list(s)) for s in shapes)}"
+                )
+            result[-i] = shape[-i] if shape[-i] != 1 else result[-i]
+    return tuple(result)
+
+
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All tensors as views of one common shape."""
+    shape = broadcast_shapes(*(tensor.array.shape for tensor in tensors))
+    return tuple(expand(tensor, shape) for tensor in tensors)

@@ -1,0 +1,149 @@
+"""Copies, and moves from one element type or device to another."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tinytorch.autograd.function import Function
+from tinytorch.core.device import Device, as_device
+from tinytorch.core.dtype import (
+    DType,
+    as_dtype,
+    bfloat16,
+    bool_,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    numpy_dtype,
+    uint8,
+)
+from tinytorch.core.tensor import Tensor, tensor_method
+
+
+class Clone(Function):
+    """y = a copy of x with memory of its own;  dy/dx = 1."""
+
+    def forward(ctx, x: Any) -> Any:
+        return x.copy()
+
+    def backward(ctx, g: Any) -> Any:
+        return g
+
+
+class Cast(Function):
+    """y = x as another element type. The gradient goes back as the type of x."""
+
+    def forward(ctx, x: Any, dtype: Any) -> Any:
+        ctx.dtype = x.dtype
+        return x.astype(dtype)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Cast, g, ctx.dtype)
+
+    def name(ctx) -> str:
+        return "ToCopyBackward0"
+
+
+class Transfer(Function):
+    """y = x on another device. The gradient travels back to the device of x.
+
+    With non_blocking the backend may start a copy to the device and not wait for its end.
+    """
+
+    def forward(ctx, x: Any, device: Device, non_blocking: bool = False) -> Any:
+        ctx.source = ctx.device
+        ctx.device, ctx.xp = device, device.xp
+        host = ctx.source.backend.to_numpy(x)
+        if non_blocking:
+            return device.backend.send(host, device.index)
+        return device.backend.from_numpy(host, device.index)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Transfer, g, ctx.source)
+
+    def name(ctx) -> str:
+        return "ToCopyBackward0"
+
+
+def cast(input: Tensor, dtype: DType) -> Tensor:
+    """`input` as `dtype`; the tensor itself where it is of that type. Integers get no gradient."""
+    if input.dtype is dtype:
+        return input
+    if not dtype.is_floating_point:
+        input = input.detach()
+    return Cast.apply(input, numpy_dtype(dtype))
+
+
+@tensor_method("to")
+def to(
+    self: Tensor,
+    *args: Any,
+    device: Any = None,
+    dtype: DType | None = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+) -> Tensor:
+    """The tensor with another dtype or on another device: `x.to(float64)`, `x.to("cuda:0")`,
+    `x.to(device, dtype)`, `x.to(other)` for both as `other` has them.
+
+    Returns the tensor itself where nothing changes, unless copy=True.
+    """
+    for arg in args:
+        if isinstance(arg, Tensor):
+            device, dtype = arg.device, arg.dtype
+        elif isinstance(arg, DType):
+            dtype = arg
+        elif isinstance(arg, (str, int, Device)) and not isinstance(arg, bool):
+            device = arg
+        elif isinstance(arg, bool):
+            non_blocking = arg
+        elif arg is not None:
+            raise TypeError(f"to() received an invalid argument of type {type(arg).__name__}")
+    out = self
+    if dtype is not None:
+        out = cast(out, as_dtype(dtype))
+    if device is not None and as_device(device) is not out.device:
+        out = Transfer.apply(out, as_device(device), non_blocking)
+    return Clone.apply(out) if copy and out is self else out
+
+
+@tensor_method("clone")
+def clone(input: Tensor) -> Tensor:
+    """A copy with memory of its own; the gradient flows through."""
+    return Clone.apply(input)
+
+
+@tensor_method("cpu")
+def cpu_copy(self: Tensor) -> Tensor:
+    return to(self, device="cpu")
+
+
+@tensor_method("cuda")
+def cuda_copy(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+    return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
+
+
+def caster(dtype: DType) -> Callable[[Tensor], Tensor]:
+    """The method that casts to `dtype`, such as x.float()."""
+    return lambda self: cast(self, dtype)
+
+
+to_float64 = tensor_method("double")(caster(float64))
+to_float32 = tensor_method("float")(caster(float32))
+to_float16 = tensor_method("half")(caster(float16))
+to_bfloat16 = tensor_method("bfloat16")(caster(bfloat16))
+to_int64 = tensor_method("long")(caster(int64))
+to_int32 = tensor_method("int")(caster(int32))
+to_int16 = tensor_method("short")(caster(int16))
+to_int8 = tensor_method("char")(caster(int8))
+to_uint8 = tensor_method("byte")(caster(uint8))
+to_bool = tensor_method("bool")(caster(bool_))
+
+
+@tensor_method("type_as")
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """The tensor with the element type of `other`."""
+    return cast(self, other.dtype)

@@ -1,0 +1,91 @@
+"""Running sums, and products whose gradient survives a zero."""
+
+from typing import Any
+
+from tinytorch.autograd.function import Function
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.reduction import Reduction, reduced_dims, reduction, summands, wide
+from tinytorch.ops.shape import normalize_dim
+
+
+class CumSum(Function):
+    """y_i = x_1 + ... + x_i. x_i is in y_i and all after it: backward sums from the other end."""
+
+    def forward(ctx, x: Any, dim: int, backwards: bool = False, dtype: Any = None) -> Any:
+        ctx.dim, ctx.backwards = dim, backwards
+        if x.ndim == 0:
+            return x.astype(dtype or x.dtype)
+        z = ctx.xp.flip(wide(x), dim) if backwards else wide(x)
+        y = ctx.xp.cumsum(z, axis=dim, dtype=dtype or z.dtype)
+        return (ctx.xp.flip(y, dim) if backwards else y).astype(dtype or x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(CumSum, g, ctx.dim, not ctx.backwards)
+
+
+@reduction
+def cumsum(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Running sums along `dim`. Integers and booleans are added as int64."""
+    input, total = summands(input, dtype)
+    return CumSum.apply(input, normalize_dim(dim, input.array.ndim), False, total)
+
+
+class Shift(Function):
+    """y_i = x_(i - steps) along `dim`, and `fill` where that is outside: [1 2 3] -> [0 1 2]."""
+
+    def forward(ctx, x: Any, dim: int, steps: int, fill: float = 0.0) -> Any:
+        ctx.dim, ctx.steps = dim, steps
+        y = ctx.xp.full(x.shape, fill, x.dtype)
+        there, here = slice(steps, None), slice(None, -steps)
+        if steps < 0:
+            there, here = slice(None, steps), slice(-steps, None)
+        rows = (slice(None),) * dim
+        y[(*rows, there)] = x[(*rows, here)]
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Shift, g, ctx.dim, -ctx.steps)
+
+
+def product_before(ctx: Function, x: Any, dim: int, direction: int) -> Any:
+    """The product of all that stands before x_i (direction 1) or after it (-1).
+
+    Each round doubles how many factors are in: 1, 2, 4, ... Nothing is ever divided, so that a
+    factor of 0 does no harm, here and in the derivatives.
+    """
+    y, steps = ctx.call(Shift, x, dim, direction, 1.0), 1
+    while steps < x.shape[dim]:
+        y = y * ctx.call(Shift, y, dim, direction * steps, 1.0)
+        steps *= 2
+    return y
+
+
+class Prod(Reduction):
+    """y = x_1 ... x_n;   dy/dx_i = y / x_i, or the product of all others if y is 0."""
+
+    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+        ctx.begin(x, dims, keepdims)
+        y = wide(x).prod(axis=dims, keepdims=keepdims, dtype=dtype)
+        y = y.astype(dtype or x.dtype, copy=False)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        if ctx.shape == ():
+            return g
+        if bool(y.all()):
+            return ctx.spread(g * y) / x
+        row, dim = (x.reshape((-1,)), 0) if ctx.dims is None else (x, ctx.dims[0])
+        others = product_before(ctx, row, dim, 1) * product_before(ctx, row, dim, -1)
+        return ctx.spread(g) * others.reshape(ctx.shape)
+
+
+@reduction
+def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None):
+    """The product of all elements, or along one dimension. The gradient is right for zeros too."""
+    if dim is not None and not isinstance(dim, int):
+        raise TypeError(f"prod(): argument 'dim' must be int, not {type(dim).__name__}")
+    dims = reduced_dims(dim, input.array.ndim)
+    input, total = summands(input, dtype)
+    return Prod.apply(input, dims, keepdim, total)

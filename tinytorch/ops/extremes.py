@@ -1,0 +1,184 @@
+"""The largest and the smallest element: what it is, and where."""
+
+import collections
+from typing import Any
+
+from tinytorch.autograd.function import Function
+from tinytorch.core.dtype import bool_
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.reduction import Reduction, reduced_dims, reduction
+from tinytorch.ops.shape import normalize_dims
+
+
+def named_result(name: str, *fields: str) -> type:
+    """A named tuple that prints as PyTorch's results with several parts do."""
+
+    def show(self: tuple) -> str:
+        parts = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
+        return f"tinytorch.return_types.{name}(\n{parts})"
+
+    result = collections.namedtuple(name, fields)
+    result.__repr__ = show
+    return result
+
+
+MaxResult = named_result("max", "values", "indices")
+MinResult = named_result("min", "values", "indices")
+
+
+def check_not_empty(name: str, x: Any, dims: Any, error: type = RuntimeError) -> None:
+    """An extreme of nothing does not exist: IndexError for a named dimension, else `error`."""
+    if x.size == 0 and (dims is None or 0 in [x.shape[dim] for dim in dims]):
+        raise (error if dims is None else IndexError)(
+            f"{name}(): Expected reduction dim to be specified, and to have non-zero size; the "
+            f"shape is {list(x.shape)}"
+        )
+
+
+class AMax(Reduction):
+    """y = the largest x_i;   dy/dx_i = 1 where x_i = y, divided by the number of such x_i."""
+
+    method = "max"
+
+    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:
+        check_not_empty(ctx.method, x, dims)
+        ctx.begin(x, dims, keepdims)
+        y = ctx.find(x, dims, keepdims)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def find(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
+        return getattr(x, ctx.method)(axis=dims, keepdims=keepdims)
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        found = x == ctx.spread(y)
+        return ctx.spread(g) * found / found.sum(axis=ctx.dims, keepdims=True, dtype=g.dtype)
+
+
+class AMin(AMax):
+    """y = the smallest x_i; the gradient as that of AMax."""
+
+    method = "min"
+
+
+class ArgMax(Function):
+    """The index of the first largest x_i along `dim`, or among all elements for None."""
+
+    differentiable = False
+    method = "argmax"
+
+    def forward(ctx, x: Any, dim: int | None, keepdims: bool) -> Any:
+        check_not_empty(ctx.method, x, None if dim is None else (dim,), IndexError)
+        index = getattr(x, ctx.method)(axis=dim if x.ndim else None)
+        if not keepdims:
+            return index
+        return index.reshape([1 if dim in (None, i) else n for i, n in enumerate(x.shape)])
+
+
+class ArgMin(ArgMax):
+    """The index of the first smallest x_i."""
+
+    method = "argmin"
+
+
+class TakeAlong(Function):
+    """y = the elements of x at `index` along `dim`, where an index appears once in its row.
+
+    An index without that dimension takes one element from each row, and the result has lost the
+    dimension too. The gradient goes to where the elements came from; all others get 0.
+    """
+
+    def forward(ctx, x: Any, index: Any, dim: int) -> Any:
+        ctx.dim, ctx.shape = dim, x.shape
+        ctx.save_for_backward(index)
+        if x.ndim == 0:
+            return x.copy()
+        places = index if index.ndim == x.ndim else ctx.xp.expand_dims(index, dim)
+        return ctx.xp.take_along_axis(x, places, axis=dim).reshape(index.shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(PutAlong, g, ctx.saved[0], ctx.dim, ctx.shape), None
+
+
+class PutAlong(Function):
+    """The reverse of TakeAlong: zeros of the given shape, with the elements of x at `index`."""
+
+    def forward(ctx, x: Any, index: Any, dim: int, shape: tuple[int, ...]) -> Any:
+        ctx.dim = dim
+        ctx.save_for_backward(index)
+        if not shape:
+            return x.copy()
+        if x.ndim < len(shape):
+            x, index = ctx.xp.expand_dims(x, dim), ctx.xp.expand_dims(index, dim)
+        y = ctx.xp.zeros(shape, x.dtype)
+        ctx.xp.put_along_axis(y, index, x, axis=dim)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(TakeAlong, g, ctx.saved[0], ctx.dim), None
+
+
+@reduction
+def amax(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The largest elements over `dim`. Equal ones share the gradient. Errors for empty input."""
+    return AMax.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+
+
+@reduction
+def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The smallest elements over `dim`. Equal ones share the gradient. Errors for empty input."""
+    return AMin.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+
+
+def place(function: type[ArgMax], input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    """The index of an extreme. RuntimeError for booleans, IndexError for empty input."""
+    if input.dtype is bool_:
+        raise RuntimeError(f"{function.method}(): does not support bool input")
+    if dim is not None:
+        (dim,) = normalize_dims(dim, input.array.ndim)
+    return function.apply(input, dim, keepdim)
+
+
+@reduction
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The int64 index of the first largest element along `dim`, or in input.flatten()."""
+    return place(ArgMax, input, dim, keepdim)
+
+
+@reduction
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The int64 index of the first smallest element along `dim`, or in input.flatten()."""
+    return place(ArgMin, input, dim, keepdim)
+
+
+def extreme(
+    value: type[AMax], index: type[ArgMax], input: Tensor, dim: Any, keepdim: bool, other: Any
+) -> Any:
+    """The three meanings of max and min, told apart by their arguments."""
+    name = value.method
+    if isinstance(dim, Tensor):
+        other, dim = dim, None
+    if other is not None:
+        return getattr(input, f"{name}imum")(other)
+    if dim is None:
+        return value.apply(input)
+    (dim,) = normalize_dims(dim, input.array.ndim)
+    indices = index.apply(input, dim, keepdim)
+    result = MaxResult if name == "max" else MinResult
+    return result(TakeAlong.apply(input, indices, dim), indices)
+
+
+@reduction
+def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    """max(input): the largest element; equal ones share the gradient.
+    max(input, dim): (values, indices) along one dimension; only the element chosen gets gradient.
+    max(input, other): the larger element of each pair, as `maximum`.
+    """
+    return extreme(AMax, ArgMax, input, dim, keepdim, other)
+
+
+@reduction
+def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    """The smallest element, (values, indices) along `dim`, or the smaller of pairs: see `max`."""
+    return extreme(AMin, ArgMin, input, dim, keepdim, other)

@@ -1,0 +1,233 @@
+"""Reading, writing and adding at places that a tensor names: gather, scatter, masks, padding."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tinytorch.autograd.function import Function
+from tinytorch.autograd.inplace import in_place
+from tinytorch.core.dtype import bool_, int32, int64
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.ops.arithmetic import add, mul, number_like
+from tinytorch.ops.broadcast import as_shape, broadcast_shapes, expand
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
+from tinytorch.ops.joining import constant_pad
+from tinytorch.ops.shape import Reshape, Slice, flatten, normalize_dim
+
+
+class MaskedFill(Function):
+    """y = value where the mask is true, else x."""
+
+    elementwise = True
+
+    def forward(ctx, x: Any, mask: Any, value: Any) -> Any:
+        ctx.save_for_backward(mask)
+        return ctx.xp.where(mask, value, x)
+
+    def backward(ctx, g: Any) -> Any:
+        (mask,) = ctx.saved
+        gx = ctx.call(MaskedFill, g, mask, 0.0)
+        return gx, None, g - gx if ctx.needs_input_grad[2] else None
+
+
+@tensor_method("masked_fill")
+def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """A copy with `value`, a number or a 0-d tensor, where the mask is true; broadcast."""
+    if mask.dtype is not bool_:
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, got {mask.dtype!r}")
+    if isinstance(value, Tensor) and value.array.ndim:
+        raise RuntimeError(f"masked_fill_ only supports a 0-d value, got {value.ndim} dimensions")
+    as_type = cast if isinstance(value, Tensor) else number_like
+    return MaskedFill.apply(input, mask, as_type(value, input.dtype))
+
+
+def check_index(name: str, index: Tensor, size: int, error: type = RuntimeError) -> None:
+    """RuntimeError for an index that is not of integers; `error` for one outside 0..size-1."""
+    if index.dtype not in (int64, int32):
+        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index, got {index.dtype!r}")
+    if index.array.size and (index.array.min() < 0 or index.array.max() >= size):
+        raise error(f"{name}(): an index is out of bounds for a dimension of size {size}")
+
+
+def also_0d(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Lets an operation along a dimension take 0-d tensors: as 1-d ones with a single element."""
+
+    @functools.wraps(function)
+    def call(input: Tensor, dim: int, index: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        dim = normalize_dim(dim, input.array.ndim)
+        if input.array.ndim:
+            return function(input, dim, index, *args, **kwargs)
+        shape = index.array.shape if function.__name__ == "gather" else ()
+        args = [flatten(arg) if isinstance(arg, Tensor) else arg for arg in args]
+        return Reshape.apply(function(flatten(input), dim, flatten(index), *args, **kwargs), shape)
+
+    return call
+
+
+@tensor_method("index_select")
+@also_0d
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The places `index` (one dimension) of dimension `dim`, in that order: a copy."""
+    if index.array.ndim > 1:
+        raise IndexError("index_select(): Index is supposed to be a vector")
+    check_index("index_select", index, input.array.shape[dim], IndexError)
+    return Index.apply(input, (dim,), flatten(index))
+
+
+def grid(index: Tensor, dim: int) -> tuple:
+    """(dimensions, index, index, ...), which say "the same place, but index[...] along `dim`".
+
+    For dim=1 of a matrix: row i is i itself (a column 0, 1, 2, ...), column j is index[i, j].
+    """
+    shape, key = index.array.shape, []
+    for i, n in enumerate(shape):
+        line = (1,) * i + (n,) + (1,) * (len(shape) - 1 - i)
+        key.append(index if i == dim else index.device.xp.arange(n).reshape(line))
+    return tuple(range(len(shape))), *key
+
+
+def places(name: str, input: Tensor, dim: int, index: Tensor, src: Tensor | None = None) -> tuple:
+    """`grid`, after a look whether index, input and src fit together. RuntimeError if not."""
+    shape, limits = index.array.shape, list(input.array.shape)
+    check_index(name, index, limits[dim])
+    limits[dim] = max(limits[dim], *shape) if len(shape) == len(limits) else 0
+    for other in [limits] if src is None else [limits, src.array.shape]:
+        if len(other) != len(shape) or any(n > m for n, m in zip(shape, other, strict=True)):
+            raise RuntimeError(
+                f"{name}(): Expected index {list(shape)} to have the dimensions of {list(other)} "
+                f"and to be no larger (of self, dimension {dim} has no limit)"
+            )
+    return grid(index, dim)
+
+
+@tensor_method("gather")
+@also_0d
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """out[i, j] = input[i, index[i, j]] for dim=1, input[index[i, j], j] for dim=0, and so on.
+
+    The result has the shape of `index`, whose other sizes are at most those of `input`.
+    """
+    if index.array.size == 0:
+        return Reshape.apply(Slice.apply(flatten(input), (slice(0),)), index.array.shape)
+    return Index.apply(input, *places("gather", input, dim, index))
+
+
+def part_of(src: Tensor, index: Tensor) -> Tensor:
+    """The part of `src` that has a partner in `index`, which may be smaller."""
+    if src.array.shape == index.array.shape:
+        return src
+    return Slice.apply(src, tuple(slice(n) for n in index.array.shape))
+
+
+@tensor_method("scatter")
+@also_0d
+def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value=None) -> Tensor:
+    """A copy of `input` with out[i, index[i, j]] = src[i, j] for dim=1, and so on.
+
+    src: a tensor at least as large as `index`, or a number, which can be given as `value` too.
+    Where a place is written twice, one of the values stays.
+    """
+    src = value if src is None else src
+    if not isinstance(src, Tensor):
+        src = expand(tensor(src, dtype=input.dtype, device=input.device), index.array.shape)
+    check_same_dtype("scatter", input, src)
+    key = places("scatter", input, dim, index, src)
+    return IndexPut.apply(input, part_of(src, index), *key)
+
+
+@tensor_method("scatter_add")
+@also_0d
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """A copy of `input` with src[i, j] added to out[i, index[i, j]] for dim=1, and so on."""
+    check_same_dtype("scatter_add", input, src)
+    key = places("scatter_add", input, dim, index, src)
+    return add(input, AddIndex.apply(part_of(src, index), input.array.shape, *key))
+
+
+@tensor_method("index_add")
+@also_0d
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+    """A copy of `input` with alpha * source added at the places `index` of dimension `dim`."""
+    check_same_dtype("index_add", input, source)
+    check_index("index_add", index, input.array.shape[dim], IndexError)
+    n, count = index.array.size, source.array.shape[dim]
+    if n != count:
+        raise RuntimeError(f"index_add(): Number of indices {n} is not source.size({dim}) {count}")
+    source = source if alpha == 1 else mul(source, alpha)
+    return add(input, AddIndex.apply(source, input.array.shape, (dim,), flatten(index)))
+
+
+@tensor_method("take_along_dim")
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """`gather` with broadcasting of the other dimensions: goes with argsort and argmax."""
+    if indices.dtype is not int64:
+        raise RuntimeError(f"take_along_dim(): indices should be int64, not {indices.dtype!r}")
+    if dim is None:
+        return Index.apply(flatten(input), (0,), flatten(indices))
+    shape, index_shape = list(input.array.shape), list(indices.array.shape)
+    if len(shape) != len(index_shape):
+        raise RuntimeError(f"take_along_dim(): {index_shape} has not the dimensions of {shape}")
+    dim = normalize_dim(dim, len(shape))
+    n, length, shape[dim], index_shape[dim] = shape[dim], index_shape[dim], 1, 1
+    both = broadcast_shapes(shape, index_shape)
+    input = expand(input, (*both[:dim], n, *both[dim + 1 :]))
+    indices = expand(indices, (*both[:dim], length, *both[dim + 1 :]))
+    return Index.apply(input, *grid(indices, dim))
+
+
+@tensor_method("repeat_interleave")
+def repeat_interleave(
+    input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each place of dimension `dim` (of all elements, without) `repeats` times: a number, or one
+    for each place. RuntimeError where their number differs.
+    """
+    xp = input.device.xp
+    input, dim = (flatten(input), 0) if dim is None or input.array.ndim == 0 else (input, dim)
+    dim = normalize_dim(dim, input.array.ndim)
+    n, times = input.array.shape[dim], getattr(repeats, "array", repeats)
+    if isinstance(repeats, Tensor) and repeats.array.size not in (1, n):
+        raise RuntimeError(f"repeats must have size {n} as input along dim, got {repeats.shape}")
+    places = xp.repeat(xp.arange(n), times)
+    if output_size not in (None, places.size):
+        raise RuntimeError(f"output_size is {output_size}, and the result has {places.size} places")
+    return Index.apply(input, (dim,), places)
+
+
+def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
+    """`input` with more elements at its borders; a negative number takes elements away.
+
+    Args:
+        pad: (before, after) of the last dimension, then of the one before it, and so on.
+        mode: "constant" (`value`, 0 by default), "reflect" (mirrored at the border element),
+            "replicate" (the border element again) or "circular" (from the other end).
+    RuntimeError for paddings that do not fit, NotImplementedError for other modes.
+    """
+    pad, ndim = as_shape((pad,)), input.array.ndim
+    if mode == "constant":
+        return constant_pad(input, pad, value)
+    if mode not in ("reflect", "replicate", "circular") or not 1 <= ndim - len(pad) / 2 <= 2:
+        raise NotImplementedError(f"no padding {mode!r} with {len(pad)} numbers of {ndim} dims")
+    for dim, before, after in zip(range(ndim - 1, -1, -1), pad[::2], pad[1::2], strict=False):
+        n = input.array.shape[dim]
+        low, high = max(-before, 0), n - max(-after, 0)  # what is not taken away
+        limit = {"reflect": n - 1, "circular": high - low}.get(mode, math.inf)
+        if max(before, after) > limit or n == 0 or n + before + after < 0:
+            raise RuntimeError(f"padding ({before}, {after}) does not fit the size {n}")
+        places = input.device.xp.arange(-before, n + after)
+        if mode == "reflect":
+            places = n - 1 - abs(n - 1 - abs(places))
+        elif mode == "replicate":
+            places = places.clip(0, n - 1)
+        else:
+            places = low + (places - low) % (high - low)
+        input = Index.apply(input, (dim,), places)
+    return input
+
+
+masked_fill_ = tensor_method("masked_fill_")(in_place(masked_fill))
+scatter_ = tensor_method("scatter_")(in_place(scatter))
+scatter_add_ = tensor_method("scatter_add_")(in_place(scatter_add))
+index_add_ = tensor_method("index_add_")(in_place(index_add))

@@ -1,0 +1,212 @@
+"""Tensors put together and taken apart: cat, stack, split, and room around."""
+
+import operator
+from collections.abc import Sequence
+from functools import reduce
+from itertools import accumulate
+from typing import Any
+
+from tinytorch.autograd.function import Function
+from tinytorch.core.dtype import promote_types
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.arithmetic import number_like
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.shape import PutSlice, Reshape, Slice, normalize_dim
+
+
+def along(dim: int, part: Any) -> tuple:
+    """The key that takes `part` (an index or a slice) of dimension `dim`, and all of the others."""
+    return (slice(None),) * dim + (part, ...)
+
+
+class Cat(Function):
+    """y = the inputs one behind the other along `dim`. The gradient is cut where they meet."""
+
+    def forward(ctx, *args: Any) -> Any:
+        *arrays, ctx.dim = args
+        ctx.sizes = [array.shape[ctx.dim] for array in arrays]
+        return ctx.xp.concatenate(arrays, axis=ctx.dim)
+
+    def backward(ctx, g: Any) -> Any:
+        return *ctx.call(Split, g, ctx.sizes, ctx.dim), None
+
+
+class Split(Function):
+    """Several outputs: x cut into parts of `sizes` along `dim`. Their gradients are joined."""
+
+    def forward(ctx, x: Any, sizes: list[int], dim: int) -> Any:
+        ctx.dim, ends = dim, accumulate(sizes)
+        parts = zip(sizes, ends, strict=True)
+        return tuple(x[along(dim, slice(end - size, end))] for size, end in parts)
+
+    def backward(ctx, *grads: Any) -> Any:
+        return ctx.call(Cat, *grads, ctx.dim)
+
+
+class Stack(Function):
+    """y = the inputs side by side along a new dimension. The gradient of each is its place in g."""
+
+    def forward(ctx, *args: Any) -> Any:
+        *arrays, ctx.dim = args
+        return ctx.xp.stack(arrays, axis=ctx.dim)
+
+    def backward(ctx, g: Any) -> Any:
+        return *ctx.call(Unbind, g, ctx.dim), None
+
+
+class Unbind(Function):
+    """Several outputs: x[0], x[1], ... along `dim`. Their gradients are stacked."""
+
+    def forward(ctx, x: Any, dim: int) -> Any:
+        ctx.dim = dim
+        return tuple(x[along(dim, i)] for i in range(x.shape[dim]))
+
+    def backward(ctx, *grads: Any) -> Any:
+        return ctx.call(Stack, *grads, ctx.dim)
+
+
+def tensor_list(name: str, tensors: Any) -> list[Tensor]:
+    """`tensors` as a list, all of one promoted type. TypeError for what is no list of tensors,
+    RuntimeError (from cat, as in PyTorch, ValueError) for an empty one."""
+    if not isinstance(tensors, (tuple, list)):
+        raise TypeError(f"{name}(): tensors must be a tuple or list, not {type(tensors).__name__}")
+    for number, x in enumerate(tensors):
+        if not isinstance(x, Tensor):
+            found = type(x).__name__
+            raise TypeError(f"{name}(): expected Tensor as element {number}, but got {found}")
+    if not tensors:
+        error = ValueError if name == "cat" else RuntimeError
+        raise error(f"{name}() expects a non-empty list of tensors")
+    if len({x.array.dtype for x in tensors}) == 1:
+        return list(tensors)
+    dtype = reduce(promote_types, [x.dtype for x in tensors])
+    return [cast(x, dtype) for x in tensors]
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors one behind the other along `dim`; their other sizes are equal.
+
+    Different types are promoted. A tensor of shape (0,) fits everywhere, as in PyTorch.
+    ValueError for an empty list, RuntimeError for shapes that do not fit.
+    """
+    tensors = tensor_list("cat", tensors)
+    if any(x.array.ndim == 0 for x in tensors):
+        raise RuntimeError("zero-dimensional tensor cannot be concatenated")
+    first = next((x.array.shape for x in tensors if x.array.shape != (0,)), (0,))
+    dim = normalize_dim(dim, len(first))
+    nothing = (*first[:dim], 0, *first[dim + 1 :])
+    tensors = [x if x.array.shape != (0,) else Reshape.apply(x, nothing) for x in tensors]
+    for number, x in enumerate(tensors):
+        shape = x.array.shape
+        if (len(shape), shape[:dim], shape[dim + 1 :]) != (
+            len(first),
+            first[:dim],
+            first[dim + 1 :],
+        ):
+            raise RuntimeError(
+                f"Sizes of tensors must match except in dimension {dim}. Expected {list(first)} "
+                f"but got {list(shape)} for tensor number {number} in the list."
+            )
+    return Cat.apply(*tensors, dim)
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors of one shape side by side along a new dimension at the place `dim`.
+
+    RuntimeError for an empty list and for different shapes.
+    """
+    tensors = tensor_list("stack", tensors)
+    shapes = {x.array.shape for x in tensors}
+    if len(shapes) != 1:
+        raise RuntimeError(f"stack expects each tensor to be equal size, but got {shapes}")
+    return Stack.apply(*tensors, normalize_dim(dim, tensors[0].array.ndim + 1))
+
+
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Side by side: `cat` along dimension 1, of 1-d tensors along dimension 0."""
+    tensors = [
+        x if x.array.ndim else Reshape.apply(x, (1,)) for x in tensor_list("hstack", tensors)
+    ]
+    return cat(tensors, min(tensors[0].array.ndim - 1, 1))
+
+
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """One above the other: `cat` along dimension 0, a 1-d tensor being a row."""
+    tensors = tensor_list("vstack", tensors)
+    rows = [Reshape.apply(x, (1, x.array.size)) if x.array.ndim < 2 else x for x in tensors]
+    return cat(rows)
+
+
+def as_views(input: Tensor, parts: tuple, keys: Sequence[tuple]) -> tuple[Tensor, ...]:
+    """Notes that parts[i] shows the memory of input[keys[i]], for writes in place."""
+    for part, key in zip(parts, keys, strict=True):
+        Slice().note_view(part, (input, key))
+    return parts
+
+
+@tensor_method("split")
+def split(
+    tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Views of parts along `dim`: of one size (the last may be smaller), or of a list of sizes.
+
+    RuntimeError for sizes that are negative or do not sum to the size of the dimension.
+    """
+    if tensor.array.ndim == 0:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    sizes, dim = split_size_or_sections, normalize_dim(dim, tensor.array.ndim)
+    n = tensor.array.shape[dim]
+    if isinstance(sizes, int):
+        if sizes < 0 or (sizes == 0 and n):
+            raise RuntimeError(f"split_size {sizes} cannot split a dimension of size {n}")
+        sizes = [min(sizes, n - start) for start in range(0, n, sizes or 1)] or [0]
+    sizes = [operator.index(size) for size in sizes]
+    if min(sizes, default=0) < 0 or sum(sizes) != n:
+        raise RuntimeError(
+            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at "
+            f"dimension {dim}), but got split_sizes={sizes}"
+        )
+    ends = zip(sizes, accumulate(sizes), strict=True)
+    keys = [along(dim, slice(end - size, end)) for size, end in ends]
+    return as_views(tensor, Split.apply(tensor, sizes, dim), keys)
+
+
+@tensor_method("chunk")
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of at most `chunks` parts of equal size along `dim`; the last may be smaller."""
+    if input.array.ndim == 0 or chunks < 1:
+        raise RuntimeError(f"chunk expects 1 or more dims and chunks, got {input.ndim}, {chunks}")
+    n = input.array.shape[normalize_dim(dim, input.array.ndim)]
+    return split(input, -(-n // chunks) if n else [0] * chunks, dim)
+
+
+@tensor_method("unbind")
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of each place of dimension `dim`: x.unbind() is (x[0], x[1], ...)."""
+    if input.array.ndim == 0:
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
+    dim = normalize_dim(dim, input.array.ndim)
+    keys = [along(dim, i) for i in range(input.array.shape[dim])]
+    return as_views(input, Unbind.apply(input, dim), keys)
+
+
+def constant_pad(input: Tensor, pad: Sequence[int], value: float | None = None) -> Tensor:
+    """`input` between elements equal to `value`, or 0; a negative number takes elements away.
+
+    pad: (before, after) of the last dimension, then of the one before it, and so on.
+    """
+    shape, ndim = list(input.array.shape), input.array.ndim
+    if len(pad) % 2 or len(pad) > 2 * ndim:
+        raise RuntimeError(f"Padding length must be even and at most {2 * ndim}, got {len(pad)}")
+    keep, place = [slice(None)] * ndim, [slice(None)] * ndim
+    for dim, before, after in zip(range(ndim - 1, -1, -1), pad[::2], pad[1::2], strict=False):
+        n = shape[dim]
+        shape[dim] += before + after
+        if min(shape[dim], n + min(before, 0) + min(after, 0)) < 0:
+            raise RuntimeError(f"padding ({before}, {after}) takes more than the size {n} away")
+        keep[dim] = slice(max(-before, 0), n - max(-after, 0))
+        place[dim] = slice(max(before, 0), shape[dim] - max(after, 0))
+    if min(pad, default=0) < 0:
+        input = Slice.apply(input, (*keep, ...))
+    fill = number_like(0 if value is None else value, input.dtype)
+    return PutSlice.apply(input, tuple(shape), (*place, ...), fill)

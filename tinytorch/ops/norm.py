@@ -1,0 +1,53 @@
+"""Norms: the length of a vector, by several measures."""
+
+import math
+from typing import Any
+
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.extremes import amax, amin
+from tinytorch.ops.reduction import Reduction, reduced_dims, reduction, summands, wide
+
+
+class Norm(Reduction):
+    """y = (|x_1|^p + ... + |x_n|^p)^(1/p);   dy/dx_i = sign(x_i) (|x_i| / y)^(p - 1).
+
+    The gradient is 0 where x_i or y is 0, which PyTorch chooses among the possible slopes. Order 0
+    counts the x_i that are not 0: its gradient is 0.
+    """
+
+    def forward(ctx, x: Any, p: float, dims: Any, keepdims: bool) -> Any:
+        ctx.begin(x, dims, keepdims)
+        ctx.p, z = p, wide(x)
+        terms = z * z if p == 2 else z != 0 if p == 0 else ctx.xp.abs(z) ** p
+        y = terms.sum(axis=dims, keepdims=keepdims, dtype=z.dtype)
+        y = ctx.xp.sqrt(y) if p == 2 else y if p == 0 else y ** (1 / p)
+        y = y.astype(x.dtype, copy=False)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        y = y + (y == 0)
+        if ctx.p == 2:
+            return ctx.spread(g / y) * x
+        size = (ctx.xp.abs(x) + (x == 0)) / ctx.spread(y)
+        return ctx.spread(g) * ctx.xp.sign(x) * size ** (ctx.p - 1) * (ctx.p != 0)
+
+
+@reduction
+def norm(
+    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
+    """The norm of order p (a number, inf or -inf; "fro" is 2) over `dim`.
+
+    inf is the largest |x_i|, -inf the smallest, 0 counts the nonzero. RuntimeError for integers,
+    TypeError for other names.
+    """
+    p = 2 if p in (None, "fro") else p
+    if not input.is_floating_point():
+        raise RuntimeError(f"norm(): Expected a floating point tensor. Got {input.dtype!r}")
+    dims = reduced_dims(dim, input.array.ndim)
+    input, _ = summands(input, dtype)
+    if not math.isinf(p):
+        return Norm.apply(input, p, dims, keepdim)
+    return (amax if p > 0 else amin)(input.abs(), dim, keepdim)

@@ -1,0 +1,247 @@
+"""Many elements become one: sums, means, variances, and the questions `all` and `any`."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.function import Function
+from tinytorch.core.dtype import DType, as_dtype, int64, numpy_dtype
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.broadcast import Expand
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.shape import normalize_dims
+
+
+def reduction(function: Callable) -> Callable:
+    """Attaches an operation to Tensor under its own name, and lets it take `axis` and `keepdims`,
+    NumPy's names for `dim` and `keepdim`: a formula that uses them runs on arrays and on Tensors.
+    TypeError for what is no tensor.
+    """
+
+    @tensor_method(function.__name__)
+    @functools.wraps(function)
+    def call(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(input, Tensor):
+            kind = type(input).__name__
+            raise TypeError(f"{function.__name__}(): argument 'input' must be Tensor, not {kind}")
+        if "axis" in kwargs:
+            kwargs["dim"] = kwargs.pop("axis")
+        if "keepdims" in kwargs:
+            kwargs["keepdim"] = kwargs.pop("keepdims")
+        return function(input, *args, **kwargs)
+
+    return call
+
+
+def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...] | None:
+    """The dimensions that `dim` names, counted from the front; None, for all, if it is None or ().
+
+    Errors as of `normalize_dims`.
+    """
+    if dim is None or dim == () or dim == []:
+        return None
+    dims = normalize_dims(dim, ndim)
+    return dims if ndim else ()  # a 0-d tensor has nothing to sum over
+
+
+def wide(x: Any) -> Any:
+    """float16 and bfloat16 as float32, in which they are added up; other types as they are."""
+    half = x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
+    return x.astype(np.float32) if half else x
+
+
+@functools.singledispatch
+def sum_rows(x: Any, keepdims: bool) -> Any:
+    """Sums along the last dimension."""
+    return x.sum(axis=-1, keepdims=keepdims)
+
+
+@sum_rows.register(np.ndarray)
+def sum_rows_numpy(x: np.ndarray, keepdims: bool) -> np.ndarray:
+    # A product with ones is the same sum, and BLAS takes a quarter of the time. Long rows stay
+    # with NumPy, which adds up pairs of halves: less rounding.
+    if x.shape[-1] > 4096 or x.dtype.kind != "f" or not x.flags.c_contiguous:
+        return x.sum(axis=-1, keepdims=keepdims)
+    return x @ np.ones((x.shape[-1], 1) if keepdims else x.shape[-1], x.dtype)
+
+
+class Reduction(Function):
+    """What reductions have in common: one result for all elements along some dimensions.
+
+    `dims` are counted from the front, None for all; `keepdims` keeps them, of size 1.
+    """
+
+    def begin(ctx, x: Any, dims: tuple[int, ...] | None, keepdims: bool) -> None:
+        """Notes what backward has to know about shapes."""
+        ctx.shape, ctx.dims, ctx.kept = x.shape, dims, None
+        if dims is not None and not keepdims:
+            ctx.kept = tuple(1 if i in dims else n for i, n in enumerate(x.shape))
+
+    def count(ctx) -> int:
+        """How many elements become one."""
+        return math.prod(ctx.shape if ctx.dims is None else [ctx.shape[dim] for dim in ctx.dims])
+
+    def spread(ctx, value: Any) -> Any:
+        """A result, or its gradient, in a shape that broadcasts against the input."""
+        return value if ctx.kept is None else value.reshape(ctx.kept)
+
+
+class Sum(Reduction):
+    """y = x_1 + ... + x_n;   dy/dx_i = 1: each element gets the gradient of the sum."""
+
+    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+        ctx.begin(x, dims, keepdims)
+        if dims == (x.ndim - 1,) and x.size > 1000 and dtype is None and x.dtype.itemsize > 2:
+            return sum_rows(x, keepdims)
+        total = wide(x).sum(axis=dims, keepdims=keepdims, dtype=dtype)
+        return total.astype(dtype or x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Expand, ctx.spread(g), ctx.shape)
+
+
+class Mean(Sum):
+    """y = (x_1 + ... + x_n) / n;   dy/dx_i = 1 / n."""
+
+    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:
+        y = super().forward(wide(x), dims, keepdims) / ctx.count()
+        return y.astype(x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        return super().backward(g / ctx.count())
+
+
+def summands(input: Tensor, dtype: DType | None) -> tuple[Tensor, np.dtype | None]:
+    """The input of a sum or product as `dtype`, and for integers the type in which to add: int64,
+    so that a sum of small numbers does not overflow, unless `dtype` says otherwise."""
+    if dtype is not None:
+        input = cast(input, as_dtype(dtype))
+    return input, None if input.is_floating_point() else numpy_dtype(as_dtype(dtype or int64))
+
+
+@reduction
+def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The sum over `dim` (an int, several, or None for all), which is kept as 1 with keepdim.
+
+    Integers and booleans are added as int64; `dtype` converts before adding.
+    """
+    dims = reduced_dims(dim, input.array.ndim)
+    input, total = summands(input, dtype)
+    return Sum.apply(input, dims, keepdim, total)
+
+
+@reduction
+def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The mean over `dim`. RuntimeError for integers, unless `dtype` is a float type."""
+    dims = reduced_dims(dim, input.array.ndim)
+    input, integer = summands(input, dtype)
+    if integer is not None:
+        raise RuntimeError(f"mean(): input dtype must be floating point. Got: {input.dtype!r}")
+    return Mean.apply(input, dims, keepdim)
+
+
+class Var(Reduction):
+    """y = sum (x_i - m)^2 / (n - c), m the mean of x;   dy/dx_i = 2 (x_i - m) / (n - c).
+
+    The mean depends on x too, but the x_i - m add up to 0, and with them its part of dy/dx_i.
+    """
+
+    def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
+        ctx.begin(x, dims, keepdims)
+        ctx.divisor = max(ctx.count() - correction, 0)
+        ctx.save_for_backward(x)
+        deviation = ctx.deviation(wide(x))
+        y = (deviation * deviation).sum(axis=dims, keepdims=keepdims) / ctx.divisor
+        return y.astype(x.dtype, copy=False)
+
+    def deviation(ctx, x: Any) -> Any:
+        return x - x.sum(axis=ctx.dims, keepdims=True) / ctx.count()
+
+    def backward(ctx, g: Any) -> Any:
+        (x,) = ctx.saved
+        return ctx.spread(g) * ctx.deviation(x) * 2 / ctx.divisor
+
+
+class Std(Var):
+    """y = sqrt(var);   dy/dx_i = (x_i - m) / ((n - c) y), and 0 where all x_i are the same."""
+
+    def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
+        y = ctx.xp.sqrt(super().forward(x, dims, keepdims, correction))
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        return ctx.spread(g / (y + (y == 0))) * ctx.deviation(x) / ctx.divisor
+
+
+def moment(
+    function: type[Var], input: Tensor, dim: Any, unbiased: Any, keepdim: bool, correction: Any
+) -> Tensor:
+    """Var or Std, with PyTorch's two ways to say what to divide by: unbiased=False is correction=0.
+
+    RuntimeError for integers, TypeError where both are given.
+    """
+    if not input.is_floating_point():
+        raise RuntimeError("std and var only support floating point and complex dtypes")
+    if isinstance(dim, bool):  # var(input, unbiased)
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 0 if unbiased is False else 1
+    elif unbiased is not None:
+        raise TypeError("give `unbiased` or `correction`, not both")
+    return function.apply(input, reduced_dims(dim, input.array.ndim), keepdim, correction)
+
+
+@reduction
+def var(
+    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+) -> Tensor:
+    """The variance over `dim`: squared deviations divided by n - correction, by default n - 1.
+
+    nan or inf where n <= correction. RuntimeError for integers.
+    """
+    return moment(Var, input, dim, unbiased, keepdim, correction)
+
+
+@reduction
+def std(
+    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+) -> Tensor:
+    """The standard deviation over `dim`, the root of `var`. Its gradient at 0 is 0."""
+    return moment(Std, input, dim, unbiased, keepdim, correction)
+
+
+class AllTrue(Function):
+    """Whether all elements are true, that is not 0. uint8 answers in uint8, as PyTorch does."""
+
+    differentiable = False
+    method = "all"
+
+    def forward(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
+        answer = getattr(x != 0, ctx.method)(axis=dims, keepdims=keepdims)
+        return answer.astype(x.dtype) if x.dtype == np.uint8 else answer
+
+
+class AnyTrue(AllTrue):
+    """Whether any element is true."""
+
+    method = "any"
+
+
+@reduction
+def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Whether all elements over `dim` are true (not 0): a bool tensor, for uint8 a uint8 one."""
+    # Here, unlike in the other reductions, PyTorch takes () at its word: no dimension.
+    dims = () if dim in ((), []) else reduced_dims(dim, input.array.ndim)
+    return AllTrue.apply(input, dims, keepdim)
+
+
+@reduction
+def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Whether any element over `dim` is true (not 0): a bool tensor, for uint8 a uint8 one."""
+    dims = () if dim in ((), []) else reduced_dims(dim, input.array.ndim)
+    return AnyTrue.apply(input, dims, keepdim)

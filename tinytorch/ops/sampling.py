@@ -1,0 +1,116 @@
+"""More that can be drawn: coins, indices by weight; also into existing memory."""
+
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.inplace import check_writable, overwrite
+from tinytorch.core.device import as_device
+from tinytorch.core.dtype import float32, int64
+from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
+from tinytorch.ops.random import Generator, generator_for
+
+
+def get_rng_state() -> Tensor:
+    """The state of the CPU's default generator."""
+    return generator_for(as_device("cpu"), None).get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Sets the state of the CPU's default generator."""
+    generator_for(as_device("cpu"), None).set_state(new_state)
+
+
+@tensor_method("multinomial")
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
+) -> Tensor:
+    """Draws indices with the weights `input` [n] or [rows, n]: int64 [num_samples] or
+    [rows, num_samples]. RuntimeError for weights that are negative or not finite, or all zero,
+    and where too few are positive without replacement."""
+    if not input.is_floating_point():
+        raise RuntimeError(
+            f"multinomial only supports floating-point dtypes for input, got: {input.dtype!r}"
+        )
+    weights = input.device.backend.to_numpy(input.array).astype(np.float64)
+    if weights.ndim not in (1, 2):
+        raise RuntimeError(f"prob_dist must be 1 or 2 dim, got {weights.ndim}")
+    if num_samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if (weights.sum(-1) <= 0).any():
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    if not replacement and num_samples > weights.shape[-1]:
+        raise RuntimeError(
+            "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
+        )
+    source = generator_for(input.device, generator).source
+    rows = weights.reshape(-1, weights.shape[-1])
+    shape = (len(rows), num_samples if replacement else weights.shape[-1])
+    draws = input.device.backend.to_numpy(source.uniform(shape, np.dtype(np.float64)))
+    if replacement:
+        edges = rows.cumsum(1)
+        found = [
+            np.searchsorted(e, u * e[-1], side="right") for e, u in zip(edges, draws, strict=True)
+        ]
+        indices = np.minimum(np.stack(found), rows.shape[1] - 1)
+    else:
+        # The smallest of -log(u) / w comes from element i with probability w_i / sum of w.
+        waiting = np.where(rows > 0, -np.log1p(-draws) / np.maximum(rows, 1e-300), np.inf)
+        indices = waiting.argsort(1)[:, :num_samples]
+    indices = indices.reshape(*weights.shape[:-1], num_samples)
+    return tensor(indices, dtype=int64, device=input.device)
+
+
+@tensor_method("bernoulli")
+def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:
+    """1 with the probability that `input` gives for each element, else 0; input's type.
+
+    RuntimeError for probabilities outside of [0, 1].
+    """
+    p = input.array
+    if p.size and not bool(((p >= 0) & (p <= 1)).all()):
+        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
+    draws = generator_for(input.device, generator).source.uniform(p.shape, np.dtype(np.float32))
+    return wrap((draws < p).astype(p.dtype), input.device)
+
+
+def fill_with(self: Tensor, array: Any) -> Tensor:
+    """Random numbers, in the memory of a tensor; they are no function of what was there."""
+    check_writable(self)
+    return overwrite(self, wrap(array.astype(self.array.dtype), self.device))
+
+
+@tensor_method("uniform_")
+def uniform_(
+    self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Any = None, **names: Any
+) -> Tensor:
+    """Fills with numbers from [from, to); `from` is a keyword of Python, so write it as the first
+    argument. RuntimeError where from is above to."""
+    low = names.pop("from", from_)
+    if low > to:
+        raise RuntimeError(
+            f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}"
+        )
+    draws = generator_for(self.device, generator).source.uniform(self.array.shape, self.array.dtype)
+    return fill_with(self, draws * (to - low) + low)
+
+
+@tensor_method("normal_")
+def normal_(
+    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Fills with normal numbers. RuntimeError for a negative standard deviation."""
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    draws = generator_for(self.device, generator).source.normal(self.array.shape, self.array.dtype)
+    return fill_with(self, draws * std + mean)
+
+
+@tensor_method("bernoulli_")
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Fills with ones, with probability p (a number or a tensor), and zeros."""
+    p = p if isinstance(p, Tensor) else tensor(p, dtype=float32, device=self.device)
+    chances = p.detach().to(float32).expand(self.array.shape)
+    return fill_with(self, bernoulli(chances, generator=generator).array)

@@ -1,0 +1,136 @@
+"""Exponentials that cannot overflow: logsumexp, softmax and its logarithm."""
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.function import Function
+from tinytorch.core.dtype import Defaults, as_dtype
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, wide
+
+
+@functools.singledispatch
+def max_rows(x: Any) -> Any:
+    """The largest of each row; the last dimension stays, of size 1."""
+    return x.max(axis=-1, keepdims=True)
+
+
+@max_rows.register(np.ndarray)
+def max_rows_numpy(x: np.ndarray) -> np.ndarray:
+    # For short rows NumPy finds the place of the maximum four times as fast as the maximum.
+    places = x.argmax(axis=-1).ravel() + np.arange(0, x.size, x.shape[-1])
+    return x.reshape(-1).take(places).reshape(*x.shape[:-1], 1)
+
+
+def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
+    """A new array: x minus its maximum over `dims`, so that exp of it is at most 1."""
+    if x.size == 0:
+        return x.copy()
+    if dims == (x.ndim - 1,) and x.size > 1000:
+        return x - max_rows(x)
+    return xp.asarray(x - x.max(axis=dims, keepdims=True))
+
+
+class LogSumExp(Reduction):
+    """y = log(exp(x_1) + ... + exp(x_n));   dy/dx_i = exp(x_i - y).
+
+    exp(1000) is inf, so the largest, m, is taken out: y = m + log(sum of exp(x_i - m)).
+    """
+
+    lowest = {2: -6e4, 4: -3e38, 8: -1e308}  # finite numbers of so many bytes
+
+    def forward(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
+        ctx.begin(x, dims, keepdims)
+        xp, z = ctx.xp, wide(x)
+        m = z.max(axis=dims, keepdims=True) if x.size else z.sum(axis=dims, keepdims=True)
+        m = xp.where(xp.isfinite(m), m, xp.zeros_like(m))  # inf - inf would be nan
+        total = xp.exp(z - m).sum(axis=dims, keepdims=keepdims)
+        y = (xp.log(total) + m.reshape(total.shape)).astype(x.dtype, copy=False)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        # Where all x_i are -inf, so is y; a finite number in its place keeps x_i - y from nan.
+        y = ctx.xp.clip(y, ctx.lowest[y.dtype.itemsize], None)
+        return ctx.spread(g) * ctx.xp.exp(x - ctx.spread(y))
+
+
+@functools.singledispatch
+def softmax_forward(x: Any, ctx: Function) -> Any:
+    """The softmax of the array x along ctx.dims. An array type may bring a kernel of its own."""
+    y = minus_max(wide(x), ctx.dims, ctx.xp)
+    ctx.xp.exp(y, out=y)  # in place: a large array is dear to get and to give back
+    y /= ctx.call(Sum, y, ctx.dims, True)
+    return y.astype(x.dtype, copy=False)
+
+
+class Softmax(Function):
+    """y_i = exp(x_i) / (sum of exp(x_k));   dL/dx_i = y_i (g_i - sum of g_k y_k)."""
+
+    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
+        ctx.dims = dims
+        y = softmax_forward(x, ctx)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        (y,) = ctx.saved
+        gy = g * y
+        return gy - y * ctx.call(Sum, gy, ctx.dims, True)
+
+
+class LogSoftmax(Function):
+    """y_i = x_i - log(sum of exp(x_k));   dL/dx_i = g_i - exp(y_i) (sum of g_k).
+
+    The logarithm of a softmax would be log(0) = -inf already for x = [0, 200].
+    """
+
+    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
+        ctx.dims = dims
+        y = minus_max(wide(x), dims, ctx.xp)
+        y -= ctx.xp.log(ctx.call(Sum, ctx.xp.exp(y), dims, True))
+        y = y.astype(x.dtype, copy=False)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        (y,) = ctx.saved
+        return g - ctx.xp.exp(y) * ctx.call(Sum, g, ctx.dims, True)
+
+
+@reduction
+def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    """log(sum(exp(input))) over `dim`, without overflow. Integers become the default float type."""
+    if dim is None:
+        raise TypeError("logsumexp(): argument 'dim' must be tuple of ints, not NoneType")
+    if not input.is_floating_point():
+        input = cast(input, Defaults.dtype)
+    return LogSumExp.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+
+
+def along(function: type[Function], input: Tensor, dim: int, dtype: Any) -> Tensor:
+    """Softmax or LogSoftmax along one dimension. TypeError for None, NotImplementedError for
+    integers."""
+    if not isinstance(dim, int):
+        raise TypeError(f"softmax(): argument 'dim' must be int, not {type(dim).__name__}")
+    if dtype is not None:
+        input = cast(input, as_dtype(dtype))
+    if not input.is_floating_point():
+        raise NotImplementedError(f"softmax() is not implemented for {input.dtype!r}")
+    return function.apply(input, reduced_dims(dim, input.array.ndim))
+
+
+@reduction
+def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """exp(input), divided by its sum along `dim`: positive numbers that add up to 1."""
+    return along(Softmax, input, dim, dtype)
+
+
+@reduction
+def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """log(softmax(input, dim)), right also where the softmax itself is too small for a float."""
+    return along(LogSoftmax, input, dim, dtype)

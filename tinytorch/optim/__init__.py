@@ -1,0 +1,7 @@
+"""Optimizers: how parameters move along their gradients."""
+
+from tinytorch.optim import lr_scheduler
+from tinytorch.optim.adam import Adam, AdamW
+from tinytorch.optim.optimizer import Optimizer
+from tinytorch.optim.rmsprop import Adagrad, RMSprop
+from tinytorch.optim.sgd import SGD

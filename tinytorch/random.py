@@ -1,0 +1,30 @@
+"""The state of the random generators: keep it, set it back, leave it alone for a while."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tinytorch.core.device import cpu
+from tinytorch.ops.random import Generator, generator_for, initial_seed, manual_seed, seed
+from tinytorch.ops.sampling import get_rng_state, set_rng_state
+
+__all__ = ["fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]
+
+
+@contextmanager
+def fork_rng(devices: Sequence[int] | None = None, enabled: bool = True) -> Iterator[None]:
+    """`with fork_rng():` what is drawn or seeded inside changes nothing for the program outside.
+
+    It holds for the CPU and for all other devices, or for the GPUs with the numbers `devices`.
+    """
+    generator_for(cpu, None)
+    before = {
+        generator: (generator.get_state(), generator.chosen_seed)
+        for device, generator in Generator.default.items()
+        if enabled and (devices is None or device.type != "cuda" or device.index in devices)
+    }
+    try:
+        yield
+    finally:
+        for generator, (state, chosen) in before.items():
+            generator.set_state(state)
+            generator.chosen_seed = chosen

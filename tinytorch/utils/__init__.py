@@ -1,0 +1,3 @@
+"""What a training needs beside the network."""
+
+from tinytorch.utils import data

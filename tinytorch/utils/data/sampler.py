@@ -1,0 +1,154 @@
+"""Samplers: in which order the items of a dataset come."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any
+
+from tinytorch.core.dtype import float64
+from tinytorch.core.tensor import as_tensor
+from tinytorch.ops.random import Generator, randint, randperm
+from tinytorch.ops.sampling import multinomial
+
+
+def new_seed(generator: Generator | None) -> int:
+    """A seed from `generator`, or from the default one."""
+    return int(randint(1 << 62, (), generator=generator).item())
+
+
+class Sampler:
+    """Base of all samplers: a subclass writes `__iter__`, which gives numbers of items."""
+
+    def __iter__(self) -> Iterator:
+        raise NotImplementedError(f"{type(self).__name__} has no __iter__")
+
+
+class SequentialSampler(Sampler):
+    """0, 1, 2, ..."""
+
+    def __init__(self, data_source: Sized):
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler):
+    """A shuffled dataset; with replacement, each number is drawn from all of them.
+
+    num_samples, the length of the dataset if not given, may be larger than any memory: the numbers
+    are drawn while they are asked for. TypeError, ValueError for options that are none.
+    """
+
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Generator | None = None,
+    ):
+        self.data_source, self.replacement = data_source, replacement
+        self._num_samples, self.generator = num_samples, generator
+        if not isinstance(replacement, bool):
+            raise TypeError(
+                f"replacement should be a boolean value, but got replacement={replacement}"
+            )
+        if not isinstance(self.num_samples, int) or self.num_samples <= 0:
+            raise ValueError(
+                "num_samples should be a positive integer value, but got "
+                f"num_samples={self.num_samples}"
+            )
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        generator = self.generator or Generator().manual_seed(new_seed(None))
+        return itertools.islice(self.endless(len(self.data_source), generator), self.num_samples)
+
+    def endless(self, n: int, generator: Generator) -> Iterator[int]:
+        while True:
+            if self.replacement:
+                yield from randint(n, (1024,), generator=generator).tolist()
+            else:
+                yield from randperm(n, generator=generator).tolist()
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler):
+    """The numbers `indices`, shuffled."""
+
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None):
+        self.indices, self.generator = indices, generator
+
+    def __iter__(self) -> Iterator[int]:
+        order = randperm(len(self.indices), generator=self.generator)
+        return (self.indices[i] for i in order.tolist())
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler):
+    """Item i is drawn with a probability in proportion to weights[i]: one weight for each sample,
+    not for each class. ValueError for options that are none."""
+
+    def __init__(
+        self,
+        weights: Any,
+        num_samples: int,
+        replacement: bool = True,
+        generator: Generator | None = None,
+    ):
+        if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
+            raise ValueError(
+                f"num_samples should be a positive integer value, but got num_samples={num_samples}"
+            )
+        if not isinstance(replacement, bool):
+            raise ValueError(
+                f"replacement should be a boolean value, but got replacement={replacement}"
+            )
+        self.weights = as_tensor(weights, dtype=float64)
+        if self.weights.dim() != 1:
+            raise ValueError(
+                "weights should be a 1d sequence but given weights have shape "
+                f"{tuple(self.weights.shape)}"
+            )
+        self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
+
+    def __iter__(self) -> Iterator[int]:
+        drawn = multinomial(
+            self.weights, self.num_samples, self.replacement, generator=self.generator
+        )
+        return iter(drawn.tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class BatchSampler(Sampler):
+    """Lists of batch_size numbers from another sampler; drop_last leaves out a shorter last one."""
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool):
+        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
+            raise ValueError(
+                f"batch_size should be a positive integer value, but got batch_size={batch_size}"
+            )
+        if not isinstance(drop_last, bool):
+            raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
+        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        numbers = iter(self.sampler)
+        while batch := list(itertools.islice(numbers, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.sampler), self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)

@@ -20,10 +20,10 @@ most arrays (images, labels, constants) need no gradient, and data and derivativ
 - bool() of a tensor with several elements is an error as well. `if a < b` has no answer there.
 
 The trap is detach. It does not copy: whoever changes the memory of the detached tensor changes
-the other one, and no graph takes notice. Step 41 does something about it.
+the other one, and no graph takes notice. Step 43 does something about it.
 
-Square, Pow, Sin, Cos, Tanh and Log are put aside. They come back in step 45, where one table holds
-all functions of this kind. Drawing comes back in step 44. To clear a gradient say x.grad = None,
+Square, Pow, Sin, Cos, Tanh and Log are put aside. They come back in step 50, where one table holds
+all functions of this kind. Drawing comes back in step 49. To clear a gradient say x.grad = None,
 as PyTorch does.
 
 Changed: Variable is Tensor, creator is grad_fn, data is array; Function.__call__ records only what

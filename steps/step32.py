@@ -26,7 +26,7 @@ saves the array, which knows no node, and saved_tensor wraps it when backward ru
 the array by its id, and gives it the history of the tensor that it was: without it the second
 derivative would take y for a constant.
 
-Calls with several results are put aside until step 39.
+Calls with several results are put aside until step 40.
 
 Changed: Function, all rules. New: Function.apply, edge_of, backward_pass. Gone: outputs, blanks.
 Try: save `y.copy()` instead of y in Exp.forward, and see which derivative breaks.

@@ -26,7 +26,7 @@ The trap: that a library can be imported does not mean that it can compute. CuPy
 machine without a GPU, and raises at the first array. A device type without a backend is therefore
 known, and says so when somebody wants to use it.
 
-For room, subtraction, division and negation are laid aside until step 38, unchanged.
+For room, subtraction, division and negation are laid aside until step 39, unchanged.
 
 Changed: Function.apply, tensor, wrap. New: Device, Backend, register_backend, Transfer, Tensor.to.
 Try: write np.exp instead of ctx.xp.exp in Exp.forward, and run the demo.

@@ -21,8 +21,8 @@ bfloat16 is float32 with its lower half cut off. Its bits look like an integer's
 added like one: the demo does it, and 1 + 1 is not 2. NumPy has no bfloat16; the package ml_dtypes
 brings one.
 
-This step and the next hold the tensor alone; the engine is laid aside, and comes back in step 38
-as it was (exp in step 45). The rule is put to work in step 40, where operands of two types meet.
+This step and the next hold the tensor alone; the engine is laid aside, and comes back in step 39
+as it was (exp in step 50). The rule is put to work in step 42, where operands of two types meet.
 
 Changed: tensor, Tensor.dtype. New: DType and its ten objects, promote_types, result_type, scan.
 Try: promote_types(int64, float16). Is the answer one that you would want for a sum of indices?

@@ -16,13 +16,13 @@ that names the dimension. So is a value that does not fit its type: nothing is c
 Who shares memory with whom? Every array that is a view knows its base, and at the end of that chain
 stands the array that owns the memory: its storage. version.py counts writes by storage: after
 count_write(x.array) all views of x have a new version. A weak reference watches the storage, and
-when it dies its count is forgotten. Steps 39 and 41 use this; a program that never writes in place
+when it dies its count is forgotten. Steps 40 and 43 use this; a program that never writes in place
 has an empty dictionary, and pays one truth test.
 
 copy.deepcopy and pickle take leaves only. Half of a graph would be of no use to anybody.
 
 Some attributes of the class are for later steps (_hooks, _base, _inference), and _follow_base,
-which it calls for a view, is attached in step 39: a finished module is not opened again.
+which it calls for a view, is attached in step 40: a finished module is not opened again.
 
 Changed: Tensor is finished, and its printing a function. New: from_numpy, as_tensor, Tensor.numpy,
 data, _version, Tensor(2, 3). Modules finished: core/tensor.py, core/version.py.

@@ -1,46 +1,181 @@
-"""Step 39: Function is finished
+"""Step 39: Modes, or someone between the call and the function
 
-Three things that a call can do were still missing.
+The engine is back, without Expand, SumTo and Transfer, which return in step 42. And the switch of
+step 18 is grown up. It was one box for the whole program: a second thread that evaluated a model
+switched off the recording of the first, which was training. Now each thread has its own state, and
+the switches have PyTorch's manners: no_grad, enable_grad and set_grad_enabled are contexts and
+decorators, and one of them may be entered again inside itself.
 
-Several results. forward returns a tuple, and each result becomes a tensor that knows its number:
-an edge to it is (node, number). One gradient per result has to be collected before backward runs,
-and a result that nobody used has none: backward gets zeros for it, as in step 17, of the shape and
-type noted at the call. Results of integer type (the positions of a maximum, say) get no gradient.
+inference_mode goes further than no_grad. What is made inside can never enter a graph; who tries it
+gets an error. no_grad only forgets, and a tensor made there may be used outside as a constant.
 
-Views. A result that shows the memory of its input is a view; the function declares it. The view
-remembers its base, the tensor whose memory it is, and the calls that lead from there to it. Why?
-Because soon somebody will write into the base. The view then shows new numbers, and its old
-grad_fn would tell an old story. follow_base compares: if the base has a new history, the calls are
-made again on it, and the view takes over the history of their result. PyTorch does exactly this.
+And there is a place to stand. Function.apply, where all calls go through, looks at a stack:
 
-Saved values. A rule that saved an array wants it back as it was. Whoever writes into it in between
-would make the gradient wrong without a sign; the demo shows the number. So a call notes the version
-of each array that it saves, and check_saved compares before backward runs. Freed stands in for
-values that are no longer there (step 42).
+    if thread.modes:
+        return call_through_modes(cls, args)
 
-give_history makes a tensor the output of a call that was made with another: an in-place operation
-computes elsewhere, copies the numbers into the old memory, and hands the old tensor the history.
+A FunctionMode on that stack is called instead. It gets the function and its arguments, and may
+look, count, change them or answer itself; function.apply(*args) goes on to the next mode, and at
+last to the function. Half precision, the profiler and the compiler will stand there, and nobody has
+to open the engine for them. Empty, the stack costs one truth test per call.
 
-From the next step on, Function is imported. So it already has what later steps need: hooks (step
-42), and on_tensors, for functions whose backward always takes Tensors (step 43).
+While a mode is open, backward runs on Tensors, so that the mode sees its operations too.
 
-Changed: Function, edge_of, backward_pass. New: several_outputs, note_view, check_saved,
-general_step, give_history, follow_base. Module finished: autograd/function.py.
-Try: delete `if written or node.saved is Freed` and the line below it, and run the demo.
+The trap: a mode that computes something itself would be called for its own computation. So while a
+mode answers, it and what is inside it are off the stack.
+
+PyTorch's names for what you see in the graph are here too: grad_fn.name() and next_functions, where
+a leaf shows up as AccumulateGrad.
+
+Changed: Function.apply, backward_pass. New: no_grad as a class, enable_grad, inference_mode,
+FunctionMode, starting_gradients. Gone: GradMode, using_grad. Module finished: autograd/modes.py.
+Try: leave `thread.modes = stack[:-1]` out of call_through_modes: a mode meets itself, for ever.
 """
 
 import copy
+import functools
 import itertools
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.modes import call_through_modes, inference_seen, set_grad_enabled, thread
 from tinytorch.core.device import Device, cpu
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import count_write, storage_of, version_of, written
+
+
+class ThreadState(threading.local):
+    """The modes of one thread. Another thread starts with its own, at these values."""
+
+    grad_enabled = True
+    inference = False
+    modes: tuple["FunctionMode", ...] = ()  # the last one is asked first
+
+    def __init__(self):
+        # 1 / 0 is inf and log(-1) is nan, in silence, as in PyTorch. NumPy keeps this per thread.
+        np.seterr(all="ignore")
+
+
+thread = ThreadState()
+
+
+# Not empty once a thread was in inference mode: only then does anybody look for its tensors.
+inference_seen: set[bool] = set()
+
+
+class GradSwitch:
+    """A context manager and a decorator that sets whether operations are recorded."""
+
+    enabled: bool
+    before: tuple = ()  # the values outside: several, for an object that is entered inside itself
+
+    def __enter__(self) -> None:
+        self.before = (*self.before, (thread.grad_enabled, thread.inference))
+        thread.grad_enabled = self.enabled and not thread.inference
+
+    def __exit__(self, *exception: Any) -> None:
+        thread.grad_enabled, thread.inference = self.before[-1]
+        self.before = self.before[:-1]
+
+    def __call__(self, function: Callable) -> Callable:
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            with copy.copy(self):  # another thread may be in the same function
+                return function(*args, **kwargs)
+
+        return call
+
+
+class no_grad(GradSwitch):
+    """`with no_grad():` or `@no_grad()`: nothing inside is recorded for backward."""
+
+    enabled = False
+
+    def __new__(cls, function: Callable | None = None):
+        # `@no_grad` without parentheses is a decorator too.
+        switch = object.__new__(cls)
+        return switch if function is None else switch(function)
+
+
+class enable_grad(GradSwitch):
+    """Records inside, also within a no_grad()."""
+
+    enabled = True
+
+    def __new__(cls, function: Callable | None = None):
+        switch = object.__new__(cls)
+        return switch if function is None else switch(function)
+
+
+class set_grad_enabled(GradSwitch):
+    """`set_grad_enabled(flag)` as a statement holds from now on, as a context until its end."""
+
+    def __init__(self, mode: bool):
+        self.enabled = bool(mode)
+        self.outside = thread.grad_enabled
+        thread.grad_enabled = self.enabled
+
+    def __enter__(self) -> None:
+        thread.grad_enabled = self.outside  # what __exit__ shall come back to
+        GradSwitch.__enter__(self)
+
+    def __call__(self, function: Callable) -> Callable:
+        thread.grad_enabled = self.outside  # as a decorator it holds for the calls only
+        return (enable_grad if self.enabled else no_grad)(function)
+
+
+class inference_mode(GradSwitch):
+    """no_grad, and what is made inside can never enter a graph: RuntimeError where it is tried."""
+
+    def __new__(cls, mode: Any = True):
+        switch = object.__new__(cls)
+        switch.inference = switch.enabled = mode if isinstance(mode, bool) else True
+        return switch(mode) if callable(mode) else switch
+
+    def __enter__(self) -> None:
+        GradSwitch.__enter__(self)
+        thread.grad_enabled, thread.inference = not self.inference, self.inference
+        inference_seen.add(True)
+
+
+def is_grad_enabled() -> bool:
+    return thread.grad_enabled
+
+
+def is_inference_mode_enabled() -> bool:
+    return thread.inference
+
+
+class FunctionMode:
+    """Someone who stands between the call of an operation and its Function.
+
+    While `with mode:` is open on this thread, each Function.apply becomes a mode.call(function,
+    args), which may look, count, change the arguments or answer itself. function.apply(*args) goes
+    on to the next mode, and at last to the function. Autocast, profiler and compiler enter here.
+    """
+
+    def call(self, function: type, args: tuple) -> Any:
+        return function.apply(*args)
+
+    def __enter__(self) -> "FunctionMode":
+        thread.modes = (*thread.modes, self)
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        thread.modes = thread.modes[:-1]
+
+
+def call_through_modes(function: type, args: tuple) -> Any:
+    """Asks the innermost mode; what it calls meets the modes outside it only."""
+    stack = thread.modes
+    thread.modes = stack[:-1]
+    try:
+        return stack[-1].call(function, args)
+    finally:
+        thread.modes = stack
+
 
 new = object.__new__
 
@@ -51,10 +186,6 @@ next_order = itertools.count(0, -1).__next__
 
 
 NOTHING = ()  # what a call has saved that saved nothing
-
-
-class Freed:
-    """Stands in the place of saved values after a backward pass has used and dropped them."""
 
 
 def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
@@ -72,8 +203,8 @@ class Function:
 
     A subclass writes two short methods:
 
-        forward(ctx, *arrays)    arrays (and other parameters) in, array out, or a tuple of them
-        backward(ctx, *grads)    gradient of each output in, gradient of each tensor input out
+        forward(ctx, *arrays)    arrays (and other parameters) in, array out
+        backward(ctx, grad)      gradient of the output in, gradient of each tensor input out
 
     backward runs on plain arrays, which is fast, or on Tensors when the gradient shall itself be
     differentiated. So its formula uses only what both have: operators, methods with the same
@@ -83,23 +214,16 @@ class Function:
     # Declared by subclasses.
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
-    view = False  # the result shows the memory of the first input
-    writable = True  # of a view: each element shows one of the input, and no two the same
-    on_tensors = False  # backward takes Tensors, always (user-defined functions)
 
     # Of one call; most calls keep these.
     xp: Any
     device: Device
     order: int
-    edges: list  # for each argument: a Function, (Function, output number), a leaf Tensor, or None
+    edges: list  # for each argument: a Function, a leaf Tensor, or None
     output_shape: tuple[int, ...]
     output_id: int  # id of the result's array, to know it again among the saved ones
     saved: Any = NOTHING
-    saved_versions: list[int] | None = None
     n_outputs = 1
-    outputs: list | None = None  # of a call with several results: (shape, dtype, id) of each
-    fill_missing = True  # backward gets zeros for an output that nobody used
-    hooks: dict | None = None  # output number -> hooks on its gradient
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
@@ -116,15 +240,11 @@ class Function:
                     if device is not None:
                         return cls.apply(*on_one_device(args))
                     device = x.device
-                if x._base is not None and x._base._grad_fn is not x._base_fn:
-                    follow_base(x)
                 if x._requires_grad:
                     wanted = True
                     edge = x._grad_fn
                     if edge is None:
                         edge = x
-                    elif x._output_nr:
-                        edge = (edge, x._output_nr)
                 x = x.array
             arrays.append(x)
             edges.append(edge)
@@ -138,11 +258,6 @@ class Function:
         record = wanted and thread.grad_enabled and cls.differentiable
         if record:
             ctx.order = next_order()
-            if written and ctx.saved is not NOTHING:
-                ctx.saved_versions = [version_of(value) for value in ctx.saved]
-        if result.__class__ is tuple:
-            return ctx.several_outputs(result, record)
-
         device = ctx.device  # a transfer has changed it
         out = new(Tensor)
         out.array = result if result.__class__ is device.array_type else ctx.as_array(result)
@@ -152,8 +267,6 @@ class Function:
             out._grad_fn = ctx
             ctx.output_shape = out.array.shape
             ctx.output_id = id(out.array)
-        if cls.view:
-            ctx.note_view(out, args)
         if inference_seen:
             check_inference(out, args, record)
         return out
@@ -164,31 +277,6 @@ class Function:
         if ctx.saved is not NOTHING:
             ctx.saved = tuple(array if value is result else value for value in ctx.saved)
         return array
-
-    def several_outputs(ctx, results: tuple, record: bool) -> tuple:
-        """The tensors of a call with several results. Those of integer type get no gradient."""
-        outs = []
-        for number, result in enumerate(results):
-            out = wrap(ctx.as_array(result), ctx.device)
-            if record and out.dtype.is_floating_point:
-                out._requires_grad, out._grad_fn, out._output_nr = True, ctx, number
-            if inference_seen:
-                check_inference(out, (), False)
-            outs.append(out)
-        ctx.n_outputs = len(outs)
-        ctx.outputs = [(out.array.shape, out.array.dtype, id(out.array)) for out in outs]
-        if len(outs) == 1:  # one in a tuple is still one
-            ctx.output_shape, _, ctx.output_id = ctx.outputs[0]
-        return tuple(outs)
-
-    def note_view(ctx, out: Tensor, args: tuple) -> None:
-        """Remembers how the view `out` comes from its base, for in-place operations."""
-        seen = args[0]
-        if storage_of(out.array) is not storage_of(seen.array):  # forward had to copy
-            return
-        base = seen if seen._base is None else seen._base
-        out._base, out._base_fn = base, base._grad_fn
-        out._view_calls = (*seen._view_calls, (type(ctx), args[1:]))
 
     @classmethod
     def explain(cls, error: Exception, arrays: list) -> Exception:
@@ -206,8 +294,6 @@ class Function:
                     )
         listed = " and ".join(str(list(shape)) for shape in shapes)
         return RuntimeError(f"{cls.__name__.lower()}: {error} (shapes {listed})")
-
-    # For forward and backward of a subclass.
 
     def save_for_backward(ctx, *values: Any) -> None:
         """Keeps arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
@@ -233,12 +319,8 @@ class Function:
     def backward(ctx, *grads: Any) -> Any:
         raise NotImplementedError(f"{type(ctx).__name__} has no backward")
 
-    # For the engine.
-
     def gradients(ctx, grads: list) -> Any:
         """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
-        if ctx.on_tensors:
-            return ctx.backward(*grads)
         twin = copy.copy(ctx)
         twin.xp = Tensor
         twin.saved = tuple(ctx.saved_tensor(value) for value in ctx.saved)
@@ -247,52 +329,23 @@ class Function:
     def saved_tensor(ctx, value: Any) -> Any:
         """A saved array as the tensor that it was: wrapped anew, so that no cycle keeps the graph.
 
-        Which one it was, its id tells: all inputs were alive when forward saved it. The result of
-        an in-place call is the same array as its input: then it was the result.
+        Which one it was, its id tells: all inputs were alive when forward saved it.
         """
         if not hasattr(value, "dtype"):
             return value
-        history = None
+        history = ctx if ctx.output_id == id(value) else None
         for edge in ctx.edges:
             if isinstance(edge, Tensor):
                 if edge.array is value:
                     return edge
             elif edge is not None:
-                node, number = edge if edge.__class__ is tuple else (edge, 0)
-                if id(value) == (node.outputs[number][2] if node.outputs else node.output_id):
-                    history = (node, number)
-        for number in range(ctx.n_outputs):
-            if id(value) == (ctx.outputs[number][2] if ctx.outputs else ctx.output_id):
-                history = (ctx, number)
+                if id(value) == edge.output_id:
+                    history = edge
         out = wrap(ctx.device.xp.asarray(value), ctx.device)
         if history is not None:
             out._requires_grad = True
-            out._grad_fn, out._output_nr = history
+            out._grad_fn = history
         return out
-
-    def check_saved(ctx) -> None:
-        """RuntimeError where a saved array is gone, or was written in place since."""
-        if ctx.saved is Freed:
-            raise RuntimeError(
-                "Trying to backward through the graph a second time (or directly access saved "
-                "tensors after they have already been freed). Saved intermediate values of the "
-                "graph are freed when you call .backward() or autograd.grad(). Specify "
-                "retain_graph=True if you need to backward through the graph a second time or if "
-                "you need to access saved tensors after calling backward."
-            )
-        if not written:
-            return
-        expected = ctx.saved_versions or [0] * len(ctx.saved)
-        for value, version in zip(ctx.saved, expected, strict=True):
-            now = version_of(value)
-            if now != version:
-                raise RuntimeError(
-                    f"one of the variables needed for gradient computation has been modified by "
-                    f"an inplace operation: [{value.dtype} {list(value.shape)}], saved by "
-                    f"{ctx.name()}, is at version {now}; expected version {version} instead."
-                )
-
-    # For people who look at the graph.
 
     def name(ctx) -> str:
         """PyTorch's name of the node: MulBackward0."""
@@ -354,46 +407,12 @@ def on_one_device(args: tuple) -> list:
 
 
 def edge_of(tensor: Tensor) -> Any:
-    """Where a gradient of `tensor` goes: a node, (node, output number), the leaf, or None."""
+    """Where a gradient of `tensor` goes: a node, the leaf, or None."""
     if not tensor.requires_grad:
         return None
     if tensor._grad_fn is None:
         return tensor
-    return (tensor._grad_fn, tensor._output_nr) if tensor._output_nr else tensor._grad_fn
-
-
-def give_history(tensor: Tensor, function: Function, number: int) -> None:
-    """Makes `tensor` output `number` of a call that was recorded with another tensor."""
-    tensor._requires_grad, tensor._grad_fn, tensor._output_nr = True, function, number
-    if function.outputs is None:
-        function.output_id = id(tensor.array)
-    else:
-        shape, dtype, _ = function.outputs[number]
-        function.outputs[number] = (shape, dtype, id(tensor.array))
-
-
-@tensor_method("_follow_base")
-def follow_base(view: Tensor) -> None:
-    """Gives a view the history that its base has got by an in-place operation since."""
-    base = view._base
-    if base._grad_fn is view._base_fn:
-        return
-    if view._grad_fn is not None and view._grad_fn.on_tensors:
-        raise RuntimeError(
-            f"the base of a view that {view._grad_fn.name()} returned was changed in place. Please "
-            f"clone() the result in its forward."
-        )
-    before = thread.grad_enabled
-    thread.grad_enabled = True
-    try:
-        again = base
-        for function, parameters in view._view_calls:
-            again = function.apply(again, *parameters)
-    finally:
-        thread.grad_enabled = before
-    view._base_fn = base._grad_fn
-    if again._grad_fn is not None:
-        give_history(view, again._grad_fn, again._output_nr)
+    return tensor._grad_fn
 
 
 def backward_pass(
@@ -412,7 +431,7 @@ def backward_pass(
     Returns {leaf: gradient}.
     """
     as_tensors = create_graph or bool(thread.modes)
-    arrived: dict = {}  # node or leaf -> its gradient (of a node with several outputs: a list)
+    arrived: dict = {}  # node or leaf -> its gradient
     ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
     heap: list = []
     broadcast = False  # whether the inputs of the last node may have been broadcast
@@ -422,25 +441,14 @@ def backward_pass(
         for edge, grad in zip(edges, grads, strict=False):
             if edge is None or grad is None:
                 continue
-            number = 0
-            if edge.__class__ is tuple:
-                edge, number = edge
-            count = edge.n_outputs  # a leaf has none
             if broadcast:
-                shape = edge.outputs[number][0] if count > 1 else edge.output_shape
+                shape = edge.output_shape
                 if grad.shape != shape:
                     grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
             if edge not in arrived:
-                if count:
+                if edge.n_outputs:  # a leaf has none
                     heappush(heap, (edge.order, edge))
-                if count > 1:
-                    arrived[edge] = [None] * count
-                    arrived[edge][number] = grad
-                else:
-                    arrived[edge] = grad
-            elif count > 1:
-                parts = arrived[edge]
-                parts[number] = grad if parts[number] is None else parts[number] + grad
+                arrived[edge] = grad
             elif edge in ours:
                 arrived[edge] += grad
             else:
@@ -452,37 +460,14 @@ def backward_pass(
             break
         node = heappop(heap)[1]
         grad = arrived.pop(node)
-        if written or node.saved is Freed:
-            node.check_saved()
-        if as_tensors or node.on_tensors or node.n_outputs > 1:
-            grads = general_step(node, grad, as_tensors)
+        if as_tensors:
+            grads = node.gradients([grad])
         else:
             grads = node.backward(grad)
         if grads.__class__ is not tuple:
             grads = (grads,)
         edges, broadcast = node.edges, node.elementwise
     return arrived
-
-
-def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
-    """One node's backward where it is not a plain array formula of a single gradient."""
-    grads = list(grad) if node.n_outputs > 1 else [grad]
-    xp, device = node.device.xp, node.device
-    if node.n_outputs > 1 and node.fill_missing:
-        for number, like in enumerate(node.outputs):
-            if grads[number] is None and like is not None:
-                zeros = xp.zeros(like[0], like[1])
-                grads[number] = wrap(zeros, device) if as_tensors else zeros
-    if not as_tensors and not node.on_tensors:
-        return node.backward(*grads)
-    if not as_tensors:
-        grads = [None if g is None else wrap(xp.asarray(g), device) for g in grads]
-    results = node.gradients(grads)
-    if results.__class__ is not tuple:
-        results = (results,)
-    if as_tensors:
-        return results
-    return tuple(None if r is None else r.array for r in results)
 
 
 def accumulate(leaf: Tensor, grad: Any) -> None:
@@ -664,78 +649,103 @@ def tensor_repr(self: Tensor) -> str:
 
 
 if __name__ == "__main__":
-
-    class SumAndDifference(Function):
-        """s = a + b, d = a - b"""
-
-        def forward(ctx, a, b):
-            return a + b, a - b
-
-        def backward(ctx, gs, gd):
-            return gs + gd, gs - gd
-
-    class Largest(Function):
-        """The largest element, and where it is."""
-
-        def forward(ctx, x):
-            ctx.i, ctx.n = x.argmax(), x.size
-            return x.max(), ctx.i
-
-        def backward(ctx, g, _):
-            one = ctx.device.xp.zeros(ctx.n, np.float32)
-            one[ctx.i] = 1.0
-            return g * one
-
-    a, b = tensor([1.0, 2.0], requires_grad=True), tensor([3.0, 5.0], requires_grad=True)
-    ones = tensor([1.0, 1.0])
-    s, d = SumAndDifference.apply(a, b)
-    print(s, d, s.output_nr, d.output_nr)  # -> tensor([4.0, 7.0]) tensor([-2.0, -3.0]) 0 1
-    (s * d).backward(ones)  # a^2 - b^2
-    print(a.grad, b.grad)  # -> tensor([2.0, 4.0]) tensor([-6.0, -10.0])
-    a.grad = b.grad = None
-    SumAndDifference.apply(a, b)[1].backward(ones)
-    print("the sum is not used:", a.grad, b.grad)
-    # -> the sum is not used: tensor([1.0, 1.0]) tensor([-1.0, -1.0])
-    value, place = Largest.apply(b)
-    print(place, place.dtype, place.requires_grad)  # -> tensor(1) tinytorch.int64 False
-
-    class RowsFrom(Function):
-        """The rows of a table from number i on, as a view."""
-
-        view = True
-
-        def forward(ctx, x, i):
-            return x[i:]
-
-        def backward(ctx, g):
-            raise NotImplementedError("an index gets its gradient in a later step")
-
-    table = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True) * 1.0
-    row = RowsFrom.apply(table, 1)
-    element = RowsFrom.apply(row, 0)
-    print("one memory:", np.shares_memory(row.array, table.array), row._base is table)
-    # -> one memory: True True
-    print("a view of a view:", element._base is table, len(element._view_calls))
-    # -> a view of a view: True 2
-    before = row.grad_fn
-    new_values = table * 10.0
-    table.array[...] = new_values.array  # what an in-place product does, by hand
-    give_history(table, new_values.grad_fn, 0)
-    print("the view follows:", row, row.grad_fn is before)
-    # -> the view follows: tensor([[30.0, 40.0]]) False
-    print(row.grad_fn.edges[0] is table.grad_fn)  # -> True
+    import sys
+    import time
 
     x = tensor([1.0, 2.0], requires_grad=True)
-    y = x * 1.0
-    z = y * y
-    y.array[...] = 100.0  # the graph does not see this: x.grad would be 200 instead of 2 x
-    z.backward(ones)
-    print("unseen, and wrong:", x.grad)  # -> unseen, and wrong: tensor([200.0, 200.0])
-    z = y * y
-    y.array[...] = 1.0
-    count_write(y.array)
+    ones = tensor([1.0, 1.0])
+    with no_grad():
+        print("no_grad:", (x * x).requires_grad)  # -> no_grad: False
+        with enable_grad():
+            print("enable_grad:", (x * x).requires_grad)  # -> enable_grad: True
+
+    @no_grad()
+    def evaluate(n):
+        return x * x if n == 0 else evaluate(n - 1)
+
+    print(evaluate(3).requires_grad, is_grad_enabled())  # -> False True
+    set_grad_enabled(False)
+    print("from now on:", (x * x).requires_grad)  # -> from now on: False
+    seen = []
+    other = threading.Thread(target=lambda: seen.append((x * x).requires_grad))
+    other.start()
+    other.join()
+    print("in another thread:", seen[0])  # -> in another thread: True
+    set_grad_enabled(True)
+
+    class Log(FunctionMode):
+        """Says what is called, and on what."""
+
+        def call(self, function, args):
+            print(function.__name__, [x.tolist() if isinstance(x, Tensor) else x for x in args])
+            # -> Mul [[1.0, 2.0], [1.0, 2.0]]
+            # -> Mul [[1.0, 1.0], [1.0, 2.0]]
+            # -> Mul [[1.0, 1.0], [1.0, 2.0]]
+            # -> Add [[1.0, 2.0], [1.0, 2.0]]
+            # -> Add [[1.0, 2.0], 1.0]
+            # -> Mul [[2.0, 3.0], 2.0]
+            return function.apply(*args)
+
+    class Double(FunctionMode):
+        """Turns every sum into the double of it."""
+
+        def call(self, function, args):
+            out = function.apply(*args)
+            return out * 2.0 if function is Add else out
+
+    with Log():
+        y = x * x
+        y.backward(ones)
+    with Log():
+        other = threading.Thread(target=lambda: seen.append(thread.modes))
+        other.start()
+        other.join()
+    print("modes of another thread:", seen[1])  # -> modes of another thread: ()
+    with Log(), Double():
+        print((x.detach() + 1.0).tolist())  # -> [4.0, 6.0]
+
+    def through_the_layers(action):
+        """The functions of this file that an action calls, in order."""
+        names = []
+
+        def note(frame, event, argument):
+            if event == "call" and frame.f_code.co_filename == __file__:
+                names.append(frame.f_code.co_qualname.rpartition(">.")[2])
+
+        sys.setprofile(note)
+        action()
+        sys.setprofile(None)
+        return " > ".join(name for name in names if name not in ("<lambda>", "set_grad_enabled"))
+
+    x.grad = None
+    print(through_the_layers(lambda: x * x))  # -> mul > Function.apply > Mul.forward
+    y = x * x
+    back = through_the_layers(lambda: y.backward(ones)).split(" > ")
+    print([name for name in back if name in ("tensor_backward", "backward_pass", "Mul.backward")])
+    # -> ['tensor_backward', 'backward_pass', 'Mul.backward']
+    print(y.grad_fn.name(), [f.name() for f, _ in y.grad_fn.next_functions])
+    # -> MulBackward0 ['tinytorch::autograd::AccumulateGrad', 'tinytorch::autograd::AccumulateGrad']
+
+    with inference_mode():
+        made = x * 2.0
+    print(made.is_inference(), made.requires_grad)  # -> True False
     try:
-        z.backward(ones)
+        made * x
     except RuntimeError as reason:
-        print(str(reason).partition(" operation")[0])
-        # -> one of the variables needed for gradient computation has been modified by an inplace
+        print(str(reason).partition(". ")[0])
+        # -> Inference tensors cannot be saved for backward
+
+    class Look(FunctionMode):
+        """Does nothing but stand there."""
+
+    def microseconds(rounds=2000):
+        with no_grad():
+            start = time.perf_counter()
+            for _ in range(rounds):
+                x * x
+        return (time.perf_counter() - start) / rounds * 1e6
+
+    empty = min(microseconds() for _ in range(5))
+    with Look():
+        watched = min(microseconds() for _ in range(5))
+    print(f"a call takes {empty:.1f} us, with somebody looking {watched:.1f} us")  # -> ...

@@ -1,62 +1,399 @@
-"""Step 40: Operands of two types
+"""Step 40: Function is finished
 
-Step 36 wrote the rule down, now it is put to work. NumPy has a rule of its own, and NumPy does the
-adding: int64 plus float32 came out as float64, in the demo of step 36 and in the engine as well.
-So the two operands are brought to the type of their result before NumPy sees them:
+Three things that a call can do were still missing.
 
-    operands(a, b)      two tensors: cast both to result_type(a, b)
-                        tensor and number: cast the tensor if need be; the number stays a number
+Several results. forward returns a tuple, and each result becomes a tensor that knows its number:
+an edge to it is (node, number). One gradient per result has to be collected before backward runs,
+and a result that nobody used has none: backward gets zeros for it, as in step 17, of the shape and
+type noted at the call. Results of integer type (the positions of a maximum, say) get no gradient.
 
-A number stays a number for two reasons. No array has to be made of it. And NumPy 2 lets a Python
-float leave a float32 array as it is, but not a NumPy float64 or a 0-d array: with one of these the
-result is float64, without a word, and so is everything computed from it. bfloat16 is the one
-exception: NumPy does not know the type, and answers with float32.
+Views. A result that shows the memory of its input is a view; the function declares it. The view
+remembers its base, the tensor whose memory it is, and the calls that lead from there to it. Why?
+Because soon somebody will write into the base. The view then shows new numbers, and its old
+grad_fn would tell an old story. follow_base compares: if the base has a new history, the calls are
+made again on it, and the view takes over the history of their result. PyTorch does exactly this.
 
-Cast is an operation like any other. Its gradient goes back as the type of its input: a float32
-weight gets a float32 gradient, even if the loss was computed in float64. A cast to integers cuts
-the graph: a step function has no slope worth following.
+Saved values. A rule that saved an array wants it back as it was. Whoever writes into it in between
+would make the gradient wrong without a sign; the demo shows the number. So a call notes the version
+of each array that it saves, and check_saved compares before backward runs. Freed stands in for
+values that are no longer there (step 45).
 
-Division of integers is floating point division. Subtraction of booleans is refused: PyTorch asks
-what you mean by it. x.to() takes a type, a device, both, or another tensor to be like.
+give_history makes a tensor the output of a call that was made with another: an in-place operation
+computes elsewhere, copies the numbers into the old memory, and hands the old tensor the history.
 
-The rest of broadcasting is here as well: expand, with -1 for "as it is", and broadcast_shapes.
+From the next step on, Function is imported. So it already has what later steps need: hooks (step
+45), and on_tensors, for functions whose backward always takes Tensors (step 47).
 
-The trap is `x.array * np.float64(2)`: float64 again. x * np.float64(2) is safe, since operands
-makes a Python number of it.
-
-Changed: add, mul, sub, true_divide, neg, to, sum_to_size. New: Cast, Clone, operands, x.double(),
-x.long() and their kin, expand. Modules finished: ops/broadcast.py, ops/conversion.py.
-Try: let operands return (a, b) as they are, and look which lines change.
+Changed: Function, edge_of, backward_pass. New: several_outputs, note_view, check_saved,
+general_step, give_history, follow_base. Module finished: autograd/function.py.
+Try: delete `if written or node.saved is Freed` and the line below it, and run the demo.
 """
 
-from collections.abc import Callable, Sequence
+import copy
+import itertools
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Freed, Function, edge_of, sum_to
-from tinytorch.autograd.modes import set_grad_enabled, thread
-from tinytorch.core.device import Device, as_device
-from tinytorch.core.dtype import (
-    Defaults,
-    DType,
-    as_dtype,
-    bfloat16,
-    bool_,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    numpy_dtype,
-    result_type,
-    uint8,
-)
+from tinytorch.autograd.modes import call_through_modes, inference_seen, set_grad_enabled, thread
+from tinytorch.core.device import Device, cpu
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import written
+from tinytorch.core.version import count_write, storage_of, version_of, written
+
+new = object.__new__
+
+
+# Numbers the calls 0, -1, -2, ... An output is always younger than its inputs, so this is a
+# topological order, and a heap gives the youngest first.
+next_order = itertools.count(0, -1).__next__
+
+
+NOTHING = ()  # what a call has saved that saved nothing
+
+
+class Freed:
+    """Stands in the place of saved values after a backward pass has used and dropped them."""
+
+
+def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
+    """Adds up an array over the dimensions along which `shape` was broadcast to its shape."""
+    extra = array.ndim - len(shape)
+    axes = tuple(range(extra)) + tuple(
+        extra + i for i, n in enumerate(shape) if n == 1 and array.shape[extra + i] != 1
+    )
+    return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
+
+
+class Function:
+    """One call of an operation. The same object is `ctx` in forward, grad_fn of the result, and
+    the node that a backward pass visits.
+
+    A subclass writes two short methods:
+
+        forward(ctx, *arrays)    arrays (and other parameters) in, array out, or a tuple of them
+        backward(ctx, *grads)    gradient of each output in, gradient of each tensor input out
+
+    backward runs on plain arrays, which is fast, or on Tensors when the gradient shall itself be
+    differentiated. So its formula uses only what both have: operators, methods with the same
+    meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
+    """
+
+    # Declared by subclasses.
+    differentiable = True
+    elementwise = False  # inputs are broadcast against each other; their gradients are summed back
+    view = False  # the result shows the memory of the first input
+    writable = True  # of a view: each element shows one of the input, and no two the same
+    on_tensors = False  # backward takes Tensors, always (user-defined functions)
+
+    # Of one call; most calls keep these.
+    xp: Any
+    device: Device
+    order: int
+    edges: list  # for each argument: a Function, (Function, output number), a leaf Tensor, or None
+    output_shape: tuple[int, ...]
+    output_id: int  # id of the result's array, to know it again among the saved ones
+    saved: Any = NOTHING
+    saved_versions: list[int] | None = None
+    n_outputs = 1
+    outputs: list | None = None  # of a call with several results: (shape, dtype, id) of each
+    fill_missing = True  # backward gets zeros for an output that nobody used
+    hooks: dict | None = None  # output number -> hooks on its gradient
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Runs forward on the arrays of `args`, and records the call if a gradient is wanted."""
+        if thread.modes:
+            return call_through_modes(cls, args)
+        ctx = new(cls)
+        ctx.edges = edges = []
+        arrays, device, wanted = [], None, False
+        for x in args:
+            edge = None
+            if isinstance(x, Tensor):
+                if x.device is not device:
+                    if device is not None:
+                        return cls.apply(*on_one_device(args))
+                    device = x.device
+                if x._base is not None and x._base._grad_fn is not x._base_fn:
+                    follow_base(x)
+                if x._requires_grad:
+                    wanted = True
+                    edge = x._grad_fn
+                    if edge is None:
+                        edge = x
+                    elif x._output_nr:
+                        edge = (edge, x._output_nr)
+                x = x.array
+            arrays.append(x)
+            edges.append(edge)
+
+        ctx.device = device
+        ctx.xp = device.xp
+        try:
+            result = cls.forward(ctx, *arrays)
+        except (ValueError, TypeError) as error:
+            raise cls.explain(error, arrays) from error
+        record = wanted and thread.grad_enabled and cls.differentiable
+        if record:
+            ctx.order = next_order()
+            if written and ctx.saved is not NOTHING:
+                ctx.saved_versions = [version_of(value) for value in ctx.saved]
+        if result.__class__ is tuple:
+            return ctx.several_outputs(result, record)
+
+        device = ctx.device  # a transfer has changed it
+        out = new(Tensor)
+        out.array = result if result.__class__ is device.array_type else ctx.as_array(result)
+        out.device = device
+        if record:
+            out._requires_grad = True
+            out._grad_fn = ctx
+            ctx.output_shape = out.array.shape
+            ctx.output_id = id(out.array)
+        if cls.view:
+            ctx.note_view(out, args)
+        if inference_seen:
+            check_inference(out, args, record)
+        return out
+
+    def as_array(ctx, result: Any) -> Any:
+        """A 0-d result as an array: NumPy gives a scalar object for it, also to what is saved."""
+        array = ctx.xp.asarray(result)
+        if ctx.saved is not NOTHING:
+            ctx.saved = tuple(array if value is result else value for value in ctx.saved)
+        return array
+
+    def several_outputs(ctx, results: tuple, record: bool) -> tuple:
+        """The tensors of a call with several results. Those of integer type get no gradient."""
+        outs = []
+        for number, result in enumerate(results):
+            out = wrap(ctx.as_array(result), ctx.device)
+            if record and out.dtype.is_floating_point:
+                out._requires_grad, out._grad_fn, out._output_nr = True, ctx, number
+            if inference_seen:
+                check_inference(out, (), False)
+            outs.append(out)
+        ctx.n_outputs = len(outs)
+        ctx.outputs = [(out.array.shape, out.array.dtype, id(out.array)) for out in outs]
+        if len(outs) == 1:  # one in a tuple is still one
+            ctx.output_shape, _, ctx.output_id = ctx.outputs[0]
+        return tuple(outs)
+
+    def note_view(ctx, out: Tensor, args: tuple) -> None:
+        """Remembers how the view `out` comes from its base, for in-place operations."""
+        seen = args[0]
+        if storage_of(out.array) is not storage_of(seen.array):  # forward had to copy
+            return
+        base = seen if seen._base is None else seen._base
+        out._base, out._base_fn = base, base._grad_fn
+        out._view_calls = (*seen._view_calls, (type(ctx), args[1:]))
+
+    @classmethod
+    def explain(cls, error: Exception, arrays: list) -> Exception:
+        """NumPy's ValueError or TypeError as PyTorch's RuntimeError, with the shapes in it."""
+        shapes = [tuple(array.shape) for array in arrays if hasattr(array, "shape")]
+        if cls.elementwise and len(shapes) > 1:
+            a, b = shapes[:2]
+            for i in range(1, min(len(a), len(b)) + 1):
+                if a[-i] != b[-i] and 1 not in (a[-i], b[-i]):
+                    dim = max(len(a), len(b)) - i
+                    return RuntimeError(
+                        f"The size of tensor a ({a[-i]}) must match the size of tensor b "
+                        f"({b[-i]}) at non-singleton dimension {dim} (shapes {list(a)} and "
+                        f"{list(b)})"
+                    )
+        listed = " and ".join(str(list(shape)) for shape in shapes)
+        return RuntimeError(f"{cls.__name__.lower()}: {error} (shapes {listed})")
+
+    # For forward and backward of a subclass.
+
+    def save_for_backward(ctx, *values: Any) -> None:
+        """Keeps arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
+        ctx.saved = values
+
+    @property
+    def needs_input_grad(ctx) -> tuple[bool, ...]:
+        """For each argument, whether a gradient has to be computed for it."""
+        return tuple(edge is not None for edge in ctx.edges)
+
+    def call(ctx, function: type["Function"], x: Any, *parameters: Any) -> Any:
+        """Another operation inside backward: recorded for a Tensor, only computed for an array."""
+        if isinstance(x, Tensor):
+            return function.apply(x, *parameters)
+        inner = new(function)
+        inner.xp, inner.device = ctx.xp, ctx.device
+        inner.edges = [None] * (1 + len(parameters))
+        return function.forward(inner, x, *parameters)
+
+    def forward(ctx, *args: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no forward")
+
+    def backward(ctx, *grads: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no backward")
+
+    # For the engine.
+
+    def gradients(ctx, grads: list) -> Any:
+        """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
+        if ctx.on_tensors:
+            return ctx.backward(*grads)
+        twin = copy.copy(ctx)
+        twin.xp = Tensor
+        twin.saved = tuple(ctx.saved_tensor(value) for value in ctx.saved)
+        return twin.backward(*grads)
+
+    def saved_tensor(ctx, value: Any) -> Any:
+        """A saved array as the tensor that it was: wrapped anew, so that no cycle keeps the graph.
+
+        Which one it was, its id tells: all inputs were alive when forward saved it. The result of
+        an in-place call is the same array as its input: then it was the result.
+        """
+        if not hasattr(value, "dtype"):
+            return value
+        history = None
+        for edge in ctx.edges:
+            if isinstance(edge, Tensor):
+                if edge.array is value:
+                    return edge
+            elif edge is not None:
+                node, number = edge if edge.__class__ is tuple else (edge, 0)
+                if id(value) == (node.outputs[number][2] if node.outputs else node.output_id):
+                    history = (node, number)
+        for number in range(ctx.n_outputs):
+            if id(value) == (ctx.outputs[number][2] if ctx.outputs else ctx.output_id):
+                history = (ctx, number)
+        out = wrap(ctx.device.xp.asarray(value), ctx.device)
+        if history is not None:
+            out._requires_grad = True
+            out._grad_fn, out._output_nr = history
+        return out
+
+    def check_saved(ctx) -> None:
+        """RuntimeError where a saved array is gone, or was written in place since."""
+        if ctx.saved is Freed:
+            raise RuntimeError(
+                "Trying to backward through the graph a second time (or directly access saved "
+                "tensors after they have already been freed). Saved intermediate values of the "
+                "graph are freed when you call .backward() or autograd.grad(). Specify "
+                "retain_graph=True if you need to backward through the graph a second time or if "
+                "you need to access saved tensors after calling backward."
+            )
+        if not written:
+            return
+        expected = ctx.saved_versions or [0] * len(ctx.saved)
+        for value, version in zip(ctx.saved, expected, strict=True):
+            now = version_of(value)
+            if now != version:
+                raise RuntimeError(
+                    f"one of the variables needed for gradient computation has been modified by "
+                    f"an inplace operation: [{value.dtype} {list(value.shape)}], saved by "
+                    f"{ctx.name()}, is at version {now}; expected version {version} instead."
+                )
+
+    # For people who look at the graph.
+
+    def name(ctx) -> str:
+        """PyTorch's name of the node: MulBackward0."""
+        return f"{type(ctx).__name__}Backward0"
+
+    @property
+    def next_functions(ctx) -> tuple:
+        """((node, output number), ...) for each input; leaves appear as AccumulateGrad."""
+        following = []
+        for edge in ctx.edges:
+            if isinstance(edge, Tensor):
+                following.append((AccumulateGrad(edge), 0))
+            else:
+                following.append(edge if edge.__class__ is tuple else (edge, 0))
+        return tuple(following)
+
+    def __repr__(ctx) -> str:
+        return f"<{ctx.name()} object at {id(ctx):#x}>"
+
+
+class AccumulateGrad:
+    """How a leaf appears among next_functions: `variable` is the leaf."""
+
+    next_functions = ()
+
+    def __init__(self, variable: Tensor):
+        self.variable = variable
+
+    def name(self) -> str:
+        return "tinytorch::autograd::AccumulateGrad"
+
+    def __repr__(self) -> str:
+        return f"<AccumulateGrad object at {id(self):#x}>"
+
+
+def check_inference(out: Tensor, args: tuple, record: bool) -> None:
+    """Marks what is made in inference mode; a view is what its base is. RuntimeError where such a
+    tensor enters a graph."""
+    out._inference = thread.inference if out._base is None else out._base._inference
+    if record and any(isinstance(x, Tensor) and x._inference for x in args):
+        raise RuntimeError(
+            "Inference tensors cannot be saved for backward. To work around you can make a clone "
+            "to get a normal tensor and use it in autograd."
+        )
+
+
+def on_one_device(args: tuple) -> list:
+    """Brings 0-d CPU tensors to the device of the others; RuntimeError for any other mix."""
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    others = {x.device for x in tensors if x.device is not cpu or x.array.ndim}
+    if len(others) > 1:
+        found = ", ".join(sorted(map(str, others)))
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, "
+            f"{found}!"
+        )
+    target = others.pop() if others else cpu
+    return [x.to(target) if isinstance(x, Tensor) and x.device is not target else x for x in args]
+
+
+def edge_of(tensor: Tensor) -> Any:
+    """Where a gradient of `tensor` goes: a node, (node, output number), the leaf, or None."""
+    if not tensor.requires_grad:
+        return None
+    if tensor._grad_fn is None:
+        return tensor
+    return (tensor._grad_fn, tensor._output_nr) if tensor._output_nr else tensor._grad_fn
+
+
+def give_history(tensor: Tensor, function: Function, number: int) -> None:
+    """Makes `tensor` output `number` of a call that was recorded with another tensor."""
+    tensor._requires_grad, tensor._grad_fn, tensor._output_nr = True, function, number
+    if function.outputs is None:
+        function.output_id = id(tensor.array)
+    else:
+        shape, dtype, _ = function.outputs[number]
+        function.outputs[number] = (shape, dtype, id(tensor.array))
+
+
+@tensor_method("_follow_base")
+def follow_base(view: Tensor) -> None:
+    """Gives a view the history that its base has got by an in-place operation since."""
+    base = view._base
+    if base._grad_fn is view._base_fn:
+        return
+    if view._grad_fn is not None and view._grad_fn.on_tensors:
+        raise RuntimeError(
+            f"the base of a view that {view._grad_fn.name()} returned was changed in place. Please "
+            f"clone() the result in its forward."
+        )
+    before = thread.grad_enabled
+    thread.grad_enabled = True
+    try:
+        again = base
+        for function, parameters in view._view_calls:
+            again = function.apply(again, *parameters)
+    finally:
+        thread.grad_enabled = before
+    view._base_fn = base._grad_fn
+    if again._grad_fn is not None:
+        give_history(view, again._grad_fn, again._output_nr)
 
 
 def backward_pass(
@@ -207,254 +544,6 @@ def tensor_backward(
             accumulate(leaf, grad)
 
 
-class Expand(Function):
-    """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
-
-    view = True
-
-    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape = x.shape
-        return ctx.xp.broadcast_to(x, shape)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(SumTo, g, ctx.shape)
-
-
-class SumTo(Function):
-    """y = x summed over the dimensions along which `shape` would be broadcast to x's shape."""
-
-    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape = x.shape
-        return sum_to(x, shape)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Expand, g, ctx.shape)
-
-
-def as_shape(sizes: tuple) -> tuple[int, ...]:
-    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
-    return tuple(int(n) if isinstance(n, Tensor) else n for n in sizes)
-
-
-@tensor_method("expand")
-def expand(input: Tensor, *sizes: Any) -> Tensor:
-    """A view in which dimensions of size 1 are repeated to `sizes`; -1 keeps a size.
-
-    RuntimeError where another size would have to change, or where there are too few sizes.
-    """
-    sizes, shape = as_shape(sizes), input.array.shape
-    new = len(sizes) - len(shape)
-    if new < 0:
-        raise RuntimeError(
-            f"expand({list(shape)}, size={list(sizes)}): the number of sizes provided "
-            f"({len(sizes)}) must be greater or equal to the number of dimensions in the tensor "
-            f"({len(shape)})"
-        )
-    target = list(sizes)
-    for i, size in enumerate(sizes):
-        old = shape[i - new] if i >= new else None
-        if size == -1 and old is not None:
-            target[i] = old
-        elif size < 0 or (old not in (None, 1, size)):
-            raise RuntimeError(
-                f"The expanded size of the tensor ({size}) must match the existing size ({old}) "
-                f"at non-singleton dimension {i}.  Target sizes: {list(sizes)}.  Tensor sizes: "
-                f"{list(shape)}"
-            )
-    return Expand.apply(input, tuple(target))
-
-
-@tensor_method("expand_as")
-def expand_as(input: Tensor, other: Tensor) -> Tensor:
-    """A view of `input` in the shape of `other`."""
-    return expand(input, other.array.shape)
-
-
-@tensor_method("broadcast_to")
-def broadcast_to(input: Tensor, size: Any) -> Tensor:
-    """A view of `input` broadcast to the shape `size`."""
-    return expand(input, size)
-
-
-@tensor_method("sum_to_size")
-def sum_to_size(input: Tensor, *size: Any) -> Tensor:
-    """Sums to the shape `size`, which must broadcast to the shape of `input`: RuntimeError."""
-    size, shape = as_shape(size), input.array.shape
-    extra = len(shape) - len(size)
-    if extra < 0 or any(n not in (1, shape[extra + i]) for i, n in enumerate(size)):
-        raise RuntimeError(f"size {list(size)} is not expandable to size {list(shape)}.")
-    if not input.is_floating_point() and (size != shape or size == ()):
-        input = input.long()  # integers and booleans are added up as int64
-    return SumTo.apply(input, size)
-
-
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """The shape to which all `shapes` are broadcast; RuntimeError where they do not fit."""
-    shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
-    result = [1] * max(map(len, shapes), default=0)
-    for shape in shapes:
-        for i in range(1, len(shape) + 1):
-            if shape[-i] != 1 and result[-i] not in (1, shape[-i]):
-                raise RuntimeError(
-                    f"Shape mismatch: objects cannot be broadcast to a single shape: "
-                    f"{', '.join(str(list(s)) for s in shapes)}"
-                )
-            result[-i] = shape[-i] if shape[-i] != 1 else result[-i]
-    return tuple(result)
-
-
-def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All tensors as views of one common shape."""
-    shape = broadcast_shapes(*(tensor.array.shape for tensor in tensors))
-    return tuple(expand(tensor, shape) for tensor in tensors)
-
-
-class Clone(Function):
-    """y = a copy of x with memory of its own;  dy/dx = 1."""
-
-    def forward(ctx, x: Any) -> Any:
-        return x.copy()
-
-    def backward(ctx, g: Any) -> Any:
-        return g
-
-
-class Cast(Function):
-    """y = x as another element type. The gradient goes back as the type of x."""
-
-    def forward(ctx, x: Any, dtype: Any) -> Any:
-        ctx.dtype = x.dtype
-        return x.astype(dtype)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Cast, g, ctx.dtype)
-
-    def name(ctx) -> str:
-        return "ToCopyBackward0"
-
-
-class Transfer(Function):
-    """y = x on another device. The gradient travels back to the device of x.
-
-    With non_blocking the backend may start a copy to the device and not wait for its end.
-    """
-
-    def forward(ctx, x: Any, device: Device, non_blocking: bool = False) -> Any:
-        ctx.source = ctx.device
-        ctx.device, ctx.xp = device, device.xp
-        host = ctx.source.backend.to_numpy(x)
-        if non_blocking:
-            return device.backend.send(host, device.index)
-        return device.backend.from_numpy(host, device.index)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Transfer, g, ctx.source)
-
-    def name(ctx) -> str:
-        return "ToCopyBackward0"
-
-
-def cast(input: Tensor, dtype: DType) -> Tensor:
-    """`input` as `dtype`; the tensor itself where it is of that type. Integers get no gradient."""
-    if input.dtype is dtype:
-        return input
-    if not dtype.is_floating_point:
-        input = input.detach()
-    return Cast.apply(input, numpy_dtype(dtype))
-
-
-@tensor_method("to")
-def to(
-    self: Tensor,
-    *args: Any,
-    device: Any = None,
-    dtype: DType | None = None,
-    non_blocking: bool = False,
-    copy: bool = False,
-) -> Tensor:
-    """The tensor with another dtype or on another device: `x.to(float64)`, `x.to("cuda:0")`,
-    `x.to(device, dtype)`, `x.to(other)` for both as `other` has them.
-
-    Returns the tensor itself where nothing changes, unless copy=True.
-    """
-    for arg in args:
-        if isinstance(arg, Tensor):
-            device, dtype = arg.device, arg.dtype
-        elif isinstance(arg, DType):
-            dtype = arg
-        elif isinstance(arg, (str, int, Device)) and not isinstance(arg, bool):
-            device = arg
-        elif isinstance(arg, bool):
-            non_blocking = arg
-        elif arg is not None:
-            raise TypeError(f"to() received an invalid argument of type {type(arg).__name__}")
-    out = self
-    if dtype is not None:
-        out = cast(out, as_dtype(dtype))
-    if device is not None and as_device(device) is not out.device:
-        out = Transfer.apply(out, as_device(device), non_blocking)
-    return Clone.apply(out) if copy and out is self else out
-
-
-@tensor_method("clone")
-def clone(input: Tensor) -> Tensor:
-    """A copy with memory of its own; the gradient flows through."""
-    return Clone.apply(input)
-
-
-@tensor_method("cpu")
-def cpu_copy(self: Tensor) -> Tensor:
-    return to(self, device="cpu")
-
-
-@tensor_method("cuda")
-def cuda_copy(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
-    return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
-
-
-def caster(dtype: DType) -> Callable[[Tensor], Tensor]:
-    """The method that casts to `dtype`, such as x.float()."""
-    return lambda self: cast(self, dtype)
-
-
-to_float64 = tensor_method("double")(caster(float64))
-
-
-to_float32 = tensor_method("float")(caster(float32))
-
-
-to_float16 = tensor_method("half")(caster(float16))
-
-
-to_bfloat16 = tensor_method("bfloat16")(caster(bfloat16))
-
-
-to_int64 = tensor_method("long")(caster(int64))
-
-
-to_int32 = tensor_method("int")(caster(int32))
-
-
-to_int16 = tensor_method("short")(caster(int16))
-
-
-to_int8 = tensor_method("char")(caster(int8))
-
-
-to_uint8 = tensor_method("byte")(caster(uint8))
-
-
-to_bool = tensor_method("bool")(caster(bool_))
-
-
-@tensor_method("type_as")
-def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """The tensor with the element type of `other`."""
-    return cast(self, other.dtype)
-
-
 class Add(Function):
     """c = a + b;   dc/da = 1,   dc/db = 1."""
 
@@ -519,98 +608,34 @@ class Div(Function):
         return ga, None if a is None else -ga * (a / b)
 
 
-def number_like(number: Any, dtype: DType) -> Any:
-    """A number as an operand for tensors of type `dtype`: an integer wraps around as they do."""
-    if isinstance(number, np.generic):
-        number = number.item()
-    if dtype is bfloat16:  # NumPy would answer with float32 to a Python float
-        return numpy_dtype(dtype).type(number)
-    if dtype.is_floating_point:
-        return float(number)
-    return np.asarray(number).astype(numpy_dtype(dtype)).item()
-
-
-def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
-    """Brings two tensors, or a tensor and a number, to the type of their result.
-
-    A number stays a number, which costs no array and, in NumPy 2 as in PyTorch, does not widen a
-    float type. With `floating`, integers become the default float type. TypeError for others.
-    """
-    if isinstance(a, Tensor) and type(b) is float and a.array.dtype.kind == "f":
-        return a, b
-    dtype = result_type(a, b)
-    if floating and not dtype.is_floating_point:
-        dtype = Defaults.dtype
-    return (
-        cast(a, dtype) if isinstance(a, Tensor) else number_like(a, dtype),
-        cast(b, dtype) if isinstance(b, Tensor) else number_like(b, dtype),
-    )
-
-
 @tensor_method("add", "__add__")
-def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
-    if alpha != 1:
-        other = mul(other, alpha)
-    # Two plain tensors of one type, by far the most common case, need no further look.
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
-        input, other = operands(input, other)
+def add(input: Tensor, other: Any) -> Tensor:
+    """input + other."""
     return Add.apply(input, other)
 
 
 @tensor_method("mul", "multiply", "__mul__")
 def mul(input: Tensor, other: Any) -> Tensor:
-    """input * other, broadcast."""
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
-        input, other = operands(input, other)
+    """input * other."""
     return Mul.apply(input, other)
 
 
 @tensor_method("neg", "negative", "__neg__")
 def neg(input: Tensor) -> Tensor:
-    """-input. RuntimeError for booleans."""
+    """-input."""
     return Neg.apply(input)
 
 
 @tensor_method("sub", "subtract", "__sub__")
-def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    """input - alpha * other, broadcast. RuntimeError for booleans."""
-    if alpha != 1:
-        other = mul(other, alpha)
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
-        if bool_ in (result_type(input), result_type(other)):
-            raise RuntimeError(
-                "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
-                "logical_xor() instead."
-            )
-        input, other = operands(input, other)
+def sub(input: Tensor, other: Any) -> Tensor:
+    """input - other."""
     return Sub.apply(input, other)
 
 
 @tensor_method("__truediv__")
 def true_divide(input: Tensor, other: Any) -> Tensor:
-    """input / other, broadcast, in floating point also for integers."""
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
-        input, other = operands(input, other, floating=True)
-    elif input.array.dtype.kind in "biu":
-        input, other = operands(input, other, floating=True)
+    """input / other."""
     return Div.apply(input, other)
-
-
-@tensor_method("positive", "__pos__")
-def positive(input: Tensor) -> Tensor:
-    """The tensor itself. RuntimeError for booleans."""
-    if input.dtype is bool_:
-        raise RuntimeError("positive() is not supported for bool tensors")
-    return input
 
 
 @tensor_method("__radd__")
@@ -640,50 +665,77 @@ def tensor_repr(self: Tensor) -> str:
 
 if __name__ == "__main__":
 
-    def error(action, *args):
-        try:
-            action(*args)
-        except (RuntimeError, TypeError) as reason:
-            return f"{type(reason).__name__}: {reason}"
+    class SumAndDifference(Function):
+        """s = a + b, d = a - b"""
 
-    i, x, d = tensor([1, 2]), tensor([0.5, 1.5]), tensor(np.array([1.0, 2.0]))
-    print((i + x).dtype, (x * d).dtype, (i / i).dtype)
-    # -> tinytorch.float32 tinytorch.float64 tinytorch.float32
-    print(
-        "NumPy:", (i.array + x.array).dtype, (i.array / i.array).dtype
-    )  # -> NumPy: float64 float64
-    print((x * 2).dtype, (x * 2.5).dtype, (i * 2).dtype, (i * 2.5).dtype)
-    # -> tinytorch.float32 tinytorch.float32 tinytorch.int64 tinytorch.float32
-    print("0-d:", (x * tensor(np.array(2.0))).dtype, (i + tensor(1.5)).dtype)
-    # -> 0-d: tinytorch.float32 tinytorch.float32
-    print("a NumPy number:", (x.array * np.float64(2)).dtype, (x * np.float64(2)).dtype)
-    # -> a NumPy number: float64 tinytorch.float32
-    half = x.half()
-    for _ in range(3):
-        half = 1.0 - half * 0.5 / 3
-    print("float16 stays:", half.dtype)  # -> float16 stays: tinytorch.float16
+        def forward(ctx, a, b):
+            return a + b, a - b
 
-    w = tensor([1.0, 2.0], requires_grad=True)
-    loss = w.double() * d
-    loss.backward(tensor([1.0, 1.0]))
-    print(loss.dtype, w.grad.dtype, w.grad)
-    # -> tinytorch.float64 tinytorch.float32 tensor([1.0, 2.0])
-    print("cut:", w.long().requires_grad, w.long())  # -> cut: False tensor([1, 2])
-    print(w.to(as_dtype("float32")) is w, w.to(d).dtype, w.to("cpu") is w)
-    # -> True tinytorch.float64 True
-    print(w.clone().grad_fn.name(), w.clone().array is w.array)  # -> CloneBackward0 False
+        def backward(ctx, gs, gd):
+            return gs + gd, gs - gd
 
-    print(error(lambda: tensor(True) - 1).partition(",")[0])  # -> RuntimeError: Subtraction
-    print(error(lambda: x + "1"))  # -> TypeError: expected a Tensor or a number, not str
-    print(x.add(tensor([1.0, 1.0]), alpha=10))  # -> tensor([10.5, 11.5])
-    print("wraps around:", tensor([250]).byte() + 10)  # -> wraps around: tensor([4])
+    class Largest(Function):
+        """The largest element, and where it is."""
 
-    column = tensor([[1.0], [2.0]], requires_grad=True)
-    table = column.expand(-1, 3)
-    print(table, table._base is column)
-    # -> tensor([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]]) True
-    (table * tensor([1.0, 2.0, 3.0])).backward(tensor([[1.0] * 3] * 2))
-    print(column.grad)  # -> tensor([[6.0], [6.0]])
-    print(broadcast_shapes((2, 1), (3,), 1))  # -> (2, 3)
-    print(error(column.expand, 5, 3).partition(" at")[0])
-    # -> RuntimeError: The expanded size of the tensor (5) must match the existing size (2)
+        def forward(ctx, x):
+            ctx.i, ctx.n = x.argmax(), x.size
+            return x.max(), ctx.i
+
+        def backward(ctx, g, _):
+            one = ctx.device.xp.zeros(ctx.n, np.float32)
+            one[ctx.i] = 1.0
+            return g * one
+
+    a, b = tensor([1.0, 2.0], requires_grad=True), tensor([3.0, 5.0], requires_grad=True)
+    ones = tensor([1.0, 1.0])
+    s, d = SumAndDifference.apply(a, b)
+    print(s, d, s.output_nr, d.output_nr)  # -> tensor([4.0, 7.0]) tensor([-2.0, -3.0]) 0 1
+    (s * d).backward(ones)  # a^2 - b^2
+    print(a.grad, b.grad)  # -> tensor([2.0, 4.0]) tensor([-6.0, -10.0])
+    a.grad = b.grad = None
+    SumAndDifference.apply(a, b)[1].backward(ones)
+    print("the sum is not used:", a.grad, b.grad)
+    # -> the sum is not used: tensor([1.0, 1.0]) tensor([-1.0, -1.0])
+    value, place = Largest.apply(b)
+    print(place, place.dtype, place.requires_grad)  # -> tensor(1) tinytorch.int64 False
+
+    class RowsFrom(Function):
+        """The rows of a table from number i on, as a view."""
+
+        view = True
+
+        def forward(ctx, x, i):
+            return x[i:]
+
+        def backward(ctx, g):
+            raise NotImplementedError("an index gets its gradient in a later step")
+
+    table = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True) * 1.0
+    row = RowsFrom.apply(table, 1)
+    element = RowsFrom.apply(row, 0)
+    print("one memory:", np.shares_memory(row.array, table.array), row._base is table)
+    # -> one memory: True True
+    print("a view of a view:", element._base is table, len(element._view_calls))
+    # -> a view of a view: True 2
+    before = row.grad_fn
+    new_values = table * 10.0
+    table.array[...] = new_values.array  # what an in-place product does, by hand
+    give_history(table, new_values.grad_fn, 0)
+    print("the view follows:", row, row.grad_fn is before)
+    # -> the view follows: tensor([[30.0, 40.0]]) False
+    print(row.grad_fn.edges[0] is table.grad_fn)  # -> True
+
+    x = tensor([1.0, 2.0], requires_grad=True)
+    y = x * 1.0
+    z = y * y
+    y.array[...] = 100.0  # the graph does not see this: x.grad would be 200 instead of 2 x
+    z.backward(ones)
+    print("unseen, and wrong:", x.grad)  # -> unseen, and wrong: tensor([200.0, 200.0])
+    z = y * y
+    y.array[...] = 1.0
+    count_write(y.array)
+    try:
+        z.backward(ones)
+    except RuntimeError as reason:
+        print(str(reason).partition(" operation")[0])
+        # -> one of the variables needed for gradient computation has been modified by an inplace

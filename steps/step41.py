@@ -1,55 +1,62 @@
-"""Step 41: Written in place
+"""Step 41: Operands of two types
 
-x = x * 2 makes a new array and drops the old one. x.mul_(2) writes into the old one: no new memory,
-and everybody who shares it sees the new numbers. An optimizer lives on this. So does a whole family
-of wrong gradients, because rules save arrays and trust that nobody changes them.
+Step 36 wrote the rule down, now it is put to work. NumPy has a rule of its own, and NumPy does the
+adding: int64 plus float32 came out as float64, in the demo of step 36 and in the engine as well.
+So the two operands are brought to the type of their result before NumPy sees them:
 
-What has to be true afterwards:
+    operands(a, b)      two tensors: cast both to result_type(a, b)
+                        tensor and number: cast the tensor if need be; the number stays a number
 
-- History. After x.mul_(2) the name x stands for the product, and its grad_fn must say so. The
-  result is computed aside, its numbers go into the old memory, and x takes over its history.
-- Saved values. Each write counts up the version of the storage. A rule that saved an old version
-  raises when backward comes to it. A wrong number is never the answer.
-- Leaves. A leaf that requires grad has no place for a history: it would cease to be a leaf, and its
-  gradient would go nowhere. Refused, except under no_grad, which is what an optimizer does.
-- Views. A write into a view changes the base. In terms of formulas: base = base with that part
-  replaced by new values. CopySlices is this formula. The values get that part of the gradient, and
-  what lay there before gets zero. The views of that base follow by themselves (step 39).
-- Type and shape stay: an int64 tensor cannot take up 0.5, and a row cannot take up a table. Where
-  one number of memory shows at several places (expand), there is no telling what a write means.
+A number stays a number for two reasons. No array has to be made of it. And NumPy 2 lets a Python
+float leave a float32 array as it is, but not a NumPy float64 or a 0-d array: with one of these the
+result is float64, without a word, and so is everything computed from it. bfloat16 is the one
+exception: NumPy does not know the type, and answers with float32.
 
-Where nothing is recorded and nobody is watching, NumPy writes straight into the memory (out=).
+Cast is an operation like any other. Its gradient goes back as the type of its input: a float32
+weight gets a float32 gradient, even if the loss was computed in float64. A cast to integers cuts
+the graph: a step function has no slope worth following.
 
-The trap: detach() shares memory. Writing into the detached tensor is not recorded, and still it
-counts as a write into the other one.
+Division of integers is floating point division. Subtraction of booleans is refused: PyTorch asks
+what you mean by it. x.to() takes a type, a device, both, or another tensor to be like.
 
-Changed: + - * / have in-place forms. New: in_place, assign, overwrite, CopySlices, add_, mul_, +=.
-Modules finished: autograd/inplace.py, ops/arithmetic.py.
-Try: take count_write out of assign. Where an error is due there is none, and the demo stumbles.
+The rest of broadcasting is here as well: expand, with -1 for "as it is", and broadcast_shapes.
+
+The trap is `x.array * np.float64(2)`: float64 again. x * np.float64(2) is safe, since operands
+makes a Python number of it.
+
+Changed: add, mul, sub, true_divide, neg, to, sum_to_size. New: Cast, Clone, operands, x.double(),
+x.long() and their kin, expand. Modules finished: ops/broadcast.py, ops/conversion.py.
+Try: let operands return (a, b) as they are, and look which lines change.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Freed, Function, edge_of, give_history, sum_to
-from tinytorch.autograd.modes import no_grad, set_grad_enabled, thread
+from tinytorch.autograd.function import Freed, Function, edge_of, sum_to
+from tinytorch.autograd.modes import set_grad_enabled, thread
+from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import (
     Defaults,
     DType,
+    as_dtype,
     bfloat16,
     bool_,
-    can_cast,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
     numpy_dtype,
     result_type,
+    uint8,
 )
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import count_write, version_of, written
-from tinytorch.ops.broadcast import expand
-from tinytorch.ops.conversion import cast
+from tinytorch.core.version import written
 
 
 def backward_pass(
@@ -200,167 +207,252 @@ def tensor_backward(
             accumulate(leaf, grad)
 
 
-class CopySlices(Function):
-    """base = base with the part that a view shows replaced by `values`, in place.
+class Expand(Function):
+    """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
 
-    The view is given by the calls that lead from the base to it. The gradient of the values is
-    that part of the gradient; the gradient of what the base was before is zero there.
-    """
+    view = True
 
-    def forward(ctx, base: Any, values: Any, view_calls: tuple, order: Any = None) -> Any:
-        ctx.view_calls, ctx.order_of_dims = view_calls, order
-        if order is None:
-            ctx.order_of_dims = sorted(range(base.ndim), key=lambda dim: -base.strides[dim])
-        else:  # a copy that lies in memory as the base does: else the part may be no view of it
-            base = ctx.xp.asarray(base).transpose(order).copy()  # a 0-d gradient may be a scalar
-            base = base.transpose([order.index(dim) for dim in range(base.ndim)])
-        ctx.part_of(base)[...] = values
-        return base
-
-    def part_of(ctx, whole: Any) -> Any:
-        for function, parameters in ctx.view_calls:
-            if not function.writable:
-                raise RuntimeError(
-                    f"a view made by {function.__name__} cannot be written in place where "
-                    f"gradients are recorded: its elements overlap, or lie outside of its base. "
-                    f"Please clone() the tensor before performing the operation."
-                )
-            whole = ctx.call(function, whole, *parameters)
-        return whole
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return ctx.xp.broadcast_to(x, shape)
 
     def backward(ctx, g: Any) -> Any:
-        rest = ctx.call(CopySlices, g, 0.0, ctx.view_calls, ctx.order_of_dims)
-        return rest, ctx.part_of(g)
+        return ctx.call(SumTo, g, ctx.shape)
 
 
-def check_writable(target: Tensor) -> None:
-    """RuntimeError where writing into `target` would make a gradient or an element wrong."""
-    if target._inference and not thread.inference:
+class SumTo(Function):
+    """y = x summed over the dimensions along which `shape` would be broadcast to x's shape."""
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return sum_to(x, shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Expand, g, ctx.shape)
+
+
+def as_shape(sizes: tuple) -> tuple[int, ...]:
+    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    return tuple(int(n) if isinstance(n, Tensor) else n for n in sizes)
+
+
+@tensor_method("expand")
+def expand(input: Tensor, *sizes: Any) -> Tensor:
+    """A view in which dimensions of size 1 are repeated to `sizes`; -1 keeps a size.
+
+    RuntimeError where another size would have to change, or where there are too few sizes.
+    """
+    sizes, shape = as_shape(sizes), input.array.shape
+    new = len(sizes) - len(shape)
+    if new < 0:
         raise RuntimeError(
-            "Inplace update to inference tensor outside InferenceMode is not allowed."
+            f"expand({list(shape)}, size={list(sizes)}): the number of sizes provided "
+            f"({len(sizes)}) must be greater or equal to the number of dimensions in the tensor "
+            f"({len(shape)})"
         )
-    if thread.grad_enabled and target.requires_grad:
-        if target.is_leaf:
+    target = list(sizes)
+    for i, size in enumerate(sizes):
+        old = shape[i - new] if i >= new else None
+        if size == -1 and old is not None:
+            target[i] = old
+        elif size < 0 or (old not in (None, 1, size)):
             raise RuntimeError(
-                "a leaf Variable that requires grad is being used in an in-place operation."
+                f"The expanded size of the tensor ({size}) must match the existing size ({old}) "
+                f"at non-singleton dimension {i}.  Target sizes: {list(sizes)}.  Tensor sizes: "
+                f"{list(shape)}"
             )
-        if target._base is not None and target._grad_fn.on_tensors:
-            raise RuntimeError(
-                f"Output of {target._grad_fn.name()} is a view and is being modified inplace. "
-                f"Please clone() it in forward."
-            )
-        if target._base is not None and target._base.is_leaf:
-            raise RuntimeError(
-                "a view of a leaf Variable that requires grad is being used in an in-place "
-                "operation."
-            )
-    elif thread.grad_enabled and target._base is not None and target._base.requires_grad:
-        raise RuntimeError(
-            "A view was created in no_grad mode and is being modified inplace with grad mode "
-            "enabled. Make the view outside of no_grad(), or detach() it."
-        )
-    strides, shape = target.array.strides, target.array.shape
-    if 0 not in shape and any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True)):
-        raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a "
-            "single memory location. Please clone() the tensor before performing the operation."
-        )
+    return Expand.apply(input, tuple(target))
 
 
-def assign(target: Tensor, values: Tensor) -> Tensor:
-    """Writes `values`, the fresh result of an operation, into the memory of `target`.
-
-    RuntimeError where they have another shape, or a type of a higher category.
-    """
-    if values.array.shape != target.array.shape:
-        raise RuntimeError(
-            f"output with shape {list(target.array.shape)} doesn't match the broadcast shape "
-            f"{list(values.array.shape)}"
-        )
-    if not can_cast(values.dtype, target.dtype):
-        raise RuntimeError(
-            f"result type {values.dtype!r} can't be cast to the desired output type "
-            f"{target.dtype!r}"
-        )
-    record = thread.grad_enabled and (target.requires_grad or values._requires_grad)
-    if record and values.dtype is not target.dtype:
-        values = values.to(target.dtype)
-    if record and target._base is not None:
-        return overwrite(target, values)
-    target.array[...] = values.array
-    count_write(target.array)
-    if record and values._requires_grad:
-        take_over(target, values)
-    return target
+@tensor_method("expand_as")
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
+    """A view of `input` in the shape of `other`."""
+    return expand(input, other.array.shape)
 
 
-def take_over(target: Tensor, values: Tensor) -> None:
-    """Makes `target` the result of the call that made `values`, also where the call has saved it:
-    exp_ needs its result for backward, and a later write into it has to be noticed."""
-    call = values._grad_fn
-    give_history(target, call, values._output_nr)
-    if has_saved(call, values.array):
-        versions = call.saved_versions or [0] * len(call.saved)
-        pairs = list(zip(call.saved, versions, strict=True))
-        new = (target.array, version_of(target.array))
-        pairs = [new if value is values.array else (value, version) for value, version in pairs]
-        call.saved, call.saved_versions = zip(*pairs, strict=True)
+@tensor_method("broadcast_to")
+def broadcast_to(input: Tensor, size: Any) -> Tensor:
+    """A view of `input` broadcast to the shape `size`."""
+    return expand(input, size)
 
 
-def has_saved(call: Function | None, array: Any) -> bool:
-    return call is not None and any(value is array for value in call.saved)
+@tensor_method("sum_to_size")
+def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+    """Sums to the shape `size`, which must broadcast to the shape of `input`: RuntimeError."""
+    size, shape = as_shape(size), input.array.shape
+    extra = len(shape) - len(size)
+    if extra < 0 or any(n not in (1, shape[extra + i]) for i, n in enumerate(size)):
+        raise RuntimeError(f"size {list(size)} is not expandable to size {list(shape)}.")
+    if not input.is_floating_point() and (size != shape or size == ()):
+        input = input.long()  # integers and booleans are added up as int64
+    return SumTo.apply(input, size)
 
 
-def overwrite(target: Tensor, values: Any) -> Tensor:
-    """Replaces the elements of `target` by `values`, a tensor of its shape and type or a number.
-
-    What the target was before has no part in the result: its gradient is zero.
-    """
-    if thread.grad_enabled and (target.requires_grad or getattr(values, "requires_grad", False)):
-        base, calls = (target, ()) if target._base is None else (target._base, target._view_calls)
-        give_history(base, CopySlices.apply(base, values, calls)._grad_fn, 0)
-    else:
-        target.array[...] = values.array if isinstance(values, Tensor) else values
-    count_write(target.array)
-    return target
-
-
-def write_directly(ufunc: str, target: Tensor, other: Any, alpha: float = 1) -> bool:
-    """Computes target = ufunc(target, alpha * other) without a temporary result, if it may.
-
-    It may where nothing is recorded or watched, and both are float tensors of one type and shape.
-    """
-    if thread.modes or not isinstance(other, Tensor) or other.device is not target.device:
-        return False
-    if thread.grad_enabled and (target.requires_grad or other.requires_grad):
-        return False
-    a, b = target.array, other.array
-    if a.dtype is not b.dtype or a.dtype.kind != "f" or a.shape != b.shape:
-        return False
-    getattr(target.device.xp, ufunc)(a, b if alpha == 1 else b * alpha, out=a)
-    count_write(a)
-    return True
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape to which all `shapes` are broadcast; RuntimeError where they do not fit."""
+    shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
+    result = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for i in range(1, len(shape) + 1):
+            if shape[-i] != 1 and result[-i] not in (1, shape[-i]):
+                raise RuntimeError(
+                    f"Shape mismatch: objects cannot be broadcast to a single shape: "
+                    f"{', '.join(str(list(s)) for s in shapes)}"
+                )
+            result[-i] = shape[-i] if shape[-i] != 1 else result[-i]
+    return tuple(result)
 
 
-def in_place(function: Callable[..., Tensor], ufunc: str = "") -> Callable[..., Tensor]:
-    """The in-place form of an operation whose first argument is the tensor: add -> add_.
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All tensors as views of one common shape."""
+    shape = broadcast_shapes(*(tensor.array.shape for tensor in tensors))
+    return tuple(expand(tensor, shape) for tensor in tensors)
 
-    Where the operation is a ufunc of the array library, its name saves the temporary result.
+
+class Clone(Function):
+    """y = a copy of x with memory of its own;  dy/dx = 1."""
+
+    def forward(ctx, x: Any) -> Any:
+        return x.copy()
+
+    def backward(ctx, g: Any) -> Any:
+        return g
+
+
+class Cast(Function):
+    """y = x as another element type. The gradient goes back as the type of x."""
+
+    def forward(ctx, x: Any, dtype: Any) -> Any:
+        ctx.dtype = x.dtype
+        return x.astype(dtype)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Cast, g, ctx.dtype)
+
+    def name(ctx) -> str:
+        return "ToCopyBackward0"
+
+
+class Transfer(Function):
+    """y = x on another device. The gradient travels back to the device of x.
+
+    With non_blocking the backend may start a copy to the device and not wait for its end.
     """
 
-    @functools.wraps(function)
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        check_writable(self)
-        if ufunc and args and write_directly(ufunc, self, *args, **kwargs):
-            return self
-        values = function(self, *args, **kwargs)
-        if has_saved(values._grad_fn, self.array):  # backward needs what is overwritten now
-            values = function(self.clone(), *args, **kwargs)
-        return assign(self, values)
+    def forward(ctx, x: Any, device: Device, non_blocking: bool = False) -> Any:
+        ctx.source = ctx.device
+        ctx.device, ctx.xp = device, device.xp
+        host = ctx.source.backend.to_numpy(x)
+        if non_blocking:
+            return device.backend.send(host, device.index)
+        return device.backend.from_numpy(host, device.index)
 
-    method.__name__ = method.__qualname__ = f"{function.__name__}_"
-    method.__doc__ = f"{function.__name__}(), written into this tensor's memory."
-    return method
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Transfer, g, ctx.source)
+
+    def name(ctx) -> str:
+        return "ToCopyBackward0"
+
+
+def cast(input: Tensor, dtype: DType) -> Tensor:
+    """`input` as `dtype`; the tensor itself where it is of that type. Integers get no gradient."""
+    if input.dtype is dtype:
+        return input
+    if not dtype.is_floating_point:
+        input = input.detach()
+    return Cast.apply(input, numpy_dtype(dtype))
+
+
+@tensor_method("to")
+def to(
+    self: Tensor,
+    *args: Any,
+    device: Any = None,
+    dtype: DType | None = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+) -> Tensor:
+    """The tensor with another dtype or on another device: `x.to(float64)`, `x.to("cuda:0")`,
+    `x.to(device, dtype)`, `x.to(other)` for both as `other` has them.
+
+    Returns the tensor itself where nothing changes, unless copy=True.
+    """
+    for arg in args:
+        if isinstance(arg, Tensor):
+            device, dtype = arg.device, arg.dtype
+        elif isinstance(arg, DType):
+            dtype = arg
+        elif isinstance(arg, (str, int, Device)) and not isinstance(arg, bool):
+            device = arg
+        elif isinstance(arg, bool):
+            non_blocking = arg
+        elif arg is not None:
+            raise TypeError(f"to() received an invalid argument of type {type(arg).__name__}")
+    out = self
+    if dtype is not None:
+        out = cast(out, as_dtype(dtype))
+    if device is not None and as_device(device) is not out.device:
+        out = Transfer.apply(out, as_device(device), non_blocking)
+    return Clone.apply(out) if copy and out is self else out
+
+
+@tensor_method("clone")
+def clone(input: Tensor) -> Tensor:
+    """A copy with memory of its own; the gradient flows through."""
+    return Clone.apply(input)
+
+
+@tensor_method("cpu")
+def cpu_copy(self: Tensor) -> Tensor:
+    return to(self, device="cpu")
+
+
+@tensor_method("cuda")
+def cuda_copy(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+    return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
+
+
+def caster(dtype: DType) -> Callable[[Tensor], Tensor]:
+    """The method that casts to `dtype`, such as x.float()."""
+    return lambda self: cast(self, dtype)
+
+
+to_float64 = tensor_method("double")(caster(float64))
+
+
+to_float32 = tensor_method("float")(caster(float32))
+
+
+to_float16 = tensor_method("half")(caster(float16))
+
+
+to_bfloat16 = tensor_method("bfloat16")(caster(bfloat16))
+
+
+to_int64 = tensor_method("long")(caster(int64))
+
+
+to_int32 = tensor_method("int")(caster(int32))
+
+
+to_int16 = tensor_method("short")(caster(int16))
+
+
+to_int8 = tensor_method("char")(caster(int8))
+
+
+to_uint8 = tensor_method("byte")(caster(uint8))
+
+
+to_bool = tensor_method("bool")(caster(bool_))
+
+
+@tensor_method("type_as")
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """The tensor with the element type of `other`."""
+    return cast(self, other.dtype)
 
 
 class Add(Function):
@@ -541,112 +633,57 @@ def rdiv(self: Tensor, other: Any) -> Tensor:
     return true_divide(other, self)
 
 
-add_ = tensor_method("add_", "__iadd__")(in_place(add, "add"))
-
-
-sub_ = tensor_method("sub_", "subtract_", "__isub__")(in_place(sub, "subtract"))
-
-
-mul_ = tensor_method("mul_", "multiply_", "__imul__")(in_place(mul, "multiply"))
-
-
-neg_ = tensor_method("neg_", "negative_")(in_place(neg))
-
-
-true_divide_ = tensor_method("__itruediv__")(in_place(true_divide, "divide"))
-
-
 @tensor_method("__repr__")
 def tensor_repr(self: Tensor) -> str:
     return f"tensor({self.tolist()})"
 
 
 if __name__ == "__main__":
-    import tracemalloc
 
     def error(action, *args):
         try:
             action(*args)
-        except RuntimeError as reason:
-            return str(reason)
+        except (RuntimeError, TypeError) as reason:
+            return f"{type(reason).__name__}: {reason}"
 
-    ones = tensor([1.0, 1.0])
-    x = tensor([3.0, 4.0], requires_grad=True)
-    y = x * 2.0
-    y.mul_(10.0)
-    y += 1.0
-    print(y, y.grad_fn.name(), y._version)  # -> tensor([61.0, 81.0]) AddBackward0 2
-    y.backward(ones)
-    print(x.grad)  # -> tensor([20.0, 20.0])
+    i, x, d = tensor([1, 2]), tensor([0.5, 1.5]), tensor(np.array([1.0, 2.0]))
+    print((i + x).dtype, (x * d).dtype, (i / i).dtype)
+    # -> tinytorch.float32 tinytorch.float64 tinytorch.float32
+    print(
+        "NumPy:", (i.array + x.array).dtype, (i.array / i.array).dtype
+    )  # -> NumPy: float64 float64
+    print((x * 2).dtype, (x * 2.5).dtype, (i * 2).dtype, (i * 2.5).dtype)
+    # -> tinytorch.float32 tinytorch.float32 tinytorch.int64 tinytorch.float32
+    print("0-d:", (x * tensor(np.array(2.0))).dtype, (i + tensor(1.5)).dtype)
+    # -> 0-d: tinytorch.float32 tinytorch.float32
+    print("a NumPy number:", (x.array * np.float64(2)).dtype, (x * np.float64(2)).dtype)
+    # -> a NumPy number: float64 tinytorch.float32
+    half = x.half()
+    for _ in range(3):
+        half = 1.0 - half * 0.5 / 3
+    print("float16 stays:", half.dtype)  # -> float16 stays: tinytorch.float16
 
-    y = x * 2.0
-    z = y * y  # saves y
-    y.add_(100.0)
-    print(error(z.backward, ones).partition(":")[0].rpartition(" has ")[2])
-    # -> been modified by an inplace operation
-    y = x * 2.0
-    z = y * y
-    y.detach().add_(100.0)
-    print("detach:", error(z.backward, ones)[-44:])
-    # -> detach: is at version 1; expected version 0 instead.
+    w = tensor([1.0, 2.0], requires_grad=True)
+    loss = w.double() * d
+    loss.backward(tensor([1.0, 1.0]))
+    print(loss.dtype, w.grad.dtype, w.grad)
+    # -> tinytorch.float64 tinytorch.float32 tensor([1.0, 2.0])
+    print("cut:", w.long().requires_grad, w.long())  # -> cut: False tensor([1, 2])
+    print(w.to(as_dtype("float32")) is w, w.to(d).dtype, w.to("cpu") is w)
+    # -> True tinytorch.float64 True
+    print(w.clone().grad_fn.name(), w.clone().array is w.array)  # -> CloneBackward0 False
 
-    print(error(x.add_, 1.0))
-    # -> a leaf Variable that requires grad is being used in an in-place operation.
-    with no_grad():
-        x -= x.grad * 0.1
-    print("an update:", x, x.is_leaf)  # -> an update: tensor([1.0, 2.0]) True
+    print(error(lambda: tensor(True) - 1).partition(",")[0])  # -> RuntimeError: Subtraction
+    print(error(lambda: x + "1"))  # -> TypeError: expected a Tensor or a number, not str
+    print(x.add(tensor([1.0, 1.0]), alpha=10))  # -> tensor([10.5, 11.5])
+    print("wraps around:", tensor([250]).byte() + 10)  # -> wraps around: tensor([4])
 
-    print(error(tensor([1, 2]).add_, 0.5))
-    # -> result type tinytorch.float32 can't be cast to the desired output type tinytorch.int64
-    print(error(ones.add_, tensor([[1.0], [2.0]])))
-    # -> output with shape [2] doesn't match the broadcast shape [2, 2]
-    print(error(expand(tensor(1.0), 3).add_, 1.0).partition(" refers")[0])
-    # -> unsupported operation: more than one element of the written-to tensor
-    print(tensor([7, 8]).mul_(2))  # -> tensor([14, 16])
-
-    class Row(Function):
-        """Row i of a table, as a view."""
-
-        view = True
-
-        def forward(ctx, x, i):
-            ctx.i, ctx.rows = i, len(x)
-            return x[i]
-
-        def backward(ctx, g):
-            return ctx.call(AsRow, g, ctx.i, ctx.rows)
-
-    class AsRow(Function):
-        """A table of zeros, but for row i."""
-
-        def forward(ctx, row, i, rows):
-            ctx.i = i
-            table = ctx.xp.zeros((rows, *row.shape), row.dtype)
-            table[i] = row
-            return table
-
-        def backward(ctx, g):
-            return ctx.call(Row, g, ctx.i)
-
-    x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
-    w = tensor([5.0, 6.0], requires_grad=True)
-    table = x * 1.0
-    first, second = Row.apply(table, 0), Row.apply(table, 1)
-    second.mul_(w)
-    print(table)  # -> tensor([[1.0, 2.0], [15.0, 24.0]])
-    print(table.grad_fn.name(), second.grad_fn.name(), first.requires_grad)
-    # -> CopySlicesBackward0 RowBackward0 True
-    table.backward(tensor([[1.0, 1.0], [1.0, 1.0]]))
-    print(x.grad, w.grad)  # -> tensor([[1.0, 1.0], [5.0, 6.0]]) tensor([3.0, 4.0])
-
-    big, other = tensor(np.ones(1_000_000)), tensor(np.ones(1_000_000))
-
-    def peak(action):
-        tracemalloc.start()
-        action()
-        most = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return round(most / 1e6)
-
-    print(f"MB: {peak(lambda: big + other)} new, {peak(lambda: big.add_(other))} in place")
-    # -> MB: 8 new, 0 in place
+    column = tensor([[1.0], [2.0]], requires_grad=True)
+    table = column.expand(-1, 3)
+    print(table, table._base is column)
+    # -> tensor([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]]) True
+    (table * tensor([1.0, 2.0, 3.0])).backward(tensor([[1.0] * 3] * 2))
+    print(column.grad)  # -> tensor([[6.0], [6.0]])
+    print(broadcast_shapes((2, 1), (3,), 1))  # -> (2, 3)
+    print(error(column.expand, 5, 3).partition(" at")[0])
+    # -> RuntimeError: The expanded size of the tensor (5) must match the existing size (2)

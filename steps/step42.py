@@ -1,57 +1,68 @@
-"""Step 42: The engine, whole
+"""Step 42: Operands of two types
 
-The loop has been the same since step 32. What it lacks is everything around it.
+Step 36 wrote the rule down, now it is put to work. NumPy has a rule of its own, and NumPy does the
+adding: int64 plus float32 came out as float64, in the demo of step 36 and in the engine as well.
+So the two operands are brought to the type of their result before NumPy sees them:
 
-- grad(outputs, inputs) gives gradients back, and touches no .grad. The loop then goes only where an
-  input can be reached: nodes_that_reach finds out first. An input that the output does not depend
-  on is an error, since it mostly is a slip; allow_unused=True says that it is none.
-- Freed graphs. What a rule has saved may be most of the memory. After its backward it is dropped,
-  unless retain_graph=True; a second backward through it raises. So while backward runs, the memory
-  of the forward pass melts away.
-- Hooks. x.register_hook(f) calls f with each gradient of x; what f returns takes its place. It is
-  called once, when all parts are there. Clipping and logging hang here. A hook after accumulation
-  sees the leaf, with its .grad complete.
-- retain_grad() lets a tensor that is no leaf keep its gradient. It is a hook, and it knows the
-  tensor by a weak reference only: strong, it would be step 17's circle.
-- Errors: an output without a graph, a gradient of the wrong shape, a list of the wrong length. Each
-  says what it saw.
+    operands(a, b)      two tensors: cast both to result_type(a, b)
+                        tensor and number: cast the tensor if need be; the number stays a number
 
-The first gradient of a leaf is not copied any more if nobody else holds its array. The count of
-references tells; a sum of two in a fresh array is taken as it is.
+A number stays a number for two reasons. No array has to be made of it. And NumPy 2 lets a Python
+float leave a float32 array as it is, but not a NumPy float64 or a 0-d array: with one of these the
+result is float64, without a word, and so is everything computed from it. bfloat16 is the one
+exception: NumPy does not know the type, and answers with float32.
 
-Nothing here recurses. The demo goes through a chain of 100,000 calls, and drops it: without a cycle
-the graph is gone the moment nobody holds it, collector or not.
+Cast is an operation like any other. Its gradient goes back as the type of its input: a float32
+weight gets a float32 gradient, even if the loss was computed in float64. A cast to integers cuts
+the graph: a step function has no slope worth following.
 
-Changed: backward_pass, accumulate, tensor_backward. New: grad, backward, retain_graph, inputs,
-register_hook, register_post_accumulate_grad_hook, retain_grad. Module finished: autograd/engine.py.
-Try: replace `tensor = weakref.ref(self)` in retain_grad by `tensor = lambda: self`. What breaks?
+Division of integers is floating point division. Subtraction of booleans is refused: PyTorch asks
+what you mean by it. x.to() takes a type, a device, both, or another tensor to be like.
+
+The rest of broadcasting is here as well: expand, with -1 for "as it is", and broadcast_shapes.
+
+The trap is `x.array * np.float64(2)`: float64 again. x * np.float64(2) is safe, since operands
+makes a Python number of it.
+
+Changed: add, mul, sub, true_divide, neg, to, sum_to_size. New: Cast, Clone, operands, x.double(),
+x.long() and their kin, expand. Modules finished: ops/broadcast.py, ops/conversion.py.
+Try: let operands return (a, b) as they are, and look which lines change.
 """
 
-import sys
-import weakref
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
-import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
-from tinytorch.autograd.function import NOTHING, Freed, Function, edge_of, sum_to
-from tinytorch.autograd.modes import thread
+import numpy as np
+
+from tinytorch.autograd.function import Freed, Function, edge_of, sum_to
+from tinytorch.autograd.modes import set_grad_enabled, thread
+from tinytorch.core.device import Device, as_device
+from tinytorch.core.dtype import (
+    Defaults,
+    DType,
+    as_dtype,
+    bfloat16,
+    bool_,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    numpy_dtype,
+    result_type,
+    uint8,
+)
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import count_write, written
-
-
-def node_of(edge: Any) -> Any:
-    """The node or leaf of an edge, without the output number."""
-    return edge[0] if edge.__class__ is tuple else edge
+from tinytorch.core.version import written
 
 
 def backward_pass(
     roots: Sequence[Tensor],
     grads: Sequence[Tensor],
-    keep_graph: bool,
     create_graph: bool,
-    targets: Sequence[Tensor] | None = None,
 ) -> dict:
     """Carries the gradients `grads` of `roots` to the leaves.
 
@@ -61,14 +72,11 @@ def backward_pass(
     On their way gradients are plain arrays. They are Tensors if they shall be differentiated
     (create_graph), or if a mode on this thread wants to see each operation.
 
-    Returns {leaf: gradient}, or, where `targets` are given, {edge of a target: gradient}.
+    Returns {leaf: gradient}.
     """
     as_tensors = create_graph or bool(thread.modes)
-    wanted = None if targets is None else {edge_of(target) for target in targets}
-    useful = None if targets is None else nodes_that_reach(roots, {node_of(e) for e in wanted})
     arrived: dict = {}  # node or leaf -> its gradient (of a node with several outputs: a list)
     ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
-    found: dict = {}
     heap: list = []
     broadcast = False  # whether the inputs of the last node may have been broadcast
     edges = [edge_of(root) for root in roots]
@@ -80,8 +88,6 @@ def backward_pass(
             number = 0
             if edge.__class__ is tuple:
                 edge, number = edge
-            if useful is not None and edge not in useful:
-                continue
             count = edge.n_outputs  # a leaf has none
             if broadcast:
                 shape = edge.outputs[number][0] if count > 1 else edge.output_shape
@@ -109,16 +115,6 @@ def backward_pass(
             break
         node = heappop(heap)[1]
         grad = arrived.pop(node)
-        if node.hooks is not None:
-            grad = call_hooks(node, grad)
-        if wanted is not None:
-            for number in range(node.n_outputs):
-                edge = (node, number) if number else node
-                if edge in wanted:
-                    found[edge] = grad[number] if node.n_outputs > 1 else grad
-            if not any(e is not None and node_of(e) in useful for e in node.edges):
-                edges = ()  # nothing goes on from here
-                continue
         if written or node.saved is Freed:
             node.check_saved()
         if as_tensors or node.on_tensors or node.n_outputs > 1:
@@ -128,9 +124,7 @@ def backward_pass(
         if grads.__class__ is not tuple:
             grads = (grads,)
         edges, broadcast = node.edges, node.elementwise
-        if not keep_graph and node.saved is not NOTHING:
-            node.saved = Freed
-    return arrived if targets is None else {**arrived, **found}
+    return arrived
 
 
 def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
@@ -154,83 +148,15 @@ def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
     return tuple(None if r is None else r.array for r in results)
 
 
-def nodes_that_reach(roots: Sequence[Tensor], targets: set) -> set:
-    """All nodes and leaves on a way from a root to one of the targets."""
-    seen, waiting = set(), [node_of(edge_of(root)) for root in roots]
-    while waiting:
-        node = waiting.pop()
-        if node not in seen:
-            seen.add(node)
-            if node.n_outputs:
-                waiting.extend(node_of(edge) for edge in node.edges if edge is not None)
-    useful = {node for node in seen if node in targets}
-    for node in sorted((n for n in seen if n.n_outputs), key=lambda n: -n.order):
-        if any(edge is not None and node_of(edge) in useful for edge in node.edges):
-            useful.add(node)
-    return useful
-
-
-def call_hooks(node: Function, grad: Any) -> Any:
-    """Shows the gradients of a node's outputs to the hooks on them, which may replace them."""
-    grads = grad if node.n_outputs > 1 else [grad]
-    for number, hooks in node.hooks.items():
-        if grads[number] is not None:
-            grads[number] = run_hooks(hooks, grads[number], node.device)
-    return grads if node.n_outputs > 1 else grads[0]
-
-
-def run_hooks(hooks: dict, grad: Any, device: Any) -> Any:
-    """Calls each hook with the gradient as a Tensor; what a hook returns takes its place."""
-    as_array = not isinstance(grad, Tensor)
-    tensor = wrap(device.xp.asarray(grad), device) if as_array else grad
-    for hook in list(hooks.values()):
-        answer = hook(tensor)
-        if answer is not None:
-            if not isinstance(answer, Tensor):
-                raise TypeError(f"a hook returns None or a Tensor, not {type(answer).__name__}")
-            if answer.shape != tensor.shape:
-                raise RuntimeError(
-                    f"a hook has changed the shape of a gradient, {list(tensor.shape)}, to "
-                    f"{list(answer.shape)}"
-                )
-            tensor = answer
-    return tensor.array if as_array else tensor
-
-
-def references_of_a_gradient() -> int:
-    """What getrefcount says inside accumulate, as backward calls it, of an array that is only
-    there. It depends on the version of Python."""
-
-    def count(leaf: None, grad: object) -> int:
-        return sys.getrefcount(grad)
-
-    leaf, grad = {None: object()}.popitem()
-    return count(leaf, grad)
-
-
-UNSHARED = references_of_a_gradient()
-
-
 def accumulate(leaf: Tensor, grad: Any) -> None:
     """Adds an arrived gradient to leaf.grad, which always owns its array."""
-    if leaf._hooks:
-        grad = run_hooks(leaf._hooks, grad, leaf.device)
     if isinstance(grad, Tensor):
-        leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad
+        leaf._grad = grad if leaf._grad is None else leaf._grad + grad
     elif leaf._grad is not None:
-        if sys.getrefcount(leaf._grad.array) > 2:  # not only its tensor: a graph may have saved it
-            count_write(leaf._grad.array)
         leaf._grad.array += grad
     else:
-        # An array that nobody else holds is taken as it is. What hooks return may be anybody's,
-        # a view has its memory from somebody, and a number of NumPy's is no array.
-        shared = leaf._hooks or sys.getrefcount(grad) > UNSHARED
-        if shared or grad.__class__ is not leaf.device.array_type or grad.base is not None:
-            grad = leaf.device.xp.array(grad)
+        grad = leaf.device.xp.array(grad)
         leaf._grad = wrap(grad, leaf.device)
-    if leaf._after_hooks:
-        for hook in list(leaf._after_hooks.values()):
-            hook(leaf)
 
 
 def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[Tensor]:
@@ -265,205 +191,446 @@ def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[
     return checked
 
 
-def as_sequence(value: Any) -> tuple:
-    return () if value is None else (value,) if isinstance(value, Tensor) else tuple(value)
-
-
-def check_targets(targets: tuple | None) -> None:
-    """RuntimeError where the inputs, if any are given, cannot get a gradient."""
-    if targets is not None and not targets:
-        raise RuntimeError("`inputs` cannot be empty.")
-    for number, target in enumerate(targets or ()):
-        if not target.requires_grad:
-            raise RuntimeError(
-                f"One of the differentiated Tensors, at index {number}, does not require grad"
-            )
-
-
-def run_backward(
-    tensors: Any,
-    grad_tensors: Any,
-    retain_graph: bool | None,
-    create_graph: bool,
-    inputs: Any,
-) -> dict:
-    """backward_pass, from arguments as people write them, with recording set to create_graph."""
-    roots = as_sequence(tensors)
-    given = as_sequence(grad_tensors) or (None,) * len(roots)
-    if len(given) != len(roots):
-        raise RuntimeError(f"got {len(roots)} tensors and {len(given)} gradients")
-    check_targets(inputs)
-    keep = create_graph if retain_graph is None else retain_graph
-    before = thread.grad_enabled
-    thread.grad_enabled = create_graph
-    try:
-        return backward_pass(roots, starting_gradients(roots, given), keep, create_graph, inputs)
-    finally:
-        thread.grad_enabled = before
-
-
-def backward(
-    tensors: Tensor | Sequence[Tensor],
-    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    inputs: Tensor | Sequence[Tensor] | None = None,
-) -> None:
-    """Adds the gradients of `tensors` to the .grad of the leaves (or of `inputs` only).
-
-    Args:
-        tensors: the outputs to differentiate.
-        grad_tensors: the gradient that arrives at each of them; None for a scalar means 1.
-        retain_graph: keep the saved values, for another backward through the same graph.
-        create_graph: record the backward pass, so that the gradients can be differentiated.
-    Raises RuntimeError where there is no graph, where a non-scalar has no gradient, where the
-    graph has been freed, and where a saved tensor was changed in place.
-    """
-    targets = None if inputs is None else as_sequence(inputs)
-    arrived = run_backward(tensors, grad_tensors, retain_graph, create_graph, targets)
-    if targets is None:
-        while arrived:
-            leaf, grad = arrived.popitem()
-            accumulate(leaf, grad)
-        return
-    for target in targets:
-        grad = arrived.pop(edge_of(target), None)
-        if grad is not None:
-            accumulate(target, grad)
-
-
 @tensor_method("backward")
 def tensor_backward(
     self: Tensor,
     gradient: Tensor | None = None,
-    retain_graph: bool | None = None,
     create_graph: bool = False,
-    inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Differentiates this tensor: see tinytorch.autograd.backward."""
-    backward(self, gradient, retain_graph, create_graph, inputs)
+    """Adds to the grad of each leaf behind this tensor the derivative with respect to it.
 
-
-def grad(
-    outputs: Tensor | Sequence[Tensor],
-    inputs: Tensor | Sequence[Tensor],
-    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    allow_unused: bool | None = None,
-    materialize_grads: bool = False,
-) -> tuple[Tensor | None, ...]:
-    """The gradients of the sum of `outputs` with respect to `inputs`; no .grad is touched.
-
-    An input that the outputs do not depend on raises RuntimeError, or gives None with
-    allow_unused=True, or zeros with materialize_grads=True. Arguments else as in `backward`.
+    With create_graph the gradients are recorded like any computation, graph and all.
     """
-    targets = as_sequence(inputs)
-    if materialize_grads and allow_unused is False:
-        raise ValueError("materialize_grads fills in for unused inputs: allow_unused must be True")
-    found = run_backward(outputs, grad_outputs, retain_graph, create_graph, targets)
-    results = []
-    for number, target in enumerate(targets):
-        value = found.get(edge_of(target))
-        if value is None:
-            if not allow_unused and not materialize_grads:
-                raise RuntimeError(
-                    f"The differentiated Tensor at index {number} appears to not have been used "
-                    f"in the graph. Set allow_unused=True if this is the desired behavior."
-                )
-            if materialize_grads:
-                value = target.device.xp.zeros(target.array.shape, target.array.dtype)
-        if value is not None and not isinstance(value, Tensor):
-            value = wrap(target.device.xp.array(value), target.device)
-        if value is not None and target._grad_fn is None and target._hooks:
-            value = run_hooks(target._hooks, value, target.device)
-        results.append(value)
-    return tuple(results)
+    grads = starting_gradients([self], [gradient])
+    with set_grad_enabled(create_graph):
+        for leaf, grad in backward_pass([self], grads, create_graph).items():
+            accumulate(leaf, grad)
 
 
-class RemovableHandle:
-    """What registering a hook returns: `remove()` takes the hook away again."""
+class Expand(Function):
+    """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
 
-    next_id = 0
+    view = True
 
-    def __init__(self, hooks: dict):
-        self.hooks = weakref.ref(hooks)
-        self.id = RemovableHandle.next_id
-        RemovableHandle.next_id += 1
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return ctx.xp.broadcast_to(x, shape)
 
-    def remove(self) -> None:
-        hooks = self.hooks()
-        if hooks is not None:
-            hooks.pop(self.id, None)
-
-    def __enter__(self) -> "RemovableHandle":
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self.remove()
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(SumTo, g, ctx.shape)
 
 
-class Hooks(dict):
-    """Hooks by the id of their handle, in the order of registration. Unlike a dict, it can be
-    referred to weakly."""
+class SumTo(Function):
+    """y = x summed over the dimensions along which `shape` would be broadcast to x's shape."""
 
-    def add(self, hook: Callable) -> RemovableHandle:
-        handle = RemovableHandle(self)
-        self[handle.id] = hook
-        if "retain" in self:  # retain_grad comes last: it keeps what the others have made of it
-            self["retain"] = self.pop("retain")
-        return handle
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return sum_to(x, shape)
 
-
-@tensor_method("register_hook")
-def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-    """Calls hook(gradient) whenever a gradient of this tensor is computed; what it returns, if
-    anything, takes the gradient's place. RuntimeError where the tensor requires no gradient."""
-    if not self.requires_grad:
-        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    return hooks_of(self).add(hook)
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Expand, g, ctx.shape)
 
 
-def hooks_of(tensor: Tensor) -> Hooks:
-    """The hooks on the gradient of `tensor`: a leaf has its own, others keep them at their node."""
-    if tensor._grad_fn is None:
-        tensor._hooks = Hooks() if tensor._hooks is None else tensor._hooks
-        return tensor._hooks
-    node = tensor._grad_fn
-    node.hooks = {} if node.hooks is None else node.hooks
-    return node.hooks.setdefault(tensor._output_nr, Hooks())
+def as_shape(sizes: tuple) -> tuple[int, ...]:
+    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    return tuple(int(n) if isinstance(n, Tensor) else n for n in sizes)
 
 
-@tensor_method("register_post_accumulate_grad_hook")
-def register_post_accumulate_grad_hook(
-    self: Tensor, hook: Callable[[Tensor], None]
-) -> RemovableHandle:
-    """Calls hook(leaf) after each accumulation into leaf.grad. RuntimeError for other tensors."""
-    if not self.is_leaf or not self.requires_grad:
+@tensor_method("expand")
+def expand(input: Tensor, *sizes: Any) -> Tensor:
+    """A view in which dimensions of size 1 are repeated to `sizes`; -1 keeps a size.
+
+    RuntimeError where another size would have to change, or where there are too few sizes.
+    """
+    sizes, shape = as_shape(sizes), input.array.shape
+    new = len(sizes) - len(shape)
+    if new < 0:
         raise RuntimeError(
-            "post accumulate grad hooks can only be registered on leaf tensors that require grad"
+            f"expand({list(shape)}, size={list(sizes)}): the number of sizes provided "
+            f"({len(sizes)}) must be greater or equal to the number of dimensions in the tensor "
+            f"({len(shape)})"
         )
-    if self._after_hooks is None:
-        self._after_hooks = Hooks()
-    return self._after_hooks.add(hook)
+    target = list(sizes)
+    for i, size in enumerate(sizes):
+        old = shape[i - new] if i >= new else None
+        if size == -1 and old is not None:
+            target[i] = old
+        elif size < 0 or (old not in (None, 1, size)):
+            raise RuntimeError(
+                f"The expanded size of the tensor ({size}) must match the existing size ({old}) "
+                f"at non-singleton dimension {i}.  Target sizes: {list(sizes)}.  Tensor sizes: "
+                f"{list(shape)}"
+            )
+    return Expand.apply(input, tuple(target))
 
 
-@tensor_method("retain_grad")
-def retain_grad(self: Tensor) -> None:
-    """Lets a tensor that is no leaf keep its .grad too. RuntimeError without requires_grad."""
-    if not self.requires_grad:
-        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-    if self.is_leaf or self.retains_grad:
-        return
-    self.retains_grad = True
-    tensor = weakref.ref(self)  # the node must not keep its own output alive
+@tensor_method("expand_as")
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
+    """A view of `input` in the shape of `other`."""
+    return expand(input, other.array.shape)
 
-    def keep(grad: Tensor) -> None:
-        kept = tensor()
-        if kept is not None:
-            kept._grad = grad if kept._grad is None else kept._grad + grad
 
-    hooks_of(self)["retain"] = keep
+@tensor_method("broadcast_to")
+def broadcast_to(input: Tensor, size: Any) -> Tensor:
+    """A view of `input` broadcast to the shape `size`."""
+    return expand(input, size)
+
+
+@tensor_method("sum_to_size")
+def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+    """Sums to the shape `size`, which must broadcast to the shape of `input`: RuntimeError."""
+    size, shape = as_shape(size), input.array.shape
+    extra = len(shape) - len(size)
+    if extra < 0 or any(n not in (1, shape[extra + i]) for i, n in enumerate(size)):
+        raise RuntimeError(f"size {list(size)} is not expandable to size {list(shape)}.")
+    if not input.is_floating_point() and (size != shape or size == ()):
+        input = input.long()  # integers and booleans are added up as int64
+    return SumTo.apply(input, size)
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape to which all `shapes` are broadcast; RuntimeError where they do not fit."""
+    shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
+    result = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for i in range(1, len(shape) + 1):
+            if shape[-i] != 1 and result[-i] not in (1, shape[-i]):
+                raise RuntimeError(
+                    f"Shape mismatch: objects cannot be broadcast to a single shape: "
+                    f"{', '.join(str(list(s)) for s in shapes)}"
+                )
+            result[-i] = shape[-i] if shape[-i] != 1 else result[-i]
+    return tuple(result)
+
+
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All tensors as views of one common shape."""
+    shape = broadcast_shapes(*(tensor.array.shape for tensor in tensors))
+    return tuple(expand(tensor, shape) for tensor in tensors)
+
+
+class Clone(Function):
+    """y = a copy of x with memory of its own;  dy/dx = 1."""
+
+    def forward(ctx, x: Any) -> Any:
+        return x.copy()
+
+    def backward(ctx, g: Any) -> Any:
+        return g
+
+
+class Cast(Function):
+    """y = x as another element type. The gradient goes back as the type of x."""
+
+    def forward(ctx, x: Any, dtype: Any) -> Any:
+        ctx.dtype = x.dtype
+        return x.astype(dtype)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Cast, g, ctx.dtype)
+
+    def name(ctx) -> str:
+        return "ToCopyBackward0"
+
+
+class Transfer(Function):
+    """y = x on another device. The gradient travels back to the device of x.
+
+    With non_blocking the backend may start a copy to the device and not wait for its end.
+    """
+
+    def forward(ctx, x: Any, device: Device, non_blocking: bool = False) -> Any:
+        ctx.source = ctx.device
+        ctx.device, ctx.xp = device, device.xp
+        host = ctx.source.backend.to_numpy(x)
+        if non_blocking:
+            return device.backend.send(host, device.index)
+        return device.backend.from_numpy(host, device.index)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Transfer, g, ctx.source)
+
+    def name(ctx) -> str:
+        return "ToCopyBackward0"
+
+
+def cast(input: Tensor, dtype: DType) -> Tensor:
+    """`input` as `dtype`; the tensor itself where it is of that type. Integers get no gradient."""
+    if input.dtype is dtype:
+        return input
+    if not dtype.is_floating_point:
+        input = input.detach()
+    return Cast.apply(input, numpy_dtype(dtype))
+
+
+@tensor_method("to")
+def to(
+    self: Tensor,
+    *args: Any,
+    device: Any = None,
+    dtype: DType | None = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+) -> Tensor:
+    """The tensor with another dtype or on another device: `x.to(float64)`, `x.to("cuda:0")`,
+    `x.to(device, dtype)`, `x.to(other)` for both as `other` has them.
+
+    Returns the tensor itself where nothing changes, unless copy=True.
+    """
+    for arg in args:
+        if isinstance(arg, Tensor):
+            device, dtype = arg.device, arg.dtype
+        elif isinstance(arg, DType):
+            dtype = arg
+        elif isinstance(arg, (str, int, Device)) and not isinstance(arg, bool):
+            device = arg
+        elif isinstance(arg, bool):
+            non_blocking = arg
+        elif arg is not None:
+            raise TypeError(f"to() received an invalid argument of type {type(arg).__name__}")
+    out = self
+    if dtype is not None:
+        out = cast(out, as_dtype(dtype))
+    if device is not None and as_device(device) is not out.device:
+        out = Transfer.apply(out, as_device(device), non_blocking)
+    return Clone.apply(out) if copy and out is self else out
+
+
+@tensor_method("clone")
+def clone(input: Tensor) -> Tensor:
+    """A copy with memory of its own; the gradient flows through."""
+    return Clone.apply(input)
+
+
+@tensor_method("cpu")
+def cpu_copy(self: Tensor) -> Tensor:
+    return to(self, device="cpu")
+
+
+@tensor_method("cuda")
+def cuda_copy(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+    return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
+
+
+def caster(dtype: DType) -> Callable[[Tensor], Tensor]:
+    """The method that casts to `dtype`, such as x.float()."""
+    return lambda self: cast(self, dtype)
+
+
+to_float64 = tensor_method("double")(caster(float64))
+
+
+to_float32 = tensor_method("float")(caster(float32))
+
+
+to_float16 = tensor_method("half")(caster(float16))
+
+
+to_bfloat16 = tensor_method("bfloat16")(caster(bfloat16))
+
+
+to_int64 = tensor_method("long")(caster(int64))
+
+
+to_int32 = tensor_method("int")(caster(int32))
+
+
+to_int16 = tensor_method("short")(caster(int16))
+
+
+to_int8 = tensor_method("char")(caster(int8))
+
+
+to_uint8 = tensor_method("byte")(caster(uint8))
+
+
+to_bool = tensor_method("bool")(caster(bool_))
+
+
+@tensor_method("type_as")
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """The tensor with the element type of `other`."""
+    return cast(self, other.dtype)
+
+
+class Add(Function):
+    """c = a + b;   dc/da = 1,   dc/db = 1."""
+
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        return a + b
+
+    def backward(ctx, g: Any) -> Any:
+        return g, g
+
+
+class Mul(Function):
+    """c = a * b;   dc/da = b,   dc/db = a."""
+
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        edge_a, edge_b = ctx.edges  # None where no gradient is needed: then its factor is not kept
+        ctx.saved = (None if edge_b is None else a, None if edge_a is None else b)
+        return a * b
+
+    def backward(ctx, g: Any) -> Any:
+        a, b = ctx.saved
+        return None if b is None else g * b, None if a is None else g * a
+
+
+class Neg(Function):
+    """y = -x;   dy/dx = -1."""
+
+    def forward(ctx, x: Any) -> Any:
+        return -x
+
+    def backward(ctx, g: Any) -> Any:
+        return -g
+
+
+class Sub(Function):
+    """c = a - b;   dc/da = 1,   dc/db = -1."""
+
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        return a - b
+
+    def backward(ctx, g: Any) -> Any:
+        return g, None if ctx.edges[1] is None else -g
+
+
+class Div(Function):
+    """c = a / b;   dc/da = 1 / b,   dc/db = -a / b^2 = -c / b."""
+
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        ctx.saved = (None if ctx.edges[1] is None else a, b)
+        return a / b
+
+    def backward(ctx, g: Any) -> Any:
+        a, b = ctx.saved
+        ga = g / b
+        return ga, None if a is None else -ga * (a / b)
+
+
+def number_like(number: Any, dtype: DType) -> Any:
+    """A number as an operand for tensors of type `dtype`: an integer wraps around as they do."""
+    if isinstance(number, np.generic):
+        number = number.item()
+    if dtype is bfloat16:  # NumPy would answer with float32 to a Python float
+        return numpy_dtype(dtype).type(number)
+    if dtype.is_floating_point:
+        return float(number)
+    return np.asarray(number).astype(numpy_dtype(dtype)).item()
+
+
+def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
+    """Brings two tensors, or a tensor and a number, to the type of their result.
+
+    A number stays a number, which costs no array and, in NumPy 2 as in PyTorch, does not widen a
+    float type. With `floating`, integers become the default float type. TypeError for others.
+    """
+    if isinstance(a, Tensor) and type(b) is float and a.array.dtype.kind == "f":
+        return a, b
+    dtype = result_type(a, b)
+    if floating and not dtype.is_floating_point:
+        dtype = Defaults.dtype
+    return (
+        cast(a, dtype) if isinstance(a, Tensor) else number_like(a, dtype),
+        cast(b, dtype) if isinstance(b, Tensor) else number_like(b, dtype),
+    )
+
+
+@tensor_method("add", "__add__")
+def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
+    if alpha != 1:
+        other = mul(other, alpha)
+    # Two plain tensors of one type, by far the most common case, need no further look.
+    if not (
+        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    ):
+        input, other = operands(input, other)
+    return Add.apply(input, other)
+
+
+@tensor_method("mul", "multiply", "__mul__")
+def mul(input: Tensor, other: Any) -> Tensor:
+    """input * other, broadcast."""
+    if not (
+        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    ):
+        input, other = operands(input, other)
+    return Mul.apply(input, other)
+
+
+@tensor_method("neg", "negative", "__neg__")
+def neg(input: Tensor) -> Tensor:
+    """-input. RuntimeError for booleans."""
+    return Neg.apply(input)
+
+
+@tensor_method("sub", "subtract", "__sub__")
+def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """input - alpha * other, broadcast. RuntimeError for booleans."""
+    if alpha != 1:
+        other = mul(other, alpha)
+    if not (
+        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    ):
+        if bool_ in (result_type(input), result_type(other)):
+            raise RuntimeError(
+                "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
+                "logical_xor() instead."
+            )
+        input, other = operands(input, other)
+    return Sub.apply(input, other)
+
+
+@tensor_method("__truediv__")
+def true_divide(input: Tensor, other: Any) -> Tensor:
+    """input / other, broadcast, in floating point also for integers."""
+    if not (
+        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    ):
+        input, other = operands(input, other, floating=True)
+    elif input.array.dtype.kind in "biu":
+        input, other = operands(input, other, floating=True)
+    return Div.apply(input, other)
+
+
+@tensor_method("positive", "__pos__")
+def positive(input: Tensor) -> Tensor:
+    """The tensor itself. RuntimeError for booleans."""
+    if input.dtype is bool_:
+        raise RuntimeError("positive() is not supported for bool tensors")
+    return input
+
+
+@tensor_method("__radd__")
+def radd(self: Tensor, other: Any) -> Tensor:
+    return add(other, self)
+
+
+@tensor_method("__rmul__")
+def rmul(self: Tensor, other: Any) -> Tensor:
+    return mul(other, self)
+
+
+@tensor_method("__rsub__")
+def rsub(self: Tensor, other: Any) -> Tensor:
+    return sub(other, self)
+
+
+@tensor_method("__rtruediv__")
+def rdiv(self: Tensor, other: Any) -> Tensor:
+    return true_divide(other, self)
 
 
 @tensor_method("__repr__")
@@ -472,77 +639,51 @@ def tensor_repr(self: Tensor) -> str:
 
 
 if __name__ == "__main__":
-    import gc
 
-    def error(action, *args, **kwargs):
+    def error(action, *args):
         try:
-            action(*args, **kwargs)
+            action(*args)
         except (RuntimeError, TypeError) as reason:
-            return str(reason).partition(". ")[0]
+            return f"{type(reason).__name__}: {reason}"
 
-    ones = tensor([1.0, 1.0])
-    x = tensor([1.0, 2.0], requires_grad=True)
-    unused = tensor(1.0, requires_grad=True)
+    i, x, d = tensor([1, 2]), tensor([0.5, 1.5]), tensor(np.array([1.0, 2.0]))
+    print((i + x).dtype, (x * d).dtype, (i / i).dtype)
+    # -> tinytorch.float32 tinytorch.float64 tinytorch.float32
+    print(
+        "NumPy:", (i.array + x.array).dtype, (i.array / i.array).dtype
+    )  # -> NumPy: float64 float64
+    print((x * 2).dtype, (x * 2.5).dtype, (i * 2).dtype, (i * 2.5).dtype)
+    # -> tinytorch.float32 tinytorch.float32 tinytorch.int64 tinytorch.float32
+    print("0-d:", (x * tensor(np.array(2.0))).dtype, (i + tensor(1.5)).dtype)
+    # -> 0-d: tinytorch.float32 tinytorch.float32
+    print("a NumPy number:", (x.array * np.float64(2)).dtype, (x * np.float64(2)).dtype)
+    # -> a NumPy number: float64 tinytorch.float32
+    half = x.half()
+    for _ in range(3):
+        half = 1.0 - half * 0.5 / 3
+    print("float16 stays:", half.dtype)  # -> float16 stays: tinytorch.float16
 
-    (g,) = grad(x * x * x, x, ones, create_graph=True)
-    (gg,) = grad(g, x, ones)
-    print("3 x^2:", g, "  6 x:", gg, "  x.grad:", x.grad)
-    # -> 3 x^2: tensor([3.0, 12.0])   6 x: tensor([6.0, 12.0])   x.grad: None
-    print(error(grad, x * x, [x, unused], ones))
-    # -> The differentiated Tensor at index 1 appears to not have been used in the graph
-    print(grad(x * x, [x, unused], ones, allow_unused=True)[1])  # -> None
-    print(grad(x * x, [x, unused], ones, materialize_grads=True)[1])  # -> tensor(0.0)
+    w = tensor([1.0, 2.0], requires_grad=True)
+    loss = w.double() * d
+    loss.backward(tensor([1.0, 1.0]))
+    print(loss.dtype, w.grad.dtype, w.grad)
+    # -> tinytorch.float64 tinytorch.float32 tensor([1.0, 2.0])
+    print("cut:", w.long().requires_grad, w.long())  # -> cut: False tensor([1, 2])
+    print(w.to(as_dtype("float32")) is w, w.to(d).dtype, w.to("cpu") is w)
+    # -> True tinytorch.float64 True
+    print(w.clone().grad_fn.name(), w.clone().array is w.array)  # -> CloneBackward0 False
 
-    y = x * x
-    y.backward(ones)
-    print("dropped:", y.grad_fn.saved is Freed)  # -> dropped: True
-    print(error(y.backward, ones).partition(" (")[0])
-    # -> Trying to backward through the graph a second time
-    y = x * x
-    x.grad = None
-    y.backward(ones, retain_graph=True)
-    y.backward(ones)
-    print("twice:", x.grad)  # -> twice: tensor([4.0, 8.0])
-    print(error(y.backward, tensor([1.0])).partition(" and ")[0])
-    # -> Mismatch in shape: grad_output[0] has a shape of tinytorch.Size([1])
-    print(error(backward, [y, y], [ones]))  # -> got 2 tensors and 1 gradients
+    print(error(lambda: tensor(True) - 1).partition(",")[0])  # -> RuntimeError: Subtraction
+    print(error(lambda: x + "1"))  # -> TypeError: expected a Tensor or a number, not str
+    print(x.add(tensor([1.0, 1.0]), alpha=10))  # -> tensor([10.5, 11.5])
+    print("wraps around:", tensor([250]).byte() + 10)  # -> wraps around: tensor([4])
 
-    seen = []
-    a = x * 2.0
-    a.retain_grad()
-    handle = a.register_hook(lambda g: seen.append(g.tolist()))
-    b = a * a + a  # two ways lead to a: the hook sees their sum, once
-    x.grad = None
-    b.backward(ones)
-    print("a hook:", seen, " kept:", a.grad, " leaf:", x.grad)
-    # -> a hook: [[5.0, 9.0]]  kept: tensor([5.0, 9.0])  leaf: tensor([10.0, 18.0])
-    handle.remove()
-    x.grad = None
-    with x.register_hook(lambda g: g * 0.5):
-        (x * 2.0).backward(ones)
-    print("halved:", x.grad)  # -> halved: tensor([1.0, 1.0])
-    x.register_post_accumulate_grad_hook(lambda leaf: print("accumulated:", leaf.grad))
-    # -> accumulated: tensor([4.0, 4.0])
-    (x * 3.0).backward(ones)
-
-    p, q = tensor(2.0, requires_grad=True), tensor(3.0, requires_grad=True)
-    backward(p * q, inputs=[q])
-    print("inputs only:", p.grad, q.grad)  # -> inputs only: None tensor(2.0)
-    u, v = tensor([1.0, 1.0], requires_grad=True), tensor([1.0, 1.0], requires_grad=True)
-    (u + v).backward(ones)
-    u.grad.mul_(100.0)
-    print("owners:", v.grad, ones)  # -> owners: tensor([1.0, 1.0]) tensor([1.0, 1.0])
-
-    gc.collect()
-    gc.disable()
-    x = tensor(1.0, requires_grad=True)
-    y = x
-    for _ in range(100_000):
-        y = y * 1.0
-    y.retain_grad()
-    y.backward()
-    node = weakref.ref(y.grad_fn)
-    print("100,000 deep:", x.grad, node() is None)  # -> 100,000 deep: tensor(1.0) False
-    del y
-    print("gone, with the collector off:", node() is None)  # -> gone, with the collector off: True
-    gc.enable()
+    column = tensor([[1.0], [2.0]], requires_grad=True)
+    table = column.expand(-1, 3)
+    print(table, table._base is column)
+    # -> tensor([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]]) True
+    (table * tensor([1.0, 2.0, 3.0])).backward(tensor([[1.0] * 3] * 2))
+    print(column.grad)  # -> tensor([[6.0], [6.0]])
+    print(broadcast_shapes((2, 1), (3,), 1))  # -> (2, 3)
+    print(error(column.expand, 5, 3).partition(" at")[0])
+    # -> RuntimeError: The expanded size of the tensor (5) must match the existing size (2)

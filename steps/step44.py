@@ -1,356 +1,548 @@
-"""Step 44: What a person sees
+"""Step 44: The engine, whole
 
-Since step 37 a tensor has printed as nested lists, digits and all. Of ten thousand numbers that is
-ten thousand numbers. From now on it prints as PyTorch's does, character for character: all numbers
-of a tensor share one form (whole, four digits, or powers of ten where the numbers lie far apart)
-and one width, and of a large tensor only the ends of each dimension are shown. Behind the elements
-stands what is not obvious: the type if it is not the default, the device if it is not the CPU, and
-where it comes from, grad_fn or requires_grad.
+The loop has been the same since step 32. What it lacks is everything around it.
 
-Character for character, because people compare what two programs print.
+- grad(outputs, inputs) gives gradients back, and touches no .grad. The loop then goes only where an
+  input can be reached: nodes_that_reach finds out first. An input that the output does not depend
+  on is an error, since it mostly is a slip; allow_unused=True says that it is none.
+- Freed graphs. What a rule has saved may be most of the memory. After its backward it is dropped,
+  unless retain_graph=True; a second backward through it raises. So while backward runs, the memory
+  of the forward pass melts away.
+- Hooks. x.register_hook(f) calls f with each gradient of x; what f returns takes its place. It is
+  called once, when all parts are there. Clipping and logging hang here. A hook after accumulation
+  sees the leaf, with its .grad complete.
+- retain_grad() lets a tensor that is no leaf keep its gradient. It is a hook, and it knows the
+  tensor by a weak reference only: strong, it would be step 17's circle.
+- Errors: an output without a graph, a gradient of the wrong shape, a list of the wrong length. Each
+  says what it saw.
 
-And drawing is back. A graph is made of nodes now, and nodes do not hold what they made (step 32):
-so of most results only the shape is known. A box is a call, an ellipse a tensor; names are given by
-the caller, {"w": w}, since PyTorch's tensors have none. `_` stands for an argument that no gradient
-flows to. graph_text needs nothing, draw needs Graphviz: python steps/step44.py --draw
+The first gradient of a leaf is not copied any more if nobody else holds its array. The count of
+references tells; a sum of two in a fresh array is taken as it is.
 
-With this the core is complete. You began with a box around an array and a derivative by hand. Now:
+Nothing here recurses. The demo goes through a chain of 100,000 calls, and drops it: without a cycle
+the graph is gone the moment nobody holds it, collector or not.
 
-    what it is        Tensor      device, dtype, storage with a version, place in the graph
-    what it does      Function    forward on arrays, backward on either; views, several results
-    how it goes back  engine      iterative, in order, each node once; hooks, freed graphs
-    who may look      modes       recording on or off, and a place to stand
-    what proves it    gradcheck   for every operation that is still to come
-
-python -m steps history Function.apply shows how the centre of it grew.
-
-Changed: Tensor prints as PyTorch's. New: set_printoptions, graph_text, to_dot, draw. Modules
-finished: core/printing.py, autograd/graph.py.
-Try: tensor([1.0, 999.5]) and tensor([1.0, 1000.5]). Where does the form change, and why there?
+Changed: backward_pass, accumulate, tensor_backward. New: grad, backward, retain_graph, inputs,
+register_hook, register_post_accumulate_grad_hook, retain_grad. Module finished: autograd/engine.py.
+Try: replace `tensor = weakref.ref(self)` in retain_grad by `tensor = lambda: self`. What breaks?
 """
 
-import json
-import math
-import pathlib
-import shutil
-from collections.abc import Callable
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
-import numpy as np
-
-import tinytorch.autograd.engine  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
-from tinytorch.autograd.engine import node_of
-from tinytorch.autograd.function import Function, edge_of
-from tinytorch.core.device import cpu
-from tinytorch.core.dtype import Defaults, bool_, int64
-from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.autograd.function import NOTHING, Freed, Function, edge_of, sum_to
+from tinytorch.autograd.modes import thread
+from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
+from tinytorch.core.version import count_write, written
 
 
-class PrintOptions:
-    """What set_printoptions sets."""
-
-    precision = 4
-    threshold = 1000
-    edgeitems = 3
-    linewidth = 80
-    sci_mode: bool | None = None
-    profiles = {
-        "default": {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80},
-        "short": {"precision": 2, "threshold": 1000, "edgeitems": 2, "linewidth": 80},
-        "full": {"precision": 4, "threshold": math.inf, "edgeitems": 3, "linewidth": 80},
-    }
+def node_of(edge: Any) -> Any:
+    """The node or leaf of an edge, without the output number."""
+    return edge[0] if edge.__class__ is tuple else edge
 
 
-def set_printoptions(
-    precision: int | None = None,
-    threshold: float | None = None,
-    edgeitems: int | None = None,
-    linewidth: int | None = None,
-    profile: str | None = None,
-    sci_mode: bool | None = None,
+def backward_pass(
+    roots: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    keep_graph: bool,
+    create_graph: bool,
+    targets: Sequence[Tensor] | None = None,
+) -> dict:
+    """Carries the gradients `grads` of `roots` to the leaves.
+
+    A heap gives the youngest node that has a gradient. Whoever used its result is younger still,
+    so by then all parts of its gradient have arrived.
+
+    On their way gradients are plain arrays. They are Tensors if they shall be differentiated
+    (create_graph), or if a mode on this thread wants to see each operation.
+
+    Returns {leaf: gradient}, or, where `targets` are given, {edge of a target: gradient}.
+    """
+    as_tensors = create_graph or bool(thread.modes)
+    wanted = None if targets is None else {edge_of(target) for target in targets}
+    useful = None if targets is None else nodes_that_reach(roots, {node_of(e) for e in wanted})
+    arrived: dict = {}  # node or leaf -> its gradient (of a node with several outputs: a list)
+    ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
+    found: dict = {}
+    heap: list = []
+    broadcast = False  # whether the inputs of the last node may have been broadcast
+    edges = [edge_of(root) for root in roots]
+    grads = list(grads) if as_tensors else [grad.array for grad in grads]
+    while True:
+        for edge, grad in zip(edges, grads, strict=False):
+            if edge is None or grad is None:
+                continue
+            number = 0
+            if edge.__class__ is tuple:
+                edge, number = edge
+            if useful is not None and edge not in useful:
+                continue
+            count = edge.n_outputs  # a leaf has none
+            if broadcast:
+                shape = edge.outputs[number][0] if count > 1 else edge.output_shape
+                if grad.shape != shape:
+                    grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
+            if edge not in arrived:
+                if count:
+                    heappush(heap, (edge.order, edge))
+                if count > 1:
+                    arrived[edge] = [None] * count
+                    arrived[edge][number] = grad
+                else:
+                    arrived[edge] = grad
+            elif count > 1:
+                parts = arrived[edge]
+                parts[number] = grad if parts[number] is None else parts[number] + grad
+            elif edge in ours:
+                arrived[edge] += grad
+            else:
+                # The first part may belong to somebody else too: Add gives both inputs one array.
+                arrived[edge] = arrived[edge] + grad
+                if not as_tensors:
+                    ours.add(edge)
+        if not heap:
+            break
+        node = heappop(heap)[1]
+        grad = arrived.pop(node)
+        if node.hooks is not None:
+            grad = call_hooks(node, grad)
+        if wanted is not None:
+            for number in range(node.n_outputs):
+                edge = (node, number) if number else node
+                if edge in wanted:
+                    found[edge] = grad[number] if node.n_outputs > 1 else grad
+            if not any(e is not None and node_of(e) in useful for e in node.edges):
+                edges = ()  # nothing goes on from here
+                continue
+        if written or node.saved is Freed:
+            node.check_saved()
+        if as_tensors or node.on_tensors or node.n_outputs > 1:
+            grads = general_step(node, grad, as_tensors)
+        else:
+            grads = node.backward(grad)
+        if grads.__class__ is not tuple:
+            grads = (grads,)
+        edges, broadcast = node.edges, node.elementwise
+        if not keep_graph and node.saved is not NOTHING:
+            node.saved = Freed
+    return arrived if targets is None else {**arrived, **found}
+
+
+def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
+    """One node's backward where it is not a plain array formula of a single gradient."""
+    grads = list(grad) if node.n_outputs > 1 else [grad]
+    xp, device = node.device.xp, node.device
+    if node.n_outputs > 1 and node.fill_missing:
+        for number, like in enumerate(node.outputs):
+            if grads[number] is None and like is not None:
+                zeros = xp.zeros(like[0], like[1])
+                grads[number] = wrap(zeros, device) if as_tensors else zeros
+    if not as_tensors and not node.on_tensors:
+        return node.backward(*grads)
+    if not as_tensors:
+        grads = [None if g is None else wrap(xp.asarray(g), device) for g in grads]
+    results = node.gradients(grads)
+    if results.__class__ is not tuple:
+        results = (results,)
+    if as_tensors:
+        return results
+    return tuple(None if r is None else r.array for r in results)
+
+
+def nodes_that_reach(roots: Sequence[Tensor], targets: set) -> set:
+    """All nodes and leaves on a way from a root to one of the targets."""
+    seen, waiting = set(), [node_of(edge_of(root)) for root in roots]
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            if node.n_outputs:
+                waiting.extend(node_of(edge) for edge in node.edges if edge is not None)
+    useful = {node for node in seen if node in targets}
+    for node in sorted((n for n in seen if n.n_outputs), key=lambda n: -n.order):
+        if any(edge is not None and node_of(edge) in useful for edge in node.edges):
+            useful.add(node)
+    return useful
+
+
+def call_hooks(node: Function, grad: Any) -> Any:
+    """Shows the gradients of a node's outputs to the hooks on them, which may replace them."""
+    grads = grad if node.n_outputs > 1 else [grad]
+    for number, hooks in node.hooks.items():
+        if grads[number] is not None:
+            grads[number] = run_hooks(hooks, grads[number], node.device)
+    return grads if node.n_outputs > 1 else grads[0]
+
+
+def run_hooks(hooks: dict, grad: Any, device: Any) -> Any:
+    """Calls each hook with the gradient as a Tensor; what a hook returns takes its place."""
+    as_array = not isinstance(grad, Tensor)
+    tensor = wrap(device.xp.asarray(grad), device) if as_array else grad
+    for hook in list(hooks.values()):
+        answer = hook(tensor)
+        if answer is not None:
+            if not isinstance(answer, Tensor):
+                raise TypeError(f"a hook returns None or a Tensor, not {type(answer).__name__}")
+            if answer.shape != tensor.shape:
+                raise RuntimeError(
+                    f"a hook has changed the shape of a gradient, {list(tensor.shape)}, to "
+                    f"{list(answer.shape)}"
+                )
+            tensor = answer
+    return tensor.array if as_array else tensor
+
+
+def references_of_a_gradient() -> int:
+    """What getrefcount says inside accumulate, as backward calls it, of an array that is only
+    there. It depends on the version of Python."""
+
+    def count(leaf: None, grad: object) -> int:
+        return sys.getrefcount(grad)
+
+    leaf, grad = {None: object()}.popitem()
+    return count(leaf, grad)
+
+
+UNSHARED = references_of_a_gradient()
+
+
+def accumulate(leaf: Tensor, grad: Any) -> None:
+    """Adds an arrived gradient to leaf.grad, which always owns its array."""
+    if leaf._hooks:
+        grad = run_hooks(leaf._hooks, grad, leaf.device)
+    if isinstance(grad, Tensor):
+        leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad
+    elif leaf._grad is not None:
+        if sys.getrefcount(leaf._grad.array) > 2:  # not only its tensor: a graph may have saved it
+            count_write(leaf._grad.array)
+        leaf._grad.array += grad
+    else:
+        # An array that nobody else holds is taken as it is. What hooks return may be anybody's,
+        # a view has its memory from somebody, and a number of NumPy's is no array.
+        shared = leaf._hooks or sys.getrefcount(grad) > UNSHARED
+        if shared or grad.__class__ is not leaf.device.array_type or grad.base is not None:
+            grad = leaf.device.xp.array(grad)
+        leaf._grad = wrap(grad, leaf.device)
+    if leaf._after_hooks:
+        for hook in list(leaf._after_hooks.values()):
+            hook(leaf)
+
+
+def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[Tensor]:
+    """The given gradients, or ones for scalars. RuntimeError for what cannot be right."""
+    checked = []
+    for number, (output, grad) in enumerate(zip(outputs, grads, strict=True)):
+        if not output.requires_grad:
+            raise RuntimeError(
+                f"element {number} of tensors does not require grad and does not have a grad_fn"
+            )
+        if grad is None:
+            if output.array.size != 1:
+                raise RuntimeError(
+                    f"grad can be implicitly created only for scalar outputs, this one has the "
+                    f"shape {list(output.shape)}"
+                )
+            grad = wrap(
+                output.device.xp.ones(output.array.shape, output.array.dtype), output.device
+            )
+        elif not isinstance(grad, Tensor):
+            raise TypeError(
+                f"gradients can be either Tensors or None, but got {type(grad).__name__}"
+            )
+        elif grad.shape != output.shape:
+            raise RuntimeError(
+                f"Mismatch in shape: grad_output[{number}] has a shape of {grad.shape} and "
+                f"output[{number}] has a shape of {output.shape}."
+            )
+        elif grad.dtype is not output.dtype:
+            grad = grad.to(output.dtype)
+        checked.append(grad)
+    return checked
+
+
+def as_sequence(value: Any) -> tuple:
+    return () if value is None else (value,) if isinstance(value, Tensor) else tuple(value)
+
+
+def check_targets(targets: tuple | None) -> None:
+    """RuntimeError where the inputs, if any are given, cannot get a gradient."""
+    if targets is not None and not targets:
+        raise RuntimeError("`inputs` cannot be empty.")
+    for number, target in enumerate(targets or ()):
+        if not target.requires_grad:
+            raise RuntimeError(
+                f"One of the differentiated Tensors, at index {number}, does not require grad"
+            )
+
+
+def run_backward(
+    tensors: Any,
+    grad_tensors: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    inputs: Any,
+) -> dict:
+    """backward_pass, from arguments as people write them, with recording set to create_graph."""
+    roots = as_sequence(tensors)
+    given = as_sequence(grad_tensors) or (None,) * len(roots)
+    if len(given) != len(roots):
+        raise RuntimeError(f"got {len(roots)} tensors and {len(given)} gradients")
+    check_targets(inputs)
+    keep = create_graph if retain_graph is None else retain_graph
+    before = thread.grad_enabled
+    thread.grad_enabled = create_graph
+    try:
+        return backward_pass(roots, starting_gradients(roots, given), keep, create_graph, inputs)
+    finally:
+        thread.grad_enabled = before
+
+
+def backward(
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Sets how tensors print. What is not given stays; only sci_mode becomes automatic again.
+    """Adds the gradients of `tensors` to the .grad of the leaves (or of `inputs` only).
 
     Args:
-        precision: digits behind the point of a floating point number.
-        threshold: a tensor with more elements than this is abridged.
-        edgeitems: elements that stay at each end of an abridged dimension.
-        linewidth: characters in a line.
-        profile: "default", "short" or "full", all of these at once; the others correct it.
-        sci_mode: True for 1.0000e+00, False for 1.0000, None for what suits the numbers.
-    Raises ValueError for another profile.
+        tensors: the outputs to differentiate.
+        grad_tensors: the gradient that arrives at each of them; None for a scalar means 1.
+        retain_graph: keep the saved values, for another backward through the same graph.
+        create_graph: record the backward pass, so that the gradients can be differentiated.
+    Raises RuntimeError where there is no graph, where a non-scalar has no gradient, where the
+    graph has been freed, and where a saved tensor was changed in place.
     """
-    if profile not in (None, *PrintOptions.profiles):
-        raise ValueError(f"profile is one of {list(PrintOptions.profiles)}, not {profile!r}")
-    given = {
-        "precision": precision,
-        "threshold": threshold,
-        "edgeitems": edgeitems,
-        "linewidth": linewidth,
-    }
-    chosen = {name: value for name, value in given.items() if value is not None}
-    for name, value in {**PrintOptions.profiles.get(profile, {}), **chosen}.items():
-        setattr(PrintOptions, name, value)
-    PrintOptions.sci_mode = sci_mode
+    targets = None if inputs is None else as_sequence(inputs)
+    arrived = run_backward(tensors, grad_tensors, retain_graph, create_graph, targets)
+    if targets is None:
+        while arrived:
+            leaf, grad = arrived.popitem()
+            accumulate(leaf, grad)
+        return
+    for target in targets:
+        grad = arrived.pop(edge_of(target), None)
+        if grad is not None:
+            accumulate(target, grad)
 
 
-def whole(value: float) -> str:
-    """A float without digits behind the point: `3.`, and `inf` and `nan` as they are."""
-    return f"{value:.0f}." if math.isfinite(value) else str(value)
+@tensor_method("backward")
+def tensor_backward(
+    self: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
+) -> None:
+    """Differentiates this tensor: see tinytorch.autograd.backward."""
+    backward(self, gradient, retain_graph, create_graph, inputs)
 
 
-def number_format(values: list) -> tuple[Callable[[Any], str], int]:
-    """(how each of `values` is written, the width that all of them get).
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of the sum of `outputs` with respect to `inputs`; no .grad is touched.
 
-    Floats share one style. Whole numbers end in a point, others have `precision` digits; where
-    these would hide much (the numbers very large, very small, or far apart) it is powers of 10.
-    Zeros, inf and nan have no say in it.
+    An input that the outputs do not depend on raises RuntimeError, or gives None with
+    allow_unused=True, or zeros with materialize_grads=True. Arguments else as in `backward`.
     """
-    if not isinstance(values[0], float):
-        return str, max(len(str(value)) for value in values)
-    normal = [value for value in values if value != 0 and math.isfinite(value)]
-    if not normal:
-        return whole, 1
-    sizes = [abs(value) for value in normal]
-    small, large = min(sizes), max(sizes)
-    scientific = PrintOptions.sci_mode
-    if scientific is None:
-        scientific = large / small > 1000.0 or large > 1e8 or small < 1e-4
-    if scientific or not all(value.is_integer() for value in normal):
-        write = f"{{:.{PrintOptions.precision}{'e' if scientific else 'f'}}}".format
-    else:
-        write = whole
-    return write, max(len(write(value)) for value in normal)
+    targets = as_sequence(inputs)
+    if materialize_grads and allow_unused is False:
+        raise ValueError("materialize_grads fills in for unused inputs: allow_unused must be True")
+    found = run_backward(outputs, grad_outputs, retain_graph, create_graph, targets)
+    results = []
+    for number, target in enumerate(targets):
+        value = found.get(edge_of(target))
+        if value is None:
+            if not allow_unused and not materialize_grads:
+                raise RuntimeError(
+                    f"The differentiated Tensor at index {number} appears to not have been used "
+                    f"in the graph. Set allow_unused=True if this is the desired behavior."
+                )
+            if materialize_grads:
+                value = target.device.xp.zeros(target.array.shape, target.array.dtype)
+        if value is not None and not isinstance(value, Tensor):
+            value = wrap(target.device.xp.array(value), target.device)
+        if value is not None and target._grad_fn is None and target._hooks:
+            value = run_hooks(target._hooks, value, target.device)
+        results.append(value)
+    return tuple(results)
 
 
-def abridged(array: Any, xp: Any) -> Any:
-    """The elements at the ends of each dimension that is too long to be shown."""
-    n = PrintOptions.edgeitems
-    for dim, size in enumerate(array.shape):
-        if size > 2 * n:
-            array = xp.take(array, xp.asarray([*range(n), *range(size - n, size)]), axis=dim)
-    return array
+class RemovableHandle:
+    """What registering a hook returns: `remove()` takes the hook away again."""
+
+    next_id = 0
+
+    def __init__(self, hooks: dict):
+        self.hooks = weakref.ref(hooks)
+        self.id = RemovableHandle.next_id
+        RemovableHandle.next_id += 1
+
+    def remove(self) -> None:
+        hooks = self.hooks()
+        if hooks is not None:
+            hooks.pop(self.id, None)
+
+    def __enter__(self) -> "RemovableHandle":
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.remove()
 
 
-def layout(
-    array: Any, shape: tuple[int, ...], write: Callable[[Any], str], width: int, indent: int
-) -> str:
-    """The elements in nested brackets. `shape` is that of the tensor: where it is longer than the
-    array, the array is abridged, and dots mark the gap."""
-    if not shape:
-        return write(array.item()).rjust(width)
-    dots = [" ..." if len(shape) == 1 else "..."] if len(array) < shape[0] else []
-    if len(shape) == 1:
-        items = [write(value).rjust(width) for value in array.tolist()]
-    else:
-        items = [layout(part, shape[1:], write, width, indent + 1) for part in array]
-    items[len(items) // 2 : len(items) // 2] = dots
-    if len(shape) == 1:
-        per_line = int(max(1, (PrintOptions.linewidth - indent) // (width + 2)))
-        starts = range(0, len(items), per_line)
-        items = [", ".join(items[start : start + per_line]) for start in starts]
-    line_ends = "\n" * max(1, len(shape) - 1)
-    return "[" + f",{line_ends}{' ' * (indent + 1)}".join(items) + "]"
+class Hooks(dict):
+    """Hooks by the id of their handle, in the order of registration. Unlike a dict, it can be
+    referred to weakly."""
+
+    def add(self, hook: Callable) -> RemovableHandle:
+        handle = RemovableHandle(self)
+        self[handle.id] = hook
+        if "retain" in self:  # retain_grad comes last: it keeps what the others have made of it
+            self["retain"] = self.pop("retain")
+        return handle
 
 
-def format_tensor(tensor: Tensor, name: str) -> str:
-    """`name(elements, ...)`, with all that is not obvious: device, size, dtype, history."""
-    array, shape, dtype = tensor.array, tensor.shape, tensor.dtype
-    indent, notes, body = len(name) + 1, [], "[]"
-    if tensor.device is not cpu:
-        notes.append(f"device='{tensor.device}'")
-    if array.size == 0:
-        if len(shape) != 1:
-            notes.append(f"size={tuple(shape)}")
-        obvious = (Defaults.dtype,)
-    else:
-        obvious = (Defaults.dtype, int64, bool_)
-        if array.size > PrintOptions.threshold:
-            array = abridged(array, tensor.device.xp)
-        array = tensor.device.backend.to_numpy(array)
-        body = layout(array, shape, *number_format(array.ravel().tolist()), indent)
-    if dtype not in obvious:
-        notes.append(f"dtype={dtype!r}")
-    if tensor.grad_fn is not None:
-        notes.append(f"grad_fn=<{tensor.grad_fn.name()}>")
-    elif tensor.requires_grad:
-        notes.append("requires_grad=True")
-    text = f"{name}({body}"
-    column = len(text) - text.rfind("\n") + 1
-    for note in notes:  # on the last line if it has room, else on one of their own
-        fits = column + len(note) + 2 <= PrintOptions.linewidth
-        text += (", " if fits else ",\n" + " " * indent) + note
-        column = (column + 2 if fits else indent) + len(note)
-    return text + ")"
+@tensor_method("register_hook")
+def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+    """Calls hook(gradient) whenever a gradient of this tensor is computed; what it returns, if
+    anything, takes the gradient's place. RuntimeError where the tensor requires no gradient."""
+    if not self.requires_grad:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    return hooks_of(self).add(hook)
+
+
+def hooks_of(tensor: Tensor) -> Hooks:
+    """The hooks on the gradient of `tensor`: a leaf has its own, others keep them at their node."""
+    if tensor._grad_fn is None:
+        tensor._hooks = Hooks() if tensor._hooks is None else tensor._hooks
+        return tensor._hooks
+    node = tensor._grad_fn
+    node.hooks = {} if node.hooks is None else node.hooks
+    return node.hooks.setdefault(tensor._output_nr, Hooks())
+
+
+@tensor_method("register_post_accumulate_grad_hook")
+def register_post_accumulate_grad_hook(
+    self: Tensor, hook: Callable[[Tensor], None]
+) -> RemovableHandle:
+    """Calls hook(leaf) after each accumulation into leaf.grad. RuntimeError for other tensors."""
+    if not self.is_leaf or not self.requires_grad:
+        raise RuntimeError(
+            "post accumulate grad hooks can only be registered on leaf tensors that require grad"
+        )
+    if self._after_hooks is None:
+        self._after_hooks = Hooks()
+    return self._after_hooks.add(hook)
+
+
+@tensor_method("retain_grad")
+def retain_grad(self: Tensor) -> None:
+    """Lets a tensor that is no leaf keep its .grad too. RuntimeError without requires_grad."""
+    if not self.requires_grad:
+        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+    if self.is_leaf or self.retains_grad:
+        return
+    self.retains_grad = True
+    tensor = weakref.ref(self)  # the node must not keep its own output alive
+
+    def keep(grad: Tensor) -> None:
+        kept = tensor()
+        if kept is not None:
+            kept._grad = grad if kept._grad is None else kept._grad + grad
+
+    hooks_of(self)["retain"] = keep
 
 
 @tensor_method("__repr__")
 def tensor_repr(self: Tensor) -> str:
-    return format_tensor(self, "tensor" if type(self) is Tensor else type(self).__name__)
-
-
-def graph_functions(y: Tensor) -> list[Function]:
-    """The calls behind y, the oldest first; each once, however many ways lead to it."""
-    found: set = set()
-    waiting = [y.grad_fn]
-    while waiting:
-        f = waiting.pop()
-        if isinstance(f, Function) and f not in found:
-            found.add(f)
-            waiting.extend(node_of(edge) for edge in f.edges)
-    return sorted(found, key=lambda f: -f.order)
-
-
-def results_of(f: Function) -> list:
-    """The outputs of a call as edges of the graph: f itself, then (f, 1), (f, 2), ..."""
-    return [(f, number) if number else f for number in range(f.n_outputs)]
-
-
-def graph_values(y: Tensor) -> list:
-    """The values of the graph of y as edges, each once: first the leaves, then each result."""
-    functions = graph_functions(y)
-    leaves = [edge for f in functions for edge in f.edges if isinstance(edge, Tensor)]
-    results = [edge for f in functions for edge in results_of(f)]
-    return list(dict.fromkeys([*leaves, *results])) or [y]  # a dict drops repeats, keeps the order
-
-
-def short(value: Any) -> str:
-    """A number to six digits; of a larger tensor, or of a result that is not here, the shape."""
-    if isinstance(value, Tensor):
-        if value.ndim == 0:
-            return str(float(f"{value.item():.6g}"))
-        return f"{value.dtype.name} {list(value.shape)}"
-    f, number = value if isinstance(value, tuple) else (value, 0)
-    return f"shape {list(f.outputs[number][0] if f.outputs else f.output_shape)}"
-
-
-def value_of(tensor: Tensor) -> Any:
-    """The edge of the graph that stands for `tensor`; a leaf stands for itself."""
-    return tensor if tensor.grad_fn is None else edge_of(tensor)
-
-
-def look_up(y: Tensor, names: dict[str, Tensor] | None) -> tuple[dict, dict]:
-    """({value of the graph: its name}, {value of the graph: its tensor where we have it})."""
-    given = {value_of(tensor): name for name, tensor in (names or {}).items()}
-    tensors = {value_of(tensor): tensor for tensor in [y, *(names or {}).values()]}
-    values = graph_values(y)
-    return (
-        {value: given.get(value, f"v{i}") for i, value in enumerate(values)},
-        {value: tensors.get(value, value) for value in values},
-    )
-
-
-def graph_text(y: Tensor, names: dict[str, Tensor] | None = None) -> str:
-    """The graph of y as text: a line for each leaf and each call, in the order of computation.
-
-    `names` says what tensors are called: {"w": w}, or dict(module.named_parameters()). `_` stands
-    for an argument without gradient. The graph keeps no results: of most only the shape is known.
-    """
-    called, tensors = look_up(y, names)
-    lines = []
-    for value, name in called.items():
-        if not isinstance(value, Tensor):
-            continue
-        grad = "" if value.grad is None else f"   gradient {short(value.grad)}"
-        lines.append(f"{name} = {short(value)}{grad}")
-    for f in graph_functions(y):
-        left = ", ".join(called[value] for value in results_of(f))
-        arguments = ", ".join("_" if edge is None else called[edge] for edge in f.edges)
-        right = ", ".join(short(tensors[value]) for value in results_of(f))
-        lines.append(f"{left} = {type(f).__name__}({arguments}) = {right}")
-    return "\n".join(lines)
-
-
-def to_dot(y: Tensor, names: dict[str, Tensor] | None = None) -> str:
-    """The graph of y in Graphviz's language: ellipses are tensors, boxes are functions."""
-    called, tensors = look_up(y, names)
-    ids = {value: f"v{i}" for i, value in enumerate(called)}
-    lines = ["digraph {"]
-    for value, name in called.items():
-        label = short(tensors[value])
-        if name != ids[value]:
-            label = f"{name}\n{label}"
-        lines.append(f"  {ids[value]} [label={json.dumps(label, ensure_ascii=False)}]")
-    for i, f in enumerate(graph_functions(y)):
-        lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
-        lines.extend(f"  {ids[edge]} -> f{i}" for edge in f.edges if edge is not None)
-        lines.extend(f"  f{i} -> {ids[value]}" for value in results_of(f))
-    return "\n".join([*lines, "}"])
-
-
-def draw(
-    y: Tensor,
-    path: str | pathlib.Path | None = None,
-    format: str | None = None,
-    names: dict[str, Tensor] | None = None,
-) -> Any:
-    """Draws the graph of y. The result shows itself in Jupyter; with `path` it is written there.
-
-    format is "svg", "png", "pdf", ...: that of the path's ending, or "svg", where it is not given.
-    Raises RuntimeError where Graphviz or its Python package is not installed.
-    """
-    try:
-        import graphviz
-    except ImportError:
-        graphviz = None
-    if graphviz is None or shutil.which("dot") is None:
-        raise RuntimeError(
-            "to draw, install Graphviz (the program dot, graphviz.org/download) and its Python "
-            "package: pip install 'tinytorch[graph]'. to_dot() and graph_text() need neither."
-        )
-    ending = "" if path is None else pathlib.Path(path).suffix.removeprefix(".")
-    picture = graphviz.Source(to_dot(y, names), format=format or ending or "svg")
-    if path is not None:
-        pathlib.Path(path).write_bytes(picture.pipe())
-    return picture
+    return f"tensor({self.tolist()})"
 
 
 if __name__ == "__main__":
-    import sys
+    import gc
 
-    x = tensor([[1.0, 2.0, 3.0], [-4.0, 5.0, 6.0]])
-    print(x)
-    # -> tensor([[ 1.,  2.,  3.],
-    # ->         [-4.,  5.,  6.]])
-    print(x / 3.0)
-    # -> tensor([[ 0.3333,  0.6667,  1.0000],
-    # ->         [-1.3333,  1.6667,  2.0000]])
-    print(tensor([1.0, 100000.0, 0.001]))  # -> tensor([1.0000e+00, 1.0000e+05, 1.0000e-03])
-    print(tensor([1, 20, 300]), tensor(True), tensor(2.5))
-    # -> tensor([  1,  20, 300]) tensor(True) tensor(2.5000)
-    print(tensor(np.array([1.5])), tensor([]))
-    # -> tensor([1.5000], dtype=tinytorch.float64) tensor([])
-    print(tensor(np.arange(2000.0, dtype=np.float32)))
-    # -> tensor([0.0000e+00, 1.0000e+00, 2.0000e+00,  ..., 1.9970e+03, 1.9980e+03,
-    # ->         1.9990e+03])
-    set_printoptions(precision=2, sci_mode=False)
-    print(tensor([1.0, 100000.0, 0.001]))  # -> tensor([     1.00, 100000.00,      0.00])
-    set_printoptions(profile="default")
+    def error(action, *args, **kwargs):
+        try:
+            action(*args, **kwargs)
+        except (RuntimeError, TypeError) as reason:
+            return str(reason).partition(". ")[0]
 
-    w = tensor(2.0, requires_grad=True)
-    b = tensor(1.0, requires_grad=True)
-    data = tensor(0.5)
-    y = w * data + b
-    print(w, y, y.detach(), sep="   ")
-    # -> tensor(2., requires_grad=True)   tensor(2., grad_fn=<AddBackward0>)   tensor(2.)
-    loss = y * y
-    loss.backward()
-    print(graph_text(loss, {"w": w, "b": b, "y": y, "loss": loss}))
-    # -> w = 2.0   gradient 2.0
-    # -> b = 1.0   gradient 4.0
-    # -> v2 = Mul(w, _) = shape []
-    # -> y = Add(v2, b) = 2.0
-    # -> loss = Mul(y, y) = 4.0
-    print(to_dot(w * data, {"w": w}))
-    # -> digraph {
-    # ->   v0 [label="w\n2.0"]
-    # ->   v1 [label="1.0"]
-    # ->   f0 [label="Mul", shape=box]
-    # ->   v0 -> f0
-    # ->   f0 -> v1
-    # -> }
-    if "--draw" in sys.argv:
-        draw(loss, "step44.svg", names={"w": w, "b": b, "y": y, "loss": loss})
-        print("step44.svg")
+    ones = tensor([1.0, 1.0])
+    x = tensor([1.0, 2.0], requires_grad=True)
+    unused = tensor(1.0, requires_grad=True)
+
+    (g,) = grad(x * x * x, x, ones, create_graph=True)
+    (gg,) = grad(g, x, ones)
+    print("3 x^2:", g, "  6 x:", gg, "  x.grad:", x.grad)
+    # -> 3 x^2: tensor([3.0, 12.0])   6 x: tensor([6.0, 12.0])   x.grad: None
+    print(error(grad, x * x, [x, unused], ones))
+    # -> The differentiated Tensor at index 1 appears to not have been used in the graph
+    print(grad(x * x, [x, unused], ones, allow_unused=True)[1])  # -> None
+    print(grad(x * x, [x, unused], ones, materialize_grads=True)[1])  # -> tensor(0.0)
+
+    y = x * x
+    y.backward(ones)
+    print("dropped:", y.grad_fn.saved is Freed)  # -> dropped: True
+    print(error(y.backward, ones).partition(" (")[0])
+    # -> Trying to backward through the graph a second time
+    y = x * x
+    x.grad = None
+    y.backward(ones, retain_graph=True)
+    y.backward(ones)
+    print("twice:", x.grad)  # -> twice: tensor([4.0, 8.0])
+    print(error(y.backward, tensor([1.0])).partition(" and ")[0])
+    # -> Mismatch in shape: grad_output[0] has a shape of tinytorch.Size([1])
+    print(error(backward, [y, y], [ones]))  # -> got 2 tensors and 1 gradients
+
+    seen = []
+    a = x * 2.0
+    a.retain_grad()
+    handle = a.register_hook(lambda g: seen.append(g.tolist()))
+    b = a * a + a  # two ways lead to a: the hook sees their sum, once
+    x.grad = None
+    b.backward(ones)
+    print("a hook:", seen, " kept:", a.grad, " leaf:", x.grad)
+    # -> a hook: [[5.0, 9.0]]  kept: tensor([5.0, 9.0])  leaf: tensor([10.0, 18.0])
+    handle.remove()
+    x.grad = None
+    with x.register_hook(lambda g: g * 0.5):
+        (x * 2.0).backward(ones)
+    print("halved:", x.grad)  # -> halved: tensor([1.0, 1.0])
+    x.register_post_accumulate_grad_hook(lambda leaf: print("accumulated:", leaf.grad))
+    # -> accumulated: tensor([4.0, 4.0])
+    (x * 3.0).backward(ones)
+
+    p, q = tensor(2.0, requires_grad=True), tensor(3.0, requires_grad=True)
+    backward(p * q, inputs=[q])
+    print("inputs only:", p.grad, q.grad)  # -> inputs only: None tensor(2.0)
+    u, v = tensor([1.0, 1.0], requires_grad=True), tensor([1.0, 1.0], requires_grad=True)
+    (u + v).backward(ones)
+    u.grad.mul_(100.0)
+    print("owners:", v.grad, ones)  # -> owners: tensor([1.0, 1.0]) tensor([1.0, 1.0])
+
+    gc.collect()
+    gc.disable()
+    x = tensor(1.0, requires_grad=True)
+    y = x
+    for _ in range(100_000):
+        y = y * 1.0
+    y.retain_grad()
+    y.backward()
+    node = weakref.ref(y.grad_fn)
+    print("100,000 deep:", x.grad, node() is None)  # -> 100,000 deep: tensor(1.0) False
+    del y
+    print("gone, with the collector off:", node() is None)  # -> gone, with the collector off: True
+    gc.enable()

@@ -1,290 +1,548 @@
-"""Step 45: A table of functions
+"""Step 45: The engine, whole
 
-The core adds, subtracts, multiplies and divides. Exp, Sin, Tanh and Log of the first stages did
-not come along: each of them was a class, and only two of its lines were its own, a formula and a
-derivative. Forty functions are to come. So we keep those two lines, and let a table make classes:
+The loop has been the same since step 32. What it lacks is everything around it.
 
-    name   formula        derivative times g      told by
-    exp    y = e^x        g * y                   the output y
-    sin    y = sin x      g * cos x               the input x
-    tanh   y = tanh x     g - g * y^2             the output y
+- grad(outputs, inputs) gives gradients back, and touches no .grad. The loop then goes only where an
+  input can be reached: nodes_that_reach finds out first. An input that the output does not depend
+  on is an error, since it mostly is a slip; allow_unused=True says that it is none.
+- Freed graphs. What a rule has saved may be most of the memory. After its backward it is dropped,
+  unless retain_graph=True; a second backward through it raises. So while backward runs, the memory
+  of the forward pass melts away.
+- Hooks. x.register_hook(f) calls f with each gradient of x; what f returns takes its place. It is
+  called once, when all parts are there. Clipping and logging hang here. A hook after accumulation
+  sees the leaf, with its .grad complete.
+- retain_grad() lets a tensor that is no leaf keep its gradient. It is a hook, and it knows the
+  tensor by a weak reference only: strong, it would be step 17's circle.
+- Errors: an output without a graph, a gradient of the wrong shape, a list of the wrong length. Each
+  says what it saw.
 
-Why by one or the other? What a derivative needs is kept until backward. If y will do, x may go,
-or be overwritten; if x is needed, y may. To keep both would cost twice the memory.
+The first gradient of a leaf is not copied any more if nobody else holds its array. The count of
+references tells; a sum of two in a fresh array is taken as it is.
 
-In a derivative, `xp` is NumPy; or the class Tensor, when the gradient shall be differentiated
-again. A formula of operators and names that both have, such as xp.cos, works for either: one line
-of the table gives the derivatives of all orders.
+Nothing here recurses. The demo goes through a chain of 100,000 calls, and drops it: without a cycle
+the graph is gone the moment nobody holds it, collector or not.
 
-`attach` makes each function a method, and adds the form that writes in place: x.exp(), x.exp_().
-
-Integers become floats for exp and stay integers for abs. float16 and bfloat16 are computed as
-float32: 1 / (1 + e^-x) has three operations, and each would round. `compute` rounds once.
-
-The trap is a constant. np.log(2) is no Python float but a np.float64, and float32 times that is
-float64: one such number in a derivative, and every gradient behind it is twice as large, without
-a word. math.log(2) is a Python float, and leaves the type alone.
-
-At a corner there is no derivative. abs takes 0 there, and so does relu, which is x where x > 0
-and 0 elsewhere. A staircase is flat: 0 everywhere.
-
-PyTorch makes its classes from such a table too. It is called derivatives.yaml, and says `result`
-for y. From here on `abs` hides Python's own, and means that of tensors.
-
-Changed: the finished core is imported. New: Unary, entry, unary, and the first thirty functions.
-Try: tell exp its derivative from_x instead of from_y, and see which lines of the demo notice.
+Changed: backward_pass, accumulate, tensor_backward. New: grad, backward, retain_graph, inputs,
+register_hook, register_post_accumulate_grad_hook, retain_grad. Module finished: autograd/engine.py.
+Try: replace `tensor = weakref.ref(self)` in retain_grad by `tensor = lambda: self`. What breaks?
 """
 
-import math
-from collections.abc import Callable
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
-from tinytorch.autograd.function import Function
-from tinytorch.autograd.inplace import in_place
-from tinytorch.core.dtype import Defaults, DType, float32, result_type
-from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.arithmetic import number_like
-from tinytorch.ops.conversion import cast
+import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
+import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
+from tinytorch.autograd.function import NOTHING, Freed, Function, edge_of, sum_to
+from tinytorch.autograd.modes import thread
+from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
+from tinytorch.core.version import count_write, written
 
 
-class Unary(Function):
-    """y = f(x), element for element: what all entries of the table with one input share.
+def node_of(edge: Any) -> Any:
+    """The node or leaf of an edge, without the output number."""
+    return edge[0] if edge.__class__ is tuple else edge
 
-    formula(xp, x) is f on an array, derivative(xp, g, kept) is g * dy/dx. Either y is kept for it,
-    if the entry says so, or x.
+
+def backward_pass(
+    roots: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    keep_graph: bool,
+    create_graph: bool,
+    targets: Sequence[Tensor] | None = None,
+) -> dict:
+    """Carries the gradients `grads` of `roots` to the leaves.
+
+    A heap gives the youngest node that has a gradient. Whoever used its result is younger still,
+    so by then all parts of its gradient have arrived.
+
+    On their way gradients are plain arrays. They are Tensors if they shall be differentiated
+    (create_graph), or if a mode on this thread wants to see each operation.
+
+    Returns {leaf: gradient}, or, where `targets` are given, {edge of a target: gradient}.
     """
-
-    formula: Callable
-    derivative: Callable
-    keeps_output = False
-
-    def forward(ctx, x: Any) -> Any:
-        y = ctx.formula(ctx.xp, x)
-        ctx.saved = (y,) if ctx.keeps_output else (x,)
-        return y
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.derivative(ctx.xp, g, ctx.saved[0])
-
-
-def as_formula(formula: Any) -> Callable:
-    """A formula (xp, *inputs) -> array; a name stands for the array library's function."""
-    if isinstance(formula, str):
-        return lambda xp, *inputs: getattr(xp, formula)(*inputs)
-    return formula
-
-
-def entry(names: str, kind: type, formula: Any, **members: Any) -> type:
-    """The Function of an entry of the table."""
-    name = names.split()[0].title().replace("_", "")
-    return type(name, (kind,), {"formula": staticmethod(as_formula(formula)), **members})
-
-
-def flat(xp: Any, g: Any, *inputs: Any) -> Any:
-    """The derivative of a staircase: between two steps nothing changes."""
-    return g * 0
-
-
-def as_type(x: Any, dtype: DType) -> Any:
-    """A tensor or a number as an operand of this type."""
-    return cast(x, dtype) if isinstance(x, Tensor) else number_like(x, dtype)
-
-
-def is_float(x: Any) -> bool:
-    """Whether x is a float32 or float64 tensor, by far the most common case: no further look."""
-    return isinstance(x, Tensor) and x.array.dtype.char in "fd"
-
-
-def require_tensors(name: str, inputs: tuple) -> None:
-    """TypeError where one of the inputs is no tensor."""
-    for x in inputs:
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
-
-
-def compute(function: type, inputs: tuple, integers: bool = True, numbers: int = 0) -> Tensor:
-    """function.apply on inputs of one type; the last `numbers` of them may be Python numbers.
-
-    Integers become the default float type, if the function does not take `integers`. float16 and
-    bfloat16 are computed as float32 and rounded only once, at the end.
-    """
-    require_tensors(function.__name__.lower(), inputs[: len(inputs) - numbers])
-    first, *others = inputs
-    if is_float(first) and all(x is None or isinstance(x, (int, float)) for x in others):
-        return function.apply(first, *(x if x is None else float(x) for x in others))
-    dtype = result_type(*(x for x in inputs if x is not None))
-    if not dtype.is_floating_point and not integers:
-        dtype = Defaults.dtype
-    wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
-    return cast(function.apply(*(None if x is None else as_type(x, wide) for x in inputs)), dtype)
-
-
-def attach(names: str) -> Callable:
-    """Makes an operation a method under all its names, and its in-place form: exp_ for exp."""
-
-    def decorate(operation: Callable) -> Callable:
-        operation.__name__ = operation.__qualname__ = names.split()[0]
-        for name in names.split():
-            tensor_method(name)(operation)
-            written = f"__i{name[2:]}" if name.startswith("__") else f"{name}_"
-            tensor_method(written)(in_place(operation))
-        return operation
-
-    return decorate
+    as_tensors = create_graph or bool(thread.modes)
+    wanted = None if targets is None else {edge_of(target) for target in targets}
+    useful = None if targets is None else nodes_that_reach(roots, {node_of(e) for e in wanted})
+    arrived: dict = {}  # node or leaf -> its gradient (of a node with several outputs: a list)
+    ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
+    found: dict = {}
+    heap: list = []
+    broadcast = False  # whether the inputs of the last node may have been broadcast
+    edges = [edge_of(root) for root in roots]
+    grads = list(grads) if as_tensors else [grad.array for grad in grads]
+    while True:
+        for edge, grad in zip(edges, grads, strict=False):
+            if edge is None or grad is None:
+                continue
+            number = 0
+            if edge.__class__ is tuple:
+                edge, number = edge
+            if useful is not None and edge not in useful:
+                continue
+            count = edge.n_outputs  # a leaf has none
+            if broadcast:
+                shape = edge.outputs[number][0] if count > 1 else edge.output_shape
+                if grad.shape != shape:
+                    grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
+            if edge not in arrived:
+                if count:
+                    heappush(heap, (edge.order, edge))
+                if count > 1:
+                    arrived[edge] = [None] * count
+                    arrived[edge][number] = grad
+                else:
+                    arrived[edge] = grad
+            elif count > 1:
+                parts = arrived[edge]
+                parts[number] = grad if parts[number] is None else parts[number] + grad
+            elif edge in ours:
+                arrived[edge] += grad
+            else:
+                # The first part may belong to somebody else too: Add gives both inputs one array.
+                arrived[edge] = arrived[edge] + grad
+                if not as_tensors:
+                    ours.add(edge)
+        if not heap:
+            break
+        node = heappop(heap)[1]
+        grad = arrived.pop(node)
+        if node.hooks is not None:
+            grad = call_hooks(node, grad)
+        if wanted is not None:
+            for number in range(node.n_outputs):
+                edge = (node, number) if number else node
+                if edge in wanted:
+                    found[edge] = grad[number] if node.n_outputs > 1 else grad
+            if not any(e is not None and node_of(e) in useful for e in node.edges):
+                edges = ()  # nothing goes on from here
+                continue
+        if written or node.saved is Freed:
+            node.check_saved()
+        if as_tensors or node.on_tensors or node.n_outputs > 1:
+            grads = general_step(node, grad, as_tensors)
+        else:
+            grads = node.backward(grad)
+        if grads.__class__ is not tuple:
+            grads = (grads,)
+        edges, broadcast = node.edges, node.elementwise
+        if not keep_graph and node.saved is not NOTHING:
+            node.saved = Freed
+    return arrived if targets is None else {**arrived, **found}
 
 
-def unary(
-    names: str,
-    formula: Any,
-    from_x: Callable | None = None,
-    from_y: Callable | None = None,
-    integers: bool = False,
-) -> Callable[[Tensor], Tensor]:
-    """One line of the table: dy/dx times g, told by the input x or by the output y.
+def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
+    """One node's backward where it is not a plain array formula of a single gradient."""
+    grads = list(grad) if node.n_outputs > 1 else [grad]
+    xp, device = node.device.xp, node.device
+    if node.n_outputs > 1 and node.fill_missing:
+        for number, like in enumerate(node.outputs):
+            if grads[number] is None and like is not None:
+                zeros = xp.zeros(like[0], like[1])
+                grads[number] = wrap(zeros, device) if as_tensors else zeros
+    if not as_tensors and not node.on_tensors:
+        return node.backward(*grads)
+    if not as_tensors:
+        grads = [None if g is None else wrap(xp.asarray(g), device) for g in grads]
+    results = node.gradients(grads)
+    if results.__class__ is not tuple:
+        results = (results,)
+    if as_tensors:
+        return results
+    return tuple(None if r is None else r.array for r in results)
+
+
+def nodes_that_reach(roots: Sequence[Tensor], targets: set) -> set:
+    """All nodes and leaves on a way from a root to one of the targets."""
+    seen, waiting = set(), [node_of(edge_of(root)) for root in roots]
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            if node.n_outputs:
+                waiting.extend(node_of(edge) for edge in node.edges if edge is not None)
+    useful = {node for node in seen if node in targets}
+    for node in sorted((n for n in seen if n.n_outputs), key=lambda n: -n.order):
+        if any(edge is not None and node_of(edge) in useful for edge in node.edges):
+            useful.add(node)
+    return useful
+
+
+def call_hooks(node: Function, grad: Any) -> Any:
+    """Shows the gradients of a node's outputs to the hooks on them, which may replace them."""
+    grads = grad if node.n_outputs > 1 else [grad]
+    for number, hooks in node.hooks.items():
+        if grads[number] is not None:
+            grads[number] = run_hooks(hooks, grads[number], node.device)
+    return grads if node.n_outputs > 1 else grads[0]
+
+
+def run_hooks(hooks: dict, grad: Any, device: Any) -> Any:
+    """Calls each hook with the gradient as a Tensor; what a hook returns takes its place."""
+    as_array = not isinstance(grad, Tensor)
+    tensor = wrap(device.xp.asarray(grad), device) if as_array else grad
+    for hook in list(hooks.values()):
+        answer = hook(tensor)
+        if answer is not None:
+            if not isinstance(answer, Tensor):
+                raise TypeError(f"a hook returns None or a Tensor, not {type(answer).__name__}")
+            if answer.shape != tensor.shape:
+                raise RuntimeError(
+                    f"a hook has changed the shape of a gradient, {list(tensor.shape)}, to "
+                    f"{list(answer.shape)}"
+                )
+            tensor = answer
+    return tensor.array if as_array else tensor
+
+
+def references_of_a_gradient() -> int:
+    """What getrefcount says inside accumulate, as backward calls it, of an array that is only
+    there. It depends on the version of Python."""
+
+    def count(leaf: None, grad: object) -> int:
+        return sys.getrefcount(grad)
+
+    leaf, grad = {None: object()}.popitem()
+    return count(leaf, grad)
+
+
+UNSHARED = references_of_a_gradient()
+
+
+def accumulate(leaf: Tensor, grad: Any) -> None:
+    """Adds an arrived gradient to leaf.grad, which always owns its array."""
+    if leaf._hooks:
+        grad = run_hooks(leaf._hooks, grad, leaf.device)
+    if isinstance(grad, Tensor):
+        leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad
+    elif leaf._grad is not None:
+        if sys.getrefcount(leaf._grad.array) > 2:  # not only its tensor: a graph may have saved it
+            count_write(leaf._grad.array)
+        leaf._grad.array += grad
+    else:
+        # An array that nobody else holds is taken as it is. What hooks return may be anybody's,
+        # a view has its memory from somebody, and a number of NumPy's is no array.
+        shared = leaf._hooks or sys.getrefcount(grad) > UNSHARED
+        if shared or grad.__class__ is not leaf.device.array_type or grad.base is not None:
+            grad = leaf.device.xp.array(grad)
+        leaf._grad = wrap(grad, leaf.device)
+    if leaf._after_hooks:
+        for hook in list(leaf._after_hooks.values()):
+            hook(leaf)
+
+
+def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[Tensor]:
+    """The given gradients, or ones for scalars. RuntimeError for what cannot be right."""
+    checked = []
+    for number, (output, grad) in enumerate(zip(outputs, grads, strict=True)):
+        if not output.requires_grad:
+            raise RuntimeError(
+                f"element {number} of tensors does not require grad and does not have a grad_fn"
+            )
+        if grad is None:
+            if output.array.size != 1:
+                raise RuntimeError(
+                    f"grad can be implicitly created only for scalar outputs, this one has the "
+                    f"shape {list(output.shape)}"
+                )
+            grad = wrap(
+                output.device.xp.ones(output.array.shape, output.array.dtype), output.device
+            )
+        elif not isinstance(grad, Tensor):
+            raise TypeError(
+                f"gradients can be either Tensors or None, but got {type(grad).__name__}"
+            )
+        elif grad.shape != output.shape:
+            raise RuntimeError(
+                f"Mismatch in shape: grad_output[{number}] has a shape of {grad.shape} and "
+                f"output[{number}] has a shape of {output.shape}."
+            )
+        elif grad.dtype is not output.dtype:
+            grad = grad.to(output.dtype)
+        checked.append(grad)
+    return checked
+
+
+def as_sequence(value: Any) -> tuple:
+    return () if value is None else (value,) if isinstance(value, Tensor) else tuple(value)
+
+
+def check_targets(targets: tuple | None) -> None:
+    """RuntimeError where the inputs, if any are given, cannot get a gradient."""
+    if targets is not None and not targets:
+        raise RuntimeError("`inputs` cannot be empty.")
+    for number, target in enumerate(targets or ()):
+        if not target.requires_grad:
+            raise RuntimeError(
+                f"One of the differentiated Tensors, at index {number}, does not require grad"
+            )
+
+
+def run_backward(
+    tensors: Any,
+    grad_tensors: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    inputs: Any,
+) -> dict:
+    """backward_pass, from arguments as people write them, with recording set to create_graph."""
+    roots = as_sequence(tensors)
+    given = as_sequence(grad_tensors) or (None,) * len(roots)
+    if len(given) != len(roots):
+        raise RuntimeError(f"got {len(roots)} tensors and {len(given)} gradients")
+    check_targets(inputs)
+    keep = create_graph if retain_graph is None else retain_graph
+    before = thread.grad_enabled
+    thread.grad_enabled = create_graph
+    try:
+        return backward_pass(roots, starting_gradients(roots, given), keep, create_graph, inputs)
+    finally:
+        thread.grad_enabled = before
+
+
+def backward(
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
+) -> None:
+    """Adds the gradients of `tensors` to the .grad of the leaves (or of `inputs` only).
 
     Args:
-        names: of the function, the first one and aliases.
-        formula: (xp, x) -> y, or the name of a function of the array library.
-        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the derivative is 0.
-        from_y: (xp, g, y) -> g * dy/dx, where y alone is enough.
-        integers: whether integers stay integers.
+        tensors: the outputs to differentiate.
+        grad_tensors: the gradient that arrives at each of them; None for a scalar means 1.
+        retain_graph: keep the saved values, for another backward through the same graph.
+        create_graph: record the backward pass, so that the gradients can be differentiated.
+    Raises RuntimeError where there is no graph, where a non-scalar has no gradient, where the
+    graph has been freed, and where a saved tensor was changed in place.
     """
-    rule = staticmethod(from_x or from_y or flat)
-    function = entry(names, Unary, formula, derivative=rule, keeps_output=from_y is not None)
-
-    def operation(input: Tensor) -> Tensor:
-        if is_float(input):
-            return function.apply(input)
-        return compute(function, (input,), integers)
-
-    operation.__doc__ = f"{names.split()[0]} of each element, in the shape of `input`."
-    return attach(names)(operation)
-
-
-exp = unary("exp", "exp", from_y=lambda xp, g, y: g * y)
-log = unary("log", "log", from_x=lambda xp, g, x: g / x)
-sqrt = unary("sqrt", "sqrt", from_y=lambda xp, g, y: g / (2 * y))
-sin = unary("sin", "sin", from_x=lambda xp, g, x: g * xp.cos(x))
-cos = unary("cos", "cos", from_x=lambda xp, g, x: -g * xp.sin(x))
-tanh = unary("tanh", "tanh", from_y=lambda xp, g, y: g - g * y * y)
-sigmoid = unary(
-    "sigmoid", lambda xp, x: 1 / (1 + xp.exp(-x)), from_y=lambda xp, g, y: g * y * (1 - y)
-)
-abs = unary("abs absolute", "absolute", from_x=lambda xp, g, x: g * xp.sign(x), integers=True)
-relu = unary(
-    "relu",
-    lambda xp, x: xp.maximum(x, xp.zeros(x.shape, x.dtype)),
-    from_y=lambda xp, g, y: g * (y > 0),
-    integers=True,
-)
-
-# Powers, exponentials and logarithms.
-rsqrt = unary("rsqrt", lambda xp, x: 1 / xp.sqrt(x), from_y=lambda xp, g, y: g * y * y * y * -0.5)
-reciprocal = unary("reciprocal", lambda xp, x: 1 / x, from_y=lambda xp, g, y: -g * y * y)
-exp2 = unary("exp2", "exp2", from_y=lambda xp, g, y: g * y * math.log(2))
-expm1 = unary("expm1", "expm1", from_y=lambda xp, g, y: g * y + g)
-log2 = unary("log2", "log2", from_x=lambda xp, g, x: g / (x * math.log(2)))
-log10 = unary("log10", "log10", from_x=lambda xp, g, x: g / (x * math.log(10)))
-log1p = unary("log1p", "log1p", from_x=lambda xp, g, x: g / (1 + x))
-
-# Angles, and their relatives on the hyperbola.
-tan = unary("tan", "tan", from_y=lambda xp, g, y: g + g * y * y)
-asin = unary("asin arcsin", "arcsin", from_x=lambda xp, g, x: g / xp.sqrt(1 - x * x))
-acos = unary("acos arccos", "arccos", from_x=lambda xp, g, x: -g / xp.sqrt(1 - x * x))
-atan = unary("atan arctan", "arctan", from_x=lambda xp, g, x: g / (1 + x * x))
-sinh = unary("sinh", "sinh", from_x=lambda xp, g, x: g * xp.cosh(x))
-cosh = unary("cosh", "cosh", from_x=lambda xp, g, x: g * xp.sinh(x))
-asinh = unary("asinh arcsinh", "arcsinh", from_x=lambda xp, g, x: g / xp.sqrt(x * x + 1))
-acosh = unary("acosh arccosh", "arccosh", from_x=lambda xp, g, x: g / xp.sqrt(x * x - 1))
-atanh = unary("atanh arctanh", "arctanh", from_x=lambda xp, g, x: g / (1 - x * x))
+    targets = None if inputs is None else as_sequence(inputs)
+    arrived = run_backward(tensors, grad_tensors, retain_graph, create_graph, targets)
+    if targets is None:
+        while arrived:
+            leaf, grad = arrived.popitem()
+            accumulate(leaf, grad)
+        return
+    for target in targets:
+        grad = arrived.pop(edge_of(target), None)
+        if grad is not None:
+            accumulate(target, grad)
 
 
-def staircase(name: str) -> Callable:
-    """The formula of a function that makes floats whole, and has nothing to do for integers."""
-    return lambda xp, x: getattr(xp, name)(x) if x.dtype.kind == "f" else x.copy()
+@tensor_method("backward")
+def tensor_backward(
+    self: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
+) -> None:
+    """Differentiates this tensor: see tinytorch.autograd.backward."""
+    backward(self, gradient, retain_graph, create_graph, inputs)
 
 
-floor = unary("floor", staircase("floor"), integers=True)
-ceil = unary("ceil", staircase("ceil"), integers=True)
-trunc = unary("trunc fix", staircase("trunc"), integers=True)
-Round = entry("round", Unary, staircase("rint"), derivative=staticmethod(flat))
-sign = unary(
-    "sign sgn", lambda xp, x: xp.sign(x) if x.dtype.kind != "b" else x.copy(), integers=True
-)
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of the sum of `outputs` with respect to `inputs`; no .grad is touched.
+
+    An input that the outputs do not depend on raises RuntimeError, or gives None with
+    allow_unused=True, or zeros with materialize_grads=True. Arguments else as in `backward`.
+    """
+    targets = as_sequence(inputs)
+    if materialize_grads and allow_unused is False:
+        raise ValueError("materialize_grads fills in for unused inputs: allow_unused must be True")
+    found = run_backward(outputs, grad_outputs, retain_graph, create_graph, targets)
+    results = []
+    for number, target in enumerate(targets):
+        value = found.get(edge_of(target))
+        if value is None:
+            if not allow_unused and not materialize_grads:
+                raise RuntimeError(
+                    f"The differentiated Tensor at index {number} appears to not have been used "
+                    f"in the graph. Set allow_unused=True if this is the desired behavior."
+                )
+            if materialize_grads:
+                value = target.device.xp.zeros(target.array.shape, target.array.dtype)
+        if value is not None and not isinstance(value, Tensor):
+            value = wrap(target.device.xp.array(value), target.device)
+        if value is not None and target._grad_fn is None and target._hooks:
+            value = run_hooks(target._hooks, value, target.device)
+        results.append(value)
+    return tuple(results)
+
+
+class RemovableHandle:
+    """What registering a hook returns: `remove()` takes the hook away again."""
+
+    next_id = 0
+
+    def __init__(self, hooks: dict):
+        self.hooks = weakref.ref(hooks)
+        self.id = RemovableHandle.next_id
+        RemovableHandle.next_id += 1
+
+    def remove(self) -> None:
+        hooks = self.hooks()
+        if hooks is not None:
+            hooks.pop(self.id, None)
+
+    def __enter__(self) -> "RemovableHandle":
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.remove()
+
+
+class Hooks(dict):
+    """Hooks by the id of their handle, in the order of registration. Unlike a dict, it can be
+    referred to weakly."""
+
+    def add(self, hook: Callable) -> RemovableHandle:
+        handle = RemovableHandle(self)
+        self[handle.id] = hook
+        if "retain" in self:  # retain_grad comes last: it keeps what the others have made of it
+            self["retain"] = self.pop("retain")
+        return handle
+
+
+@tensor_method("register_hook")
+def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+    """Calls hook(gradient) whenever a gradient of this tensor is computed; what it returns, if
+    anything, takes the gradient's place. RuntimeError where the tensor requires no gradient."""
+    if not self.requires_grad:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    return hooks_of(self).add(hook)
+
+
+def hooks_of(tensor: Tensor) -> Hooks:
+    """The hooks on the gradient of `tensor`: a leaf has its own, others keep them at their node."""
+    if tensor._grad_fn is None:
+        tensor._hooks = Hooks() if tensor._hooks is None else tensor._hooks
+        return tensor._hooks
+    node = tensor._grad_fn
+    node.hooks = {} if node.hooks is None else node.hooks
+    return node.hooks.setdefault(tensor._output_nr, Hooks())
+
+
+@tensor_method("register_post_accumulate_grad_hook")
+def register_post_accumulate_grad_hook(
+    self: Tensor, hook: Callable[[Tensor], None]
+) -> RemovableHandle:
+    """Calls hook(leaf) after each accumulation into leaf.grad. RuntimeError for other tensors."""
+    if not self.is_leaf or not self.requires_grad:
+        raise RuntimeError(
+            "post accumulate grad hooks can only be registered on leaf tensors that require grad"
+        )
+    if self._after_hooks is None:
+        self._after_hooks = Hooks()
+    return self._after_hooks.add(hook)
+
+
+@tensor_method("retain_grad")
+def retain_grad(self: Tensor) -> None:
+    """Lets a tensor that is no leaf keep its .grad too. RuntimeError without requires_grad."""
+    if not self.requires_grad:
+        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+    if self.is_leaf or self.retains_grad:
+        return
+    self.retains_grad = True
+    tensor = weakref.ref(self)  # the node must not keep its own output alive
+
+    def keep(grad: Tensor) -> None:
+        kept = tensor()
+        if kept is not None:
+            kept._grad = grad if kept._grad is None else kept._grad + grad
+
+    hooks_of(self)["retain"] = keep
+
+
+@tensor_method("__repr__")
+def tensor_repr(self: Tensor) -> str:
+    return f"tensor({self.tolist()})"
 
 
 if __name__ == "__main__":
-    import numpy as np
+    import gc
 
-    from tinytorch.autograd.engine import grad
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.dtype import float16, float64
-    from tinytorch.core.tensor import tensor
-
-    ones = tensor([1.0, 1.0, 1.0])
-    x = tensor([0.0, 1.0, 2.0], requires_grad=True)
-    y = exp(x)
-    print("exp:", y.tolist())  # -> exp: [1.0, 2.718, 7.389]
-    print("made by", y.grad_fn.name())  # -> made by ExpBackward0
-    print("it keeps its output:", y.grad_fn.saved[0] is y.array)  # -> it keeps its output: True
-    y.backward(ones)
-    print("its gradient is the same:", x.grad.tolist())
-    # -> its gradient is the same: [1.0, 2.718, 7.389]
-
-    # What is kept must not be overwritten. exp lets go of its input, sin does not.
-    for function in (exp, sin):
-        x = tensor([0.0, 1.0, 2.0], requires_grad=True) * 1.0
-        y = function(x)
-        x.sqrt_()
+    def error(action, *args, **kwargs):
         try:
-            y.backward(ones)
-            print(function.__name__, "does not need its input any more")
-            # -> exp does not need its input any more
-        except RuntimeError as error:
-            print(function.__name__, "complains:", str(error)[:67])
-            # -> sin complains: one of the variables needed for gradient computation has been modif
+            action(*args, **kwargs)
+        except (RuntimeError, TypeError) as reason:
+            return str(reason).partition(". ")[0]
 
-    # One line of the table, every order: sin, cos, -sin, -cos, sin at 1.
-    x = tensor(1.0, dtype=float64, requires_grad=True)
-    y, orders = sin(x), []
-    for _ in range(5):
-        orders.append(float(np.round(y.item(), 4)))
-        (y,) = grad(y, x, create_graph=True)
-    print("sin and its derivatives:", orders)
-    # -> sin and its derivatives: [0.8415, 0.5403, -0.8415, -0.5403, 0.8415]
+    ones = tensor([1.0, 1.0])
+    x = tensor([1.0, 2.0], requires_grad=True)
+    unused = tensor(1.0, requires_grad=True)
 
-    # Types.
-    print(exp(tensor([1, 2])).dtype, abs(tensor([-1, 2])).dtype)
-    # -> tinytorch.float32 tinytorch.int64
-    half = np.array(2.0, np.float16)
-    print("rounded three times:", 1 / (1 + np.exp(-half)))  # -> rounded three times: 0.8804
-    print("rounded once:", sigmoid(tensor(2.0, dtype=float16)).numpy())  # -> rounded once: 0.881
-    print("the exact number:", 1 / (1 + math.exp(-2)))  # -> the exact number: 0.8807970779778823
+    (g,) = grad(x * x * x, x, ones, create_graph=True)
+    (gg,) = grad(g, x, ones)
+    print("3 x^2:", g, "  6 x:", gg, "  x.grad:", x.grad)
+    # -> 3 x^2: tensor([3.0, 12.0])   6 x: tensor([6.0, 12.0])   x.grad: None
+    print(error(grad, x * x, [x, unused], ones))
+    # -> The differentiated Tensor at index 1 appears to not have been used in the graph
+    print(grad(x * x, [x, unused], ones, allow_unused=True)[1])  # -> None
+    print(grad(x * x, [x, unused], ones, materialize_grads=True)[1])  # -> tensor(0.0)
 
-    # The trap.
-    row = np.ones(3, np.float32)
-    print("float32 * math.log(2) is", (row * math.log(2)).dtype)
-    # -> float32 * math.log(2) is float32
-    print("float32 * np.log(2)   is", (row * np.log(2)).dtype)
-    # -> float32 * np.log(2)   is float64
+    y = x * x
+    y.backward(ones)
+    print("dropped:", y.grad_fn.saved is Freed)  # -> dropped: True
+    print(error(y.backward, ones).partition(" (")[0])
+    # -> Trying to backward through the graph a second time
+    y = x * x
+    x.grad = None
+    y.backward(ones, retain_graph=True)
+    y.backward(ones)
+    print("twice:", x.grad)  # -> twice: tensor([4.0, 8.0])
+    print(error(y.backward, tensor([1.0])).partition(" and ")[0])
+    # -> Mismatch in shape: grad_output[0] has a shape of tinytorch.Size([1])
+    print(error(backward, [y, y], [ones]))  # -> got 2 tensors and 1 gradients
 
-    # Corners and stairs.
-    for function in (abs, relu, floor):
-        x = tensor([-1.0, 0.0, 1.0], requires_grad=True)
-        function(x).backward(ones)
-        print(f"{function.__name__:5} has slopes", x.grad.tolist())
-        # -> abs   has slopes [-1.0, 0.0, 1.0]
-        # -> relu  has slopes [0.0, 0.0, 1.0]
-        # -> floor has slopes [0.0, 0.0, 0.0]
+    seen = []
+    a = x * 2.0
+    a.retain_grad()
+    handle = a.register_hook(lambda g: seen.append(g.tolist()))
+    b = a * a + a  # two ways lead to a: the hook sees their sum, once
+    x.grad = None
+    b.backward(ones)
+    print("a hook:", seen, " kept:", a.grad, " leaf:", x.grad)
+    # -> a hook: [[5.0, 9.0]]  kept: tensor([5.0, 9.0])  leaf: tensor([10.0, 18.0])
+    handle.remove()
+    x.grad = None
+    with x.register_hook(lambda g: g * 0.5):
+        (x * 2.0).backward(ones)
+    print("halved:", x.grad)  # -> halved: tensor([1.0, 1.0])
+    x.register_post_accumulate_grad_hook(lambda leaf: print("accumulated:", leaf.grad))
+    # -> accumulated: tensor([4.0, 4.0])
+    (x * 3.0).backward(ones)
 
-    # All of the table against differences, also the gradient of the gradient. (The derivative of
-    # relu asks y > 0; of tensors that can be asked only in step 47.)
-    inside = tensor([0.2, 0.5, 0.8], dtype=float64, requires_grad=True)
-    beyond = tensor([1.2, 2.0, 3.0], dtype=float64, requires_grad=True)
-    smooth = [exp, log, sqrt, sin, cos, tanh, sigmoid, abs, rsqrt, reciprocal, exp2, expm1, log2]
-    smooth += [log10, log1p, tan, asin, acos, atan, sinh, cosh, asinh, atanh, floor, ceil, sign]
-    for function in smooth:
-        assert gradcheck(function, inside) and gradgradcheck(function, inside), function
-    assert gradcheck(acosh, beyond) and gradgradcheck(acosh, beyond) and gradcheck(relu, inside)
-    print(len(smooth) + 1, "functions have the right derivatives of first and second order")
-    # -> 27 functions have the right derivatives of first and second order
+    p, q = tensor(2.0, requires_grad=True), tensor(3.0, requires_grad=True)
+    backward(p * q, inputs=[q])
+    print("inputs only:", p.grad, q.grad)  # -> inputs only: None tensor(2.0)
+    u, v = tensor([1.0, 1.0], requires_grad=True), tensor([1.0, 1.0], requires_grad=True)
+    (u + v).backward(ones)
+    u.grad.mul_(100.0)
+    print("owners:", v.grad, ones)  # -> owners: tensor([1.0, 1.0]) tensor([1.0, 1.0])
+
+    gc.collect()
+    gc.disable()
+    x = tensor(1.0, requires_grad=True)
+    y = x
+    for _ in range(100_000):
+        y = y * 1.0
+    y.retain_grad()
+    y.backward()
+    node = weakref.ref(y.grad_fn)
+    print("100,000 deep:", x.grad, node() is None)  # -> 100,000 deep: tensor(1.0) False
+    del y
+    print("gone, with the collector off:", node() is None)  # -> gone, with the collector off: True
+    gc.enable()

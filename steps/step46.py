@@ -1,498 +1,552 @@
-"""Step 46: Two inputs
+"""Step 46: Functions of your own, and a proof that they are right
 
-A table of functions with two inputs needs one thing more: a derivative for each, of which only
-those are computed that somebody wants. Both inputs are kept, and broadcasting takes care of
-itself: the engine sums each gradient back to the shape of its input.
+The package's own rules work on arrays, and must keep to what arrays and Tensors share. Who writes
+one function for one model wants less: two static methods on Tensors, as PyTorch has it.
 
-    maximum   the larger one        g goes to the larger one
-    atan2     angle of (b, a)       g b / (a^2 + b^2)     and  -g a / (a^2 + b^2)
-    pow       a^b                   g b a^(b-1)           and   g a^b log(a)
+    class Cube(CustomFunction):
+        @staticmethod
+        def forward(ctx, x): ctx.save_for_backward(x); return x * x * x
+        @staticmethod
+        def backward(ctx, g): (x,) = ctx.saved_tensors; return g * 3.0 * x * x
 
-Three places where the textbook's formula is not enough:
+Outside it is called autograd.Function. It is one more node, with on_tensors = True; the engine
+wraps for it. forward is not recorded. backward is, if create_graph asks, so a formula in Tensor
+operations differentiates twice by itself. A saved output is kept as an array and rewrapped, as in
+step 32. backward has to return one gradient per argument, of its shape; the engine checks.
 
-- A tie. maximum(a, a) has a corner: each input gets half of the gradient. To give all of it to
-  both would double it, and to give none would stop the learning.
-- Zero. b a^(b-1) at a = b = 0 is 0 * infinity, which is nan, and log(0) is -infinity. x^0 is 1
-  everywhere, so its slope is 0. One nan would spread to all parameters within a step.
-- Time. A power takes logarithms: x ** 3 costs NumPy many times as much as x * x * x, with
-  negative numbers a hundred times. `power` writes small powers as products.
+ctx has more to say: mark_dirty for inputs that forward wrote into, mark_non_differentiable,
+set_materialize_grads(False) for None in the place of zeros. once_differentiable is for a backward
+whose formula uses NumPy: the second derivative would silently be wrong, so it raises.
 
-Whole numbers divide in their own way: // rounds down, also for negative numbers, % has the sign
-of the divisor, and a division by 0 raises instead of giving a number that means nothing.
+And is the formula right? gradcheck compares with differences, in float64. It does not build the
+Jacobian J. It draws one random vector v (called a cotangent) and compares v^T J, which is one
+backward pass, with the difference of v . f. Wrong entries could hide only if their errors cancelled
+for just this v. All inputs are moved, one number at a time. gradgradcheck does the same to the
+gradient, which is a function too.
 
-erf, the area under the bell curve, is missing in NumPy and CuPy. It is x times a quotient of two
-polynomials in x^2. Where do the coefficients come from? From least squares, in 60 digits, with
-more weight wherever the error was large. They are good to the last digits of their type. And
-why a quotient? A polynomial runs to infinity, and erf goes to 1: a quotient can bend. erf_of is a
-`singledispatch`: Python's way to let another type of array add a body of its own, later.
+The trap: with v = 1 everywhere a backward passes that mixes up the places. The demo has one.
 
-What is left has no derivative of its own: `div`, `round` and `square` only call others.
-
-The PyTorch words are the same: torch.maximum, torch.pow, torch.erf; torch.div(rounding_mode=...).
-
-Changed: nothing. New: erf, Several, binary, maximum, minimum, atan2, pow, division, div, round.
-Try: write `a > b` in place of `a >= b` in maximum, and see what becomes of a tie.
+Changed: nothing. New: CustomFunction, once_differentiable, gradcheck, gradgradcheck. Modules
+finished: autograd/custom.py, autograd/gradcheck.py.
+Try: forget the factor 3 in Cube.backward and read what gradcheck says.
 """
 
 import functools
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Function
-from tinytorch.autograd.inplace import in_place
-from tinytorch.core.dtype import Defaults, DType, float32, result_type
-from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.arithmetic import mul, number_like, true_divide
-from tinytorch.ops.conversion import cast
+import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
+import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
+from tinytorch.autograd.engine import grad
+from tinytorch.autograd.function import (
+    NOTHING,
+    Freed,
+    Function,
+    edge_of,
+    give_history,
+    new,
+    next_order,
+)
+from tinytorch.autograd.inplace import check_writable
+from tinytorch.autograd.modes import call_through_modes, enable_grad, no_grad, thread
+from tinytorch.core.device import cpu
+from tinytorch.core.tensor import Tensor, from_numpy, tensor, tensor_method, wrap
+from tinytorch.core.version import count_write, version_of
 
 
-class Unary(Function):
-    """y = f(x), element for element: what all entries of the table with one input share.
+class CustomFunction(Function):
+    """Base of user-defined differentiable functions; its public name is autograd.Function.
 
-    formula(xp, x) is f on an array, derivative(xp, g, kept) is g * dy/dx. Either y is kept for it,
-    if the entry says so, or x.
+        class Exp(Function):
+            @staticmethod
+            def forward(ctx, x):
+                y = x.exp()
+                ctx.save_for_backward(y)
+                return y
+
+            @staticmethod
+            def backward(ctx, grad):
+                (y,) = ctx.saved_tensors
+                return grad * y
+
+        y = Exp.apply(x)
+
+    Both work on Tensors; forward is not recorded. backward gets one gradient for each output and
+    returns one for each argument of forward, None where there is none. With a static method
+    setup_context(ctx, inputs, output), forward takes no ctx, as in PyTorch 2.
     """
 
-    formula: Callable
-    derivative: Callable
-    keeps_output = False
+    on_tensors = True
+    dirty: tuple = ()
+    non_differentiable: tuple = ()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
+        raise NotImplementedError("setup_context is not implemented")
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        if thread.modes:
+            return call_through_modes(cls, args)
+        ctx = new(cls)
+        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
+        ctx.input_likes = [(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in args]
+        ctx.device = next((x.device for x in args if isinstance(x, Tensor)), cpu)
+        ctx.xp = ctx.device.xp
+        record = any(ctx.needs_input_grad) and thread.grad_enabled
+        with no_grad():
+            if cls.setup_context is not CustomFunction.setup_context:
+                results = cls.forward(*args)
+                cls.setup_context(ctx, args, results)
+            else:
+                results = cls.forward(ctx, *args)
+        several = isinstance(results, tuple)
+        outputs = [ctx.output(x, args) for x in (results if several else (results,))]
+        if any(all(x is not y for y in outputs) for x in ctx.dirty):
+            raise RuntimeError(
+                "Some elements marked as dirty in forward were not returned as output."
+            )
+        if record and any(isinstance(x, Tensor) for x in outputs):
+            ctx.record(outputs)
+        ctx.forget_outputs(outputs, results if several else (results,))
+        return tuple(outputs) if several else outputs[0]
+
+    def output(ctx, result: Any, args: tuple) -> Any:
+        """What forward returned, as a tensor of its own where it is one of the inputs."""
+        if not isinstance(result, Tensor):
+            return result
+        if any(result is x for x in ctx.dirty):
+            return result
+        if any(result is x for x in args) or result.requires_grad:
+            return result.detach()
+        return result
+
+    def record(ctx, outputs: list) -> None:
+        ctx.order = next_order()
+        ctx.n_outputs = len(outputs)
+        tensors = [x if isinstance(x, Tensor) else None for x in outputs]
+        ctx.outputs = [
+            None if x is None else (x.array.shape, x.array.dtype, id(x.array)) for x in tensors
+        ]
+        if len(outputs) == 1:
+            ctx.output_shape, ctx.outputs = outputs[0].array.shape, None
+        for number, out in enumerate(tensors):
+            if out is None or not out.dtype.is_floating_point:
+                continue
+            if not any(out.array is x.array for x in ctx.non_differentiable):
+                give_history(out, ctx, number)
+
+    def forget_outputs(ctx, outputs: list, results: tuple) -> None:
+        """Saved outputs are kept as bare arrays, wrapped anew for backward: no cycle."""
+        if ctx.saved is NOTHING:
+            return
+        kept = []
+        for value in ctx.saved:
+            for number, result in enumerate(results):
+                if value is not None and value is result and outputs[number]._grad_fn is ctx:
+                    value = (value.array, number)
+                    break
+            kept.append(value)
+        ctx.saved = tuple(kept)
+
+    # For forward and backward of a subclass.
+
+    def save_for_backward(ctx, *tensors: Tensor | None) -> None:
+        """Keeps tensors for backward, where they are `ctx.saved_tensors`."""
+        for value in tensors:
+            if value is not None and not isinstance(value, Tensor):
+                raise TypeError(
+                    f"save_for_backward can only save variables, but argument is of type "
+                    f"{type(value).__name__}"
+                )
+        ctx.saved = tensors
+        ctx.saved_versions = [0 if x is None else version_of(x.array) for x in tensors]
+
+    @property
+    def saved_tensors(ctx) -> tuple:
+        """What save_for_backward kept. RuntimeError where it is freed or was changed in place."""
+        ctx.check_saved()
+        return tuple(ctx.output_again(*x) if isinstance(x, tuple) else x for x in ctx.saved)
+
+    def output_again(ctx, array: Any, number: int) -> Tensor:
+        out = wrap(array, ctx.device)
+        out._requires_grad, out._grad_fn, out._output_nr = True, ctx, number
+        return out
+
+    def mark_dirty(ctx, *tensors: Tensor) -> None:
+        """Tells that forward has changed these inputs in place; they have to be returned."""
+        for x in tensors:
+            before = thread.grad_enabled
+            thread.grad_enabled = any(ctx.needs_input_grad)
+            try:
+                check_writable(x)
+                if x._base is not None and thread.grad_enabled:
+                    raise RuntimeError("a view cannot be marked as dirty: clone() it first")
+            finally:
+                thread.grad_enabled = before
+            count_write(x.array)
+        ctx.dirty = tensors
+
+    def mark_non_differentiable(ctx, *tensors: Tensor) -> None:
+        """Tells that no gradient flows through these outputs."""
+        ctx.non_differentiable = tensors
+
+    def set_materialize_grads(ctx, value: bool) -> None:
+        """With False, backward gets None instead of zeros for an output that nobody used."""
+        ctx.fill_missing = value
+
+    # For the engine.
+
+    def check_saved(ctx) -> None:
+        if ctx.saved is not NOTHING and ctx.saved is not Freed:
+            held = ctx.saved
+            arrays = [x[0] if isinstance(x, tuple) else getattr(x, "array", None) for x in held]
+            try:
+                ctx.saved = arrays
+                Function.check_saved(ctx)
+            finally:
+                ctx.saved = held
+        elif ctx.saved is Freed:
+            Function.check_saved(ctx)
+
+    def gradients(ctx, grads: list) -> tuple:
+        """What the user's backward returns, checked: one for each input, in its shape and type."""
+        results = type(ctx).backward(ctx, *grads)
+        results = results if isinstance(results, tuple) else (results,)
+        while len(results) > len(ctx.edges) and results[-1] is None:
+            results = results[:-1]
+        if len(results) != len(ctx.edges):
+            raise RuntimeError(
+                f"function {ctx.name()} returned an incorrect number of gradients (expected "
+                f"{len(ctx.edges)}, got {len(results)})"
+            )
+        return tuple(ctx.checked(i, result) for i, result in enumerate(results))
+
+    def checked(ctx, number: int, grad: Any) -> Tensor | None:
+        if grad is None or ctx.edges[number] is None:
+            return None
+        if not isinstance(grad, Tensor):
+            raise RuntimeError(
+                f"function {ctx.name()} returned a {type(grad).__name__} as gradient {number}, "
+                f"not a Tensor or None"
+            )
+        shape, dtype = ctx.input_likes[number]
+        if grad.shape != shape:
+            try:
+                grad = grad.sum_to_size(shape)
+            except RuntimeError:
+                raise RuntimeError(
+                    f"Function {ctx.name()} returned an invalid gradient at index {number} - got "
+                    f"{list(grad.shape)} but expected shape compatible with {list(shape)}"
+                ) from None
+        return grad if grad.dtype is dtype else grad.to(dtype)
+
+    def name(ctx) -> str:
+        return f"{type(ctx).__name__}Backward"
+
+
+class OnceDifferentiable(Function):
+    """Passes a gradient on, and raises where somebody wants to differentiate it again."""
 
     def forward(ctx, x: Any) -> Any:
-        y = ctx.formula(ctx.xp, x)
-        ctx.saved = (y,) if ctx.keeps_output else (x,)
-        return y
+        return x
 
     def backward(ctx, g: Any) -> Any:
-        return ctx.derivative(ctx.xp, g, ctx.saved[0])
+        raise RuntimeError(
+            "trying to differentiate twice a function that was marked with @once_differentiable"
+        )
 
 
-def as_formula(formula: Any) -> Callable:
-    """A formula (xp, *inputs) -> array; a name stands for the array library's function."""
-    if isinstance(formula, str):
-        return lambda xp, *inputs: getattr(xp, formula)(*inputs)
-    return formula
+def once_differentiable(backward: Callable) -> Callable:
+    """Decorates a backward whose formula cannot be differentiated: a second derivative raises."""
+
+    @functools.wraps(backward)
+    def call(ctx, *grads: Tensor):
+        with no_grad():
+            results = backward(ctx, *grads)
+        if not thread.grad_enabled:
+            return results
+        results = results if isinstance(results, tuple) else (results,)
+        marked = []
+        for result in results:
+            if isinstance(result, Tensor):
+                result = OnceDifferentiable.apply(result.detach().requires_grad_())
+            marked.append(result)
+        return tuple(marked)
+
+    return call
 
 
-def entry(names: str, kind: type, formula: Any, **members: Any) -> type:
-    """The Function of an entry of the table."""
-    name = names.split()[0].title().replace("_", "")
-    return type(name, (kind,), {"formula": staticmethod(as_formula(formula)), **members})
+class GradcheckError(RuntimeError):
+    """Backward and numerical gradient differ; the message says where and by how much."""
 
 
-def flat(xp: Any, g: Any, *inputs: Any) -> Any:
-    """The derivative of a staircase: between two steps nothing changes."""
-    return g * 0
+def as_tuple(value: Any) -> tuple:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
-def as_type(x: Any, dtype: DType) -> Any:
-    """A tensor or a number as an operand of this type."""
-    return cast(x, dtype) if isinstance(x, Tensor) else number_like(x, dtype)
+def differentiable_outputs(function: Callable, inputs: tuple) -> list[Tensor]:
+    outputs = [x for x in as_tuple(function(*inputs)) if isinstance(x, Tensor)]
+    return [x for x in outputs if x.dtype.is_floating_point]
 
 
-def is_float(x: Any) -> bool:
-    """Whether x is a float32 or float64 tensor, by far the most common case: no further look."""
-    return isinstance(x, Tensor) and x.array.dtype.char in "fd"
+def random_like(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return rng.uniform(-1.0, 1.0, array.shape)
 
 
-def require_tensors(name: str, inputs: tuple) -> None:
-    """TypeError where one of the inputs is no tensor."""
-    for x in inputs:
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
+def numerical_product(
+    function: Callable, inputs: tuple, x: Tensor, cotangents: list[np.ndarray], eps: float
+) -> np.ndarray:
+    """d(sum of cotangent * output)/dx by central differences, one element of x after the other."""
+    to_numpy = x.device.backend.to_numpy
+    start = to_numpy(x.array).copy()
+    result = np.zeros(start.shape)
+
+    def total() -> float:
+        with no_grad():
+            outputs = differentiable_outputs(function, inputs)
+        pairs = zip(outputs, cotangents, strict=True)
+        return sum(float((to_numpy(y.array) * c).sum()) for y, c in pairs)
+
+    for index in np.ndindex(start.shape):
+        values = []
+        for step in (eps, -eps):
+            moved = start.copy()
+            moved[index] += step
+            x.array[...] = x.device.backend.from_numpy(moved, x.device.index)
+            values.append(total())
+        result[index] = (values[0] - values[1]) / (2 * eps)
+    x.array[...] = x.device.backend.from_numpy(start, x.device.index)
+    return result
 
 
-def compute(function: type, inputs: tuple, integers: bool = True, numbers: int = 0) -> Tensor:
-    """function.apply on inputs of one type; the last `numbers` of them may be Python numbers.
+def gradcheck(
+    func: Callable,
+    inputs: Tensor | Sequence[Any],
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    seed: int = 0,
+) -> bool:
+    """Compares backward with central differences for every element of every input.
 
-    Integers become the default float type, if the function does not take `integers`. float16 and
-    bfloat16 are computed as float32 and rounded only once, at the end.
-    """
-    require_tensors(function.__name__.lower(), inputs[: len(inputs) - numbers])
-    first, *others = inputs
-    if is_float(first) and all(x is None or isinstance(x, (int, float)) for x in others):
-        return function.apply(first, *(x if x is None else float(x) for x in others))
-    dtype = result_type(*(x for x in inputs if x is not None))
-    if not dtype.is_floating_point and not integers:
-        dtype = Defaults.dtype
-    wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
-    return cast(function.apply(*(None if x is None else as_type(x, wide) for x in inputs)), dtype)
-
-
-def attach(names: str) -> Callable:
-    """Makes an operation a method under all its names, and its in-place form: exp_ for exp."""
-
-    def decorate(operation: Callable) -> Callable:
-        operation.__name__ = operation.__qualname__ = names.split()[0]
-        for name in names.split():
-            tensor_method(name)(operation)
-            written = f"__i{name[2:]}" if name.startswith("__") else f"{name}_"
-            tensor_method(written)(in_place(operation))
-        return operation
-
-    return decorate
-
-
-def unary(
-    names: str,
-    formula: Any,
-    from_x: Callable | None = None,
-    from_y: Callable | None = None,
-    integers: bool = False,
-) -> Callable[[Tensor], Tensor]:
-    """One line of the table: dy/dx times g, told by the input x or by the output y.
+    Both sides are the product of the Jacobian with one random cotangent v: v^T J. A wrong entry of
+    J is missed only by chance of measure zero, and one backward pass is enough.
 
     Args:
-        names: of the function, the first one and aliases.
-        formula: (xp, x) -> y, or the name of a function of the array library.
-        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the derivative is 0.
-        from_y: (xp, g, y) -> g * dy/dx, where y alone is enough.
-        integers: whether integers stay integers.
+        func: takes `inputs`, returns a tensor or a tuple of tensors.
+        inputs: those that require grad are checked; they have to be float64 for the default eps.
+    Returns True, or raises GradcheckError (returns False with raise_exception=False).
     """
-    rule = staticmethod(from_x or from_y or flat)
-    function = entry(names, Unary, formula, derivative=rule, keeps_output=from_y is not None)
-
-    def operation(input: Tensor) -> Tensor:
-        if is_float(input):
-            return function.apply(input)
-        return compute(function, (input,), integers)
-
-    operation.__doc__ = f"{names.split()[0]} of each element, in the shape of `input`."
-    return attach(names)(operation)
-
-
-exp = unary("exp", "exp", from_y=lambda xp, g, y: g * y)
-log = unary("log", "log", from_x=lambda xp, g, x: g / x)
-sqrt = unary("sqrt", "sqrt", from_y=lambda xp, g, y: g / (2 * y))
-sin = unary("sin", "sin", from_x=lambda xp, g, x: g * xp.cos(x))
-cos = unary("cos", "cos", from_x=lambda xp, g, x: -g * xp.sin(x))
-tanh = unary("tanh", "tanh", from_y=lambda xp, g, y: g - g * y * y)
-sigmoid = unary(
-    "sigmoid", lambda xp, x: 1 / (1 + xp.exp(-x)), from_y=lambda xp, g, y: g * y * (1 - y)
-)
-abs = unary("abs absolute", "absolute", from_x=lambda xp, g, x: g * xp.sign(x), integers=True)
-relu = unary(
-    "relu",
-    lambda xp, x: xp.maximum(x, xp.zeros(x.shape, x.dtype)),
-    from_y=lambda xp, g, y: g * (y > 0),
-    integers=True,
-)
-
-# Powers, exponentials and logarithms.
-rsqrt = unary("rsqrt", lambda xp, x: 1 / xp.sqrt(x), from_y=lambda xp, g, y: g * y * y * y * -0.5)
-reciprocal = unary("reciprocal", lambda xp, x: 1 / x, from_y=lambda xp, g, y: -g * y * y)
-exp2 = unary("exp2", "exp2", from_y=lambda xp, g, y: g * y * math.log(2))
-expm1 = unary("expm1", "expm1", from_y=lambda xp, g, y: g * y + g)
-log2 = unary("log2", "log2", from_x=lambda xp, g, x: g / (x * math.log(2)))
-log10 = unary("log10", "log10", from_x=lambda xp, g, x: g / (x * math.log(10)))
-log1p = unary("log1p", "log1p", from_x=lambda xp, g, x: g / (1 + x))
-
-# Angles, and their relatives on the hyperbola.
-tan = unary("tan", "tan", from_y=lambda xp, g, y: g + g * y * y)
-asin = unary("asin arcsin", "arcsin", from_x=lambda xp, g, x: g / xp.sqrt(1 - x * x))
-acos = unary("acos arccos", "arccos", from_x=lambda xp, g, x: -g / xp.sqrt(1 - x * x))
-atan = unary("atan arctan", "arctan", from_x=lambda xp, g, x: g / (1 + x * x))
-sinh = unary("sinh", "sinh", from_x=lambda xp, g, x: g * xp.cosh(x))
-cosh = unary("cosh", "cosh", from_x=lambda xp, g, x: g * xp.sinh(x))
-asinh = unary("asinh arcsinh", "arcsinh", from_x=lambda xp, g, x: g / xp.sqrt(x * x + 1))
-acosh = unary("acosh arccosh", "arccosh", from_x=lambda xp, g, x: g / xp.sqrt(x * x - 1))
-atanh = unary("atanh arctanh", "arctanh", from_x=lambda xp, g, x: g / (1 - x * x))
-
-
-def staircase(name: str) -> Callable:
-    """The formula of a function that makes floats whole, and has nothing to do for integers."""
-    return lambda xp, x: getattr(xp, name)(x) if x.dtype.kind == "f" else x.copy()
-
-
-floor = unary("floor", staircase("floor"), integers=True)
-ceil = unary("ceil", staircase("ceil"), integers=True)
-trunc = unary("trunc fix", staircase("trunc"), integers=True)
-Round = entry("round", Unary, staircase("rint"), derivative=staticmethod(flat))
-sign = unary(
-    "sign sgn", lambda xp, x: xp.sign(x) if x.dtype.kind != "b" else x.copy(), integers=True
-)
-
-# erf(x) / x as a quotient of two polynomials in x^2, the constant first: least squares on the
-# relative error, with weights moved towards the largest errors until these were even (Lawson 1961).
-# On |x| < 4 with error 2.5e-8, for float32; on |x| < 6 with 8e-18, for float64. Beyond, erf is 1.
-# fmt: off
-ERF_FLOAT32 = (
-    (1.128379141, 0.1937423235, 0.0531248757, 0.003890504504, 0.0002845166253, 1.982884337e-6),
-    (1.0, 0.5050322419, 0.1154287192, 0.01522239395, 0.001186874004, 3.737630789e-5),
-)
-ERF_FLOAT64 = (
-    (1.1283791670955126, 0.22350992138874286, 0.067106701583840033, 0.0071486386798325379,
-     0.00089519409781254, 6.1392091433056988e-5, 4.3055550476626276e-6, 1.9568644357134679e-7,
-     8.2336866152592816e-9, 2.276822327454184e-10, 5.1213378509012598e-12, 4.7354014718176122e-14,
-     8.2087701232847399e-17),
-    (1.0, 0.53141384377386717, 0.13660971374653561, 0.022540026759436114, 0.0026687969277293038,
-     0.00023994233762508876, 1.6880348625789718e-5, 9.4151764305302158e-7, 4.1562180376061841e-8,
-     1.4231408823495243e-9, 3.5812606909591549e-11, 5.8099506506416758e-13, 2.562209921885018e-15,
-     1.1775258739143197e-18),
-)
-# fmt: on
-
-
-@functools.singledispatch
-def erf_of(x: Any, xp: Any) -> Any:
-    """The error function of an array. Computed in float64, so that no rounding adds up."""
-    single = x.dtype == np.float32
-    clipped = xp.clip(x, -4, 4).astype(np.float64) if single else xp.clip(x, -6, 6)
-    t = clipped * clipped
-    quotient = []
-    for coefficients in ERF_FLOAT32 if single else ERF_FLOAT64:
-        value = xp.full_like(t, coefficients[-1])
-        for coefficient in coefficients[-2::-1]:  # Horner's scheme
-            value *= t
-            value += coefficient
-        quotient.append(value)
-    return xp.clip(clipped * (quotient[0] / quotient[1]), -1, 1).astype(x.dtype)
-
-
-erf = unary(
-    "erf",
-    lambda xp, x: erf_of(x, xp),
-    from_x=lambda xp, g, x: g * (2 / math.sqrt(math.pi)) * xp.exp(-x * x),
-)
-
-
-class Several(Function):
-    """y = f(a, b, ...), element for element, broadcast: what entries with several inputs share.
-
-    Each input has its own derivative(xp, g, a, b, ...).
-    """
-
-    elementwise = True
-    formula: Callable
-    derivatives: tuple[Callable, ...]
-
-    def forward(ctx, *inputs: Any) -> Any:
-        ctx.saved = inputs
-        return ctx.formula(ctx.xp, *inputs)
-
-    def backward(ctx, g: Any) -> Any:
-        return tuple(
-            None if edge is None else derivative(ctx.xp, g, *ctx.saved)
-            for edge, derivative in zip(ctx.edges, ctx.derivatives, strict=True)
+    inputs = as_tuple(inputs)
+    checked = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
+    if not checked:
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of them "
+            "have requires_grad=True."
         )
-
-
-def binary(
-    names: str, formula: Any, *derivatives: Callable, integers: bool = True, numbers: int = 0
-) -> Callable[[Tensor, Any], Tensor]:
-    """A line of the table for two inputs: derivatives are (xp, g, a, b) -> g * dy/da, g * dy/db.
-
-    `integers` says whether integers stay integers, or become the default float type; `numbers`,
-    whether none, the second or each of the inputs may be a Python number.
-    """
-    function = entry(names, Several, formula, derivatives=derivatives)
-
-    def operation(input: Tensor, other: Any) -> Tensor:
-        if input.__class__ is other.__class__ is Tensor:
-            dtype = input.array.dtype
-            if dtype is other.array.dtype and dtype.char in "fd":
-                return function.apply(input, other)
-        return compute(function, (input, other), integers, numbers)
-
-    operation.__doc__ = f"{names.split()[0]} of each pair of elements, broadcast."
-    return attach(names)(operation)
-
-
-# Where both are equal, each gets half of the gradient.
-maximum = binary(
-    "maximum",
-    "maximum",
-    lambda xp, g, a, b: (g * (a >= b) + g * (a > b)) / 2,
-    lambda xp, g, a, b: (g * (b >= a) + g * (b > a)) / 2,
-)
-minimum = binary(
-    "minimum",
-    "minimum",
-    lambda xp, g, a, b: (g * (a <= b) + g * (a < b)) / 2,
-    lambda xp, g, a, b: (g * (b <= a) + g * (b < a)) / 2,
-)
-atan2 = binary(
-    "atan2 arctan2",
-    "arctan2",
-    lambda xp, g, a, b: g * b / (a * a + b * b),
-    lambda xp, g, a, b: -g * a / (a * a + b * b),
-    integers=False,
-)
-
-
-def power(a: Any, b: Any) -> Any:
-    """a ** b. For small numbers b as products, which take a tiny part of the time of a power."""
-    if isinstance(b, (int, float)) and b in (2, 3):
-        return a * a if b == 2 else a * a * a
-    return a**b
-
-
-def log_of_base(xp: Any, a: Any) -> Any:
-    """log(a), and 0 where a is 0: there a^b does not change with b."""
-    if isinstance(a, (int, float)):
-        return math.log(a) if a > 0 else (0.0 if a == 0 else math.nan)
-    return xp.log(a + (a == 0))
-
-
-# A number may stand on either side. b + (b == 0) - 1 is b - 1, and 0 for b = 0: b * a^(b - 1) would
-# be 0 * infinity for a = 0.
-pow = binary(
-    "pow __pow__",
-    lambda xp, a, b: power(a, b),
-    lambda xp, g, a, b: g * (b * power(a, b + (b == 0) - 1)),
-    lambda xp, g, a, b: g * (power(a, b) * log_of_base(xp, a)),
-    numbers=2,
-)
-
-
-@attach("square")
-def square(input: Tensor) -> Tensor:
-    """input * input."""
-    return pow(input, 2)
-
-
-def division(formula: Any) -> Callable:
-    """A formula that divides and keeps integers. RuntimeError where an integer divisor is 0."""
-    formula = as_formula(formula)
-
-    def divide(xp: Any, a: Any, b: Any) -> Any:
-        divisor = xp.asarray(b)
-        if divisor.dtype.kind in "biu" and not divisor.all():
-            raise RuntimeError("ZeroDivisionError")
-        return formula(xp, a, b)
-
-    return divide
-
-
-def truncated(xp: Any, a: Any, b: Any) -> Any:
-    """a / b without its digits behind the point; exact for integers."""
-    return (a - xp.fmod(a, b)) // b if a.dtype.kind in "iu" else xp.trunc(a / b)
-
-
-floor_divide = binary("floor_divide __floordiv__", division("floor_divide"), flat, flat, numbers=2)
-trunc_divide = entry("div_trunc", Several, division(truncated), derivatives=(flat, flat))
-remainder = binary(
-    "remainder __mod__",
-    division("remainder"),
-    lambda xp, g, a, b: g,
-    lambda xp, g, a, b: -g * xp.floor(a / b),
-    numbers=2,
-)
-
-
-def swapped(name: str, operation: Callable) -> Callable:
-    """The operator for a number on the left: 2 ** x."""
-    return tensor_method(name)(lambda self, other: operation(other, self))
-
-
-rpow = swapped("__rpow__", pow)
-rfloordiv = swapped("__rfloordiv__", floor_divide)
-rmod = swapped("__rmod__", remainder)
-magnitude = tensor_method("__abs__")(lambda self: abs(self))
-
-
-@attach("div divide true_divide")
-def div(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-    """input / other, broadcast; rounding_mode "floor" or "trunc" makes it whole and keeps integers.
-
-    RuntimeError for another mode, and for an integer division by 0.
-    """
-    if rounding_mode is None:
-        return true_divide(input, other)
-    if rounding_mode not in ("floor", "trunc"):
-        raise RuntimeError(
-            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
-            f"'{rounding_mode}'"
+    rng = np.random.default_rng(seed)
+    with enable_grad():
+        outputs = differentiable_outputs(func, inputs)
+    cotangents = [random_like(y.device.backend.to_numpy(y.array), rng) for y in outputs]
+    pairs = [(y, c) for y, c in zip(outputs, cotangents, strict=True) if y.requires_grad]
+    if pairs:
+        found = grad(
+            [y for y, _ in pairs],
+            checked,
+            [tensor(c, dtype=y.dtype, device=y.device) for y, c in pairs],
+            allow_unused=True,
         )
-    return (
-        floor_divide(input, other)
-        if rounding_mode == "floor"
-        else compute(trunc_divide, (input, other), numbers=1)
+    else:
+        found = [None] * len(checked)
+    for number, (x, analytical) in enumerate(zip(checked, found, strict=True)):
+        numerical = numerical_product(func, inputs, x, cotangents, eps)
+        if analytical is None:
+            got = np.zeros(x.array.shape)
+        else:
+            got = x.device.backend.to_numpy(analytical.array).astype(np.float64)
+        if not np.allclose(got, numerical, rtol=rtol, atol=atol, equal_nan=True):
+            if not raise_exception:
+                return False
+            raise GradcheckError(
+                f"Jacobian mismatch for input {number}, with a random cotangent:\n"
+                f"numerical:{numerical}\nanalytical:{got}\n"
+                f"largest difference {np.abs(got - numerical).max()}"
+            )
+    return True
+
+
+def gradgradcheck(
+    func: Callable,
+    inputs: Tensor | Sequence[Any],
+    grad_outputs: Tensor | Sequence[Tensor] | None = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    seed: int = 1,
+) -> bool:
+    """gradcheck of the gradient: of (inputs, grad_outputs) -> gradients of func.
+
+    grad_outputs are random where they are not given. Arguments and errors as in `gradcheck`.
+    """
+    inputs = as_tuple(inputs)
+    checked = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
+    with enable_grad():
+        outputs = [y for y in differentiable_outputs(func, inputs) if y.requires_grad]
+    if grad_outputs is None:
+        rng = np.random.default_rng(seed)
+        grad_outputs = []
+        for y in outputs:
+            values = random_like(y.device.backend.to_numpy(y.array), rng)
+            grad_outputs.append(tensor(values, dtype=y.dtype, device=y.device, requires_grad=True))
+    grad_outputs = as_tuple(grad_outputs)
+
+    def gradient(*args: Any) -> tuple:
+        with enable_grad():
+            outer = args[: len(inputs)]
+            results = [y for y in differentiable_outputs(func, outer) if y.requires_grad]
+            return grad(
+                results,
+                [outer[i] for i in checked],
+                args[len(inputs) :],
+                create_graph=True,
+                allow_unused=True,
+                materialize_grads=True,
+            )
+
+    return gradcheck(
+        gradient,
+        (*inputs, *grad_outputs),
+        eps=eps,
+        atol=atol,
+        rtol=rtol,
+        raise_exception=raise_exception,
     )
 
 
-@attach("round")
-def round(input: Tensor, *, decimals: int = 0) -> Tensor:
-    """Rounded to whole numbers or to `decimals` places, halves to the even neighbour."""
-    if decimals == 0:
-        return compute(Round, (input,))
-    if not input.is_floating_point():
-        raise RuntimeError(f"round(): decimals={decimals} needs a floating point tensor")
-    scale = 10.0**decimals if decimals > 0 else 10.0**-decimals
-    if decimals > 0:
-        return true_divide(round(mul(input, scale)), scale)
-    return mul(round(true_divide(input, scale)), scale)
+@tensor_method("__repr__")
+def tensor_repr(self: Tensor) -> str:
+    return f"tensor({self.tolist()})"
 
 
 if __name__ == "__main__":
-    import timeit
 
-    from tinytorch.autograd.engine import grad
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.dtype import float64
-    from tinytorch.core.tensor import tensor
-    from tinytorch.ops import broadcast  # noqa: F401  (sum_to_size, for second derivatives)
+    class Cube(CustomFunction):
+        """x^3, with the three steps in one."""
 
-    def slopes(function: Callable, *numbers: float) -> list:
-        """The derivatives of function(*numbers), one for each number."""
-        inputs = [tensor(number, dtype=float64, requires_grad=True) for number in numbers]
-        return [g.item() for g in grad(function(*inputs), inputs)]
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x * x
 
-    a = tensor([[1.0, 5.0, 3.0]], requires_grad=True)  # [1, 3]
-    b = tensor([[2.0], [3.0]], requires_grad=True)  # [2, 1]
-    y = maximum(a, b)
-    print("maximum:", y.tolist())  # -> maximum: [[2.0, 5.0, 3.0], [3.0, 5.0, 3.0]]
-    y.backward(tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]))
-    print("to a:", a.grad.tolist())  # -> to a: [[0.0, 2.0, 1.5]]
-    print("to b:", b.grad.tolist())  # -> to b: [[1.0], [1.5]]
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * 3.0 * x * x
 
-    # Ties and zeros.
-    print("a tie is shared:", slopes(maximum, 2.0, 2.0))  # -> a tie is shared: [0.5, 0.5]
-    print("x^2 and x^0 at 0:", slopes(lambda x: x**2, 0.0), slopes(lambda x: x**0, 0.0))
-    # -> x^2 and x^0 at 0: [0.0] [0.0]
-    print("a^b at (0, 2):", slopes(pow, 0.0, 2.0))  # -> a^b at (0, 2): [0.0, 0.0]
-    print("by the textbook:", 2.0 * 0.0**1.0, 0.0**2 * np.float64(-np.inf))
-    # -> by the textbook: 0.0 nan
-    print("2^x at 3:", slopes(lambda x: 2**x, 3.0), 8 * math.log(2))
-    # -> 2^x at 3: [5.545177444479562] 5.545177444479562
+    def error(action, *args):
+        try:
+            action(*args)
+        except (RuntimeError, TypeError) as reason:
+            return f"{type(reason).__name__}: {reason}".splitlines()[0]
 
-    # Whole numbers.
-    n = tensor([7, -7])
-    print("//:", (n // 2).tolist(), " %:", (n % 3).tolist(), " /:", (n / 2).tolist())
-    # -> //: [3, -4]  %: [1, 2]  /: [3.5, -3.5]
-    print("div, cut off:", div(n, 2, rounding_mode="trunc").tolist())  # -> div, cut off: [3, -3]
-    print("to even:", round(tensor([0.5, 1.5, 2.5])).tolist())  # -> to even: [0.0, 2.0, 2.0]
-    try:
-        n // 0
-    except RuntimeError as error:
-        print("n // 0:", error)  # -> n // 0: ZeroDivisionError
-    print((n**2).dtype, (n**0.5).dtype, (2 ** tensor([1.0, 3.0])).tolist())
-    # -> tinytorch.int64 tinytorch.float32 [2.0, 8.0]
+    x = tensor([1.0, 2.0], requires_grad=True)
+    y = Cube.apply(x)
+    print(y, y.grad_fn.name())  # -> tensor([1.0, 8.0]) CubeBackward
+    (g,) = grad(y, x, tensor([1.0, 1.0]), create_graph=True)
+    (gg,) = grad(g, x, tensor([1.0, 1.0]))
+    print(g, gg)  # -> tensor([3.0, 12.0]) tensor([6.0, 12.0])
 
-    # erf against Python's own, which knows one number at a time.
-    for dtype, bound in ((float32, 1e-7), (float64, 1e-15)):
-        x = np.linspace(-6.0, 6.0, 2001).astype(dtype.numpy)
-        exact = np.array([math.erf(number) for number in x])
-        error = np.max(np.abs(erf(tensor(x)).numpy() - exact))
-        print(f"erf in {dtype!r}: error below {bound}: {error < bound}")
-        # -> erf in tinytorch.float32: error below 1e-07: True
-        # -> erf in tinytorch.float64: error below 1e-15: True
+    class Scale(CustomFunction):
+        """x * number, in PyTorch 2's form: forward knows no ctx."""
 
-    # A power against two products.
-    x = np.linspace(-2.0, 2.0, 20_000, dtype=np.float32)
-    seconds = [min(timeit.repeat(f, number=3, repeat=5)) for f in (lambda: x**3, lambda: x * x * x)]
-    print(f"x ** 3 takes {seconds[0] / seconds[1]:.0f} times as long as x * x * x")  # -> ...
+        @staticmethod
+        def forward(x, number):
+            return x * number
 
-    # Every derivative against differences; those of maximum twice only from step 47 on.
-    a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
-    b = tensor([[2.0], [1.2]], dtype=float64, requires_grad=True)
-    for function in (atan2, pow, remainder, div):
-        assert gradcheck(function, (a, b)), function
-    for function in (maximum, minimum):
-        assert gradcheck(function, (a, b)), function
-    for function in (erf, square, lambda x: x**3, lambda x: 1.7**x, lambda x: 2.1 % x):
-        assert gradcheck(function, a) and gradgradcheck(function, a), function
-    assert gradgradcheck(atan2, (a, b)) and gradgradcheck(div, (a, b))
-    print("all derivatives are right")  # -> all derivatives are right
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.number = inputs[1]
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.number, None  # None: a number has no gradient
+
+    class Turned(CustomFunction):
+        """Turns a vector around. Its backward forgets to do so."""
+
+        @staticmethod
+        def forward(ctx, x):
+            return from_numpy(x.detach().numpy()[::-1].copy())
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    class Forgetful(Cube):
+        """Returns a gradient too many."""
+
+        @staticmethod
+        def backward(ctx, g):
+            return g, g
+
+    class Reciprocal(CustomFunction):
+        """1 / x with a backward that goes through NumPy."""
+
+        @staticmethod
+        def forward(ctx, x):
+            y = 1.0 / x
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, g):
+            (y,) = ctx.saved_tensors
+            return from_numpy(-g.numpy() * y.detach().numpy() ** 2)
+
+    class Increment(CustomFunction):
+        """x + 1, written into x."""
+
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.add_(1.0)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    a = tensor(np.array([0.5, 1.5]), requires_grad=True)
+    b = tensor(np.array([[2.0], [3.0]]), requires_grad=True)
+    print(gradcheck(Cube.apply, a), gradgradcheck(Cube.apply, a))  # -> True True
+    print(gradcheck(lambda a: Scale.apply(a, 5.0), a))  # -> True
+    print(gradcheck(lambda a, b: a * b / (a + b) - b, (a, b)))  # -> True
+    print(gradgradcheck(lambda a, b: a * b / (a + b) - b, (a, b)))  # -> True
+
+    (g,) = grad(Turned.apply(a), a, tensor(np.ones(2)))
+    by_differences = numerical_product(Turned.apply, (a,), a, [np.ones(2)], 1e-6)
+    print(
+        "v = 1 sees nothing:", np.allclose(g.numpy(), by_differences)
+    )  # -> v = 1 sees nothing: True
+    print(error(gradcheck, Turned.apply, a))
+    # -> GradcheckError: Jacobian mismatch for input 0, with a random cotangent:
+    print(gradcheck(Turned.apply, a, raise_exception=False))  # -> False
+    print(error(gradcheck, Cube.apply, tensor([1.0, 2.0], requires_grad=True)))
+    # -> ...
+
+    print(error(Forgetful.apply(x).backward, tensor([1.0, 1.0])).partition(" (")[0])
+    # -> RuntimeError: function ForgetfulBackward returned an incorrect number of gradients
+    print(gradcheck(Reciprocal.apply, a))  # -> True
+    (g,) = grad(Reciprocal.apply(a).sum_to_size(()), a, create_graph=True)
+    print(error(g.sum_to_size(()).backward).partition(" a function")[0])
+    # -> RuntimeError: trying to differentiate twice
+    c = x * 1.0
+    Increment.apply(c)
+    print(c, c.grad_fn.name())  # -> tensor([2.0, 3.0]) IncrementBackward

@@ -1,317 +1,552 @@
-"""Step 47: Comparing and choosing
+"""Step 47: Functions of your own, and a proof that they are right
 
-Until now `x == y` asked whether two names mean the same object, and `x > 2` did not work at all.
-Nor did the second derivatives of relu and maximum: they ask which of two tensors is larger.
+The package's own rules work on arrays, and must keep to what arrays and Tensors share. Who writes
+one function for one model wants less: two static methods on Tensors, as PyTorch has it.
 
-A comparison answers with a boolean for each element. Its value jumps from False to True, and no
-gradient flows through it: not even 0. The result simply does not require one. `relation` makes
-these functions from a table again, for comparison, logic and bits.
+    class Cube(CustomFunction):
+        @staticmethod
+        def forward(ctx, x): ctx.save_for_backward(x); return x * x * x
+        @staticmethod
+        def backward(ctx, g): (x,) = ctx.saved_tensors; return g * 3.0 * x * x
 
-Where Python has traps, these operators inherit them:
+Outside it is called autograd.Function. It is one more node, with on_tensors = True; the engine
+wraps for it. forward is not recorded. backward is, if create_graph asks, so a formula in Tensor
+operations differentiates twice by itself. A saved output is kept as an array and rewrapped, as in
+step 32. backward has to return one gradient per argument, of its shape; the engine checks.
 
-- `0 < x < 1` is (0 < x) and (x < 1) to Python, and `and` asks for one truth value. Write
-  (0 < x) & (x < 1), with the parentheses: & binds before <.
-- `x in [a, b]` compares elements too, and raises. Sets and dictionaries still ask who a tensor is.
-- `x == None` is False for the whole tensor: what is no number and no tensor is left to Python.
-- 0.1 + 0.2 == 0.3 is False. For floats ask `isclose` or `allclose`.
+ctx has more to say: mark_dirty for inputs that forward wrote into, mark_non_differentiable,
+set_materialize_grads(False) for None in the place of zeros. once_differentiable is for a backward
+whose formula uses NumPy: the second derivative would silently be wrong, so it raises.
 
-A choice rests on a comparison, and gradients do flow through what was chosen:
+And is the formula right? gradcheck compares with differences, in float64. It does not build the
+Jacobian J. It draws one random vector v (called a cotangent) and compares v^T J, which is one
+backward pass, with the difference of v . f. Wrong entries could hide only if their errors cancelled
+for just this v. All inputs are moved, one number at a time. gradgradcheck does the same to the
+gradient, which is a function too.
 
-    where(c, a, b)        a's gradient is g where c holds, b's is g elsewhere
-    clamp(x, low, high)   g inside and at both borders; outside it goes to the border instead
+The trap: with v = 1 everywhere a backward passes that mixes up the places. The demo has one.
 
-So a parameter that a clamp has cut off hears nothing any more, and will never come back.
-
-The trap of where: it chooses results, when it is too late. where(x > 0, sqrt(x), 0) computes
-sqrt everywhere. At x = 0 its slope is infinite, the choice multiplies by 0, and 0 * infinity is
-nan. Choose what goes in instead: sqrt(where(x > 0, x, 1)) is never asked at 0.
-
-PyTorch: the same names, the same nan.
-
-Changed: the table of step 46 is imported. New: Discrete, relation, eq ... ge, logical and bitwise
-functions, isnan and its kin, isclose, allclose, equal, Clamp, Where, lerp.
-Try: let Clamp say x <= low in place of x < low, and see who notices.
+Changed: nothing. New: CustomFunction, once_differentiable, gradcheck, gradgradcheck. Modules
+finished: autograd/custom.py, autograd/gradcheck.py.
+Try: forget the factor 3 in Cube.backward and read what gradcheck says.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Function
-from tinytorch.autograd.inplace import in_place
-from tinytorch.core.dtype import bool_, result_type
-from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.arithmetic import add, mul, operands, sub
-from tinytorch.ops.conversion import cast
-from tinytorch.ops.elementwise import as_type, attach, compute, is_float, require_tensors
+import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
+import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
+from tinytorch.autograd.engine import grad
+from tinytorch.autograd.function import (
+    NOTHING,
+    Freed,
+    Function,
+    edge_of,
+    give_history,
+    new,
+    next_order,
+)
+from tinytorch.autograd.inplace import check_writable
+from tinytorch.autograd.modes import call_through_modes, enable_grad, no_grad, thread
+from tinytorch.core.device import cpu
+from tinytorch.core.tensor import Tensor, from_numpy, tensor, tensor_method, wrap
+from tinytorch.core.version import count_write, version_of
 
 
-class Discrete(Function):
-    """y = f(a) or f(a, b), element for element, by the array library's function of that name."""
+class CustomFunction(Function):
+    """Base of user-defined differentiable functions; its public name is autograd.Function.
 
-    elementwise = True
-    differentiable = False
-    ufunc: str
+        class Exp(Function):
+            @staticmethod
+            def forward(ctx, x):
+                y = x.exp()
+                ctx.save_for_backward(y)
+                return y
 
-    def forward(ctx, *inputs: Any) -> Any:
-        return getattr(ctx.xp, ctx.ufunc)(*inputs)
+            @staticmethod
+            def backward(ctx, grad):
+                (y,) = ctx.saved_tensors
+                return grad * y
 
+        y = Exp.apply(x)
 
-def predicate(name: str) -> Callable[[Tensor], Tensor]:
-    """A question about each element: a line of the table for one input."""
-    function = type(name, (Discrete,), {"ufunc": name})
-
-    def operation(input: Tensor) -> Tensor:
-        require_tensors(name, (input,))
-        return function.apply(input)
-
-    operation.__name__ = operation.__qualname__ = name
-    operation.__doc__ = f"{name} of each element, as a boolean tensor."
-    return tensor_method(name)(operation)
-
-
-def relation(
-    name: str, ufunc: str, *operators: str, numbers: int = 1
-) -> Callable[[Tensor, Any], Tensor]:
-    """A line of the table for two inputs, which are brought to one type.
-
-    `numbers` says whether none, the second or each of them may be a Python number. An operator
-    leaves to Python what is neither a tensor nor a number: `x == None` is False.
+    Both work on Tensors; forward is not recorded. backward gets one gradient for each output and
+    returns one for each argument of forward, None where there is none. With a static method
+    setup_context(ctx, inputs, output), forward takes no ctx, as in PyTorch 2.
     """
-    function = type(name, (Discrete,), {"ufunc": ufunc})
 
-    def operation(input: Tensor, other: Any) -> Tensor:
-        if not (
-            input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-        ):
-            require_tensors(name, (input, other)[: 2 - numbers])
-            if not (is_float(input) and other.__class__ in (int, float)):
-                input, other = operands(input, other)
-        return function.apply(input, other)
+    on_tensors = True
+    dirty: tuple = ()
+    non_differentiable: tuple = ()
 
-    def operator(self: Tensor, other: Any) -> Tensor:
-        known = isinstance(other, (Tensor, int, float, np.generic))
-        return operation(self, other) if known else NotImplemented
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
+        raise NotImplementedError("setup_context is not implemented")
 
-    operation.__name__ = operation.__qualname__ = name
-    operation.__doc__ = f"{name} of each pair of elements, broadcast."
-    tensor_method(*operators)(operator)
-    return tensor_method(name)(operation)
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        if thread.modes:
+            return call_through_modes(cls, args)
+        ctx = new(cls)
+        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
+        ctx.input_likes = [(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in args]
+        ctx.device = next((x.device for x in args if isinstance(x, Tensor)), cpu)
+        ctx.xp = ctx.device.xp
+        record = any(ctx.needs_input_grad) and thread.grad_enabled
+        with no_grad():
+            if cls.setup_context is not CustomFunction.setup_context:
+                results = cls.forward(*args)
+                cls.setup_context(ctx, args, results)
+            else:
+                results = cls.forward(ctx, *args)
+        several = isinstance(results, tuple)
+        outputs = [ctx.output(x, args) for x in (results if several else (results,))]
+        if any(all(x is not y for y in outputs) for x in ctx.dirty):
+            raise RuntimeError(
+                "Some elements marked as dirty in forward were not returned as output."
+            )
+        if record and any(isinstance(x, Tensor) for x in outputs):
+            ctx.record(outputs)
+        ctx.forget_outputs(outputs, results if several else (results,))
+        return tuple(outputs) if several else outputs[0]
+
+    def output(ctx, result: Any, args: tuple) -> Any:
+        """What forward returned, as a tensor of its own where it is one of the inputs."""
+        if not isinstance(result, Tensor):
+            return result
+        if any(result is x for x in ctx.dirty):
+            return result
+        if any(result is x for x in args) or result.requires_grad:
+            return result.detach()
+        return result
+
+    def record(ctx, outputs: list) -> None:
+        ctx.order = next_order()
+        ctx.n_outputs = len(outputs)
+        tensors = [x if isinstance(x, Tensor) else None for x in outputs]
+        ctx.outputs = [
+            None if x is None else (x.array.shape, x.array.dtype, id(x.array)) for x in tensors
+        ]
+        if len(outputs) == 1:
+            ctx.output_shape, ctx.outputs = outputs[0].array.shape, None
+        for number, out in enumerate(tensors):
+            if out is None or not out.dtype.is_floating_point:
+                continue
+            if not any(out.array is x.array for x in ctx.non_differentiable):
+                give_history(out, ctx, number)
+
+    def forget_outputs(ctx, outputs: list, results: tuple) -> None:
+        """Saved outputs are kept as bare arrays, wrapped anew for backward: no cycle."""
+        if ctx.saved is NOTHING:
+            return
+        kept = []
+        for value in ctx.saved:
+            for number, result in enumerate(results):
+                if value is not None and value is result and outputs[number]._grad_fn is ctx:
+                    value = (value.array, number)
+                    break
+            kept.append(value)
+        ctx.saved = tuple(kept)
+
+    # For forward and backward of a subclass.
+
+    def save_for_backward(ctx, *tensors: Tensor | None) -> None:
+        """Keeps tensors for backward, where they are `ctx.saved_tensors`."""
+        for value in tensors:
+            if value is not None and not isinstance(value, Tensor):
+                raise TypeError(
+                    f"save_for_backward can only save variables, but argument is of type "
+                    f"{type(value).__name__}"
+                )
+        ctx.saved = tensors
+        ctx.saved_versions = [0 if x is None else version_of(x.array) for x in tensors]
+
+    @property
+    def saved_tensors(ctx) -> tuple:
+        """What save_for_backward kept. RuntimeError where it is freed or was changed in place."""
+        ctx.check_saved()
+        return tuple(ctx.output_again(*x) if isinstance(x, tuple) else x for x in ctx.saved)
+
+    def output_again(ctx, array: Any, number: int) -> Tensor:
+        out = wrap(array, ctx.device)
+        out._requires_grad, out._grad_fn, out._output_nr = True, ctx, number
+        return out
+
+    def mark_dirty(ctx, *tensors: Tensor) -> None:
+        """Tells that forward has changed these inputs in place; they have to be returned."""
+        for x in tensors:
+            before = thread.grad_enabled
+            thread.grad_enabled = any(ctx.needs_input_grad)
+            try:
+                check_writable(x)
+                if x._base is not None and thread.grad_enabled:
+                    raise RuntimeError("a view cannot be marked as dirty: clone() it first")
+            finally:
+                thread.grad_enabled = before
+            count_write(x.array)
+        ctx.dirty = tensors
+
+    def mark_non_differentiable(ctx, *tensors: Tensor) -> None:
+        """Tells that no gradient flows through these outputs."""
+        ctx.non_differentiable = tensors
+
+    def set_materialize_grads(ctx, value: bool) -> None:
+        """With False, backward gets None instead of zeros for an output that nobody used."""
+        ctx.fill_missing = value
+
+    # For the engine.
+
+    def check_saved(ctx) -> None:
+        if ctx.saved is not NOTHING and ctx.saved is not Freed:
+            held = ctx.saved
+            arrays = [x[0] if isinstance(x, tuple) else getattr(x, "array", None) for x in held]
+            try:
+                ctx.saved = arrays
+                Function.check_saved(ctx)
+            finally:
+                ctx.saved = held
+        elif ctx.saved is Freed:
+            Function.check_saved(ctx)
+
+    def gradients(ctx, grads: list) -> tuple:
+        """What the user's backward returns, checked: one for each input, in its shape and type."""
+        results = type(ctx).backward(ctx, *grads)
+        results = results if isinstance(results, tuple) else (results,)
+        while len(results) > len(ctx.edges) and results[-1] is None:
+            results = results[:-1]
+        if len(results) != len(ctx.edges):
+            raise RuntimeError(
+                f"function {ctx.name()} returned an incorrect number of gradients (expected "
+                f"{len(ctx.edges)}, got {len(results)})"
+            )
+        return tuple(ctx.checked(i, result) for i, result in enumerate(results))
+
+    def checked(ctx, number: int, grad: Any) -> Tensor | None:
+        if grad is None or ctx.edges[number] is None:
+            return None
+        if not isinstance(grad, Tensor):
+            raise RuntimeError(
+                f"function {ctx.name()} returned a {type(grad).__name__} as gradient {number}, "
+                f"not a Tensor or None"
+            )
+        shape, dtype = ctx.input_likes[number]
+        if grad.shape != shape:
+            try:
+                grad = grad.sum_to_size(shape)
+            except RuntimeError:
+                raise RuntimeError(
+                    f"Function {ctx.name()} returned an invalid gradient at index {number} - got "
+                    f"{list(grad.shape)} but expected shape compatible with {list(shape)}"
+                ) from None
+        return grad if grad.dtype is dtype else grad.to(dtype)
+
+    def name(ctx) -> str:
+        return f"{type(ctx).__name__}Backward"
 
 
-eq = relation("eq", "equal", "__eq__")
-ne = relation("ne", "not_equal", "__ne__")
-lt = relation("lt", "less", "__lt__")
-le = relation("le", "less_equal", "__le__")
-gt = relation("gt", "greater", "__gt__")
-ge = relation("ge", "greater_equal", "__ge__")
+class OnceDifferentiable(Function):
+    """Passes a gradient on, and raises where somebody wants to differentiate it again."""
 
-isnan = predicate("isnan")
-isinf = predicate("isinf")
-isfinite = predicate("isfinite")
-logical_not = predicate("logical_not")
-logical_and = relation("logical_and", "logical_and", numbers=0)
-logical_or = relation("logical_or", "logical_or", numbers=0)
-logical_xor = relation("logical_xor", "logical_xor", numbers=0)
-
-# On integers bit by bit; on booleans they are the logical ones: mask & other, ~mask.
-bitwise_and = relation("bitwise_and", "bitwise_and", "__and__", "__rand__", numbers=2)
-bitwise_or = relation("bitwise_or", "bitwise_or", "__or__", "__ror__", numbers=2)
-bitwise_xor = relation("bitwise_xor", "bitwise_xor", "__xor__", "__rxor__", numbers=2)
-bitwise_left_shift = relation("bitwise_left_shift", "left_shift", "__lshift__")
-bitwise_right_shift = relation("bitwise_right_shift", "right_shift", "__rshift__")
-bitwise_and_ = tensor_method("bitwise_and_", "__iand__")(in_place(bitwise_and))
-bitwise_or_ = tensor_method("bitwise_or_", "__ior__")(in_place(bitwise_or))
-bitwise_xor_ = tensor_method("bitwise_xor_", "__ixor__")(in_place(bitwise_xor))
-
-
-class BitwiseNot(Discrete):
-    """y = ~x: every bit turned, or the opposite of a boolean."""
-
-    ufunc = "invert"
-
-
-@tensor_method("bitwise_not", "__invert__")
-def bitwise_not(input: Tensor) -> Tensor:
-    """~input. RuntimeError for floating point."""
-    return BitwiseNot.apply(input)
-
-
-class IsClose(Function):
-    """Whether |a - b| <= atol + rtol * |b|."""
-
-    elementwise = True
-    differentiable = False
-
-    def forward(ctx, a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
-        return ctx.xp.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
-
-
-@tensor_method("isclose")
-def isclose(
-    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
-) -> Tensor:
-    """|input - other| <= atol + rtol * |other|, for each pair. RuntimeError for unequal dtypes."""
-    if input.dtype is not other.dtype:
-        raise RuntimeError(f"{input.dtype!r} did not match {other.dtype!r}")
-    if rtol < 0 or atol < 0:
-        raise RuntimeError(f"rtol and atol must not be negative, but got {rtol} and {atol}")
-    return IsClose.apply(input, other, rtol, atol, equal_nan)
-
-
-@tensor_method("allclose")
-def allclose(
-    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
-) -> bool:
-    """Whether all elements are close: see `isclose`."""
-    return bool(isclose(input, other, rtol, atol, equal_nan).array.all())
-
-
-@tensor_method("equal")
-def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether both have the same shape and the same elements."""
-    return input.shape == other.shape and bool(eq(input, other).array.all())
-
-
-class Clamp(Function):
-    """y = x between low and high. The gradient passes inside and at the borders; outside it goes
-    to the border that took the place of x."""
-
-    elementwise = True
-
-    def forward(ctx, x: Any, low: Any, high: Any) -> Any:
-        ctx.saved = (x, low, high)
-        return ctx.xp.clip(x, low, high)
+    def forward(ctx, x: Any) -> Any:
+        return x
 
     def backward(ctx, g: Any) -> Any:
-        x, low, high = ctx.saved
-        below = False if low is None else x < low
-        above = False if high is None else x > high
-        crossed = False if low is None or high is None else low > high  # then high wins
-        return (
-            g * ~(below | above),
-            None if ctx.edges[1] is None else g * (below > crossed),
-            None if ctx.edges[2] is None else g * (above | crossed),
-        )
-
-
-@attach("clamp clip")
-def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """The elements, no smaller than `min` and no larger than `max`: numbers, tensors or None."""
-    if min is None and max is None:
-        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    return compute(Clamp, (input, min, max), numbers=2)
-
-
-class Where(Function):
-    """y = a where the condition holds, else b. Each gets the gradient of its own elements."""
-
-    elementwise = True
-
-    def forward(ctx, condition: Any, a: Any, b: Any) -> Any:
-        ctx.saved = (condition,)
-        return ctx.xp.where(condition, a, b)
-
-    def backward(ctx, g: Any) -> Any:
-        (condition,) = ctx.saved
-        return None, g * condition, g * ~condition
-
-
-def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
-    """`input` where the boolean `condition` holds, else `other`: tensors or numbers, broadcast.
-
-    where(condition) alone gives the indices, as `condition.nonzero(as_tuple=True)`.
-    """
-    if input is None and other is None:
-        return condition.nonzero(as_tuple=True)
-    if condition.dtype is not bool_:
         raise RuntimeError(
-            f"where expected condition to be a boolean tensor, but got a tensor with dtype "
-            f"{condition.dtype!r}"
+            "trying to differentiate twice a function that was marked with @once_differentiable"
         )
-    if is_float(input) and is_float(other) and input.array.dtype is other.array.dtype:
-        return Where.apply(condition, input, other)
-    dtype = result_type(input, other)
-    return cast(Where.apply(condition, as_type(input, dtype), as_type(other, dtype)), dtype)
 
 
-@tensor_method("where")
-def where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
-    """The elements of this tensor where `condition` holds, else those of `other`."""
-    return where(condition, self, other)
+def once_differentiable(backward: Callable) -> Callable:
+    """Decorates a backward whose formula cannot be differentiated: a second derivative raises."""
+
+    @functools.wraps(backward)
+    def call(ctx, *grads: Tensor):
+        with no_grad():
+            results = backward(ctx, *grads)
+        if not thread.grad_enabled:
+            return results
+        results = results if isinstance(results, tuple) else (results,)
+        marked = []
+        for result in results:
+            if isinstance(result, Tensor):
+                result = OnceDifferentiable.apply(result.detach().requires_grad_())
+            marked.append(result)
+        return tuple(marked)
+
+    return call
 
 
-@attach("lerp")
-def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
-    """input + weight * (end - input): a point between the two."""
-    if input.dtype is not end.dtype:
-        raise RuntimeError(f"expected dtype {input.dtype!r} for `end` but got dtype {end.dtype!r}")
-    return add(input, mul(sub(end, input), weight))
+class GradcheckError(RuntimeError):
+    """Backward and numerical gradient differ; the message says where and by how much."""
+
+
+def as_tuple(value: Any) -> tuple:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def differentiable_outputs(function: Callable, inputs: tuple) -> list[Tensor]:
+    outputs = [x for x in as_tuple(function(*inputs)) if isinstance(x, Tensor)]
+    return [x for x in outputs if x.dtype.is_floating_point]
+
+
+def random_like(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return rng.uniform(-1.0, 1.0, array.shape)
+
+
+def numerical_product(
+    function: Callable, inputs: tuple, x: Tensor, cotangents: list[np.ndarray], eps: float
+) -> np.ndarray:
+    """d(sum of cotangent * output)/dx by central differences, one element of x after the other."""
+    to_numpy = x.device.backend.to_numpy
+    start = to_numpy(x.array).copy()
+    result = np.zeros(start.shape)
+
+    def total() -> float:
+        with no_grad():
+            outputs = differentiable_outputs(function, inputs)
+        pairs = zip(outputs, cotangents, strict=True)
+        return sum(float((to_numpy(y.array) * c).sum()) for y, c in pairs)
+
+    for index in np.ndindex(start.shape):
+        values = []
+        for step in (eps, -eps):
+            moved = start.copy()
+            moved[index] += step
+            x.array[...] = x.device.backend.from_numpy(moved, x.device.index)
+            values.append(total())
+        result[index] = (values[0] - values[1]) / (2 * eps)
+    x.array[...] = x.device.backend.from_numpy(start, x.device.index)
+    return result
+
+
+def gradcheck(
+    func: Callable,
+    inputs: Tensor | Sequence[Any],
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    seed: int = 0,
+) -> bool:
+    """Compares backward with central differences for every element of every input.
+
+    Both sides are the product of the Jacobian with one random cotangent v: v^T J. A wrong entry of
+    J is missed only by chance of measure zero, and one backward pass is enough.
+
+    Args:
+        func: takes `inputs`, returns a tensor or a tuple of tensors.
+        inputs: those that require grad are checked; they have to be float64 for the default eps.
+    Returns True, or raises GradcheckError (returns False with raise_exception=False).
+    """
+    inputs = as_tuple(inputs)
+    checked = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
+    if not checked:
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of them "
+            "have requires_grad=True."
+        )
+    rng = np.random.default_rng(seed)
+    with enable_grad():
+        outputs = differentiable_outputs(func, inputs)
+    cotangents = [random_like(y.device.backend.to_numpy(y.array), rng) for y in outputs]
+    pairs = [(y, c) for y, c in zip(outputs, cotangents, strict=True) if y.requires_grad]
+    if pairs:
+        found = grad(
+            [y for y, _ in pairs],
+            checked,
+            [tensor(c, dtype=y.dtype, device=y.device) for y, c in pairs],
+            allow_unused=True,
+        )
+    else:
+        found = [None] * len(checked)
+    for number, (x, analytical) in enumerate(zip(checked, found, strict=True)):
+        numerical = numerical_product(func, inputs, x, cotangents, eps)
+        if analytical is None:
+            got = np.zeros(x.array.shape)
+        else:
+            got = x.device.backend.to_numpy(analytical.array).astype(np.float64)
+        if not np.allclose(got, numerical, rtol=rtol, atol=atol, equal_nan=True):
+            if not raise_exception:
+                return False
+            raise GradcheckError(
+                f"Jacobian mismatch for input {number}, with a random cotangent:\n"
+                f"numerical:{numerical}\nanalytical:{got}\n"
+                f"largest difference {np.abs(got - numerical).max()}"
+            )
+    return True
+
+
+def gradgradcheck(
+    func: Callable,
+    inputs: Tensor | Sequence[Any],
+    grad_outputs: Tensor | Sequence[Tensor] | None = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    seed: int = 1,
+) -> bool:
+    """gradcheck of the gradient: of (inputs, grad_outputs) -> gradients of func.
+
+    grad_outputs are random where they are not given. Arguments and errors as in `gradcheck`.
+    """
+    inputs = as_tuple(inputs)
+    checked = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
+    with enable_grad():
+        outputs = [y for y in differentiable_outputs(func, inputs) if y.requires_grad]
+    if grad_outputs is None:
+        rng = np.random.default_rng(seed)
+        grad_outputs = []
+        for y in outputs:
+            values = random_like(y.device.backend.to_numpy(y.array), rng)
+            grad_outputs.append(tensor(values, dtype=y.dtype, device=y.device, requires_grad=True))
+    grad_outputs = as_tuple(grad_outputs)
+
+    def gradient(*args: Any) -> tuple:
+        with enable_grad():
+            outer = args[: len(inputs)]
+            results = [y for y in differentiable_outputs(func, outer) if y.requires_grad]
+            return grad(
+                results,
+                [outer[i] for i in checked],
+                args[len(inputs) :],
+                create_graph=True,
+                allow_unused=True,
+                materialize_grads=True,
+            )
+
+    return gradcheck(
+        gradient,
+        (*inputs, *grad_outputs),
+        eps=eps,
+        atol=atol,
+        rtol=rtol,
+        raise_exception=raise_exception,
+    )
+
+
+@tensor_method("__repr__")
+def tensor_repr(self: Tensor) -> str:
+    return f"tensor({self.tolist()})"
 
 
 if __name__ == "__main__":
-    import math
 
-    from tinytorch.autograd.engine import grad
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.dtype import float64
-    from tinytorch.core.tensor import tensor
-    from tinytorch.ops import broadcast  # noqa: F401  (sum_to_size, for second derivatives)
-    from tinytorch.ops.elementwise import abs, maximum, relu, sqrt
+    class Cube(CustomFunction):
+        """x^3, with the three steps in one."""
 
-    x = tensor([-1.0, 0.0, 0.5, 2.0], requires_grad=True)
-    print("x > 0:", (x > 0).tolist())  # -> x > 0: [False, False, True, True]
-    print("requires grad:", (x > 0).requires_grad)  # -> requires grad: False
-    print("inside:", ((0 < x) & (x < 1)).tolist())  # -> inside: [False, False, True, False]
-    try:
-        print(0 < x < 1)
-    except RuntimeError as error:
-        print("0 < x < 1:", error)
-        # -> 0 < x < 1: Boolean value of Tensor with more than one value is ambiguous
-    print("x == None:", x == None)  # noqa: E711  # -> x == None: False
-    print("x in {x: 1}:", x in {x: 1})  # -> x in {x: 1}: True
-    print(eq(tensor([1, 2]), tensor([1.0, 2.5])).tolist())  # -> [True, False]
-    bits = tensor([1, 6])
-    print((bits << 2).tolist(), (bits & 3).tolist(), (~bits).tolist())
-    # -> [4, 24] [1, 2] [-2, -7]
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x * x
 
-    near = tensor([0.1], dtype=float64) + 0.2
-    third = tensor([0.3], dtype=float64)
-    print("0.1 + 0.2 == 0.3:", equal(near, third))  # -> 0.1 + 0.2 == 0.3: False
-    print("or nearly so:", allclose(near, third))  # -> or nearly so: True
-    odd = tensor([1.0, math.nan, math.inf])
-    print("nan == nan:", (odd == odd).tolist(), isnan(odd).tolist())
-    # -> nan == nan: [True, False, True] [False, True, False]
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * 3.0 * x * x
 
-    # A clamp cuts the gradient off outside, and lets it pass at the border 0.
-    clamp(x, 0, 1).backward(tensor([1.0, 1.0, 1.0, 1.0]))
-    print("clamp:", clamp(x, 0, 1).tolist(), x.grad.tolist())
-    # -> clamp: [0.0, 0.0, 0.5, 1.0] [0.0, 1.0, 1.0, 0.0]
+    def error(action, *args):
+        try:
+            action(*args)
+        except (RuntimeError, TypeError) as reason:
+            return f"{type(reason).__name__}: {reason}".splitlines()[0]
 
-    # Choosing too late, and in time.
-    zero = tensor(0.0, requires_grad=True)
-    late = where(zero > 0, sqrt(zero), 0.0)
-    early = where(zero > 0, sqrt(where(zero > 0, zero, 1.0)), 0.0)
-    print("both are", late.item(), early.item())  # -> both are 0.0 0.0
-    print("slope, chosen too late:", grad(late, [zero])[0].item())  # -> slope, chosen too late: nan
-    print("slope, chosen in time:", grad(early, [zero])[0].item())  # -> slope, chosen in time: 0.0
+    x = tensor([1.0, 2.0], requires_grad=True)
+    y = Cube.apply(x)
+    print(y, y.grad_fn.name())  # -> tensor([1.0, 8.0]) CubeBackward
+    (g,) = grad(y, x, tensor([1.0, 1.0]), create_graph=True)
+    (gg,) = grad(g, x, tensor([1.0, 1.0]))
+    print(g, gg)  # -> tensor([3.0, 12.0]) tensor([6.0, 12.0])
 
-    # Half way from a to b.
-    a, b = tensor([0.0, 10.0]), tensor([10.0, 20.0])
-    print("lerp:", lerp(a, b, 0.5).tolist())  # -> lerp: [5.0, 15.0]
+    class Scale(CustomFunction):
+        """x * number, in PyTorch 2's form: forward knows no ctx."""
 
-    a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
-    b = tensor([[1.0], [1.2]], dtype=float64, requires_grad=True)
-    choices = [
-        (lambda a, b: where(a > b, a * a, b), (a, b)),
-        (lambda a, b: clamp(a, 0.6, b), (a, b)),
-        (lambda a, b: lerp(a, b, 0.3), (a, b)),
-        (maximum, (a, b)),
-        (relu, (a,)),
-        (abs, (a,)),
-    ]
-    for function, inputs in choices:
-        assert gradcheck(function, inputs) and gradgradcheck(function, inputs)
-    print("derivatives of first and second order are right")
-    # -> derivatives of first and second order are right
+        @staticmethod
+        def forward(x, number):
+            return x * number
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.number = inputs[1]
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.number, None  # None: a number has no gradient
+
+    class Turned(CustomFunction):
+        """Turns a vector around. Its backward forgets to do so."""
+
+        @staticmethod
+        def forward(ctx, x):
+            return from_numpy(x.detach().numpy()[::-1].copy())
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    class Forgetful(Cube):
+        """Returns a gradient too many."""
+
+        @staticmethod
+        def backward(ctx, g):
+            return g, g
+
+    class Reciprocal(CustomFunction):
+        """1 / x with a backward that goes through NumPy."""
+
+        @staticmethod
+        def forward(ctx, x):
+            y = 1.0 / x
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, g):
+            (y,) = ctx.saved_tensors
+            return from_numpy(-g.numpy() * y.detach().numpy() ** 2)
+
+    class Increment(CustomFunction):
+        """x + 1, written into x."""
+
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.add_(1.0)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    a = tensor(np.array([0.5, 1.5]), requires_grad=True)
+    b = tensor(np.array([[2.0], [3.0]]), requires_grad=True)
+    print(gradcheck(Cube.apply, a), gradgradcheck(Cube.apply, a))  # -> True True
+    print(gradcheck(lambda a: Scale.apply(a, 5.0), a))  # -> True
+    print(gradcheck(lambda a, b: a * b / (a + b) - b, (a, b)))  # -> True
+    print(gradgradcheck(lambda a, b: a * b / (a + b) - b, (a, b)))  # -> True
+
+    (g,) = grad(Turned.apply(a), a, tensor(np.ones(2)))
+    by_differences = numerical_product(Turned.apply, (a,), a, [np.ones(2)], 1e-6)
+    print(
+        "v = 1 sees nothing:", np.allclose(g.numpy(), by_differences)
+    )  # -> v = 1 sees nothing: True
+    print(error(gradcheck, Turned.apply, a))
+    # -> GradcheckError: Jacobian mismatch for input 0, with a random cotangent:
+    print(gradcheck(Turned.apply, a, raise_exception=False))  # -> False
+    print(error(gradcheck, Cube.apply, tensor([1.0, 2.0], requires_grad=True)))
+    # -> ...
+
+    print(error(Forgetful.apply(x).backward, tensor([1.0, 1.0])).partition(" (")[0])
+    # -> RuntimeError: function ForgetfulBackward returned an incorrect number of gradients
+    print(gradcheck(Reciprocal.apply, a))  # -> True
+    (g,) = grad(Reciprocal.apply(a).sum_to_size(()), a, create_graph=True)
+    print(error(g.sum_to_size(()).backward).partition(" a function")[0])
+    # -> RuntimeError: trying to differentiate twice
+    c = x * 1.0
+    Increment.apply(c)
+    print(c, c.grad_fn.name())  # -> tensor([2.0, 3.0]) IncrementBackward

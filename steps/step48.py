@@ -1,333 +1,356 @@
-"""Step 48: New tensors
+"""Step 48: What a person sees
 
-Every tensor so far began as a list of Python numbers. A million zeros are a million objects, one
-after the other, before NumPy sees the first. A tensor that follows a rule needs no list:
+Since step 38 a tensor has printed as nested lists, digits and all. Of ten thousand numbers that is
+ten thousand numbers. From now on it prints as PyTorch's does, character for character: all numbers
+of a tensor share one form (whole, four digits, or powers of ten where the numbers lie far apart)
+and one width, and of a large tensor only the ends of each dimension are shown. Behind the elements
+stands what is not obvious: the type if it is not the default, the device if it is not the CPU, and
+where it comes from, grad_fn or requires_grad.
 
-    zeros(2, 3)   ones(2, 3)   full((2, 3), 7.5)   eye(3)      by value
-    arange(0, 10, 2)           linspace(0, 1, 5)               by counting
-    zeros_like(x)   x.new_zeros(2, 3)                          by example: type and device of x
+Character for character, because people compare what two programs print.
 
-Which type? Where nothing is said, zeros, ones and linspace are of the default float type. full
-takes the type of its value; arange is int64 if all its numbers are integers. `dtype=` overrules.
+And drawing is back. A graph is made of nodes now, and nodes do not hold what they made (step 32):
+so of most results only the shape is known. A box is a call, an ellipse a tensor; names are given by
+the caller, {"w": w}, since PyTorch's tensors have none. `_` stands for an argument that no gradient
+flows to. graph_text needs nothing, draw needs Graphviz: python steps/step49.py --draw
 
-The trap of arange: it ends before `end`, and the number of elements is (end - start) / step,
-rounded up. (1.3 - 1) / 0.1 is 3.0000000000000004 in floating point. So arange(1, 1.3, 0.1) has
-four elements, and the last one is the 1.3 that should not be there. Where the number of elements
-matters, say it: linspace(1, 1.2, 3). It counts from both ends, and so meets both exactly.
+With this the core is complete. You began with a box around an array and a derivative by hand. Now:
 
-Old memory can be filled anew. y = x only gives x a second name. y.copy_(x) writes into the memory
-of y, from whatever type, shape or device. Such a write is an operation like others: the gradient
-goes to what was copied, and what was there before has no part in the result, so its gradient is
-0. A leaf that requires grad refuses; inside no_grad it lets itself be filled. So do parameters
-get their first values.
+    what it is        Tensor      device, dtype, storage with a version, place in the graph
+    what it does      Function    forward on arrays, backward on either; views, several results
+    how it goes back  engine      iterative, in order, each node once; hooks, freed graphs
+    who may look      modes       recording on or off, and a place to stand
+    what proves it    gradcheck   for every operation that is still to come
 
-A tensor from `empty` shows in PyTorch whatever lay in the memory. Here it is 0: a program that
-reads it has a fault, but it shall have the same fault each time. meshgrid asks its tensors to
-reshape themselves, which they learn in step 52.
+python -m steps history Function.apply shows how the centre of it grew.
 
-PyTorch: the same names and the same rules.
-
-Changed: nothing; the modules before are finished. New: full, zeros, ones, empty, eye, arange,
-linspace, meshgrid, the *_like functions, the new_* methods, copy_, fill_, zero_.
-Try: compute all of linspace from its left end, and see what becomes of the right one.
+Changed: Tensor prints as PyTorch's. New: set_printoptions, graph_text, to_dot, draw. Modules
+finished: core/printing.py, autograd/graph.py.
+Try: tensor([1.0, 999.5]) and tensor([1.0, 1000.5]). Where does the form change, and why there?
 """
 
+import json
 import math
-import operator
+import pathlib
+import shutil
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.inplace import check_writable, overwrite
-from tinytorch.core.device import as_device
-from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, number_dtype, numpy_dtype
-from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method, wrap
-from tinytorch.ops.broadcast import as_shape, expand
-from tinytorch.ops.conversion import to
+import tinytorch.autograd.engine  # noqa: F401 (it attaches methods to Tensor)
+import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
+import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
+from tinytorch.autograd.engine import node_of
+from tinytorch.autograd.function import Function, edge_of
+from tinytorch.core.device import cpu
+from tinytorch.core.dtype import Defaults, bool_, int64
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
 
 
-def finish(array: Any, device: Any, requires_grad: bool) -> Tensor:
-    """A new leaf around an array of `device`."""
-    out = wrap(array, device)
-    if requires_grad:
-        out.requires_grad = True
-    return out
+class PrintOptions:
+    """What set_printoptions sets."""
+
+    precision = 4
+    threshold = 1000
+    edgeitems = 3
+    linewidth = 80
+    sci_mode: bool | None = None
+    profiles = {
+        "default": {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80},
+        "short": {"precision": 2, "threshold": 1000, "edgeitems": 2, "linewidth": 80},
+        "full": {"precision": 4, "threshold": math.inf, "edgeitems": 3, "linewidth": 80},
+    }
 
 
-def full(
-    size: Any,
-    fill_value: Any,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """A tensor of shape `size` with `fill_value` everywhere; its type, if none is given, is that
-    of the value: bool, int64 or the default float type. RuntimeError for negative sizes."""
-    if isinstance(fill_value, Tensor):
-        fill_value = fill_value.item()
-    shape = as_shape((size,))
-    if any(n < 0 for n in shape):
-        raise RuntimeError(
-            f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}"
-        )
-    device = as_device(device)
-    dtype = number_dtype(fill_value) if dtype is None else as_dtype(dtype)
-    return finish(device.xp.full(shape, fill_value, numpy_dtype(dtype)), device, requires_grad)
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """Sets how tensors print. What is not given stays; only sci_mode becomes automatic again.
+
+    Args:
+        precision: digits behind the point of a floating point number.
+        threshold: a tensor with more elements than this is abridged.
+        edgeitems: elements that stay at each end of an abridged dimension.
+        linewidth: characters in a line.
+        profile: "default", "short" or "full", all of these at once; the others correct it.
+        sci_mode: True for 1.0000e+00, False for 1.0000, None for what suits the numbers.
+    Raises ValueError for another profile.
+    """
+    if profile not in (None, *PrintOptions.profiles):
+        raise ValueError(f"profile is one of {list(PrintOptions.profiles)}, not {profile!r}")
+    given = {
+        "precision": precision,
+        "threshold": threshold,
+        "edgeitems": edgeitems,
+        "linewidth": linewidth,
+    }
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for name, value in {**PrintOptions.profiles.get(profile, {}), **chosen}.items():
+        setattr(PrintOptions, name, value)
+    PrintOptions.sci_mode = sci_mode
 
 
-def filled(name: str, value: float) -> Callable[..., Tensor]:
-    """zeros, ones and empty differ in the value only."""
-
-    def create(
-        *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
-    ) -> Tensor:
-        dtype = Defaults.dtype if dtype is None else dtype
-        return full(as_shape(size), value, dtype=dtype, device=device, requires_grad=requires_grad)
-
-    create.__name__ = create.__qualname__ = name
-    create.__doc__ = f"""{name}(2, 3) or {name}((2, 3)): a new tensor of that shape, of the default
-    float type unless `dtype` says otherwise. RuntimeError for negative sizes."""
-    return create
+def whole(value: float) -> str:
+    """A float without digits behind the point: `3.`, and `inf` and `nan` as they are."""
+    return f"{value:.0f}." if math.isfinite(value) else str(value)
 
 
-zeros = filled("zeros", 0)
-ones = filled("ones", 1)
-# What is in new memory is nobody's promise. Here it is zero, so that no run differs from the next.
-empty = filled("empty", 0)
+def number_format(values: list) -> tuple[Callable[[Any], str], int]:
+    """(how each of `values` is written, the width that all of them get).
+
+    Floats share one style. Whole numbers end in a point, others have `precision` digits; where
+    these would hide much (the numbers very large, very small, or far apart) it is powers of 10.
+    Zeros, inf and nan have no say in it.
+    """
+    if not isinstance(values[0], float):
+        return str, max(len(str(value)) for value in values)
+    normal = [value for value in values if value != 0 and math.isfinite(value)]
+    if not normal:
+        return whole, 1
+    sizes = [abs(value) for value in normal]
+    small, large = min(sizes), max(sizes)
+    scientific = PrintOptions.sci_mode
+    if scientific is None:
+        scientific = large / small > 1000.0 or large > 1e8 or small < 1e-4
+    if scientific or not all(value.is_integer() for value in normal):
+        write = f"{{:.{PrintOptions.precision}{'e' if scientific else 'f'}}}".format
+    else:
+        write = whole
+    return write, max(len(write(value)) for value in normal)
 
 
-def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
-    """`full` in the shape of `input`, and with its type and device unless the options name others:
-    dtype, device, requires_grad."""
-    return full(
-        input.array.shape, fill_value, **{"dtype": input.dtype, "device": input.device, **options}
+def abridged(array: Any, xp: Any) -> Any:
+    """The elements at the ends of each dimension that is too long to be shown."""
+    n = PrintOptions.edgeitems
+    for dim, size in enumerate(array.shape):
+        if size > 2 * n:
+            array = xp.take(array, xp.asarray([*range(n), *range(size - n, size)]), axis=dim)
+    return array
+
+
+def layout(
+    array: Any, shape: tuple[int, ...], write: Callable[[Any], str], width: int, indent: int
+) -> str:
+    """The elements in nested brackets. `shape` is that of the tensor: where it is longer than the
+    array, the array is abridged, and dots mark the gap."""
+    if not shape:
+        return write(array.item()).rjust(width)
+    dots = [" ..." if len(shape) == 1 else "..."] if len(array) < shape[0] else []
+    if len(shape) == 1:
+        items = [write(value).rjust(width) for value in array.tolist()]
+    else:
+        items = [layout(part, shape[1:], write, width, indent + 1) for part in array]
+    items[len(items) // 2 : len(items) // 2] = dots
+    if len(shape) == 1:
+        per_line = int(max(1, (PrintOptions.linewidth - indent) // (width + 2)))
+        starts = range(0, len(items), per_line)
+        items = [", ".join(items[start : start + per_line]) for start in starts]
+    line_ends = "\n" * max(1, len(shape) - 1)
+    return "[" + f",{line_ends}{' ' * (indent + 1)}".join(items) + "]"
+
+
+def format_tensor(tensor: Tensor, name: str) -> str:
+    """`name(elements, ...)`, with all that is not obvious: device, size, dtype, history."""
+    array, shape, dtype = tensor.array, tensor.shape, tensor.dtype
+    indent, notes, body = len(name) + 1, [], "[]"
+    if tensor.device is not cpu:
+        notes.append(f"device='{tensor.device}'")
+    if array.size == 0:
+        if len(shape) != 1:
+            notes.append(f"size={tuple(shape)}")
+        obvious = (Defaults.dtype,)
+    else:
+        obvious = (Defaults.dtype, int64, bool_)
+        if array.size > PrintOptions.threshold:
+            array = abridged(array, tensor.device.xp)
+        array = tensor.device.backend.to_numpy(array)
+        body = layout(array, shape, *number_format(array.ravel().tolist()), indent)
+    if dtype not in obvious:
+        notes.append(f"dtype={dtype!r}")
+    if tensor.grad_fn is not None:
+        notes.append(f"grad_fn=<{tensor.grad_fn.name()}>")
+    elif tensor.requires_grad:
+        notes.append("requires_grad=True")
+    text = f"{name}({body}"
+    column = len(text) - text.rfind("\n") + 1
+    for note in notes:  # on the last line if it has room, else on one of their own
+        fits = column + len(note) + 2 <= PrintOptions.linewidth
+        text += (", " if fits else ",\n" + " " * indent) + note
+        column = (column + 2 if fits else indent) + len(note)
+    return text + ")"
+
+
+@tensor_method("__repr__")
+def tensor_repr(self: Tensor) -> str:
+    return format_tensor(self, "tensor" if type(self) is Tensor else type(self).__name__)
+
+
+def graph_functions(y: Tensor) -> list[Function]:
+    """The calls behind y, the oldest first; each once, however many ways lead to it."""
+    found: set = set()
+    waiting = [y.grad_fn]
+    while waiting:
+        f = waiting.pop()
+        if isinstance(f, Function) and f not in found:
+            found.add(f)
+            waiting.extend(node_of(edge) for edge in f.edges)
+    return sorted(found, key=lambda f: -f.order)
+
+
+def results_of(f: Function) -> list:
+    """The outputs of a call as edges of the graph: f itself, then (f, 1), (f, 2), ..."""
+    return [(f, number) if number else f for number in range(f.n_outputs)]
+
+
+def graph_values(y: Tensor) -> list:
+    """The values of the graph of y as edges, each once: first the leaves, then each result."""
+    functions = graph_functions(y)
+    leaves = [edge for f in functions for edge in f.edges if isinstance(edge, Tensor)]
+    results = [edge for f in functions for edge in results_of(f)]
+    return list(dict.fromkeys([*leaves, *results])) or [y]  # a dict drops repeats, keeps the order
+
+
+def short(value: Any) -> str:
+    """A number to six digits; of a larger tensor, or of a result that is not here, the shape."""
+    if isinstance(value, Tensor):
+        if value.ndim == 0:
+            return str(float(f"{value.item():.6g}"))
+        return f"{value.dtype.name} {list(value.shape)}"
+    f, number = value if isinstance(value, tuple) else (value, 0)
+    return f"shape {list(f.outputs[number][0] if f.outputs else f.output_shape)}"
+
+
+def value_of(tensor: Tensor) -> Any:
+    """The edge of the graph that stands for `tensor`; a leaf stands for itself."""
+    return tensor if tensor.grad_fn is None else edge_of(tensor)
+
+
+def look_up(y: Tensor, names: dict[str, Tensor] | None) -> tuple[dict, dict]:
+    """({value of the graph: its name}, {value of the graph: its tensor where we have it})."""
+    given = {value_of(tensor): name for name, tensor in (names or {}).items()}
+    tensors = {value_of(tensor): tensor for tensor in [y, *(names or {}).values()]}
+    values = graph_values(y)
+    return (
+        {value: given.get(value, f"v{i}") for i, value in enumerate(values)},
+        {value: tensors.get(value, value) for value in values},
     )
 
 
-def zeros_like(input: Tensor, **options: Any) -> Tensor:
-    """Zeros in the shape, type and on the device of `input`; options as in `full_like`."""
-    return full_like(input, 0, **options)
+def graph_text(y: Tensor, names: dict[str, Tensor] | None = None) -> str:
+    """The graph of y as text: a line for each leaf and each call, in the order of computation.
 
-
-def ones_like(input: Tensor, **options: Any) -> Tensor:
-    """Ones in the shape, type and on the device of `input`; options as in `full_like`."""
-    return full_like(input, 1, **options)
-
-
-def empty_like(input: Tensor, **options: Any) -> Tensor:
-    """A tensor in the shape, type and on the device of `input`; options as in `full_like`."""
-    return full_like(input, 0, **options)
-
-
-def new_method(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """x.new_zeros(2, 3) is zeros(2, 3) with the type and on the device of x."""
-
-    def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
-        return create(*args, **{"dtype": self.dtype, "device": self.device, **options})
-
-    method.__doc__ = f"{create.__name__}() with this tensor's type and device."
-    return method
-
-
-new_zeros = tensor_method("new_zeros")(new_method(zeros))
-new_ones = tensor_method("new_ones")(new_method(ones))
-new_empty = tensor_method("new_empty")(new_method(empty))
-new_full = tensor_method("new_full")(new_method(full))
-new_tensor = tensor_method("new_tensor")(new_method(tensor))
-
-
-def eye(n: int, m: int | None = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
-    """The [n, m] matrix with ones on the diagonal; m is n if not given. RuntimeError for n < 0."""
-    m = n if m is None else m
-    if min(n, m) < 0:
-        raise RuntimeError(f"n and m must be greater or equal to 0, got {n} and {m}")
-    return tensor(np.eye(n, m), dtype=Defaults.dtype if dtype is None else dtype, **options)
-
-
-def arange(
-    start: Any,
-    end: Any = None,
-    step: Any = 1,
-    *,
-    dtype: DType | None = None,
-    **options: Any,
-) -> Tensor:
-    """start, start + step, ... up to but without `end`: a tensor of ceil((end - start) / step)
-    elements, int64 if all three are integers, else the default float type. Options: device,
-    requires_grad.
-
-    RuntimeError for a zero step and for a step away from `end`.
+    `names` says what tensors are called: {"w": w}, or dict(module.named_parameters()). `_` stands
+    for an argument without gradient. The graph keeps no results: of most only the shape is known.
     """
-    start, end = (0, start) if end is None else (start, end)
-    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
-    if dtype is int64 and math.isfinite(start) and math.isfinite(end):
-        start, end, step = int(start), int(end), int(step)
-    if step == 0:
-        raise RuntimeError("step must be nonzero")
-    if not (math.isfinite(start) and math.isfinite(end)):
-        raise RuntimeError(f"unsupported range: {start} -> {end}")
-    if (end - start) / step < 0:
+    called, tensors = look_up(y, names)
+    lines = []
+    for value, name in called.items():
+        if not isinstance(value, Tensor):
+            continue
+        grad = "" if value.grad is None else f"   gradient {short(value.grad)}"
+        lines.append(f"{name} = {short(value)}{grad}")
+    for f in graph_functions(y):
+        left = ", ".join(called[value] for value in results_of(f))
+        arguments = ", ".join("_" if edge is None else called[edge] for edge in f.edges)
+        right = ", ".join(short(tensors[value]) for value in results_of(f))
+        lines.append(f"{left} = {type(f).__name__}({arguments}) = {right}")
+    return "\n".join(lines)
+
+
+def to_dot(y: Tensor, names: dict[str, Tensor] | None = None) -> str:
+    """The graph of y in Graphviz's language: ellipses are tensors, boxes are functions."""
+    called, tensors = look_up(y, names)
+    ids = {value: f"v{i}" for i, value in enumerate(called)}
+    lines = ["digraph {"]
+    for value, name in called.items():
+        label = short(tensors[value])
+        if name != ids[value]:
+            label = f"{name}\n{label}"
+        lines.append(f"  {ids[value]} [label={json.dumps(label, ensure_ascii=False)}]")
+    for i, f in enumerate(graph_functions(y)):
+        lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
+        lines.extend(f"  {ids[edge]} -> f{i}" for edge in f.edges if edge is not None)
+        lines.extend(f"  f{i} -> {ids[value]}" for value in results_of(f))
+    return "\n".join([*lines, "}"])
+
+
+def draw(
+    y: Tensor,
+    path: str | pathlib.Path | None = None,
+    format: str | None = None,
+    names: dict[str, Tensor] | None = None,
+) -> Any:
+    """Draws the graph of y. The result shows itself in Jupyter; with `path` it is written there.
+
+    format is "svg", "png", "pdf", ...: that of the path's ending, or "svg", where it is not given.
+    Raises RuntimeError where Graphviz or its Python package is not installed.
+    """
+    try:
+        import graphviz
+    except ImportError:
+        graphviz = None
+    if graphviz is None or shutil.which("dot") is None:
         raise RuntimeError(
-            f"upper bound and lower bound inconsistent with step sign: {start} -> {end} by {step}"
+            "to draw, install Graphviz (the program dot, graphviz.org/download) and its Python "
+            "package: pip install 'tinytorch[graph]'. to_dot() and graph_text() need neither."
         )
-    if dtype is None:
-        whole = all(number_dtype(x) is int64 for x in (start, end, step))
-        dtype = int64 if whole else Defaults.dtype
-    # Counted and computed in double, or exactly for integers, then cast.
-    count = -((start - end) // step) if dtype is int64 else math.ceil((end - start) / step)
-    values = start + step * np.arange(int(count))
-    return tensor(values, dtype=dtype, **options)
-
-
-def linspace(
-    start: Any, end: Any, steps: int, *, dtype: DType | None = None, **options: Any
-) -> Tensor:
-    """`steps` numbers from `start` to `end`, both included, at equal distances."""
-    steps = operator.index(steps)
-    if steps < 0:
-        raise RuntimeError(f"number of steps must be non-negative, got {steps}")
-    start, end = (x.item() if isinstance(x, Tensor) else x for x in (start, end))
-    dtype = Defaults.dtype if dtype is None else as_dtype(dtype)
-    if not dtype.is_floating_point:
-        start, end = int(start), int(end)
-    # From both ends towards the middle, so that both are met exactly.
-    i, step = np.arange(steps), (end - start) / max(steps - 1, 1)
-    left, right = start + step * i, end - step * (steps - 1 - i)
-    values = np.where(i < max(steps // 2, 1), left, right)
-    return tensor(values, dtype=dtype, **options)
-
-
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Each 1-D tensor as a view in the shape of the grid that they span together.
-
-    indexing="ij" counts rows first, "xy" is for pictures: the first tensor runs along the columns.
-    """
-    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
-        tensors = tuple(tensors[0])
-    if indexing not in ("ij", "xy"):
-        raise RuntimeError(f'meshgrid: indexing must be one of "xy" or "ij", got: {indexing}')
-    if any(x.array.ndim > 1 for x in tensors):
-        raise RuntimeError("meshgrid: expected 0D or 1D tensors only")
-    shape = [x.numel() for x in tensors]
-    order = list(range(len(tensors)))
-    if indexing == "xy" and len(tensors) > 1:
-        order[:2] = [1, 0]
-    grids = []
-    for axis, x in enumerate(tensors):
-        place = order.index(axis)
-        lengths = [n if i == place else 1 for i, n in enumerate(shape[j] for j in order)]
-        grids.append(expand(x.reshape(lengths), [shape[j] for j in order]))
-    return tuple(grids)
-
-
-@tensor_method("copy_")
-def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
-    """Copies `src`, broadcast and cast to this tensor's shape, type and device, into its memory.
-
-    The gradient goes to `src`; what was there before has no part in the result.
-    """
-    check_writable(self)
-    src = to(as_tensor(src), device=self.device, dtype=self.dtype)
-    return overwrite(self, expand(src, self.array.shape))
-
-
-@tensor_method("fill_")
-def fill_(self: Tensor, value: Any) -> Tensor:
-    """Writes one number, or the element of a 0-d tensor, everywhere."""
-    if isinstance(value, Tensor):
-        if value.array.ndim:
-            raise RuntimeError(
-                f"fill_ only supports 0-dimension value tensor but got tensor with "
-                f"{value.array.ndim} dimensions."
-            )
-        return copy_(self, value)
-    check_writable(self)
-    number_dtype(value)  # TypeError for what is no number
-    return overwrite(self, value)
-
-
-@tensor_method("zero_")
-def zero_(self: Tensor) -> Tensor:
-    """Writes zero everywhere."""
-    return fill_(self, 0)
+    ending = "" if path is None else pathlib.Path(path).suffix.removeprefix(".")
+    picture = graphviz.Source(to_dot(y, names), format=format or ending or "svg")
+    if path is not None:
+        pathlib.Path(path).write_bytes(picture.pipe())
+    return picture
 
 
 if __name__ == "__main__":
-    import timeit
+    import sys
 
-    from tinytorch.autograd.engine import grad
-    from tinytorch.autograd.modes import no_grad
-    from tinytorch.core.dtype import bool_, float32, float64
-    from tinytorch.ops import arithmetic  # noqa: F401  (the operators)
+    x = tensor([[1.0, 2.0, 3.0], [-4.0, 5.0, 6.0]])
+    print(x)
+    # -> tensor([[ 1.,  2.,  3.],
+    # ->         [-4.,  5.,  6.]])
+    print(x / 3.0)
+    # -> tensor([[ 0.3333,  0.6667,  1.0000],
+    # ->         [-1.3333,  1.6667,  2.0000]])
+    print(tensor([1.0, 100000.0, 0.001]))  # -> tensor([1.0000e+00, 1.0000e+05, 1.0000e-03])
+    print(tensor([1, 20, 300]), tensor(True), tensor(2.5))
+    # -> tensor([  1,  20, 300]) tensor(True) tensor(2.5000)
+    print(tensor(np.array([1.5])), tensor([]))
+    # -> tensor([1.5000], dtype=tinytorch.float64) tensor([])
+    print(tensor(np.arange(2000.0, dtype=np.float32)))
+    # -> tensor([0.0000e+00, 1.0000e+00, 2.0000e+00,  ..., 1.9970e+03, 1.9980e+03,
+    # ->         1.9990e+03])
+    set_printoptions(precision=2, sci_mode=False)
+    print(tensor([1.0, 100000.0, 0.001]))  # -> tensor([     1.00, 100000.00,      0.00])
+    set_printoptions(profile="default")
 
-    print(zeros(2, 3).tolist())  # -> [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    print(full((2, 2), 7.5).tolist(), eye(2).tolist())
-    # -> [[7.5, 7.5], [7.5, 7.5]] [[1.0, 0.0], [0.0, 1.0]]
-    print(arange(5).tolist(), arange(10, 0, -4).tolist(), linspace(0, 1, 5).tolist())
-    # -> [0, 1, 2, 3, 4] [10, 6, 2] [0.0, 0.25, 0.5, 0.75, 1.0]
-
-    # A list is slow.
-    lists = [[0.0] * 1000] * 1000
-    slow = min(timeit.repeat(lambda: tensor(lists), number=1, repeat=3))
-    fast = min(timeit.repeat(lambda: zeros(1000, 1000), number=1, repeat=3))
-    print(f"a million zeros from a list take {slow / fast:.0f} times as long")  # -> ...
-
-    # Types.
-    print(zeros(1).dtype, full((1,), 7).dtype, full((1,), True).dtype)
-    # -> tinytorch.float32 tinytorch.int64 tinytorch.bool
-    print(arange(3).dtype, arange(3.0).dtype, arange(3, dtype=float64).dtype)
-    # -> tinytorch.int64 tinytorch.float32 tinytorch.float64
-    x = tensor([[1.0, 2.0]], dtype=float64)
-    print(ones_like(x).dtype, x.new_full((2,), 3).tolist(), zeros_like(x, dtype=bool_).tolist())
-    # -> tinytorch.float64 [3.0, 3.0] [[False, False]]
-
-    # The trap.
-    print((1.3 - 1) / 0.1)  # -> 3.0000000000000004
-    print(arange(1, 1.3, 0.1, dtype=float64).numpy().round(3))  # -> [1.  1.1 1.2 1.3]
-    print(linspace(1, 1.2, 3, dtype=float64).numpy().round(3))  # -> [1.  1.1 1.2]
-    print("the end:", linspace(0, 1, 50, dtype=float64).tolist()[-1], "and not", 49 * (1 / 49))
-    # -> the end: 1.0 and not 0.9999999999999999
-
-    # Old memory.
-    y = zeros(2, 3)
-    before = y.array
-    y.copy_(tensor([1, 2, 3]))
-    print(y.tolist(), y.dtype is float32, y.array is before)
-    # -> [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]] True True
-    print(y.fill_(4).tolist(), y.zero_().tolist())
-    # -> [[4.0, 4.0, 4.0], [4.0, 4.0, 4.0]] [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
-
-    # The gradient goes to what was copied.
-    a, b = full((2,), 3.0, requires_grad=True), full((2,), 5.0, requires_grad=True)
-    y = a * 2.0
-    y.copy_(b)
-    for g in grad(y * 10.0, [a, b], ones(2)):
-        print(g.tolist())
-        # -> [0.0, 0.0]
-        # -> [10.0, 10.0]
-    try:
-        a.fill_(1.0)
-    except RuntimeError as error:
-        print(error)
-        # -> a leaf Variable that requires grad is being used in an in-place operation.
-    with no_grad():
-        a.fill_(1.0)
-    print(a.tolist(), a.requires_grad)  # -> [1.0, 1.0] True
-
-    wrong = [
-        lambda: zeros(-1),
-        lambda: arange(0, 1, 0),
-        lambda: arange(1, 0, 1),
-        lambda: full((2,), "seven"),
-    ]
-    for call in wrong:
-        try:
-            call()
-        except (RuntimeError, TypeError) as error:
-            print(type(error).__name__, error)
-            # -> RuntimeError Trying to create tensor with negative dimension -1: [-1]
-            # -> RuntimeError step must be nonzero
-            # -> RuntimeError upper bound and lower bound inconsistent with step sign: 1 -> 0 by 1
-            # -> TypeError expected a Tensor or a number, not str
+    w = tensor(2.0, requires_grad=True)
+    b = tensor(1.0, requires_grad=True)
+    data = tensor(0.5)
+    y = w * data + b
+    print(w, y, y.detach(), sep="   ")
+    # -> tensor(2., requires_grad=True)   tensor(2., grad_fn=<AddBackward0>)   tensor(2.)
+    loss = y * y
+    loss.backward()
+    print(graph_text(loss, {"w": w, "b": b, "y": y, "loss": loss}))
+    # -> w = 2.0   gradient 2.0
+    # -> b = 1.0   gradient 4.0
+    # -> v2 = Mul(w, _) = shape []
+    # -> y = Add(v2, b) = 2.0
+    # -> loss = Mul(y, y) = 4.0
+    print(to_dot(w * data, {"w": w}))
+    # -> digraph {
+    # ->   v0 [label="w\n2.0"]
+    # ->   v1 [label="1.0"]
+    # ->   f0 [label="Mul", shape=box]
+    # ->   v0 -> f0
+    # ->   f0 -> v1
+    # -> }
+    if "--draw" in sys.argv:
+        draw(loss, "step49.svg", names={"w": w, "b": b, "y": y, "loss": loss})
+        print("step49.svg")

@@ -1,373 +1,356 @@
-"""Step 49: A sum, and the shape of a gradient
+"""Step 49: What a person sees
 
-Every operation so far gives as many elements as it gets. But a loss is one number. It takes a
-reduction to get there: a sum or a mean, over all elements or along some dimensions.
+Since step 38 a tensor has printed as nested lists, digits and all. Of ten thousand numbers that is
+ten thousand numbers. From now on it prints as PyTorch's does, character for character: all numbers
+of a tensor share one form (whole, four digits, or powers of ten where the numbers lie far apart)
+and one width, and of a large tensor only the ends of each dimension are shown. Behind the elements
+stands what is not obvious: the type if it is not the default, the device if it is not the CPU, and
+where it comes from, grad_fn or requires_grad.
 
-    y = x_1 + ... + x_n,      dy/dx_i = 1
-    m = y / n,                dm/dx_i = 1 / n
+Character for character, because people compare what two programs print.
 
-So each element gets the whole gradient of the sum. Broadcasting repeated a number, and its
-gradient was a sum; a sum has a gradient that is repeated. The two are each other's mirror image.
+And drawing is back. A graph is made of nodes now, and nodes do not hold what they made (step 32):
+so of most results only the shape is known. A box is a call, an ellipse a tensor; names are given by
+the caller, {"w": w}, since PyTorch's tensors have none. `_` stands for an argument that no gradient
+flows to. graph_text needs nothing, draw needs Graphviz: python steps/step49.py --draw
 
-One rule finds most mistakes here: the gradient of x has the shape of x. Summing the rows of
-[2, 3] leaves [2], and that is the shape in which the gradient comes. It has to become [2, 1]
-before it can be repeated to [2, 3]. That is what `spread` is for. The trap: for a square matrix
-nobody complains if you forget it. [3] broadcasts against [3, 3] without an error, along the wrong
-dimension, and row i gets the gradients of all rows. The demo shows it.
+With this the core is complete. You began with a box around an array and a derivative by hand. Now:
 
-The variance needs the rule of products and no more. Its mean depends on every x_i too, yet that
-part of the derivative is 0, since the distances x_i - m add up to 0. In the second derivative it
-is not: so backward computes m again, from x, instead of keeping it as a constant.
+    what it is        Tensor      device, dtype, storage with a version, place in the graph
+    what it does      Function    forward on arrays, backward on either; views, several results
+    how it goes back  engine      iterative, in order, each node once; hooks, freed graphs
+    who may look      modes       recording on or off, and a place to stand
+    what proves it    gradcheck   for every operation that is still to come
 
-Three ways in which adding goes wrong, and what Sum does about them:
+python -m steps history Function.apply shows how the centre of it grew.
 
-- 2,048 + 1 is 2,048 in float16. Half precision is added in float32 and rounded once.
-- 200 + 100 is 44 in uint8. Integers are added as int64. A mean of integers raises.
-- One after the other is slow. A row sum is a product with ones as well, and matrix products are
-  what the makers of processors have polished most (in a library called BLAS). So sum_rows has two
-  bodies: the plain one, and one that is registered for NumPy's arrays.
-
-PyTorch says dim and keepdim, NumPy axis and keepdims. `reduction` lets ours take both, since a
-backward formula runs on arrays and on Tensors. And from here on some names hide Python's own:
-`sum`, `all`, `any` mean those of tensors.
-
-Changed: new modules; the core is imported. New: Reduction, Sum, Mean, Var, Std, all, any.
-Try: let Sum.backward use g in place of ctx.spread(g). The demo stops. Then make its x a square
-[[1.0, 2.0], [4.0, 5.0]]: it runs on, and the gradient is wrong.
+Changed: Tensor prints as PyTorch's. New: set_printoptions, graph_text, to_dot, draw. Modules
+finished: core/printing.py, autograd/graph.py.
+Try: tensor([1.0, 999.5]) and tensor([1.0, 1000.5]). Where does the form change, and why there?
 """
 
-import functools
+import json
 import math
-import operator
-import timeit
+import pathlib
+import shutil
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Function
-from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-from tinytorch.core.dtype import DType, as_dtype, float64, int64, numpy_dtype, uint8
+import tinytorch.autograd.engine  # noqa: F401 (it attaches methods to Tensor)
+import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
+import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
+from tinytorch.autograd.engine import node_of
+from tinytorch.autograd.function import Function, edge_of
+from tinytorch.core.device import cpu
+from tinytorch.core.dtype import Defaults, bool_, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
-from tinytorch.ops.broadcast import Expand
-from tinytorch.ops.conversion import cast
 
 
-def normalize_dim(dim: int, ndim: int) -> int:
-    """`dim` counted from the front: -1 is the last one. IndexError where there is no such one,
-    TypeError for what is no integer.
+class PrintOptions:
+    """What set_printoptions sets."""
 
-    A 0-d tensor is treated as if it had one dimension: 0 and -1 are right.
+    precision = 4
+    threshold = 1000
+    edgeitems = 3
+    linewidth = 80
+    sci_mode: bool | None = None
+    profiles = {
+        "default": {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80},
+        "short": {"precision": 2, "threshold": 1000, "edgeitems": 2, "linewidth": 80},
+        "full": {"precision": 4, "threshold": math.inf, "edgeitems": 3, "linewidth": 80},
+    }
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """Sets how tensors print. What is not given stays; only sci_mode becomes automatic again.
+
+    Args:
+        precision: digits behind the point of a floating point number.
+        threshold: a tensor with more elements than this is abridged.
+        edgeitems: elements that stay at each end of an abridged dimension.
+        linewidth: characters in a line.
+        profile: "default", "short" or "full", all of these at once; the others correct it.
+        sci_mode: True for 1.0000e+00, False for 1.0000, None for what suits the numbers.
+    Raises ValueError for another profile.
     """
-    dim, last = operator.index(dim), ndim or 1
-    if -last <= dim < last:
-        return dim + last if dim < 0 else dim
-    raise IndexError(
-        f"Dimension out of range (expected to be in range of [{-last}, {last - 1}], but got {dim})"
+    if profile not in (None, *PrintOptions.profiles):
+        raise ValueError(f"profile is one of {list(PrintOptions.profiles)}, not {profile!r}")
+    given = {
+        "precision": precision,
+        "threshold": threshold,
+        "edgeitems": edgeitems,
+        "linewidth": linewidth,
+    }
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for name, value in {**PrintOptions.profiles.get(profile, {}), **chosen}.items():
+        setattr(PrintOptions, name, value)
+    PrintOptions.sci_mode = sci_mode
+
+
+def whole(value: float) -> str:
+    """A float without digits behind the point: `3.`, and `inf` and `nan` as they are."""
+    return f"{value:.0f}." if math.isfinite(value) else str(value)
+
+
+def number_format(values: list) -> tuple[Callable[[Any], str], int]:
+    """(how each of `values` is written, the width that all of them get).
+
+    Floats share one style. Whole numbers end in a point, others have `precision` digits; where
+    these would hide much (the numbers very large, very small, or far apart) it is powers of 10.
+    Zeros, inf and nan have no say in it.
+    """
+    if not isinstance(values[0], float):
+        return str, max(len(str(value)) for value in values)
+    normal = [value for value in values if value != 0 and math.isfinite(value)]
+    if not normal:
+        return whole, 1
+    sizes = [abs(value) for value in normal]
+    small, large = min(sizes), max(sizes)
+    scientific = PrintOptions.sci_mode
+    if scientific is None:
+        scientific = large / small > 1000.0 or large > 1e8 or small < 1e-4
+    if scientific or not all(value.is_integer() for value in normal):
+        write = f"{{:.{PrintOptions.precision}{'e' if scientific else 'f'}}}".format
+    else:
+        write = whole
+    return write, max(len(write(value)) for value in normal)
+
+
+def abridged(array: Any, xp: Any) -> Any:
+    """The elements at the ends of each dimension that is too long to be shown."""
+    n = PrintOptions.edgeitems
+    for dim, size in enumerate(array.shape):
+        if size > 2 * n:
+            array = xp.take(array, xp.asarray([*range(n), *range(size - n, size)]), axis=dim)
+    return array
+
+
+def layout(
+    array: Any, shape: tuple[int, ...], write: Callable[[Any], str], width: int, indent: int
+) -> str:
+    """The elements in nested brackets. `shape` is that of the tensor: where it is longer than the
+    array, the array is abridged, and dots mark the gap."""
+    if not shape:
+        return write(array.item()).rjust(width)
+    dots = [" ..." if len(shape) == 1 else "..."] if len(array) < shape[0] else []
+    if len(shape) == 1:
+        items = [write(value).rjust(width) for value in array.tolist()]
+    else:
+        items = [layout(part, shape[1:], write, width, indent + 1) for part in array]
+    items[len(items) // 2 : len(items) // 2] = dots
+    if len(shape) == 1:
+        per_line = int(max(1, (PrintOptions.linewidth - indent) // (width + 2)))
+        starts = range(0, len(items), per_line)
+        items = [", ".join(items[start : start + per_line]) for start in starts]
+    line_ends = "\n" * max(1, len(shape) - 1)
+    return "[" + f",{line_ends}{' ' * (indent + 1)}".join(items) + "]"
+
+
+def format_tensor(tensor: Tensor, name: str) -> str:
+    """`name(elements, ...)`, with all that is not obvious: device, size, dtype, history."""
+    array, shape, dtype = tensor.array, tensor.shape, tensor.dtype
+    indent, notes, body = len(name) + 1, [], "[]"
+    if tensor.device is not cpu:
+        notes.append(f"device='{tensor.device}'")
+    if array.size == 0:
+        if len(shape) != 1:
+            notes.append(f"size={tuple(shape)}")
+        obvious = (Defaults.dtype,)
+    else:
+        obvious = (Defaults.dtype, int64, bool_)
+        if array.size > PrintOptions.threshold:
+            array = abridged(array, tensor.device.xp)
+        array = tensor.device.backend.to_numpy(array)
+        body = layout(array, shape, *number_format(array.ravel().tolist()), indent)
+    if dtype not in obvious:
+        notes.append(f"dtype={dtype!r}")
+    if tensor.grad_fn is not None:
+        notes.append(f"grad_fn=<{tensor.grad_fn.name()}>")
+    elif tensor.requires_grad:
+        notes.append("requires_grad=True")
+    text = f"{name}({body}"
+    column = len(text) - text.rfind("\n") + 1
+    for note in notes:  # on the last line if it has room, else on one of their own
+        fits = column + len(note) + 2 <= PrintOptions.linewidth
+        text += (", " if fits else ",\n" + " " * indent) + note
+        column = (column + 2 if fits else indent) + len(note)
+    return text + ")"
+
+
+@tensor_method("__repr__")
+def tensor_repr(self: Tensor) -> str:
+    return format_tensor(self, "tensor" if type(self) is Tensor else type(self).__name__)
+
+
+def graph_functions(y: Tensor) -> list[Function]:
+    """The calls behind y, the oldest first; each once, however many ways lead to it."""
+    found: set = set()
+    waiting = [y.grad_fn]
+    while waiting:
+        f = waiting.pop()
+        if isinstance(f, Function) and f not in found:
+            found.add(f)
+            waiting.extend(node_of(edge) for edge in f.edges)
+    return sorted(found, key=lambda f: -f.order)
+
+
+def results_of(f: Function) -> list:
+    """The outputs of a call as edges of the graph: f itself, then (f, 1), (f, 2), ..."""
+    return [(f, number) if number else f for number in range(f.n_outputs)]
+
+
+def graph_values(y: Tensor) -> list:
+    """The values of the graph of y as edges, each once: first the leaves, then each result."""
+    functions = graph_functions(y)
+    leaves = [edge for f in functions for edge in f.edges if isinstance(edge, Tensor)]
+    results = [edge for f in functions for edge in results_of(f)]
+    return list(dict.fromkeys([*leaves, *results])) or [y]  # a dict drops repeats, keeps the order
+
+
+def short(value: Any) -> str:
+    """A number to six digits; of a larger tensor, or of a result that is not here, the shape."""
+    if isinstance(value, Tensor):
+        if value.ndim == 0:
+            return str(float(f"{value.item():.6g}"))
+        return f"{value.dtype.name} {list(value.shape)}"
+    f, number = value if isinstance(value, tuple) else (value, 0)
+    return f"shape {list(f.outputs[number][0] if f.outputs else f.output_shape)}"
+
+
+def value_of(tensor: Tensor) -> Any:
+    """The edge of the graph that stands for `tensor`; a leaf stands for itself."""
+    return tensor if tensor.grad_fn is None else edge_of(tensor)
+
+
+def look_up(y: Tensor, names: dict[str, Tensor] | None) -> tuple[dict, dict]:
+    """({value of the graph: its name}, {value of the graph: its tensor where we have it})."""
+    given = {value_of(tensor): name for name, tensor in (names or {}).items()}
+    tensors = {value_of(tensor): tensor for tensor in [y, *(names or {}).values()]}
+    values = graph_values(y)
+    return (
+        {value: given.get(value, f"v{i}") for i, value in enumerate(values)},
+        {value: tensors.get(value, value) for value in values},
     )
 
 
-def normalize_dims(dims: Any, ndim: int) -> tuple[int, ...]:
-    """Each of `dims` (one, or several) counted from the front; RuntimeError where one is twice."""
-    dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
-    result = tuple(normalize_dim(dim, ndim) for dim in dims)
-    if len(set(result)) != len(result):
-        raise RuntimeError(f"a dim appears multiple times in the list of dims {dims}")
-    return result
+def graph_text(y: Tensor, names: dict[str, Tensor] | None = None) -> str:
+    """The graph of y as text: a line for each leaf and each call, in the order of computation.
 
-
-def reduction(function: Callable) -> Callable:
-    """Attaches an operation to Tensor under its own name, and lets it take `axis` and `keepdims`,
-    NumPy's names for `dim` and `keepdim`: a formula that uses them runs on arrays and on Tensors.
-    TypeError for what is no tensor.
+    `names` says what tensors are called: {"w": w}, or dict(module.named_parameters()). `_` stands
+    for an argument without gradient. The graph keeps no results: of most only the shape is known.
     """
+    called, tensors = look_up(y, names)
+    lines = []
+    for value, name in called.items():
+        if not isinstance(value, Tensor):
+            continue
+        grad = "" if value.grad is None else f"   gradient {short(value.grad)}"
+        lines.append(f"{name} = {short(value)}{grad}")
+    for f in graph_functions(y):
+        left = ", ".join(called[value] for value in results_of(f))
+        arguments = ", ".join("_" if edge is None else called[edge] for edge in f.edges)
+        right = ", ".join(short(tensors[value]) for value in results_of(f))
+        lines.append(f"{left} = {type(f).__name__}({arguments}) = {right}")
+    return "\n".join(lines)
 
-    @tensor_method(function.__name__)
-    @functools.wraps(function)
-    def call(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(input, Tensor):
-            kind = type(input).__name__
-            raise TypeError(f"{function.__name__}(): argument 'input' must be Tensor, not {kind}")
-        if "axis" in kwargs:
-            kwargs["dim"] = kwargs.pop("axis")
-        if "keepdims" in kwargs:
-            kwargs["keepdim"] = kwargs.pop("keepdims")
-        return function(input, *args, **kwargs)
 
-    return call
+def to_dot(y: Tensor, names: dict[str, Tensor] | None = None) -> str:
+    """The graph of y in Graphviz's language: ellipses are tensors, boxes are functions."""
+    called, tensors = look_up(y, names)
+    ids = {value: f"v{i}" for i, value in enumerate(called)}
+    lines = ["digraph {"]
+    for value, name in called.items():
+        label = short(tensors[value])
+        if name != ids[value]:
+            label = f"{name}\n{label}"
+        lines.append(f"  {ids[value]} [label={json.dumps(label, ensure_ascii=False)}]")
+    for i, f in enumerate(graph_functions(y)):
+        lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
+        lines.extend(f"  {ids[edge]} -> f{i}" for edge in f.edges if edge is not None)
+        lines.extend(f"  f{i} -> {ids[value]}" for value in results_of(f))
+    return "\n".join([*lines, "}"])
 
 
-def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...] | None:
-    """The dimensions that `dim` names, counted from the front; None, for all, if it is None or ().
+def draw(
+    y: Tensor,
+    path: str | pathlib.Path | None = None,
+    format: str | None = None,
+    names: dict[str, Tensor] | None = None,
+) -> Any:
+    """Draws the graph of y. The result shows itself in Jupyter; with `path` it is written there.
 
-    Errors as of `normalize_dims`.
+    format is "svg", "png", "pdf", ...: that of the path's ending, or "svg", where it is not given.
+    Raises RuntimeError where Graphviz or its Python package is not installed.
     """
-    if dim is None or dim == () or dim == []:
-        return None
-    dims = normalize_dims(dim, ndim)
-    return dims if ndim else ()  # a 0-d tensor has nothing to sum over
-
-
-def wide(x: Any) -> Any:
-    """float16 and bfloat16 as float32, in which they are added up; other types as they are."""
-    half = x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
-    return x.astype(np.float32) if half else x
-
-
-@functools.singledispatch
-def sum_rows(x: Any, keepdims: bool) -> Any:
-    """Sums along the last dimension."""
-    return x.sum(axis=-1, keepdims=keepdims)
-
-
-@sum_rows.register(np.ndarray)
-def sum_rows_numpy(x: np.ndarray, keepdims: bool) -> np.ndarray:
-    # A product with ones is the same sum, and BLAS takes a quarter of the time. Long rows stay
-    # with NumPy, which adds up pairs of halves: less rounding.
-    if x.shape[-1] > 4096 or x.dtype.kind != "f" or not x.flags.c_contiguous:
-        return x.sum(axis=-1, keepdims=keepdims)
-    return x @ np.ones((x.shape[-1], 1) if keepdims else x.shape[-1], x.dtype)
-
-
-class Reduction(Function):
-    """What reductions have in common: one result for all elements along some dimensions.
-
-    `dims` are counted from the front, None for all; `keepdims` keeps them, of size 1.
-    """
-
-    def begin(ctx, x: Any, dims: tuple[int, ...] | None, keepdims: bool) -> None:
-        """Notes what backward has to know about shapes."""
-        ctx.shape, ctx.dims, ctx.kept = x.shape, dims, None
-        if dims is not None and not keepdims:
-            ctx.kept = tuple(1 if i in dims else n for i, n in enumerate(x.shape))
-
-    def count(ctx) -> int:
-        """How many elements become one."""
-        return math.prod(ctx.shape if ctx.dims is None else [ctx.shape[dim] for dim in ctx.dims])
-
-    def spread(ctx, value: Any) -> Any:
-        """A result, or its gradient, in a shape that broadcasts against the input."""
-        return value if ctx.kept is None else value.reshape(ctx.kept)
-
-
-class Sum(Reduction):
-    """y = x_1 + ... + x_n;   dy/dx_i = 1: each element gets the gradient of the sum."""
-
-    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
-        ctx.begin(x, dims, keepdims)
-        if dims == (x.ndim - 1,) and x.size > 1000 and dtype is None and x.dtype.itemsize > 2:
-            return sum_rows(x, keepdims)
-        total = wide(x).sum(axis=dims, keepdims=keepdims, dtype=dtype)
-        return total.astype(dtype or x.dtype, copy=False)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Expand, ctx.spread(g), ctx.shape)
-
-
-class Mean(Sum):
-    """y = (x_1 + ... + x_n) / n;   dy/dx_i = 1 / n."""
-
-    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:
-        y = super().forward(wide(x), dims, keepdims) / ctx.count()
-        return y.astype(x.dtype, copy=False)
-
-    def backward(ctx, g: Any) -> Any:
-        return super().backward(g / ctx.count())
-
-
-def summands(input: Tensor, dtype: DType | None) -> tuple[Tensor, np.dtype | None]:
-    """The input of a sum or product as `dtype`, and for integers the type in which to add: int64,
-    so that a sum of small numbers does not overflow, unless `dtype` says otherwise."""
-    if dtype is not None:
-        input = cast(input, as_dtype(dtype))
-    return input, None if input.is_floating_point() else numpy_dtype(as_dtype(dtype or int64))
-
-
-@reduction
-def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The sum over `dim` (an int, several, or None for all), which is kept as 1 with keepdim.
-
-    Integers and booleans are added as int64; `dtype` converts before adding.
-    """
-    dims = reduced_dims(dim, input.array.ndim)
-    input, total = summands(input, dtype)
-    return Sum.apply(input, dims, keepdim, total)
-
-
-@reduction
-def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The mean over `dim`. RuntimeError for integers, unless `dtype` is a float type."""
-    dims = reduced_dims(dim, input.array.ndim)
-    input, integer = summands(input, dtype)
-    if integer is not None:
-        raise RuntimeError(f"mean(): input dtype must be floating point. Got: {input.dtype!r}")
-    return Mean.apply(input, dims, keepdim)
-
-
-class Var(Reduction):
-    """y = sum (x_i - m)^2 / (n - c), m the mean of x;   dy/dx_i = 2 (x_i - m) / (n - c).
-
-    The mean depends on x too, but the x_i - m add up to 0, and with them its part of dy/dx_i.
-    """
-
-    def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
-        ctx.begin(x, dims, keepdims)
-        ctx.divisor = max(ctx.count() - correction, 0)
-        ctx.save_for_backward(x)
-        deviation = ctx.deviation(wide(x))
-        y = (deviation * deviation).sum(axis=dims, keepdims=keepdims) / ctx.divisor
-        return y.astype(x.dtype, copy=False)
-
-    def deviation(ctx, x: Any) -> Any:
-        return x - x.sum(axis=ctx.dims, keepdims=True) / ctx.count()
-
-    def backward(ctx, g: Any) -> Any:
-        (x,) = ctx.saved
-        return ctx.spread(g) * ctx.deviation(x) * 2 / ctx.divisor
-
-
-class Std(Var):
-    """y = sqrt(var);   dy/dx_i = (x_i - m) / ((n - c) y), and 0 where all x_i are the same."""
-
-    def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
-        y = ctx.xp.sqrt(super().forward(x, dims, keepdims, correction))
-        ctx.save_for_backward(x, y)
-        return y
-
-    def backward(ctx, g: Any) -> Any:
-        x, y = ctx.saved
-        return ctx.spread(g / (y + (y == 0))) * ctx.deviation(x) / ctx.divisor
-
-
-def moment(
-    function: type[Var], input: Tensor, dim: Any, unbiased: Any, keepdim: bool, correction: Any
-) -> Tensor:
-    """Var or Std, with PyTorch's two ways to say what to divide by: unbiased=False is correction=0.
-
-    RuntimeError for integers, TypeError where both are given.
-    """
-    if not input.is_floating_point():
-        raise RuntimeError("std and var only support floating point and complex dtypes")
-    if isinstance(dim, bool):  # var(input, unbiased)
-        dim, unbiased = None, dim
-    if correction is None:
-        correction = 0 if unbiased is False else 1
-    elif unbiased is not None:
-        raise TypeError("give `unbiased` or `correction`, not both")
-    return function.apply(input, reduced_dims(dim, input.array.ndim), keepdim, correction)
-
-
-@reduction
-def var(
-    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
-) -> Tensor:
-    """The variance over `dim`: squared deviations divided by n - correction, by default n - 1.
-
-    nan or inf where n <= correction. RuntimeError for integers.
-    """
-    return moment(Var, input, dim, unbiased, keepdim, correction)
-
-
-@reduction
-def std(
-    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
-) -> Tensor:
-    """The standard deviation over `dim`, the root of `var`. Its gradient at 0 is 0."""
-    return moment(Std, input, dim, unbiased, keepdim, correction)
-
-
-class AllTrue(Function):
-    """Whether all elements are true, that is not 0. uint8 answers in uint8, as PyTorch does."""
-
-    differentiable = False
-    method = "all"
-
-    def forward(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
-        answer = getattr(x != 0, ctx.method)(axis=dims, keepdims=keepdims)
-        return answer.astype(x.dtype) if x.dtype == np.uint8 else answer
-
-
-class AnyTrue(AllTrue):
-    """Whether any element is true."""
-
-    method = "any"
-
-
-@reduction
-def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Whether all elements over `dim` are true (not 0): a bool tensor, for uint8 a uint8 one."""
-    # Here, unlike in the other reductions, PyTorch takes () at its word: no dimension.
-    dims = () if dim in ((), []) else reduced_dims(dim, input.array.ndim)
-    return AllTrue.apply(input, dims, keepdim)
-
-
-@reduction
-def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Whether any element over `dim` is true (not 0): a bool tensor, for uint8 a uint8 one."""
-    dims = () if dim in ((), []) else reduced_dims(dim, input.array.ndim)
-    return AnyTrue.apply(input, dims, keepdim)
+    try:
+        import graphviz
+    except ImportError:
+        graphviz = None
+    if graphviz is None or shutil.which("dot") is None:
+        raise RuntimeError(
+            "to draw, install Graphviz (the program dot, graphviz.org/download) and its Python "
+            "package: pip install 'tinytorch[graph]'. to_dot() and graph_text() need neither."
+        )
+    ending = "" if path is None else pathlib.Path(path).suffix.removeprefix(".")
+    picture = graphviz.Source(to_dot(y, names), format=format or ending or "svg")
+    if path is not None:
+        pathlib.Path(path).write_bytes(picture.pipe())
+    return picture
 
 
 if __name__ == "__main__":
-    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    print(
-        sum(x).item(), sum(x, 0).tolist(), sum(x, 1).tolist()
-    )  # -> 21.0 [5.0, 7.0, 9.0] [6.0, 15.0]
-    print("kept as 1:", sum(x, dim=1, keepdim=True).tolist())  # -> kept as 1: [[6.0], [15.0]]
+    import sys
 
-    # Row sums of shape [2], weighted, and summed again: each element gets the weight of its row.
-    sum(sum(x, dim=1) * tensor([10.0, 100.0])).backward()
-    print("gradient of x:", x.grad.tolist())
-    # -> gradient of x: [[10.0, 10.0, 10.0], [100.0, 100.0, 100.0]]
+    x = tensor([[1.0, 2.0, 3.0], [-4.0, 5.0, 6.0]])
+    print(x)
+    # -> tensor([[ 1.,  2.,  3.],
+    # ->         [-4.,  5.,  6.]])
+    print(x / 3.0)
+    # -> tensor([[ 0.3333,  0.6667,  1.0000],
+    # ->         [-1.3333,  1.6667,  2.0000]])
+    print(tensor([1.0, 100000.0, 0.001]))  # -> tensor([1.0000e+00, 1.0000e+05, 1.0000e-03])
+    print(tensor([1, 20, 300]), tensor(True), tensor(2.5))
+    # -> tensor([  1,  20, 300]) tensor(True) tensor(2.5000)
+    print(tensor(np.array([1.5])), tensor([]))
+    # -> tensor([1.5000], dtype=tinytorch.float64) tensor([])
+    print(tensor(np.arange(2000.0, dtype=np.float32)))
+    # -> tensor([0.0000e+00, 1.0000e+00, 2.0000e+00,  ..., 1.9970e+03, 1.9980e+03,
+    # ->         1.9990e+03])
+    set_printoptions(precision=2, sci_mode=False)
+    print(tensor([1.0, 100000.0, 0.001]))  # -> tensor([     1.00, 100000.00,      0.00])
+    set_printoptions(profile="default")
 
-    # The trap: without `spread`, a square matrix gives the wrong gradient and no error.
-    g, square = np.array([1.0, 10.0, 100.0]), (3, 3)
-    print("wrong, all rows alike:", np.broadcast_to(g, square)[0])
-    # -> wrong, all rows alike: [  1.  10. 100.]
-    print("right, row by row:", np.broadcast_to(g.reshape(3, 1), square)[0])
-    # -> right, row by row: [1. 1. 1.]
-
-    x.grad = None
-    mean(x).backward()
-    print("a mean shares:", x.grad.tolist()[0])  # -> a mean shares: [0.16666, 0.16666, 0.16666]
-
-    # The variance: by hand 2 (x_i - m) / (n - 1) = 2 * 2.5 / 5 = 1 at the last element.
-    x.grad = None
-    var(x).backward()
-    print("variance", var(x).item(), "gradient", x.grad.tolist()[1])
-    # -> variance 3.5 gradient [0.2, 0.6, 1.0]
-    z = tensor([[0.3, -1.2, 2.0]], dtype=float64, requires_grad=True)
-    print("to second order:", gradcheck(var, (z,)), gradgradcheck(var, (z,)))
-    # -> to second order: True True
-
-    # At equal elements the root has a vertical slope, 0 / 0 for the formula. PyTorch takes 0.
-    same = tensor([2.0, 2.0], requires_grad=True)
-    std(same).backward()
-    print("std of equal elements:", std(same).item(), "gradient", same.grad.tolist())
-    # -> std of equal elements: 0.0 gradient [0.0, 0.0]
-
-    ones = np.ones(4096, np.float16)
-    one_by_one = np.float16(0)
-    for one in ones:
-        one_by_one += one
-    print("float16, one by one:", float(one_by_one), " ours:", sum(tensor(ones)).item())
-    # -> float16, one by one: 2048.0  ours: 4096.0
-    small = tensor([200, 100], dtype=uint8)
-    print("uint8:", np.uint8(200) + np.array(100, np.uint8), " ours:", sum(small).item())
-    # -> uint8: 44  ours: 300
-    try:
-        mean(small)
-    except RuntimeError as error:
-        print("RuntimeError:", error)
-        # -> RuntimeError: mean(): input dtype must be floating point. Got: tinytorch.uint8
-
-    # A loss over a batch: which samples are right, and are all of them?
-    right = tensor([[True, True], [True, False]])
-    print("per row:", all(right, 1).tolist(), " any:", any(right).item())
-    # -> per row: [True, False]  any: True
-
-    rows = np.random.default_rng(0).random((512, 512), dtype=np.float32)
-    plain = timeit.timeit(lambda: rows.sum(axis=-1), number=50)
-    product = timeit.timeit(lambda: sum_rows_numpy(rows, False), number=50)
-    print(f"512 row sums: as a product with ones in {product / plain:.2f} of the time")  # -> ...
+    w = tensor(2.0, requires_grad=True)
+    b = tensor(1.0, requires_grad=True)
+    data = tensor(0.5)
+    y = w * data + b
+    print(w, y, y.detach(), sep="   ")
+    # -> tensor(2., requires_grad=True)   tensor(2., grad_fn=<AddBackward0>)   tensor(2.)
+    loss = y * y
+    loss.backward()
+    print(graph_text(loss, {"w": w, "b": b, "y": y, "loss": loss}))
+    # -> w = 2.0   gradient 2.0
+    # -> b = 1.0   gradient 4.0
+    # -> v2 = Mul(w, _) = shape []
+    # -> y = Add(v2, b) = 2.0
+    # -> loss = Mul(y, y) = 4.0
+    print(to_dot(w * data, {"w": w}))
+    # -> digraph {
+    # ->   v0 [label="w\n2.0"]
+    # ->   v1 [label="1.0"]
+    # ->   f0 [label="Mul", shape=box]
+    # ->   v0 -> f0
+    # ->   f0 -> v1
+    # -> }
+    if "--draw" in sys.argv:
+        draw(loss, "step49.svg", names={"w": w, "b": b, "y": y, "loss": loss})
+        print("step49.svg")

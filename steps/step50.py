@@ -1,337 +1,290 @@
-"""Step 50: The largest, where it is, and how long a vector is
+"""Step 50: A table of functions
 
-A maximum is a reduction too, but which of its inputs is responsible for it? Move the largest
-element a little, and the maximum moves with it. Move any other, and nothing happens:
+The core adds, subtracts, multiplies and divides. Exp, Sin, Tanh and Log of the first stages did
+not come along: each of them was a class, and only two of its lines were its own, a formula and a
+derivative. Forty functions are to come. So we keep those two lines, and let a table make classes:
 
-    y = max(x_1, ..., x_n),      dy/dx_i = 1 where x_i = y, else 0
+    name   formula        derivative times g      told by
+    exp    y = e^x        g * y                   the output y
+    sin    y = sin x      g * cos x               the input x
+    tanh   y = tanh x     g - g * y^2             the output y
 
-The trap is a tie. If two elements are largest, raising either raises the maximum, lowering either
-does nothing: there is no derivative. PyTorch has two answers, and so have we:
+Why by one or the other? What a derivative needs is kept until backward. If y will do, x may go,
+or be overwritten; if x is needed, y may. To keep both would cost twice the memory.
 
-- `amax`, and `max` of all elements, share: each of k equal ones gets 1/k.
-- `max` along a dimension also says where the maximum is. That is one place, the first, and the
-  gradient goes there whole.
+In a derivative, `xp` is NumPy; or the class Tensor, when the gradient shall be differentiated
+again. A formula of operators and names that both have, such as xp.cos, works for either: one line
+of the table gives the derivatives of all orders.
 
-The second kind is built from two functions that undo each other. TakeAlong picks elements by
-index, PutAlong writes them into zeros. Each is the other's derivative, to any order. Sorting will
-need the same pair.
+`attach` makes each function a method, and adds the form that writes in place: x.exp(), x.exp_().
 
-A place has no derivative: argmax gives integers, and a step along x leaves them as they are.
+Integers become floats for exp and stay integers for abs. float16 and bfloat16 are computed as
+float32: 1 / (1 + e^-x) has three operations, and each would round. `compute` rounds once.
 
-Norms measure the length of a vector, |x| = (|x_1|^p + ... + |x_n|^p)^(1/p):
+The trap is a constant. np.log(2) is no Python float but a np.float64, and float32 times that is
+float64: one such number in a derivative, and every gradient behind it is twice as large, without
+a word. math.log(2) is a Python float, and leaves the type alone.
 
-    p = 2    the length that a ruler finds        d|x|/dx_i = x_i / |x|, a vector of length 1
-    p = 1    the sum of all distances from 0      d|x|/dx_i = the sign of x_i
-    p = inf  the largest |x_i|, so amax again
+At a corner there is no derivative. abs takes 0 there, and so does relu, which is x where x > 0
+and 0 elsewhere. A staircase is flat: 0 everywhere.
 
-At x = 0 the length has a tip, as |x| has, and the formula says 0 / 0. One nan in a gradient and
-all weights are nan after the next step; so here it is 0. Clipping gradients will rely on it.
+PyTorch makes its classes from such a table too. It is called derivatives.yaml, and says `result`
+for y. From here on `abs` hides Python's own, and means that of tensors.
 
-Changed: the module of sums is finished and imported. New: AMax, ArgMax, TakeAlong, max, norm.
-Try: return ctx.spread(g) * found from AMax.backward, without dividing. Which line is wrong now?
+Changed: the finished core is imported. New: Unary, entry, unary, and the first thirty functions.
+Try: tell exp its derivative from_x instead of from_y, and see which lines of the demo notice.
 """
 
-import collections
 import math
-import operator
+from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.function import Function
-from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-from tinytorch.core.dtype import bool_, float64
-from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.ops import arithmetic, comparison, elementwise  # noqa: F401  (their methods)
-from tinytorch.ops.reduction import Reduction, reduced_dims, reduction, summands, wide
+from tinytorch.autograd.inplace import in_place
+from tinytorch.core.dtype import Defaults, DType, float32, result_type
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.arithmetic import number_like
+from tinytorch.ops.conversion import cast
 
 
-def normalize_dim(dim: int, ndim: int) -> int:
-    """`dim` counted from the front: -1 is the last one. IndexError where there is no such one,
-    TypeError for what is no integer.
+class Unary(Function):
+    """y = f(x), element for element: what all entries of the table with one input share.
 
-    A 0-d tensor is treated as if it had one dimension: 0 and -1 are right.
-    """
-    dim, last = operator.index(dim), ndim or 1
-    if -last <= dim < last:
-        return dim + last if dim < 0 else dim
-    raise IndexError(
-        f"Dimension out of range (expected to be in range of [{-last}, {last - 1}], but got {dim})"
-    )
-
-
-def normalize_dims(dims: Any, ndim: int) -> tuple[int, ...]:
-    """Each of `dims` (one, or several) counted from the front; RuntimeError where one is twice."""
-    dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
-    result = tuple(normalize_dim(dim, ndim) for dim in dims)
-    if len(set(result)) != len(result):
-        raise RuntimeError(f"a dim appears multiple times in the list of dims {dims}")
-    return result
-
-
-def named_result(name: str, *fields: str) -> type:
-    """A named tuple that prints as PyTorch's results with several parts do."""
-
-    def show(self: tuple) -> str:
-        parts = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
-        return f"tinytorch.return_types.{name}(\n{parts})"
-
-    result = collections.namedtuple(name, fields)
-    result.__repr__ = show
-    return result
-
-
-MaxResult = named_result("max", "values", "indices")
-MinResult = named_result("min", "values", "indices")
-
-
-def check_not_empty(name: str, x: Any, dims: Any, error: type = RuntimeError) -> None:
-    """An extreme of nothing does not exist: IndexError for a named dimension, else `error`."""
-    if x.size == 0 and (dims is None or 0 in [x.shape[dim] for dim in dims]):
-        raise (error if dims is None else IndexError)(
-            f"{name}(): Expected reduction dim to be specified, and to have non-zero size; the "
-            f"shape is {list(x.shape)}"
-        )
-
-
-class AMax(Reduction):
-    """y = the largest x_i;   dy/dx_i = 1 where x_i = y, divided by the number of such x_i."""
-
-    method = "max"
-
-    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:
-        check_not_empty(ctx.method, x, dims)
-        ctx.begin(x, dims, keepdims)
-        y = ctx.find(x, dims, keepdims)
-        ctx.save_for_backward(x, y)
-        return y
-
-    def find(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
-        return getattr(x, ctx.method)(axis=dims, keepdims=keepdims)
-
-    def backward(ctx, g: Any) -> Any:
-        x, y = ctx.saved
-        found = x == ctx.spread(y)
-        return ctx.spread(g) * found / found.sum(axis=ctx.dims, keepdims=True, dtype=g.dtype)
-
-
-class AMin(AMax):
-    """y = the smallest x_i; the gradient as that of AMax."""
-
-    method = "min"
-
-
-class ArgMax(Function):
-    """The index of the first largest x_i along `dim`, or among all elements for None."""
-
-    differentiable = False
-    method = "argmax"
-
-    def forward(ctx, x: Any, dim: int | None, keepdims: bool) -> Any:
-        check_not_empty(ctx.method, x, None if dim is None else (dim,), IndexError)
-        index = getattr(x, ctx.method)(axis=dim if x.ndim else None)
-        if not keepdims:
-            return index
-        return index.reshape([1 if dim in (None, i) else n for i, n in enumerate(x.shape)])
-
-
-class ArgMin(ArgMax):
-    """The index of the first smallest x_i."""
-
-    method = "argmin"
-
-
-class TakeAlong(Function):
-    """y = the elements of x at `index` along `dim`, where an index appears once in its row.
-
-    An index without that dimension takes one element from each row, and the result has lost the
-    dimension too. The gradient goes to where the elements came from; all others get 0.
+    formula(xp, x) is f on an array, derivative(xp, g, kept) is g * dy/dx. Either y is kept for it,
+    if the entry says so, or x.
     """
 
-    def forward(ctx, x: Any, index: Any, dim: int) -> Any:
-        ctx.dim, ctx.shape = dim, x.shape
-        ctx.save_for_backward(index)
-        if x.ndim == 0:
-            return x.copy()
-        places = index if index.ndim == x.ndim else ctx.xp.expand_dims(index, dim)
-        return ctx.xp.take_along_axis(x, places, axis=dim).reshape(index.shape)
+    formula: Callable
+    derivative: Callable
+    keeps_output = False
 
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(PutAlong, g, ctx.saved[0], ctx.dim, ctx.shape), None
-
-
-class PutAlong(Function):
-    """The reverse of TakeAlong: zeros of the given shape, with the elements of x at `index`."""
-
-    def forward(ctx, x: Any, index: Any, dim: int, shape: tuple[int, ...]) -> Any:
-        ctx.dim = dim
-        ctx.save_for_backward(index)
-        if not shape:
-            return x.copy()
-        if x.ndim < len(shape):
-            x, index = ctx.xp.expand_dims(x, dim), ctx.xp.expand_dims(index, dim)
-        y = ctx.xp.zeros(shape, x.dtype)
-        ctx.xp.put_along_axis(y, index, x, axis=dim)
+    def forward(ctx, x: Any) -> Any:
+        y = ctx.formula(ctx.xp, x)
+        ctx.saved = (y,) if ctx.keeps_output else (x,)
         return y
 
     def backward(ctx, g: Any) -> Any:
-        return ctx.call(TakeAlong, g, ctx.saved[0], ctx.dim), None
+        return ctx.derivative(ctx.xp, g, ctx.saved[0])
 
 
-@reduction
-def amax(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """The largest elements over `dim`. Equal ones share the gradient. Errors for empty input."""
-    return AMax.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+def as_formula(formula: Any) -> Callable:
+    """A formula (xp, *inputs) -> array; a name stands for the array library's function."""
+    if isinstance(formula, str):
+        return lambda xp, *inputs: getattr(xp, formula)(*inputs)
+    return formula
 
 
-@reduction
-def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """The smallest elements over `dim`. Equal ones share the gradient. Errors for empty input."""
-    return AMin.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+def entry(names: str, kind: type, formula: Any, **members: Any) -> type:
+    """The Function of an entry of the table."""
+    name = names.split()[0].title().replace("_", "")
+    return type(name, (kind,), {"formula": staticmethod(as_formula(formula)), **members})
 
 
-def place(function: type[ArgMax], input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-    """The index of an extreme. RuntimeError for booleans, IndexError for empty input."""
-    if input.dtype is bool_:
-        raise RuntimeError(f"{function.method}(): does not support bool input")
-    if dim is not None:
-        (dim,) = normalize_dims(dim, input.array.ndim)
-    return function.apply(input, dim, keepdim)
+def flat(xp: Any, g: Any, *inputs: Any) -> Any:
+    """The derivative of a staircase: between two steps nothing changes."""
+    return g * 0
 
 
-@reduction
-def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The int64 index of the first largest element along `dim`, or in input.flatten()."""
-    return place(ArgMax, input, dim, keepdim)
+def as_type(x: Any, dtype: DType) -> Any:
+    """A tensor or a number as an operand of this type."""
+    return cast(x, dtype) if isinstance(x, Tensor) else number_like(x, dtype)
 
 
-@reduction
-def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The int64 index of the first smallest element along `dim`, or in input.flatten()."""
-    return place(ArgMin, input, dim, keepdim)
+def is_float(x: Any) -> bool:
+    """Whether x is a float32 or float64 tensor, by far the most common case: no further look."""
+    return isinstance(x, Tensor) and x.array.dtype.char in "fd"
 
 
-def extreme(
-    value: type[AMax], index: type[ArgMax], input: Tensor, dim: Any, keepdim: bool, other: Any
-) -> Any:
-    """The three meanings of max and min, told apart by their arguments."""
-    name = value.method
-    if isinstance(dim, Tensor):
-        other, dim = dim, None
-    if other is not None:
-        return getattr(input, f"{name}imum")(other)
-    if dim is None:
-        return value.apply(input)
-    (dim,) = normalize_dims(dim, input.array.ndim)
-    indices = index.apply(input, dim, keepdim)
-    result = MaxResult if name == "max" else MinResult
-    return result(TakeAlong.apply(input, indices, dim), indices)
+def require_tensors(name: str, inputs: tuple) -> None:
+    """TypeError where one of the inputs is no tensor."""
+    for x in inputs:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
 
 
-@reduction
-def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
-    """max(input): the largest element; equal ones share the gradient.
-    max(input, dim): (values, indices) along one dimension; only the element chosen gets gradient.
-    max(input, other): the larger element of each pair, as `maximum`.
+def compute(function: type, inputs: tuple, integers: bool = True, numbers: int = 0) -> Tensor:
+    """function.apply on inputs of one type; the last `numbers` of them may be Python numbers.
+
+    Integers become the default float type, if the function does not take `integers`. float16 and
+    bfloat16 are computed as float32 and rounded only once, at the end.
     """
-    return extreme(AMax, ArgMax, input, dim, keepdim, other)
+    require_tensors(function.__name__.lower(), inputs[: len(inputs) - numbers])
+    first, *others = inputs
+    if is_float(first) and all(x is None or isinstance(x, (int, float)) for x in others):
+        return function.apply(first, *(x if x is None else float(x) for x in others))
+    dtype = result_type(*(x for x in inputs if x is not None))
+    if not dtype.is_floating_point and not integers:
+        dtype = Defaults.dtype
+    wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
+    return cast(function.apply(*(None if x is None else as_type(x, wide) for x in inputs)), dtype)
 
 
-@reduction
-def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
-    """The smallest element, (values, indices) along `dim`, or the smaller of pairs: see `max`."""
-    return extreme(AMin, ArgMin, input, dim, keepdim, other)
+def attach(names: str) -> Callable:
+    """Makes an operation a method under all its names, and its in-place form: exp_ for exp."""
+
+    def decorate(operation: Callable) -> Callable:
+        operation.__name__ = operation.__qualname__ = names.split()[0]
+        for name in names.split():
+            tensor_method(name)(operation)
+            written = f"__i{name[2:]}" if name.startswith("__") else f"{name}_"
+            tensor_method(written)(in_place(operation))
+        return operation
+
+    return decorate
 
 
-class Norm(Reduction):
-    """y = (|x_1|^p + ... + |x_n|^p)^(1/p);   dy/dx_i = sign(x_i) (|x_i| / y)^(p - 1).
+def unary(
+    names: str,
+    formula: Any,
+    from_x: Callable | None = None,
+    from_y: Callable | None = None,
+    integers: bool = False,
+) -> Callable[[Tensor], Tensor]:
+    """One line of the table: dy/dx times g, told by the input x or by the output y.
 
-    The gradient is 0 where x_i or y is 0, which PyTorch chooses among the possible slopes. Order 0
-    counts the x_i that are not 0: its gradient is 0.
+    Args:
+        names: of the function, the first one and aliases.
+        formula: (xp, x) -> y, or the name of a function of the array library.
+        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the derivative is 0.
+        from_y: (xp, g, y) -> g * dy/dx, where y alone is enough.
+        integers: whether integers stay integers.
     """
+    rule = staticmethod(from_x or from_y or flat)
+    function = entry(names, Unary, formula, derivative=rule, keeps_output=from_y is not None)
 
-    def forward(ctx, x: Any, p: float, dims: Any, keepdims: bool) -> Any:
-        ctx.begin(x, dims, keepdims)
-        ctx.p, z = p, wide(x)
-        terms = z * z if p == 2 else z != 0 if p == 0 else ctx.xp.abs(z) ** p
-        y = terms.sum(axis=dims, keepdims=keepdims, dtype=z.dtype)
-        y = ctx.xp.sqrt(y) if p == 2 else y if p == 0 else y ** (1 / p)
-        y = y.astype(x.dtype, copy=False)
-        ctx.save_for_backward(x, y)
-        return y
+    def operation(input: Tensor) -> Tensor:
+        if is_float(input):
+            return function.apply(input)
+        return compute(function, (input,), integers)
 
-    def backward(ctx, g: Any) -> Any:
-        x, y = ctx.saved
-        y = y + (y == 0)
-        if ctx.p == 2:
-            return ctx.spread(g / y) * x
-        size = (ctx.xp.abs(x) + (x == 0)) / ctx.spread(y)
-        return ctx.spread(g) * ctx.xp.sign(x) * size ** (ctx.p - 1) * (ctx.p != 0)
+    operation.__doc__ = f"{names.split()[0]} of each element, in the shape of `input`."
+    return attach(names)(operation)
 
 
-@reduction
-def norm(
-    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Tensor:
-    """The norm of order p (a number, inf or -inf; "fro" is 2) over `dim`.
+exp = unary("exp", "exp", from_y=lambda xp, g, y: g * y)
+log = unary("log", "log", from_x=lambda xp, g, x: g / x)
+sqrt = unary("sqrt", "sqrt", from_y=lambda xp, g, y: g / (2 * y))
+sin = unary("sin", "sin", from_x=lambda xp, g, x: g * xp.cos(x))
+cos = unary("cos", "cos", from_x=lambda xp, g, x: -g * xp.sin(x))
+tanh = unary("tanh", "tanh", from_y=lambda xp, g, y: g - g * y * y)
+sigmoid = unary(
+    "sigmoid", lambda xp, x: 1 / (1 + xp.exp(-x)), from_y=lambda xp, g, y: g * y * (1 - y)
+)
+abs = unary("abs absolute", "absolute", from_x=lambda xp, g, x: g * xp.sign(x), integers=True)
+relu = unary(
+    "relu",
+    lambda xp, x: xp.maximum(x, xp.zeros(x.shape, x.dtype)),
+    from_y=lambda xp, g, y: g * (y > 0),
+    integers=True,
+)
 
-    inf is the largest |x_i|, -inf the smallest, 0 counts the nonzero. RuntimeError for integers,
-    TypeError for other names.
-    """
-    p = 2 if p in (None, "fro") else p
-    if not input.is_floating_point():
-        raise RuntimeError(f"norm(): Expected a floating point tensor. Got {input.dtype!r}")
-    dims = reduced_dims(dim, input.array.ndim)
-    input, _ = summands(input, dtype)
-    if not math.isinf(p):
-        return Norm.apply(input, p, dims, keepdim)
-    return (amax if p > 0 else amin)(input.abs(), dim, keepdim)
+# Powers, exponentials and logarithms.
+rsqrt = unary("rsqrt", lambda xp, x: 1 / xp.sqrt(x), from_y=lambda xp, g, y: g * y * y * y * -0.5)
+reciprocal = unary("reciprocal", lambda xp, x: 1 / x, from_y=lambda xp, g, y: -g * y * y)
+exp2 = unary("exp2", "exp2", from_y=lambda xp, g, y: g * y * math.log(2))
+expm1 = unary("expm1", "expm1", from_y=lambda xp, g, y: g * y + g)
+log2 = unary("log2", "log2", from_x=lambda xp, g, x: g / (x * math.log(2)))
+log10 = unary("log10", "log10", from_x=lambda xp, g, x: g / (x * math.log(10)))
+log1p = unary("log1p", "log1p", from_x=lambda xp, g, x: g / (1 + x))
+
+# Angles, and their relatives on the hyperbola.
+tan = unary("tan", "tan", from_y=lambda xp, g, y: g + g * y * y)
+asin = unary("asin arcsin", "arcsin", from_x=lambda xp, g, x: g / xp.sqrt(1 - x * x))
+acos = unary("acos arccos", "arccos", from_x=lambda xp, g, x: -g / xp.sqrt(1 - x * x))
+atan = unary("atan arctan", "arctan", from_x=lambda xp, g, x: g / (1 + x * x))
+sinh = unary("sinh", "sinh", from_x=lambda xp, g, x: g * xp.cosh(x))
+cosh = unary("cosh", "cosh", from_x=lambda xp, g, x: g * xp.sinh(x))
+asinh = unary("asinh arcsinh", "arcsinh", from_x=lambda xp, g, x: g / xp.sqrt(x * x + 1))
+acosh = unary("acosh arccosh", "arccosh", from_x=lambda xp, g, x: g / xp.sqrt(x * x - 1))
+atanh = unary("atanh arctanh", "arctanh", from_x=lambda xp, g, x: g / (1 - x * x))
+
+
+def staircase(name: str) -> Callable:
+    """The formula of a function that makes floats whole, and has nothing to do for integers."""
+    return lambda xp, x: getattr(xp, name)(x) if x.dtype.kind == "f" else x.copy()
+
+
+floor = unary("floor", staircase("floor"), integers=True)
+ceil = unary("ceil", staircase("ceil"), integers=True)
+trunc = unary("trunc fix", staircase("trunc"), integers=True)
+Round = entry("round", Unary, staircase("rint"), derivative=staticmethod(flat))
+sign = unary(
+    "sign sgn", lambda xp, x: xp.sign(x) if x.dtype.kind != "b" else x.copy(), integers=True
+)
 
 
 if __name__ == "__main__":
+    import numpy as np
 
-    def gradient(function, data):
-        x = tensor(data, requires_grad=True)
-        function(x).backward()
-        return x.grad.tolist()
+    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float16, float64
+    from tinytorch.core.tensor import tensor
 
-    x = tensor([[3.0, 9.0, 4.0], [8.0, 1.0, 8.0]])
-    values, indices = max(x, 1)
-    print("largest of each row:", values.tolist(), "at", indices.tolist())
-    # -> largest of each row: [9.0, 8.0] at [1, 0]
-    print("argmax of all:", argmax(x).item(), " of the columns:", argmin(x, 0).tolist())
-    # -> argmax of all: 1  of the columns: [0, 1, 0]
+    ones = tensor([1.0, 1.0, 1.0])
+    x = tensor([0.0, 1.0, 2.0], requires_grad=True)
+    y = exp(x)
+    print("exp:", y.tolist())  # -> exp: [1.0, 2.718, 7.389]
+    print("made by", y.grad_fn.name())  # -> made by ExpBackward0
+    print("it keeps its output:", y.grad_fn.saved[0] is y.array)  # -> it keeps its output: True
+    y.backward(ones)
+    print("its gradient is the same:", x.grad.tolist())
+    # -> its gradient is the same: [1.0, 2.718, 7.389]
 
-    # A tie: shared by amax, given to the first by max along a dimension.
-    tie = [8.0, 1.0, 8.0]
-    print("amax shares:", gradient(amax, tie))  # -> amax shares: [0.5, 0.0, 0.5]
-    print("max of all, too:", gradient(max, tie))  # -> max of all, too: [0.5, 0.0, 0.5]
-    print("max(dim) picks one:", gradient(lambda x: max(x, 0).values, tie))
-    # -> max(dim) picks one: [1.0, 0.0, 0.0]
-
-    # Picking, and putting back into zeros.
-    index = tensor([[2, 0]])
-    taken = TakeAlong.apply(tensor([[10.0, 20.0, 30.0]]), index, 1)
-    print(taken.tolist(), "->", PutAlong.apply(taken, index, 1, (1, 3)).tolist())
-    # -> [[30.0, 10.0]] -> [[10.0, 0.0, 30.0]]
-
-    z = tensor([[0.3, -1.2, 2.0], [0.1, 0.7, -0.4]], dtype=float64, requires_grad=True)
-    for function in (lambda x: max(x, 1).values, amin, norm, lambda x: norm(x, 3, 1)):
-        print(gradcheck(function, (z,)), gradgradcheck(function, (z,)))
-        # -> True True
-        # -> True True
-        # -> True True
-        # -> True True
-
-    v = tensor([3.0, -4.0])
-    print("norms:", [round(norm(v, p).item(), 4) for p in (1, 2, 3, math.inf, -math.inf, 0)])
-    # -> norms: [7.0, 5.0, 4.4979, 4.0, 3.0, 2.0]
-    print("the direction of", v.tolist(), "is", gradient(norm, v))
-    # -> the direction of [3.0, -4.0] is [0.6, -0.8]
-    print("at 0:", gradient(norm, [0.0, 0.0]))  # -> at 0: [0.0, 0.0]
-    for wrong in (lambda: max(tensor([])), lambda: max(x, 2), lambda: argmax(x == x)):
+    # What is kept must not be overwritten. exp lets go of its input, sin does not.
+    for function in (exp, sin):
+        x = tensor([0.0, 1.0, 2.0], requires_grad=True) * 1.0
+        y = function(x)
+        x.sqrt_()
         try:
-            wrong()
-        except (RuntimeError, IndexError) as error:
-            print(f"{type(error).__name__}: {error}")
-            # -> RuntimeError: max(): Expected reduction dim to be specified, ...; the shape is [0]
-            # -> IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 2)
-            # -> RuntimeError: argmax(): does not support bool input
+            y.backward(ones)
+            print(function.__name__, "does not need its input any more")
+            # -> exp does not need its input any more
+        except RuntimeError as error:
+            print(function.__name__, "complains:", str(error)[:67])
+            # -> sin complains: one of the variables needed for gradient computation has been modif
+
+    # One line of the table, every order: sin, cos, -sin, -cos, sin at 1.
+    x = tensor(1.0, dtype=float64, requires_grad=True)
+    y, orders = sin(x), []
+    for _ in range(5):
+        orders.append(float(np.round(y.item(), 4)))
+        (y,) = grad(y, x, create_graph=True)
+    print("sin and its derivatives:", orders)
+    # -> sin and its derivatives: [0.8415, 0.5403, -0.8415, -0.5403, 0.8415]
+
+    # Types.
+    print(exp(tensor([1, 2])).dtype, abs(tensor([-1, 2])).dtype)
+    # -> tinytorch.float32 tinytorch.int64
+    half = np.array(2.0, np.float16)
+    print("rounded three times:", 1 / (1 + np.exp(-half)))  # -> rounded three times: 0.8804
+    print("rounded once:", sigmoid(tensor(2.0, dtype=float16)).numpy())  # -> rounded once: 0.881
+    print("the exact number:", 1 / (1 + math.exp(-2)))  # -> the exact number: 0.8807970779778823
+
+    # The trap.
+    row = np.ones(3, np.float32)
+    print("float32 * math.log(2) is", (row * math.log(2)).dtype)
+    # -> float32 * math.log(2) is float32
+    print("float32 * np.log(2)   is", (row * np.log(2)).dtype)
+    # -> float32 * np.log(2)   is float64
+
+    # Corners and stairs.
+    for function in (abs, relu, floor):
+        x = tensor([-1.0, 0.0, 1.0], requires_grad=True)
+        function(x).backward(ones)
+        print(f"{function.__name__:5} has slopes", x.grad.tolist())
+        # -> abs   has slopes [-1.0, 0.0, 1.0]
+        # -> relu  has slopes [0.0, 0.0, 1.0]
+        # -> floor has slopes [0.0, 0.0, 0.0]
+
+    # All of the table against differences, also the gradient of the gradient. (The derivative of
+    # relu asks y > 0; of tensors that can be asked only in step 52.)
+    inside = tensor([0.2, 0.5, 0.8], dtype=float64, requires_grad=True)
+    beyond = tensor([1.2, 2.0, 3.0], dtype=float64, requires_grad=True)
+    smooth = [exp, log, sqrt, sin, cos, tanh, sigmoid, abs, rsqrt, reciprocal, exp2, expm1, log2]
+    smooth += [log10, log1p, tan, asin, acos, atan, sinh, cosh, asinh, atanh, floor, ceil, sign]
+    for function in smooth:
+        assert gradcheck(function, inside) and gradgradcheck(function, inside), function
+    assert gradcheck(acosh, beyond) and gradgradcheck(acosh, beyond) and gradcheck(relu, inside)
+    print(len(smooth) + 1, "functions have the right derivatives of first and second order")
+    # -> 27 functions have the right derivatives of first and second order

@@ -1,560 +1,333 @@
-"""Step 53: Parts, repetitions and mirrors
+"""Step 53: New tensors
 
-Step 52 moved all elements and lost none. Most operations on shapes are not like that: a slice
-leaves elements out, `repeat` writes them several times, a diagonal picks a few. What happens to the
-gradient? One sentence covers them all. What was moved is moved back, what was left out gets zero,
-what was repeated is added up:
+Every tensor so far began as a list of Python numbers. A million zeros are a million objects, one
+after the other, before NumPy sees the first. A tensor that follows a rule needs no list:
 
-    y = x[1:3]           x[1:3] gets g, the rest 0          Slice    and PutSlice
-    y = diagonal of x    the diagonal gets g, the rest 0    Diagonal and PutDiagonal
-    y = x repeated       the sum over the repetitions       Repeat
-    y = x reversed       g reversed                         Flip
-    y = x rolled by k    g rolled by -k                     Roll
-    y = lower triangle   the lower triangle of g            Triangle
+    zeros(2, 3)   ones(2, 3)   full((2, 3), 7.5)   eye(3)      by value
+    arange(0, 10, 2)           linspace(0, 1, 5)               by counting
+    zeros_like(x)   x.new_zeros(2, 3)                          by example: type and device of x
 
-Each of these is linear: y = A x for a matrix A of zeros and ones that nobody writes down. The
-gradient is then A^T g, with A transposed. Whether code for A and code for A^T fit together can be
-tested without any derivative. For all x and g these two numbers are equal:
+Which type? Where nothing is said, zeros, ones and linspace are of the default float type. full
+takes the type of its value; arange is int64 if all its numbers are integers. `dtype=` overrules.
 
-    (A x) . g = x . (A^T g)
+The trap of arange: it ends before `end`, and the number of elements is (end - start) / step,
+rounded up. (1.3 - 1) / 0.1 is 3.0000000000000004 in floating point. So arange(1, 1.3, 0.1) has
+four elements, and the last one is the 1.3 that should not be there. Where the number of elements
+matters, say it: linspace(1, 1.2, 3). It counts from both ends, and so meets both exactly.
 
-And because A^T is again such an operation, each backward is one call, and the second derivative,
-the gradient of that call, costs no further line. Slice and PutSlice are each other's backward.
+Old memory can be filled anew. y = x only gives x a second name. y.copy_(x) writes into the memory
+of y, from whatever type, shape or device. Such a write is an operation like others: the gradient
+goes to what was copied, and what was there before has no part in the result, so its gradient is
+0. A leaf that requires grad refuses; inside no_grad it lets itself be filled. So do parameters
+get their first values.
 
-Three traps:
+A tensor from `empty` shows in PyTorch whatever lay in the memory. Here it is 0: a program that
+reads it has a fault, but it shall have the same fault each time. meshgrid asks its tensors to
+reshape themselves, which they learn in step 57.
 
-- repeat copies. If all that you want is to calculate with the repetition, `expand` does it with a
-  stride of 0, in no memory.
-- NumPy's flip is a view with a negative stride. PyTorch has no negative strides: flip copies.
-- The diagonal is a view, and diag() of a matrix is a copy: a write into the one changes the matrix.
+PyTorch: the same names and the same rules.
 
-Changed: shape.py is finished. New: Slice, Repeat, Flip, Roll, Triangle, Diagonal and their kin.
-Try: roll the gradient by +k instead of -k in Roll.backward. Half a turn stays right.
+Changed: nothing; the modules before are finished. New: full, zeros, ones, empty, eye, arange,
+linspace, meshgrid, the *_like functions, the new_* methods, copy_, fill_, zero_.
+Try: compute all of linspace from its left end, and see what becomes of the right one.
 """
 
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import grad
-from tinytorch.autograd.function import Function
-from tinytorch.core.dtype import float64
-from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their operators and methods)
-from tinytorch.ops.broadcast import as_shape
-from tinytorch.ops.conversion import Clone
+from tinytorch.autograd.inplace import check_writable, overwrite
+from tinytorch.core.device import as_device
+from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, number_dtype, numpy_dtype
+from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method, wrap
+from tinytorch.ops.broadcast import as_shape, expand
+from tinytorch.ops.conversion import to
 
 
-def normalize_dim(dim: int, ndim: int) -> int:
-    """`dim` counted from the front: -1 is the last one. IndexError where there is no such one,
-    TypeError for what is no integer.
-
-    A 0-d tensor is treated as if it had one dimension: 0 and -1 are right.
-    """
-    dim, last = operator.index(dim), ndim or 1
-    if -last <= dim < last:
-        return dim + last if dim < 0 else dim
-    raise IndexError(
-        f"Dimension out of range (expected to be in range of [{-last}, {last - 1}], but got {dim})"
-    )
-
-
-def normalize_dims(dims: Any, ndim: int) -> tuple[int, ...]:
-    """Each of `dims` (one, or several) counted from the front; RuntimeError where one is twice."""
-    dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
-    result = tuple(normalize_dim(dim, ndim) for dim in dims)
-    if len(set(result)) != len(result):
-        raise RuntimeError(f"a dim appears multiple times in the list of dims {dims}")
-    return result
-
-
-class Reshape(Function):
-    """y = the elements of x, in their order, in another shape. The gradient gets the old shape.
-
-    A view where the memory allows it, else a copy.
-    """
-
-    view = True
-
-    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape = x.shape
-        return x.reshape(shape)
-
-    def backward(ctx, g: Any) -> Any:
-        return g.reshape(ctx.shape)
-
-    @classmethod
-    def explain(cls, error: Exception, arrays: list) -> Exception:
-        x, shape = arrays
-        if isinstance(error, TypeError):
-            return TypeError(f"reshape(): a shape is made of integers, got {shape}")
-        return RuntimeError(f"shape '{list(shape)}' is invalid for input of size {x.size}")
-
-
-@tensor_method("reshape")
-def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
-    """The elements of `input` in the shape `reshape(2, 3)`, `reshape((2, 3))` or `shape=(2, 3)`.
-
-    One size may be -1: it follows from the others. The result shares the memory of `input` where
-    that is possible. RuntimeError where the number of elements differs.
-    """
-    if shape is None:
-        shape = sizes if len(sizes) != 1 or isinstance(sizes[0], int) else tuple(sizes[0])
-    if shape and min(shape) < -1:
-        raise RuntimeError(f"invalid shape dimension {min(shape)} of shape {list(shape)}")
-    return Reshape.apply(input, shape)
-
-
-@tensor_method("view")
-def view(self: Tensor, *sizes: Any) -> Tensor:
-    """`reshape` that never copies: RuntimeError where the new shape does not fit the memory."""
-    out = reshape(self, *sizes)
-    if out._base is None:
-        raise RuntimeError(
-            "view size is not compatible with input tensor's size and stride (at least one "
-            "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
-        )
+def finish(array: Any, device: Any, requires_grad: bool) -> Tensor:
+    """A new leaf around an array of `device`."""
+    out = wrap(array, device)
+    if requires_grad:
+        out.requires_grad = True
     return out
 
 
-class Transpose(Function):
-    """y = x with two dimensions exchanged: a view. The gradient exchanges them back."""
-
-    view = True
-
-    def forward(ctx, x: Any, dim0: int, dim1: int) -> Any:
-        ctx.dims = dim0, dim1
-        return x.swapaxes(dim0, dim1)
-
-    def backward(ctx, g: Any) -> Any:
-        return g.swapaxes(*ctx.dims)
-
-
-@tensor_method("transpose", "swapaxes", "swapdims")
-def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
-    """A view of `input` with `dim0` and `dim1` exchanged. IndexError for a wrong dimension."""
-    ndim = input.array.ndim
-    dim0, dim1 = normalize_dim(dim0, ndim), normalize_dim(dim1, ndim)
-    return Transpose.apply(input, dim0, dim1) if ndim else Reshape.apply(input, ())
-
-
-class Permute(Function):
-    """y = x with its dimensions in the order `dims`: a view. The gradient goes back in order."""
-
-    view = True
-
-    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
-        ctx.dims = dims
-        return ctx.xp.transpose(x, dims)
-
-    def backward(ctx, g: Any) -> Any:
-        back = sorted(range(len(ctx.dims)), key=ctx.dims.__getitem__)
-        return ctx.call(Permute, g, tuple(back))
+def full(
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of shape `size` with `fill_value` everywhere; its type, if none is given, is that
+    of the value: bool, int64 or the default float type. RuntimeError for negative sizes."""
+    if isinstance(fill_value, Tensor):
+        fill_value = fill_value.item()
+    shape = as_shape((size,))
+    if any(n < 0 for n in shape):
+        raise RuntimeError(
+            f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}"
+        )
+    device = as_device(device)
+    dtype = number_dtype(fill_value) if dtype is None else as_dtype(dtype)
+    return finish(device.xp.full(shape, fill_value, numpy_dtype(dtype)), device, requires_grad)
 
 
-@tensor_method("permute")
-def permute(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
-    """A view of `input` with its dimensions in another order: `x.permute(2, 0, 1)`.
+def filled(name: str, value: float) -> Callable[..., Tensor]:
+    """zeros, ones and empty differ in the value only."""
 
-    RuntimeError unless each dimension is named once.
+    def create(
+        *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+    ) -> Tensor:
+        dtype = Defaults.dtype if dtype is None else dtype
+        return full(as_shape(size), value, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    create.__name__ = create.__qualname__ = name
+    create.__doc__ = f"""{name}(2, 3) or {name}((2, 3)): a new tensor of that shape, of the default
+    float type unless `dtype` says otherwise. RuntimeError for negative sizes."""
+    return create
+
+
+zeros = filled("zeros", 0)
+ones = filled("ones", 1)
+# What is in new memory is nobody's promise. Here it is zero, so that no run differs from the next.
+empty = filled("empty", 0)
+
+
+def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
+    """`full` in the shape of `input`, and with its type and device unless the options name others:
+    dtype, device, requires_grad."""
+    return full(
+        input.array.shape, fill_value, **{"dtype": input.dtype, "device": input.device, **options}
+    )
+
+
+def zeros_like(input: Tensor, **options: Any) -> Tensor:
+    """Zeros in the shape, type and on the device of `input`; options as in `full_like`."""
+    return full_like(input, 0, **options)
+
+
+def ones_like(input: Tensor, **options: Any) -> Tensor:
+    """Ones in the shape, type and on the device of `input`; options as in `full_like`."""
+    return full_like(input, 1, **options)
+
+
+def empty_like(input: Tensor, **options: Any) -> Tensor:
+    """A tensor in the shape, type and on the device of `input`; options as in `full_like`."""
+    return full_like(input, 0, **options)
+
+
+def new_method(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """x.new_zeros(2, 3) is zeros(2, 3) with the type and on the device of x."""
+
+    def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        return create(*args, **{"dtype": self.dtype, "device": self.device, **options})
+
+    method.__doc__ = f"{create.__name__}() with this tensor's type and device."
+    return method
+
+
+new_zeros = tensor_method("new_zeros")(new_method(zeros))
+new_ones = tensor_method("new_ones")(new_method(ones))
+new_empty = tensor_method("new_empty")(new_method(empty))
+new_full = tensor_method("new_full")(new_method(full))
+new_tensor = tensor_method("new_tensor")(new_method(tensor))
+
+
+def eye(n: int, m: int | None = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
+    """The [n, m] matrix with ones on the diagonal; m is n if not given. RuntimeError for n < 0."""
+    m = n if m is None else m
+    if min(n, m) < 0:
+        raise RuntimeError(f"n and m must be greater or equal to 0, got {n} and {m}")
+    return tensor(np.eye(n, m), dtype=Defaults.dtype if dtype is None else dtype, **options)
+
+
+def arange(
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: DType | None = None,
+    **options: Any,
+) -> Tensor:
+    """start, start + step, ... up to but without `end`: a tensor of ceil((end - start) / step)
+    elements, int64 if all three are integers, else the default float type. Options: device,
+    requires_grad.
+
+    RuntimeError for a zero step and for a step away from `end`.
     """
-    dims, ndim = as_shape(sizes if dims is None else (dims,)), input.array.ndim
-    if len(dims) != ndim:
-        raise RuntimeError(f"permute: {ndim} dimensions cannot have the order {list(dims)}")
-    return Permute.apply(input, normalize_dims(dims, ndim))
+    start, end = (0, start) if end is None else (start, end)
+    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
+    if dtype is int64 and math.isfinite(start) and math.isfinite(end):
+        start, end, step = int(start), int(end), int(step)
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if (end - start) / step < 0:
+        raise RuntimeError(
+            f"upper bound and lower bound inconsistent with step sign: {start} -> {end} by {step}"
+        )
+    if dtype is None:
+        whole = all(number_dtype(x) is int64 for x in (start, end, step))
+        dtype = int64 if whole else Defaults.dtype
+    # Counted and computed in double, or exactly for integers, then cast.
+    count = -((start - end) // step) if dtype is int64 else math.ceil((end - start) / step)
+    values = start + step * np.arange(int(count))
+    return tensor(values, dtype=dtype, **options)
 
 
-@tensor_method("t")
-def t(input: Tensor) -> Tensor:
-    """The transpose of a matrix; a vector as it is. RuntimeError for more dimensions."""
-    if input.array.ndim > 2:
-        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
-    return Transpose.apply(input, 0, 1) if input.array.ndim == 2 else input
+def linspace(
+    start: Any, end: Any, steps: int, *, dtype: DType | None = None, **options: Any
+) -> Tensor:
+    """`steps` numbers from `start` to `end`, both included, at equal distances."""
+    steps = operator.index(steps)
+    if steps < 0:
+        raise RuntimeError(f"number of steps must be non-negative, got {steps}")
+    start, end = (x.item() if isinstance(x, Tensor) else x for x in (start, end))
+    dtype = Defaults.dtype if dtype is None else as_dtype(dtype)
+    if not dtype.is_floating_point:
+        start, end = int(start), int(end)
+    # From both ends towards the middle, so that both are met exactly.
+    i, step = np.arange(steps), (end - start) / max(steps - 1, 1)
+    left, right = start + step * i, end - step * (steps - 1 - i)
+    values = np.where(i < max(steps // 2, 1), left, right)
+    return tensor(values, dtype=dtype, **options)
 
 
-@tensor_method("T")
-@property
-def matrix_transpose(self: Tensor) -> Tensor:
-    """The tensor with its dimensions in reverse order; for a matrix its transpose."""
-    if self.array.ndim == 2:
-        return Transpose.apply(self, 0, 1)
-    return Permute.apply(self, tuple(reversed(range(self.array.ndim))))
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Each 1-D tensor as a view in the shape of the grid that they span together.
 
-
-@tensor_method("mT")
-@property
-def matrices_transpose(self: Tensor) -> Tensor:
-    """A batch of matrices, each one transposed: the last two dimensions exchanged."""
-    if self.array.ndim < 2:
-        raise RuntimeError(f"mT is only supported on (batches of) matrices, not on {self.ndim}-D")
-    return Transpose.apply(self, -2, -1)
-
-
-@tensor_method("movedim", "moveaxis")
-def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
-    """A view with the dimensions `source` at the places `destination`, the others in order."""
-    ndim = input.array.ndim
-    source, destination = normalize_dims(source, ndim), normalize_dims(destination, ndim)
-    if len(source) != len(destination):
-        raise RuntimeError(f"movedim: source {source} and destination {destination} do not match")
-    order = [dim for dim in range(ndim) if dim not in source]
-    for place, dim in sorted(zip(destination, source, strict=True)):
-        order.insert(place, dim)
-    return Permute.apply(input, tuple(order[:ndim]))
-
-
-@tensor_method("view_as")
-def view_as(self: Tensor, other: Tensor) -> Tensor:
-    """`view` in the shape of `other`."""
-    return view(self, other.array.shape)
-
-
-@tensor_method("squeeze")
-def squeeze(input: Tensor, dim: Any = None) -> Tensor:
-    """A view without the dimensions of size 1: all of them, or those named by `dim`."""
-    shape = input.array.shape
-    dims = range(len(shape)) if dim is None else normalize_dims(dim, len(shape))
-    return Reshape.apply(input, tuple(n for i, n in enumerate(shape) if n != 1 or i not in dims))
-
-
-@tensor_method("unsqueeze")
-def unsqueeze(input: Tensor, dim: int) -> Tensor:
-    """A view with a new dimension of size 1 at the place `dim`."""
-    shape = input.array.shape
-    dim = normalize_dim(dim, len(shape) + 1)
-    return Reshape.apply(input, (*shape[:dim], 1, *shape[dim:]))
-
-
-@tensor_method("flatten")
-def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """The dimensions from `start_dim` to `end_dim` as one; a 0-d tensor becomes 1-d."""
-    shape = input.array.shape
-    start, end = normalize_dim(start_dim, len(shape)), normalize_dim(end_dim, len(shape))
-    if start > end:
-        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
-    if start == end and shape:
-        return input
-    size = math.prod(shape[start : end + 1])
-    return Reshape.apply(input, (*shape[:start], size, *shape[end + 1 :]))
-
-
-@tensor_method("unflatten")
-def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
-    """Dimension `dim` as several dimensions of `sizes`, one of which may be -1."""
-    shape, sizes = input.array.shape, as_shape((sizes,))
-    dim = normalize_dim(dim, len(shape))
-    if not sizes:
-        raise RuntimeError("unflatten: sizes must be non-empty")
-    return Reshape.apply(input, (*shape[:dim], *sizes, *shape[dim + 1 :]))
-
-
-@tensor_method("stride")
-def stride(self: Tensor, dim: int | None = None) -> Any:
-    """How many elements of memory lie between neighbours, for each dimension or for one."""
-    steps = tuple(step // self.array.itemsize for step in self.array.strides)
-    return steps if dim is None else steps[normalize_dim(dim, len(steps))]
-
-
-@tensor_method("is_contiguous")
-def is_contiguous(self: Tensor) -> bool:
-    """Whether the elements lie in memory one after the other, the last dimension fastest."""
-    expected = self.array.itemsize
-    for n, step in zip(reversed(self.array.shape), reversed(self.array.strides), strict=True):
-        if n != 1 and step != expected:
-            return self.array.size == 0
-        expected *= n
-    return True
-
-
-@tensor_method("contiguous")
-def contiguous(input: Tensor) -> Tensor:
-    """The tensor itself if it is contiguous, else a copy that is."""
-    return input if is_contiguous(input) else Clone.apply(input)
-
-
-@tensor_method("ravel")
-def ravel(input: Tensor) -> Tensor:
-    """All elements in one dimension; the tensor itself, or a view, where that is possible."""
-    return flatten(contiguous(input))
-
-
-class Slice(Function):
-    """y = x[key] for a key of integers, slices, None and ...: a view. The gradient of what the
-    key leaves out is zero."""
-
-    view = True
-
-    def forward(ctx, x: Any, key: tuple) -> Any:
-        ctx.shape, ctx.key = x.shape, key
-        try:
-            return x[key]
-        except IndexError as error:
-            raise IndexError(str(error).replace("axis", "dimension")) from None
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(PutSlice, g, ctx.shape, ctx.key)
-
-
-class PutSlice(Function):
-    """y = zeros (or `value`) of a shape, with y[key] = x: what `Slice` does, backwards."""
-
-    def forward(ctx, x: Any, shape: tuple, key: tuple, value: Any = 0) -> Any:
-        ctx.key = key
-        out = ctx.xp.full(shape, value, x.dtype) if value else ctx.xp.zeros(shape, x.dtype)
-        out[key] = x
-        return out
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Slice, g, ctx.key)
-
-
-@tensor_method("select")
-def select(input: Tensor, dim: int, index: Any) -> Tensor:
-    """A view of place `index` in dimension `dim`, without that dimension. IndexError outside."""
-    if input.array.ndim == 0:
-        raise IndexError("select() cannot be applied to a 0-dim tensor.")
-    dim = normalize_dim(dim, input.array.ndim)
-    return Slice.apply(input, (slice(None),) * dim + (operator.index(index), ...))
-
-
-@tensor_method("narrow")
-def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
-    """A view of the `length` places from `start` on in dimension `dim`. A negative start counts
-    from the end. RuntimeError where the part reaches over the end, IndexError for a bad start."""
-    if input.array.ndim == 0:
-        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
-    if isinstance(start, Tensor) and (start.array.ndim or start.array.dtype.kind not in "iu"):
-        raise RuntimeError("start must be an 0-dim integral Tensor.")
-    dim = normalize_dim(dim, input.array.ndim)
-    start, size = operator.index(start), input.array.shape[dim]
-    if not -size <= start <= size:
-        raise IndexError(f"start out of range (expected [{-size}, {size}], but got {start})")
-    start = start + size if start < 0 else start
-    if length < 0 or start + length > size:
-        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
-    return Slice.apply(input, (slice(None),) * dim + (slice(start, start + length), ...))
-
-
-class Repeat(Function):
-    """y = x repeated `times` along each dimension, a copy. Backward sums over the repetitions."""
-
-    def forward(ctx, x: Any, times: tuple[int, ...]) -> Any:
-        pairs = zip(times, x.shape, strict=True)
-        ctx.split = tuple(size for pair in pairs for size in pair)  # times, n, times, n, ...
-        return ctx.xp.tile(x, times)
-
-    def backward(ctx, g: Any) -> Any:
-        return g.reshape(ctx.split).sum(axis=tuple(range(0, len(ctx.split), 2)))
-
-
-@tensor_method("repeat")
-def repeat(self: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
-    """A copy that holds the tensor `sizes[i]` times along dimension i; more sizes, more dims."""
-    times, shape = as_shape(sizes if repeats is None else (repeats,)), self.array.shape
-    new = len(times) - len(shape)
-    if new < 0 or min(times, default=0) < 0:
-        raise RuntimeError(f"repeat: {len(shape)} dimensions cannot be repeated {list(times)}")
-    if not times:
-        return Clone.apply(self)
-    return Repeat.apply(Reshape.apply(self, (1,) * new + shape), times)
-
-
-@tensor_method("tile")
-def tile(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
-    """`repeat` that takes missing sizes in front as 1."""
-    times = as_shape(sizes if dims is None else (dims,))
-    return repeat(input, (1,) * (input.array.ndim - len(times)) + times)
-
-
-class Flip(Function):
-    """y = x with the order of some dimensions reversed, a copy. The gradient is reversed too."""
-
-    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
-        ctx.dims = dims
-        return ctx.xp.flip(x, dims).copy()
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Flip, g, ctx.dims)
-
-
-@tensor_method("flip")
-def flip(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
-    """A copy with the order of the dimensions `dims` reversed."""
-    dims = normalize_dims(as_shape(sizes if dims is None else (dims,)), input.array.ndim)
-    return Flip.apply(input, dims) if input.array.ndim else Clone.apply(input)
-
-
-class Roll(Function):
-    """y = x with its elements moved along `dims`, round the end; the gradient moves back."""
-
-    def forward(ctx, x: Any, shifts: tuple[int, ...], dims: tuple[int, ...] | None) -> Any:
-        ctx.shifts, ctx.dims = shifts, dims
-        return ctx.xp.roll(x, shifts, dims)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Roll, g, tuple(-shift for shift in ctx.shifts), ctx.dims)
-
-
-@tensor_method("roll")
-def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
-    """A copy, moved by `shifts` along `dims`; what leaves at one end enters at the other.
-
-    Without `dims` all elements are moved as one row. RuntimeError where the numbers differ.
+    indexing="ij" counts rows first, "xy" is for pictures: the first tensor runs along the columns.
     """
-    shifts, dims = as_shape((shifts,)), () if dims is None else as_shape((dims,))
-    if len(shifts) == 1 and not dims:
-        return Roll.apply(input, shifts, None)
-    if len(shifts) != len(dims) or not shifts:
-        raise RuntimeError(f"shifts and dimensions must align. shifts: {shifts}, dims: {dims}")
-    if input.array.ndim == 0:
-        raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
-    return Roll.apply(input, shifts, tuple(normalize_dim(dim, input.array.ndim) for dim in dims))
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        tensors = tuple(tensors[0])
+    if indexing not in ("ij", "xy"):
+        raise RuntimeError(f'meshgrid: indexing must be one of "xy" or "ij", got: {indexing}')
+    if any(x.array.ndim > 1 for x in tensors):
+        raise RuntimeError("meshgrid: expected 0D or 1D tensors only")
+    shape = [x.numel() for x in tensors]
+    order = list(range(len(tensors)))
+    if indexing == "xy" and len(tensors) > 1:
+        order[:2] = [1, 0]
+    grids = []
+    for axis, x in enumerate(tensors):
+        place = order.index(axis)
+        lengths = [n if i == place else 1 for i, n in enumerate(shape[j] for j in order)]
+        grids.append(expand(x.reshape(lengths), [shape[j] for j in order]))
+    return tuple(grids)
 
 
-class Triangle(Function):
-    """y = x on one side of diagonal number k and on it, zero on the other side."""
+@tensor_method("copy_")
+def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Copies `src`, broadcast and cast to this tensor's shape, type and device, into its memory.
 
-    def forward(ctx, x: Any, name: str, k: int) -> Any:
-        if x.ndim < 2:
-            raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
-        ctx.parameters = name, k
-        return getattr(ctx.xp, name)(x, k)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Triangle, g, *ctx.parameters)
-
-
-@tensor_method("tril")
-def tril(input: Tensor, diagonal: int = 0) -> Tensor:
-    """The lower triangle of each matrix; the other elements are zero."""
-    return Triangle.apply(input, "tril", diagonal)
-
-
-@tensor_method("triu")
-def triu(input: Tensor, diagonal: int = 0) -> Tensor:
-    """The upper triangle of each matrix; the other elements are zero."""
-    return Triangle.apply(input, "triu", diagonal)
-
-
-def diagonal_of(xp: Any, array: Any, offset: int, dim1: int, dim2: int) -> Any:
-    """A diagonal as a view that can be written to; it is the last dimension of the result."""
-    array = xp.moveaxis(array, (dim1, dim2), (-2, -1))
-    array = array[..., max(-offset, 0) :, max(offset, 0) :]
-    n = min(array.shape[-2:])
-    return xp.einsum("...ii->...i", array[..., :n, :n])
-
-
-class Diagonal(Function):
-    """y = the elements x[i, i + offset]: a view. The gradient is put there, among zeros."""
-
-    view = True
-
-    def forward(ctx, x: Any, *place: int) -> Any:
-        ctx.shape, ctx.place = x.shape, place
-        return diagonal_of(ctx.xp, x, *place)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(PutDiagonal, g, ctx.shape, *ctx.place)
-
-
-class PutDiagonal(Function):
-    """y = zeros of a shape, with x on a diagonal: what `Diagonal` does, backwards."""
-
-    def forward(ctx, x: Any, shape: tuple, *place: int) -> Any:
-        ctx.place = place
-        out = ctx.xp.zeros(shape, x.dtype)
-        diagonal_of(ctx.xp, out, *place)[...] = x
-        return out
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Diagonal, g, *ctx.place)
-
-
-@tensor_method("diagonal")
-def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """A view of the diagonals in the plane of `dim1` and `dim2`, as the last dimension.
-
-    An `offset` above 0 is that far above the main diagonal. RuntimeError where the dims are one.
+    The gradient goes to `src`; what was there before has no part in the result.
     """
-    ndim = input.array.ndim
-    a, b = normalize_dim(dim1, ndim), normalize_dim(dim2, ndim)
-    if a == b:
-        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return Diagonal.apply(input, offset, a, b)
+    check_writable(self)
+    src = to(as_tensor(src), device=self.device, dtype=self.dtype)
+    return overwrite(self, expand(src, self.array.shape))
 
 
-@tensor_method("diag")
-def diag(input: Tensor, diagonal: int = 0) -> Tensor:
-    """A matrix with `input` on a diagonal, or a copy of a diagonal of a matrix."""
-    if input.array.ndim == 1:
-        n = input.array.size + abs(diagonal)
-        return PutDiagonal.apply(input, (n, n), diagonal, 0, 1)
-    if input.array.ndim != 2:
-        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.array.ndim}D")
-    return Clone.apply(Diagonal.apply(input, diagonal, 0, 1))
+@tensor_method("fill_")
+def fill_(self: Tensor, value: Any) -> Tensor:
+    """Writes one number, or the element of a 0-d tensor, everywhere."""
+    if isinstance(value, Tensor):
+        if value.array.ndim:
+            raise RuntimeError(
+                f"fill_ only supports 0-dimension value tensor but got tensor with "
+                f"{value.array.ndim} dimensions."
+            )
+        return copy_(self, value)
+    check_writable(self)
+    number_dtype(value)  # TypeError for what is no number
+    return overwrite(self, value)
+
+
+@tensor_method("zero_")
+def zero_(self: Tensor) -> Tensor:
+    """Writes zero everywhere."""
+    return fill_(self, 0)
 
 
 if __name__ == "__main__":
-    x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
-    g = tensor([10.0, 20.0])
-    print(
-        "slice:", x.narrow(0, 1, 2).tolist(), "gradient:", grad(x.narrow(0, 1, 2), x, g)[0].tolist()
-    )
-    # -> slice: [2.0, 3.0] gradient: [0.0, 10.0, 20.0, 0.0]
+    import timeit
 
-    g = tensor([1.0, 2.0, 3.0, 4.0, 10.0, 20.0, 30.0, 40.0])
-    print("repeat:", x.repeat(2).tolist(), "gradient:", grad(x.repeat(2), x, g)[0].tolist())
-    # -> repeat: [1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0] gradient: [11.0, 22.0, 33.0, 44.0]
+    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.modes import no_grad
+    from tinytorch.core.dtype import bool_, float32, float64
+    from tinytorch.ops import arithmetic  # noqa: F401  (the operators)
 
-    g = tensor([1.0, 0.0, 0.0, 0.0])
-    print("roll:", x.roll(1).tolist(), "gradient:", grad(x.roll(1), x, g)[0].tolist())
-    # -> roll: [4.0, 1.0, 2.0, 3.0] gradient: [0.0, 0.0, 0.0, 1.0]
+    print(zeros(2, 3).tolist())  # -> [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    print(full((2, 2), 7.5).tolist(), eye(2).tolist())
+    # -> [[7.5, 7.5], [7.5, 7.5]] [[1.0, 0.0], [0.0, 1.0]]
+    print(arange(5).tolist(), arange(10, 0, -4).tolist(), linspace(0, 1, 5).tolist())
+    # -> [0, 1, 2, 3, 4] [10, 6, 2] [0.0, 0.25, 0.5, 0.75, 1.0]
 
-    # (A x) . g = x . (A^T g), with random x and g, without a derivative.
-    rng = np.random.default_rng(0)
-    operations = {
-        "select": lambda x: x.select(0, 2),
-        "narrow": lambda x: x.narrow(1, 1, 2),
-        "diagonal": lambda x: x.diagonal(1),
-        "repeat": lambda x: x.repeat(2, 1, 2),
-        "flip": lambda x: x.flip(0, 1),
-        "roll": lambda x: x.roll((1, 2), (0, 1)),
-        "tril": lambda x: x.tril(),
-        "diag": lambda x: x.select(0, 0).diag(-1),
-    }
-    for name, operation in operations.items():
-        x = tensor(rng.standard_normal((3, 4)), dtype=float64, requires_grad=True)
-        y = operation(x)
-        g = tensor(rng.standard_normal(y.shape), dtype=float64)
-        left, right = (y * g).sum().item(), (x * grad(y, x, g)[0]).sum().item()
-        print(f"{name:9}", "fits:", abs(left - right) < 1e-12, " view:", y._base is not None)
-    # -> select    fits: True  view: True
-    # -> narrow    fits: True  view: True
-    # -> diagonal  fits: True  view: True
-    # -> repeat    fits: True  view: False
-    # -> flip      fits: True  view: False
-    # -> roll      fits: True  view: False
-    # -> tril      fits: True  view: False
-    # -> diag      fits: True  view: False
+    # A list is slow.
+    lists = [[0.0] * 1000] * 1000
+    slow = min(timeit.repeat(lambda: tensor(lists), number=1, repeat=3))
+    fast = min(timeit.repeat(lambda: zeros(1000, 1000), number=1, repeat=3))
+    print(f"a million zeros from a list take {slow / fast:.0f} times as long")  # -> ...
 
-    # The strides of a repetition: 500,000 new elements, or none.
-    row = tensor(np.zeros((1, 1000)))
-    print("repeat:", row.repeat(500, 1).stride(), "expand:", row.expand(500, 1000).stride())
-    # -> repeat: (1000, 1) expand: (0, 1)
+    # Types.
+    print(zeros(1).dtype, full((1,), 7).dtype, full((1,), True).dtype)
+    # -> tinytorch.float32 tinytorch.int64 tinytorch.bool
+    print(arange(3).dtype, arange(3.0).dtype, arange(3, dtype=float64).dtype)
+    # -> tinytorch.int64 tinytorch.float32 tinytorch.float64
+    x = tensor([[1.0, 2.0]], dtype=float64)
+    print(ones_like(x).dtype, x.new_full((2,), 3).tolist(), zeros_like(x, dtype=bool_).tolist())
+    # -> tinytorch.float64 [3.0, 3.0] [[False, False]]
 
-    # A view of the diagonal: here a 1 is added to it, in place.
-    matrix = tensor([[1.0, 2.0], [3.0, 4.0]])
-    matrix.diagonal().add_(1.0)
-    matrix.diag().add_(100.0)
-    print("written through the view only:", matrix.tolist())
-    # -> written through the view only: [[2.0, 2.0], [3.0, 5.0]]
+    # The trap.
+    print((1.3 - 1) / 0.1)  # -> 3.0000000000000004
+    print(arange(1, 1.3, 0.1, dtype=float64).numpy().round(3))  # -> [1.  1.1 1.2 1.3]
+    print(linspace(1, 1.2, 3, dtype=float64).numpy().round(3))  # -> [1.  1.1 1.2]
+    print("the end:", linspace(0, 1, 50, dtype=float64).tolist()[-1], "and not", 49 * (1 / 49))
+    # -> the end: 1.0 and not 0.9999999999999999
 
-    # What may not look ahead, in one line: who reads position i may see 0..i.
-    print("causal:", tensor([[True] * 3] * 3).tril().tolist()[1])  # -> causal: [True, True, False]
+    # Old memory.
+    y = zeros(2, 3)
+    before = y.array
+    y.copy_(tensor([1, 2, 3]))
+    print(y.tolist(), y.dtype is float32, y.array is before)
+    # -> [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]] True True
+    print(y.fill_(4).tolist(), y.zero_().tolist())
+    # -> [[4.0, 4.0, 4.0], [4.0, 4.0, 4.0]] [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+
+    # The gradient goes to what was copied.
+    a, b = full((2,), 3.0, requires_grad=True), full((2,), 5.0, requires_grad=True)
+    y = a * 2.0
+    y.copy_(b)
+    for g in grad(y * 10.0, [a, b], ones(2)):
+        print(g.tolist())
+        # -> [0.0, 0.0]
+        # -> [10.0, 10.0]
     try:
-        x.narrow(1, 3, 2)
+        a.fill_(1.0)
     except RuntimeError as error:
-        print("RuntimeError:", error)
-        # -> RuntimeError: start (3) + length (2) exceeds dimension size (4).
+        print(error)
+        # -> a leaf Variable that requires grad is being used in an in-place operation.
+    with no_grad():
+        a.fill_(1.0)
+    print(a.tolist(), a.requires_grad)  # -> [1.0, 1.0] True
+
+    wrong = [
+        lambda: zeros(-1),
+        lambda: arange(0, 1, 0),
+        lambda: arange(1, 0, 1),
+        lambda: full((2,), "seven"),
+    ]
+    for call in wrong:
+        try:
+            call()
+        except (RuntimeError, TypeError) as error:
+            print(type(error).__name__, error)
+            # -> RuntimeError Trying to create tensor with negative dimension -1: [-1]
+            # -> RuntimeError step must be nonzero
+            # -> RuntimeError upper bound and lower bound inconsistent with step sign: 1 -> 0 by 1
+            # -> TypeError expected a Tensor or a number, not str

@@ -1,299 +1,373 @@
-"""Step 54: Put together, taken apart
+"""Step 54: A sum, and the shape of a gradient
 
-Samples come one by one and are learned from in batches; the parts of a sequence are computed one
-after the other and belong into one tensor. Two operations put tensors together, and each has an
-opposite that takes them apart again:
+Every operation so far gives as many elements as it gets. But a loss is one number. It takes a
+reduction to get there: a sum or a mean, over all elements or along some dimensions.
 
-    cat     one behind the other, along a dimension they have      split   (and chunk)
-    stack   side by side, along a new dimension                    unbind
+    y = x_1 + ... + x_n,      dy/dx_i = 1
+    m = y / n,                dm/dx_i = 1 / n
 
-The gradient of joining is cutting, and the gradient of cutting is joining. So Cat.backward is one
-call of Split, Split.backward one call of Cat, and in this way each can be differentiated as often
-as you like. Cat takes any number of inputs and Split has several outputs. Three things follow:
+So each element gets the whole gradient of the sum. Broadcasting repeated a number, and its
+gradient was a sum; a sum has a gradient that is repeated. The two are each other's mirror image.
 
-- A part that nobody used has no gradient. The engine then gives zeros of its shape, so that all
-  parts can be joined.
-- A tensor that is joined with itself gets a gradient from both places. They are added, as ever.
-- The parts are views. A write into one changes the whole, and the graph must know of it. The
-  outputs of one call share one node, so `as_views` notes for each part which slice of x it shows.
-  (PyTorch forbids such a write where the parts come from one call. Here it gives the right number.)
+One rule finds most mistakes here: the gradient of x has the shape of x. Summing the rows of
+[2, 3] leaves [2], and that is the shape in which the gradient comes. It has to become [2, 1]
+before it can be repeated to [2, 3]. That is what `spread` is for. The trap: for a square matrix
+nobody complains if you forget it. [3] broadcasts against [3, 3] without an error, along the wrong
+dimension, and row i gets the gradients of all rows. The demo shows it.
 
-The trap is a loop: `out = cat([out, new])` copies everything so far each time, which is n^2 / 2
-copies for n parts. Collect the parts in a list, and join once.
+The variance needs the rule of products and no more. Its mean depends on every x_i too, yet that
+part of the derivative is 0, since the distances x_i - m add up to 0. In the second derivative it
+is not: so backward computes m again, from x, instead of keeping it as a constant.
 
-Different types are promoted as in an addition. An old habit of PyTorch is kept as well: a tensor of
-shape [0] fits everywhere.
+Three ways in which adding goes wrong, and what Sum does about them:
 
-Changed: a new module, joining.py, finished here. New: cat, stack, split, chunk, unbind, and padding
-with a constant, which is PutSlice of the last step with a value that need not be 0.
-Try: give ctx.sizes[::-1] to the Split in Cat.backward, and see which line of the demo notices.
+- 2,048 + 1 is 2,048 in float16. Half precision is added in float32 and rounded once.
+- 200 + 100 is 44 in uint8. Integers are added as int64. A mean of integers raises.
+- One after the other is slow. A row sum is a product with ones as well, and matrix products are
+  what the makers of processors have polished most (in a library called BLAS). So sum_rows has two
+  bodies: the plain one, and one that is registered for NumPy's arrays.
+
+PyTorch says dim and keepdim, NumPy axis and keepdims. `reduction` lets ours take both, since a
+backward formula runs on arrays and on Tensors. And from here on some names hide Python's own:
+`sum`, `all`, `any` mean those of tensors.
+
+Changed: new modules; the core is imported. New: Reduction, Sum, Mean, Var, Std, all, any.
+Try: let Sum.backward use g in place of ctx.spread(g). The demo stops. Then make its x a square
+[[1.0, 2.0], [4.0, 5.0]]: it runs on, and the gradient is wrong.
 """
 
+import functools
+import math
 import operator
-from collections.abc import Sequence
-from functools import reduce
-from itertools import accumulate
+import timeit
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import grad
 from tinytorch.autograd.function import Function
 from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-from tinytorch.core.dtype import float64, promote_types
+from tinytorch.core.dtype import DType, as_dtype, float64, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
-from tinytorch.ops.arithmetic import number_like
+from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
+from tinytorch.ops.broadcast import Expand
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.shape import PutSlice, Reshape, Slice, normalize_dim
 
 
-def along(dim: int, part: Any) -> tuple:
-    """The key that takes `part` (an index or a slice) of dimension `dim`, and all of the others."""
-    return (slice(None),) * dim + (part, ...)
+def normalize_dim(dim: int, ndim: int) -> int:
+    """`dim` counted from the front: -1 is the last one. IndexError where there is no such one,
+    TypeError for what is no integer.
+
+    A 0-d tensor is treated as if it had one dimension: 0 and -1 are right.
+    """
+    dim, last = operator.index(dim), ndim or 1
+    if -last <= dim < last:
+        return dim + last if dim < 0 else dim
+    raise IndexError(
+        f"Dimension out of range (expected to be in range of [{-last}, {last - 1}], but got {dim})"
+    )
 
 
-class Cat(Function):
-    """y = the inputs one behind the other along `dim`. The gradient is cut where they meet."""
+def normalize_dims(dims: Any, ndim: int) -> tuple[int, ...]:
+    """Each of `dims` (one, or several) counted from the front; RuntimeError where one is twice."""
+    dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+    result = tuple(normalize_dim(dim, ndim) for dim in dims)
+    if len(set(result)) != len(result):
+        raise RuntimeError(f"a dim appears multiple times in the list of dims {dims}")
+    return result
 
-    def forward(ctx, *args: Any) -> Any:
-        *arrays, ctx.dim = args
-        ctx.sizes = [array.shape[ctx.dim] for array in arrays]
-        return ctx.xp.concatenate(arrays, axis=ctx.dim)
+
+def reduction(function: Callable) -> Callable:
+    """Attaches an operation to Tensor under its own name, and lets it take `axis` and `keepdims`,
+    NumPy's names for `dim` and `keepdim`: a formula that uses them runs on arrays and on Tensors.
+    TypeError for what is no tensor.
+    """
+
+    @tensor_method(function.__name__)
+    @functools.wraps(function)
+    def call(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(input, Tensor):
+            kind = type(input).__name__
+            raise TypeError(f"{function.__name__}(): argument 'input' must be Tensor, not {kind}")
+        if "axis" in kwargs:
+            kwargs["dim"] = kwargs.pop("axis")
+        if "keepdims" in kwargs:
+            kwargs["keepdim"] = kwargs.pop("keepdims")
+        return function(input, *args, **kwargs)
+
+    return call
+
+
+def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...] | None:
+    """The dimensions that `dim` names, counted from the front; None, for all, if it is None or ().
+
+    Errors as of `normalize_dims`.
+    """
+    if dim is None or dim == () or dim == []:
+        return None
+    dims = normalize_dims(dim, ndim)
+    return dims if ndim else ()  # a 0-d tensor has nothing to sum over
+
+
+def wide(x: Any) -> Any:
+    """float16 and bfloat16 as float32, in which they are added up; other types as they are."""
+    half = x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
+    return x.astype(np.float32) if half else x
+
+
+@functools.singledispatch
+def sum_rows(x: Any, keepdims: bool) -> Any:
+    """Sums along the last dimension."""
+    return x.sum(axis=-1, keepdims=keepdims)
+
+
+@sum_rows.register(np.ndarray)
+def sum_rows_numpy(x: np.ndarray, keepdims: bool) -> np.ndarray:
+    # A product with ones is the same sum, and BLAS takes a quarter of the time. Long rows stay
+    # with NumPy, which adds up pairs of halves: less rounding.
+    if x.shape[-1] > 4096 or x.dtype.kind != "f" or not x.flags.c_contiguous:
+        return x.sum(axis=-1, keepdims=keepdims)
+    return x @ np.ones((x.shape[-1], 1) if keepdims else x.shape[-1], x.dtype)
+
+
+class Reduction(Function):
+    """What reductions have in common: one result for all elements along some dimensions.
+
+    `dims` are counted from the front, None for all; `keepdims` keeps them, of size 1.
+    """
+
+    def begin(ctx, x: Any, dims: tuple[int, ...] | None, keepdims: bool) -> None:
+        """Notes what backward has to know about shapes."""
+        ctx.shape, ctx.dims, ctx.kept = x.shape, dims, None
+        if dims is not None and not keepdims:
+            ctx.kept = tuple(1 if i in dims else n for i, n in enumerate(x.shape))
+
+    def count(ctx) -> int:
+        """How many elements become one."""
+        return math.prod(ctx.shape if ctx.dims is None else [ctx.shape[dim] for dim in ctx.dims])
+
+    def spread(ctx, value: Any) -> Any:
+        """A result, or its gradient, in a shape that broadcasts against the input."""
+        return value if ctx.kept is None else value.reshape(ctx.kept)
+
+
+class Sum(Reduction):
+    """y = x_1 + ... + x_n;   dy/dx_i = 1: each element gets the gradient of the sum."""
+
+    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+        ctx.begin(x, dims, keepdims)
+        if dims == (x.ndim - 1,) and x.size > 1000 and dtype is None and x.dtype.itemsize > 2:
+            return sum_rows(x, keepdims)
+        total = wide(x).sum(axis=dims, keepdims=keepdims, dtype=dtype)
+        return total.astype(dtype or x.dtype, copy=False)
 
     def backward(ctx, g: Any) -> Any:
-        return *ctx.call(Split, g, ctx.sizes, ctx.dim), None
+        return ctx.call(Expand, ctx.spread(g), ctx.shape)
 
 
-class Split(Function):
-    """Several outputs: x cut into parts of `sizes` along `dim`. Their gradients are joined."""
+class Mean(Sum):
+    """y = (x_1 + ... + x_n) / n;   dy/dx_i = 1 / n."""
 
-    def forward(ctx, x: Any, sizes: list[int], dim: int) -> Any:
-        ctx.dim, ends = dim, accumulate(sizes)
-        parts = zip(sizes, ends, strict=True)
-        return tuple(x[along(dim, slice(end - size, end))] for size, end in parts)
-
-    def backward(ctx, *grads: Any) -> Any:
-        return ctx.call(Cat, *grads, ctx.dim)
-
-
-class Stack(Function):
-    """y = the inputs side by side along a new dimension. The gradient of each is its place in g."""
-
-    def forward(ctx, *args: Any) -> Any:
-        *arrays, ctx.dim = args
-        return ctx.xp.stack(arrays, axis=ctx.dim)
+    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:
+        y = super().forward(wide(x), dims, keepdims) / ctx.count()
+        return y.astype(x.dtype, copy=False)
 
     def backward(ctx, g: Any) -> Any:
-        return *ctx.call(Unbind, g, ctx.dim), None
+        return super().backward(g / ctx.count())
 
 
-class Unbind(Function):
-    """Several outputs: x[0], x[1], ... along `dim`. Their gradients are stacked."""
-
-    def forward(ctx, x: Any, dim: int) -> Any:
-        ctx.dim = dim
-        return tuple(x[along(dim, i)] for i in range(x.shape[dim]))
-
-    def backward(ctx, *grads: Any) -> Any:
-        return ctx.call(Stack, *grads, ctx.dim)
+def summands(input: Tensor, dtype: DType | None) -> tuple[Tensor, np.dtype | None]:
+    """The input of a sum or product as `dtype`, and for integers the type in which to add: int64,
+    so that a sum of small numbers does not overflow, unless `dtype` says otherwise."""
+    if dtype is not None:
+        input = cast(input, as_dtype(dtype))
+    return input, None if input.is_floating_point() else numpy_dtype(as_dtype(dtype or int64))
 
 
-def tensor_list(name: str, tensors: Any) -> list[Tensor]:
-    """`tensors` as a list, all of one promoted type. TypeError for what is no list of tensors,
-    RuntimeError (from cat, as in PyTorch, ValueError) for an empty one."""
-    if not isinstance(tensors, (tuple, list)):
-        raise TypeError(f"{name}(): tensors must be a tuple or list, not {type(tensors).__name__}")
-    for number, x in enumerate(tensors):
-        if not isinstance(x, Tensor):
-            found = type(x).__name__
-            raise TypeError(f"{name}(): expected Tensor as element {number}, but got {found}")
-    if not tensors:
-        error = ValueError if name == "cat" else RuntimeError
-        raise error(f"{name}() expects a non-empty list of tensors")
-    if len({x.array.dtype for x in tensors}) == 1:
-        return list(tensors)
-    dtype = reduce(promote_types, [x.dtype for x in tensors])
-    return [cast(x, dtype) for x in tensors]
+@reduction
+def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The sum over `dim` (an int, several, or None for all), which is kept as 1 with keepdim.
 
-
-def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """The tensors one behind the other along `dim`; their other sizes are equal.
-
-    Different types are promoted. A tensor of shape (0,) fits everywhere, as in PyTorch.
-    ValueError for an empty list, RuntimeError for shapes that do not fit.
+    Integers and booleans are added as int64; `dtype` converts before adding.
     """
-    tensors = tensor_list("cat", tensors)
-    if any(x.array.ndim == 0 for x in tensors):
-        raise RuntimeError("zero-dimensional tensor cannot be concatenated")
-    first = next((x.array.shape for x in tensors if x.array.shape != (0,)), (0,))
-    dim = normalize_dim(dim, len(first))
-    nothing = (*first[:dim], 0, *first[dim + 1 :])
-    tensors = [x if x.array.shape != (0,) else Reshape.apply(x, nothing) for x in tensors]
-    for number, x in enumerate(tensors):
-        shape = x.array.shape
-        if (len(shape), shape[:dim], shape[dim + 1 :]) != (
-            len(first),
-            first[:dim],
-            first[dim + 1 :],
-        ):
-            raise RuntimeError(
-                f"Sizes of tensors must match except in dimension {dim}. Expected {list(first)} "
-                f"but got {list(shape)} for tensor number {number} in the list."
-            )
-    return Cat.apply(*tensors, dim)
+    dims = reduced_dims(dim, input.array.ndim)
+    input, total = summands(input, dtype)
+    return Sum.apply(input, dims, keepdim, total)
 
 
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors of one shape side by side along a new dimension at the place `dim`.
+@reduction
+def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The mean over `dim`. RuntimeError for integers, unless `dtype` is a float type."""
+    dims = reduced_dims(dim, input.array.ndim)
+    input, integer = summands(input, dtype)
+    if integer is not None:
+        raise RuntimeError(f"mean(): input dtype must be floating point. Got: {input.dtype!r}")
+    return Mean.apply(input, dims, keepdim)
 
-    RuntimeError for an empty list and for different shapes.
+
+class Var(Reduction):
+    """y = sum (x_i - m)^2 / (n - c), m the mean of x;   dy/dx_i = 2 (x_i - m) / (n - c).
+
+    The mean depends on x too, but the x_i - m add up to 0, and with them its part of dy/dx_i.
     """
-    tensors = tensor_list("stack", tensors)
-    shapes = {x.array.shape for x in tensors}
-    if len(shapes) != 1:
-        raise RuntimeError(f"stack expects each tensor to be equal size, but got {shapes}")
-    return Stack.apply(*tensors, normalize_dim(dim, tensors[0].array.ndim + 1))
+
+    def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
+        ctx.begin(x, dims, keepdims)
+        ctx.divisor = max(ctx.count() - correction, 0)
+        ctx.save_for_backward(x)
+        deviation = ctx.deviation(wide(x))
+        y = (deviation * deviation).sum(axis=dims, keepdims=keepdims) / ctx.divisor
+        return y.astype(x.dtype, copy=False)
+
+    def deviation(ctx, x: Any) -> Any:
+        return x - x.sum(axis=ctx.dims, keepdims=True) / ctx.count()
+
+    def backward(ctx, g: Any) -> Any:
+        (x,) = ctx.saved
+        return ctx.spread(g) * ctx.deviation(x) * 2 / ctx.divisor
 
 
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Side by side: `cat` along dimension 1, of 1-d tensors along dimension 0."""
-    tensors = [
-        x if x.array.ndim else Reshape.apply(x, (1,)) for x in tensor_list("hstack", tensors)
-    ]
-    return cat(tensors, min(tensors[0].array.ndim - 1, 1))
+class Std(Var):
+    """y = sqrt(var);   dy/dx_i = (x_i - m) / ((n - c) y), and 0 where all x_i are the same."""
+
+    def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
+        y = ctx.xp.sqrt(super().forward(x, dims, keepdims, correction))
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        return ctx.spread(g / (y + (y == 0))) * ctx.deviation(x) / ctx.divisor
 
 
-def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """One above the other: `cat` along dimension 0, a 1-d tensor being a row."""
-    tensors = tensor_list("vstack", tensors)
-    rows = [Reshape.apply(x, (1, x.array.size)) if x.array.ndim < 2 else x for x in tensors]
-    return cat(rows)
+def moment(
+    function: type[Var], input: Tensor, dim: Any, unbiased: Any, keepdim: bool, correction: Any
+) -> Tensor:
+    """Var or Std, with PyTorch's two ways to say what to divide by: unbiased=False is correction=0.
 
-
-def as_views(input: Tensor, parts: tuple, keys: Sequence[tuple]) -> tuple[Tensor, ...]:
-    """Notes that parts[i] shows the memory of input[keys[i]], for writes in place."""
-    for part, key in zip(parts, keys, strict=True):
-        Slice().note_view(part, (input, key))
-    return parts
-
-
-@tensor_method("split")
-def split(
-    tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
-) -> tuple[Tensor, ...]:
-    """Views of parts along `dim`: of one size (the last may be smaller), or of a list of sizes.
-
-    RuntimeError for sizes that are negative or do not sum to the size of the dimension.
+    RuntimeError for integers, TypeError where both are given.
     """
-    if tensor.array.ndim == 0:
-        raise RuntimeError("split expects at least a 1-dimensional tensor")
-    sizes, dim = split_size_or_sections, normalize_dim(dim, tensor.array.ndim)
-    n = tensor.array.shape[dim]
-    if isinstance(sizes, int):
-        if sizes < 0 or (sizes == 0 and n):
-            raise RuntimeError(f"split_size {sizes} cannot split a dimension of size {n}")
-        sizes = [min(sizes, n - start) for start in range(0, n, sizes or 1)] or [0]
-    sizes = [operator.index(size) for size in sizes]
-    if min(sizes, default=0) < 0 or sum(sizes) != n:
-        raise RuntimeError(
-            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at "
-            f"dimension {dim}), but got split_sizes={sizes}"
-        )
-    ends = zip(sizes, accumulate(sizes), strict=True)
-    keys = [along(dim, slice(end - size, end)) for size, end in ends]
-    return as_views(tensor, Split.apply(tensor, sizes, dim), keys)
+    if not input.is_floating_point():
+        raise RuntimeError("std and var only support floating point and complex dtypes")
+    if isinstance(dim, bool):  # var(input, unbiased)
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 0 if unbiased is False else 1
+    elif unbiased is not None:
+        raise TypeError("give `unbiased` or `correction`, not both")
+    return function.apply(input, reduced_dims(dim, input.array.ndim), keepdim, correction)
 
 
-@tensor_method("chunk")
-def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of at most `chunks` parts of equal size along `dim`; the last may be smaller."""
-    if input.array.ndim == 0 or chunks < 1:
-        raise RuntimeError(f"chunk expects 1 or more dims and chunks, got {input.ndim}, {chunks}")
-    n = input.array.shape[normalize_dim(dim, input.array.ndim)]
-    return split(input, -(-n // chunks) if n else [0] * chunks, dim)
+@reduction
+def var(
+    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+) -> Tensor:
+    """The variance over `dim`: squared deviations divided by n - correction, by default n - 1.
 
-
-@tensor_method("unbind")
-def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of each place of dimension `dim`: x.unbind() is (x[0], x[1], ...)."""
-    if input.array.ndim == 0:
-        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
-    dim = normalize_dim(dim, input.array.ndim)
-    keys = [along(dim, i) for i in range(input.array.shape[dim])]
-    return as_views(input, Unbind.apply(input, dim), keys)
-
-
-def constant_pad(input: Tensor, pad: Sequence[int], value: float | None = None) -> Tensor:
-    """`input` between elements equal to `value`, or 0; a negative number takes elements away.
-
-    pad: (before, after) of the last dimension, then of the one before it, and so on.
+    nan or inf where n <= correction. RuntimeError for integers.
     """
-    shape, ndim = list(input.array.shape), input.array.ndim
-    if len(pad) % 2 or len(pad) > 2 * ndim:
-        raise RuntimeError(f"Padding length must be even and at most {2 * ndim}, got {len(pad)}")
-    keep, place = [slice(None)] * ndim, [slice(None)] * ndim
-    for dim, before, after in zip(range(ndim - 1, -1, -1), pad[::2], pad[1::2], strict=False):
-        n = shape[dim]
-        shape[dim] += before + after
-        if min(shape[dim], n + min(before, 0) + min(after, 0)) < 0:
-            raise RuntimeError(f"padding ({before}, {after}) takes more than the size {n} away")
-        keep[dim] = slice(max(-before, 0), n - max(-after, 0))
-        place[dim] = slice(max(before, 0), shape[dim] - max(after, 0))
-    if min(pad, default=0) < 0:
-        input = Slice.apply(input, (*keep, ...))
-    fill = number_like(0 if value is None else value, input.dtype)
-    return PutSlice.apply(input, tuple(shape), (*place, ...), fill)
+    return moment(Var, input, dim, unbiased, keepdim, correction)
+
+
+@reduction
+def std(
+    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+) -> Tensor:
+    """The standard deviation over `dim`, the root of `var`. Its gradient at 0 is 0."""
+    return moment(Std, input, dim, unbiased, keepdim, correction)
+
+
+class AllTrue(Function):
+    """Whether all elements are true, that is not 0. uint8 answers in uint8, as PyTorch does."""
+
+    differentiable = False
+    method = "all"
+
+    def forward(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
+        answer = getattr(x != 0, ctx.method)(axis=dims, keepdims=keepdims)
+        return answer.astype(x.dtype) if x.dtype == np.uint8 else answer
+
+
+class AnyTrue(AllTrue):
+    """Whether any element is true."""
+
+    method = "any"
+
+
+@reduction
+def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Whether all elements over `dim` are true (not 0): a bool tensor, for uint8 a uint8 one."""
+    # Here, unlike in the other reductions, PyTorch takes () at its word: no dimension.
+    dims = () if dim in ((), []) else reduced_dims(dim, input.array.ndim)
+    return AllTrue.apply(input, dims, keepdim)
+
+
+@reduction
+def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Whether any element over `dim` is true (not 0): a bool tensor, for uint8 a uint8 one."""
+    dims = () if dim in ((), []) else reduced_dims(dim, input.array.ndim)
+    return AnyTrue.apply(input, dims, keepdim)
 
 
 if __name__ == "__main__":
-    a = tensor([[1.0, 2.0]], requires_grad=True)
-    b = tensor([[3.0, 4.0], [5.0, 6.0]], requires_grad=True)
-    joined = cat([a, b])
-    print("cat:", joined.tolist())  # -> cat: [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
-    (joined * tensor([[1.0], [10.0], [100.0]])).sum().backward()
-    print("a:", a.grad.tolist(), "b:", b.grad.tolist())
-    # -> a: [[1.0, 1.0]] b: [[10.0, 10.0], [100.0, 100.0]]
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    print(
+        sum(x).item(), sum(x, 0).tolist(), sum(x, 1).tolist()
+    )  # -> 21.0 [5.0, 7.0, 9.0] [6.0, 15.0]
+    print("kept as 1:", sum(x, dim=1, keepdim=True).tolist())  # -> kept as 1: [[6.0], [15.0]]
 
-    x = tensor([1.0, 2.0], requires_grad=True)
-    print("stack:", stack([x, x]).tolist(), "last:", stack([x, x], dim=-1).tolist())
-    # -> stack: [[1.0, 2.0], [1.0, 2.0]] last: [[1.0, 1.0], [2.0, 2.0]]
-    weights = tensor([[1.0, 2.0], [10.0, 20.0]])
-    print("x twice:", grad(stack([x, x]), x, weights)[0].tolist())  # -> x twice: [11.0, 22.0]
+    # Row sums of shape [2], weighted, and summed again: each element gets the weight of its row.
+    sum(sum(x, dim=1) * tensor([10.0, 100.0])).backward()
+    print("gradient of x:", x.grad.tolist())
+    # -> gradient of x: [[10.0, 10.0, 10.0], [100.0, 100.0, 100.0]]
 
-    # Split in three, use the middle: the others get zeros.
-    x = tensor([1.0, 2.0, 3.0, 4.0, 5.0], requires_grad=True)
-    first, middle, last = x.split(2)
-    print("split:", first.tolist(), middle.tolist(), last.tolist())
-    # -> split: [1.0, 2.0] [3.0, 4.0] [5.0]
-    (middle * middle).sum().backward()
-    print("gradient:", x.grad.tolist())  # -> gradient: [0.0, 0.0, 6.0, 8.0, 0.0]
-    print("one node:", first.grad_fn is last.grad_fn, first.grad_fn.name())
-    # -> one node: True SplitBackward0
+    # The trap: without `spread`, a square matrix gives the wrong gradient and no error.
+    g, square = np.array([1.0, 10.0, 100.0]), (3, 3)
+    print("wrong, all rows alike:", np.broadcast_to(g, square)[0])
+    # -> wrong, all rows alike: [  1.  10. 100.]
+    print("right, row by row:", np.broadcast_to(g.reshape(3, 1), square)[0])
+    # -> right, row by row: [1. 1. 1.]
 
-    # A write into a part changes the whole, and its gradient: y = (x_1, x_2, x_3, 10 x_4, 10 x_5).
-    y = x * 1.0
-    y.chunk(2)[1].mul_(10.0)
-    print("written:", y.tolist(), "gradient:", grad(y.sum(), x)[0].tolist())
-    # -> written: [1.0, 2.0, 3.0, 40.0, 50.0] gradient: [1.0, 1.0, 1.0, 10.0, 10.0]
+    x.grad = None
+    mean(x).backward()
+    print("a mean shares:", x.grad.tolist()[0])  # -> a mean shares: [0.16666, 0.16666, 0.16666]
 
-    # Both ways, to second order.
-    z = tensor(np.random.default_rng(0).standard_normal((3, 2)), dtype=float64, requires_grad=True)
-    print("cat of the rows:", gradcheck(lambda z: cat(z.unbind()) * cat(z.unbind(1)), z))
-    # -> cat of the rows: True
-    print("to second order:", gradgradcheck(lambda z: cat(z.unbind()) * cat(z.unbind(1)), z))
-    # -> to second order: True
+    # The variance: by hand 2 (x_i - m) / (n - 1) = 2 * 2.5 / 5 = 1 at the last element.
+    x.grad = None
+    var(x).backward()
+    print("variance", var(x).item(), "gradient", x.grad.tolist()[1])
+    # -> variance 3.5 gradient [0.2, 0.6, 1.0]
+    z = tensor([[0.3, -1.2, 2.0]], dtype=float64, requires_grad=True)
+    print("to second order:", gradcheck(var, (z,)), gradgradcheck(var, (z,)))
+    # -> to second order: True True
 
-    # Room around a picture of one point.
-    print("padded:", constant_pad(tensor([[7.0]]), (1, 1, 0, 1)).tolist())
-    # -> padded: [[0.0, 7.0, 0.0], [0.0, 0.0, 0.0]]
+    # At equal elements the root has a vertical slope, 0 / 0 for the formula. PyTorch takes 0.
+    same = tensor([2.0, 2.0], requires_grad=True)
+    std(same).backward()
+    print("std of equal elements:", std(same).item(), "gradient", same.grad.tolist())
+    # -> std of equal elements: 0.0 gradient [0.0, 0.0]
 
-    print("types:", cat([tensor([1, 2]), tensor([0.5])]).tolist())  # -> types: [1.0, 2.0, 0.5]
+    ones = np.ones(4096, np.float16)
+    one_by_one = np.float16(0)
+    for one in ones:
+        one_by_one += one
+    print("float16, one by one:", float(one_by_one), " ours:", sum(tensor(ones)).item())
+    # -> float16, one by one: 2048.0  ours: 4096.0
+    small = tensor([200, 100], dtype=uint8)
+    print("uint8:", np.uint8(200) + np.array(100, np.uint8), " ours:", sum(small).item())
+    # -> uint8: 44  ours: 300
     try:
-        cat([a, b], dim=1)
+        mean(small)
     except RuntimeError as error:
-        print("RuntimeError:", str(error).partition(". ")[0])
-        # -> RuntimeError: Sizes of tensors must match except in dimension 1
+        print("RuntimeError:", error)
+        # -> RuntimeError: mean(): input dtype must be floating point. Got: tinytorch.uint8
 
-    # The loop: elements that are copied to join 1,000 parts of one element.
-    print("in a loop:", sum(range(2, 1001)), "at once:", 1000)  # -> in a loop: 500499 at once: 1000
+    # A loss over a batch: which samples are right, and are all of them?
+    right = tensor([[True, True], [True, False]])
+    print("per row:", all(right, 1).tolist(), " any:", any(right).item())
+    # -> per row: [True, False]  any: True
+
+    rows = np.random.default_rng(0).random((512, 512), dtype=np.float32)
+    plain = timeit.timeit(lambda: rows.sum(axis=-1), number=50)
+    product = timeit.timeit(lambda: sum_rows_numpy(rows, False), number=50)
+    print(f"512 row sums: as a product with ones in {product / plain:.2f} of the time")  # -> ...

@@ -1,318 +1,337 @@
-"""Step 55: Matrix products
+"""Step 55: The largest, where it is, and how long a vector is
 
-A neuron multiplies each of its inputs by a weight, and adds up. So far a layer of neurons would be
-a loop. One product of matrices does all of them at once, for all samples, and it is nearly all that
-training ever computes:
+A maximum is a reduction too, but which of its inputs is responsible for it? Move the largest
+element a little, and the maximum moves with it. Move any other, and nothing happens:
 
-    C = A B,      c_ij = a_i1 b_1j + a_i2 b_2j + ... + a_im b_mj
+    y = max(x_1, ..., x_n),      dy/dx_i = 1 where x_i = y, else 0
 
-What is the derivative? Let g_ij tell how much the loss changes with c_ij. The element a_ik is in
-the whole row i of C, in c_ij with the factor b_kj. All ways count, so they are added:
+The trap is a tie. If two elements are largest, raising either raises the maximum, lowering either
+does nothing: there is no derivative. PyTorch has two answers, and so have we:
 
-    dL/da_ik = sum over j of g_ij b_kj,   that is   dL/dA = G B^T
-    dL/db_kj = sum over i of a_ik g_ij,   that is   dL/dB = A^T G
+- `amax`, and `max` of all elements, share: each of k equal ones gets 1/k.
+- `max` along a dimension also says where the maximum is. That is one place, the first, and the
+  gradient goes there whole.
 
-Both are matrix products again. You need not learn them by heart, the shapes remember them: A is
-[n, m], B is [m, p], G is [n, p], and of G and B only G B^T can be [n, m].
+The second kind is built from two functions that undo each other. TakeAlong picks elements by
+index, PutAlong writes them into zeros. Each is the other's derivative, to any order. Sorting will
+need the same pair.
 
-`@` takes more than matrices. A vector on the left is one row, on the right one column. Further
-dimensions in front are a batch, and are broadcast; what was repeated in forward is summed in
-backward, as ever. So three cases cover everything: two matrices; a batch times one matrix;
-a batch times a batch. The second is the layer of a network, and the important one. [b, t, m]
-times [m, p] could be b products, but it is a single one with b t rows, and so are its gradients.
+A place has no derivative: argmax gives integers, and a step along x leaves them as they are.
 
-Two traps:
+Norms measure the length of a vector, |x| = (|x_1|^p + ... + |x_n|^p)^(1/p):
 
-- NumPy multiplies float32 by float64 and gives float64, without a word. A network with one such
-  constant runs at half its speed. PyTorch refuses, and so do we.
-- In half precision NumPy neither uses BLAS, the library of fast products, nor adds up in float32.
-  multiply_halves does both.
+    p = 2    the length that a ruler finds        d|x|/dx_i = x_i / |x|, a vector of length 1
+    p = 1    the sum of all distances from 0      d|x|/dx_i = the sign of x_i
+    p = inf  the largest |x_i|, so amax again
 
-The rest of the family are products that insist on one case: mm, bmm, mv, dot, outer, and those
-that add something on the way, as a layer adds its bias: addmm(bias, x, weight).
+At x = 0 the length has a tip, as |x| has, and the formula says 0 / 0. One nan in a gradient and
+all weights are nan after the next step; so here it is 0. Clipping gradients will rely on it.
 
-Changed: the module of shapes is imported. New: MatMul, matmul and `@`, mm, bmm, dot, addmm.
-Try: swap the factors to G A^T in backward. The shapes complain, unless the matrices are square.
+Changed: the module of sums is finished and imported. New: AMax, ArgMax, TakeAlong, max, norm.
+Try: return ctx.spread(g) * found from AMax.backward, without dividing. Which line is wrong now?
 """
 
-import functools
+import collections
 import math
-import timeit
+import operator
 from typing import Any
-
-import numpy as np
 
 from tinytorch.autograd.function import Function
 from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-from tinytorch.core.dtype import bool_
-from tinytorch.core.tensor import Tensor, from_numpy, tensor, tensor_method
-from tinytorch.ops.arithmetic import add, mul
-from tinytorch.ops.broadcast import SumTo, expand
-from tinytorch.ops.shape import reshape
+from tinytorch.core.dtype import bool_, float64
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops import arithmetic, comparison, elementwise  # noqa: F401  (their methods)
+from tinytorch.ops.reduction import Reduction, reduced_dims, reduction, summands, wide
 
 
-@functools.singledispatch
-def multiply_halves(a: Any, b: Any) -> Any:
-    """a @ b of float16 or bfloat16 arrays, added up in float32 and rounded once."""
-    return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
+def normalize_dim(dim: int, ndim: int) -> int:
+    """`dim` counted from the front: -1 is the last one. IndexError where there is no such one,
+    TypeError for what is no integer.
 
-
-def multiply(a: Any, b: Any) -> Any:
-    """a @ b, of arrays or of Tensors."""
-    if a.dtype.itemsize != 2 or isinstance(a, Tensor) or a.dtype.kind in "iu":
-        return a @ b
-    return multiply_halves(a, b)
-
-
-class MatMul(Function):
-    """C = A B;   dL/dA = G B^T,   dL/dB = A^T G, where G = dL/dC.
-
-    c_ij = sum over k of a_ik b_kj: a_ik is in the whole row i of C, each time with another b_kj.
-    So dL/da_ik = sum over j of g_ij b_kj, a matrix product again, and the shapes leave no other
-    choice: [n, m] [m, p] = [n, p], and of G [n, p] and B only G B^T is [n, m].
-
-    A vector on the left is one row, on the right one column. Further dimensions in front are a
-    batch of matrices, which are broadcast: what was repeated is summed in backward. A batch times
-    one matrix is a single product with all rows of the batch, many times as fast as one by one.
+    A 0-d tensor is treated as if it had one dimension: 0 and -1 are right.
     """
+    dim, last = operator.index(dim), ndim or 1
+    if -last <= dim < last:
+        return dim + last if dim < 0 else dim
+    raise IndexError(
+        f"Dimension out of range (expected to be in range of [{-last}, {last - 1}], but got {dim})"
+    )
 
-    def forward(ctx, a: Any, b: Any) -> Any:
-        need_a, need_b = ctx.needs_input_grad
-        ctx.save_for_backward(a if need_b else None, b if need_a else None)
-        ctx.shapes = a.shape, b.shape
-        if a.ndim > 2 and 1 <= b.ndim <= 2:
-            rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
-            return multiply(rows, b).reshape(a.shape[:-1] + b.shape[1:])
-        return multiply(a, b)
+
+def normalize_dims(dims: Any, ndim: int) -> tuple[int, ...]:
+    """Each of `dims` (one, or several) counted from the front; RuntimeError where one is twice."""
+    dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+    result = tuple(normalize_dim(dim, ndim) for dim in dims)
+    if len(set(result)) != len(result):
+        raise RuntimeError(f"a dim appears multiple times in the list of dims {dims}")
+    return result
+
+
+def named_result(name: str, *fields: str) -> type:
+    """A named tuple that prints as PyTorch's results with several parts do."""
+
+    def show(self: tuple) -> str:
+        parts = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
+        return f"tinytorch.return_types.{name}(\n{parts})"
+
+    result = collections.namedtuple(name, fields)
+    result.__repr__ = show
+    return result
+
+
+MaxResult = named_result("max", "values", "indices")
+MinResult = named_result("min", "values", "indices")
+
+
+def check_not_empty(name: str, x: Any, dims: Any, error: type = RuntimeError) -> None:
+    """An extreme of nothing does not exist: IndexError for a named dimension, else `error`."""
+    if x.size == 0 and (dims is None or 0 in [x.shape[dim] for dim in dims]):
+        raise (error if dims is None else IndexError)(
+            f"{name}(): Expected reduction dim to be specified, and to have non-zero size; the "
+            f"shape is {list(x.shape)}"
+        )
+
+
+class AMax(Reduction):
+    """y = the largest x_i;   dy/dx_i = 1 where x_i = y, divided by the number of such x_i."""
+
+    method = "max"
+
+    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:
+        check_not_empty(ctx.method, x, dims)
+        ctx.begin(x, dims, keepdims)
+        y = ctx.find(x, dims, keepdims)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def find(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
+        return getattr(x, ctx.method)(axis=dims, keepdims=keepdims)
 
     def backward(ctx, g: Any) -> Any:
-        a, b = ctx.saved
-        a_shape, b_shape = ctx.shapes
-        ga = gb = None
-        if len(a_shape) == len(b_shape) == 2:
-            ga = None if b is None else multiply(g, b.T)
-            gb = None if a is None else multiply(a.T, g)
-        elif len(b_shape) <= 2:  # all rows of a, whatever its shape, with one matrix or column
-            rows, inner, columns = math.prod(a_shape[:-1]), a_shape[-1], math.prod(b_shape[1:])
-            g = g.reshape(rows, columns)
-            if b is not None:
-                ga = multiply(g, b.reshape(inner, columns).T).reshape(a_shape)
-            if a is not None:
-                gb = multiply(a.reshape(rows, inner).T, g).reshape(b_shape)
-        else:
-            matrices = a_shape if len(a_shape) > 1 else (1, *a_shape)
-            g = g if len(a_shape) > 1 else g.reshape(*g.shape[:-1], 1, g.shape[-1])
-            if b is not None:
-                ga = multiply(g, b.swapaxes(-1, -2))
-                ga = ctx.call(SumTo, ga, matrices).reshape(a_shape)
-            if a is not None:
-                gb = multiply(a.reshape(matrices).swapaxes(-1, -2), g)
-                gb = ctx.call(SumTo, gb, b_shape)
-        return ga, gb
-
-    @classmethod
-    def explain(cls, error: Exception, arrays: list) -> Exception:
-        a, b = (array.shape for array in arrays)
-        if not a or not b:
-            found = f"{len(a)}D and {len(b)}D"
-            return RuntimeError(f"both arguments to matmul must be at least 1D, they are {found}")
-        if a[-1] == b[-2:][0]:
-            return RuntimeError(f"the batch dimensions of {list(a)} and {list(b)} do not match")
-        rows = "x".join(map(str, (math.prod(a[:-1]), a[-1])[2 - len(a[:2]) :]))
-        columns = "x".join(map(str, b if len(b) < 3 else b[-2:]))
-        return RuntimeError(
-            f"mat1 and mat2 shapes cannot be multiplied ({rows} and {columns}), of tensors with "
-            f"the shapes {list(a)} and {list(b)}"
-        )
+        x, y = ctx.saved
+        found = x == ctx.spread(y)
+        return ctx.spread(g) * found / found.sum(axis=ctx.dims, keepdims=True, dtype=g.dtype)
 
 
-def check_operands(name: str, *operands: Any) -> None:
-    """TypeError for what is no tensor, RuntimeError for a mix of types: a product never promotes.
+class AMin(AMax):
+    """y = the smallest x_i; the gradient as that of AMax."""
 
-    NotImplementedError for booleans, as in PyTorch.
+    method = "min"
+
+
+class ArgMax(Function):
+    """The index of the first largest x_i along `dim`, or among all elements for None."""
+
+    differentiable = False
+    method = "argmax"
+
+    def forward(ctx, x: Any, dim: int | None, keepdims: bool) -> Any:
+        check_not_empty(ctx.method, x, None if dim is None else (dim,), IndexError)
+        index = getattr(x, ctx.method)(axis=dim if x.ndim else None)
+        if not keepdims:
+            return index
+        return index.reshape([1 if dim in (None, i) else n for i, n in enumerate(x.shape)])
+
+
+class ArgMin(ArgMax):
+    """The index of the first smallest x_i."""
+
+    method = "argmin"
+
+
+class TakeAlong(Function):
+    """y = the elements of x at `index` along `dim`, where an index appears once in its row.
+
+    An index without that dimension takes one element from each row, and the result has lost the
+    dimension too. The gradient goes to where the elements came from; all others get 0.
     """
-    for number, operand in enumerate(operands, 1):
-        if not isinstance(operand, Tensor):
-            kind = type(operand).__name__
-            raise TypeError(f"{name}(): argument {number} must be Tensor, not {kind}")
-    types = [operand.dtype for operand in operands]
-    if len(set(types)) > 1:
-        names = [{"float32": "float", "float64": "double"}.get(t.name, t.name) for t in types]
-        raise RuntimeError(
-            f"expected m1 and m2 to have the same dtype, but got: {' != '.join(names)}"
-        )
-    if types[0] is bool_:
-        raise NotImplementedError(f"{name}() is not implemented for {bool_!r}")
+
+    def forward(ctx, x: Any, index: Any, dim: int) -> Any:
+        ctx.dim, ctx.shape = dim, x.shape
+        ctx.save_for_backward(index)
+        if x.ndim == 0:
+            return x.copy()
+        places = index if index.ndim == x.ndim else ctx.xp.expand_dims(index, dim)
+        return ctx.xp.take_along_axis(x, places, axis=dim).reshape(index.shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(PutAlong, g, ctx.saved[0], ctx.dim, ctx.shape), None
 
 
-@tensor_method("matmul", "__matmul__")
-def matmul(input: Tensor, other: Tensor) -> Tensor:
-    """The matrix product `input @ other`, by the number of dimensions:
+class PutAlong(Function):
+    """The reverse of TakeAlong: zeros of the given shape, with the elements of x at `index`."""
 
-        [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
-        [n, m] @ [m, p]        [n, p]                        [m] @ [m, p]       [p]
-        [b..., n, m] @ [c..., m, p]    a batch of products; b... and c... are broadcast
+    def forward(ctx, x: Any, index: Any, dim: int, shape: tuple[int, ...]) -> Any:
+        ctx.dim = dim
+        ctx.save_for_backward(index)
+        if not shape:
+            return x.copy()
+        if x.ndim < len(shape):
+            x, index = ctx.xp.expand_dims(x, dim), ctx.xp.expand_dims(index, dim)
+        y = ctx.xp.zeros(shape, x.dtype)
+        ctx.xp.put_along_axis(y, index, x, axis=dim)
+        return y
 
-    RuntimeError where the shapes do not fit, or where the types differ.
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(TakeAlong, g, ctx.saved[0], ctx.dim), None
+
+
+@reduction
+def amax(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The largest elements over `dim`. Equal ones share the gradient. Errors for empty input."""
+    return AMax.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+
+
+@reduction
+def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The smallest elements over `dim`. Equal ones share the gradient. Errors for empty input."""
+    return AMin.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+
+
+def place(function: type[ArgMax], input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    """The index of an extreme. RuntimeError for booleans, IndexError for empty input."""
+    if input.dtype is bool_:
+        raise RuntimeError(f"{function.method}(): does not support bool input")
+    if dim is not None:
+        (dim,) = normalize_dims(dim, input.array.ndim)
+    return function.apply(input, dim, keepdim)
+
+
+@reduction
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The int64 index of the first largest element along `dim`, or in input.flatten()."""
+    return place(ArgMax, input, dim, keepdim)
+
+
+@reduction
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The int64 index of the first smallest element along `dim`, or in input.flatten()."""
+    return place(ArgMin, input, dim, keepdim)
+
+
+def extreme(
+    value: type[AMax], index: type[ArgMax], input: Tensor, dim: Any, keepdim: bool, other: Any
+) -> Any:
+    """The three meanings of max and min, told apart by their arguments."""
+    name = value.method
+    if isinstance(dim, Tensor):
+        other, dim = dim, None
+    if other is not None:
+        return getattr(input, f"{name}imum")(other)
+    if dim is None:
+        return value.apply(input)
+    (dim,) = normalize_dims(dim, input.array.ndim)
+    indices = index.apply(input, dim, keepdim)
+    result = MaxResult if name == "max" else MinResult
+    return result(TakeAlong.apply(input, indices, dim), indices)
+
+
+@reduction
+def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    """max(input): the largest element; equal ones share the gradient.
+    max(input, dim): (values, indices) along one dimension; only the element chosen gets gradient.
+    max(input, other): the larger element of each pair, as `maximum`.
     """
-    # Two tensors of one float type, by far the most common case, need no further look.
-    if not (
-        isinstance(other, Tensor)
-        and input.array.dtype is other.array.dtype
-        and input.array.dtype.kind == "f"
-    ):
-        check_operands("matmul", input, other)
-    return MatMul.apply(input, other)
+    return extreme(AMax, ArgMax, input, dim, keepdim, other)
 
 
-def check_ndims(name: str, *expected: tuple[Tensor, int]) -> None:
-    """RuntimeError where an operand is not the vector (1), matrix (2) or batch (3) it has to be."""
-    check_operands(name, *(operand for operand, _ in expected))
-    found = [operand.array.ndim for operand, _ in expected]
-    wanted = [ndim for _, ndim in expected]
-    if found != wanted:
-        wanted, found = (" and ".join(f"{n}D" for n in ndims) for ndims in (wanted, found))
-        raise RuntimeError(f"{name}(): {wanted} tensors expected, but got {found} tensors")
+@reduction
+def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    """The smallest element, (values, indices) along `dim`, or the smaller of pairs: see `max`."""
+    return extreme(AMin, ArgMin, input, dim, keepdim, other)
 
 
-@tensor_method("mm")
-def mm(input: Tensor, mat2: Tensor) -> Tensor:
-    """[n, m] times [m, p]: matrices only."""
-    check_ndims("mm", (input, 2), (mat2, 2))
-    return MatMul.apply(input, mat2)
+class Norm(Reduction):
+    """y = (|x_1|^p + ... + |x_n|^p)^(1/p);   dy/dx_i = sign(x_i) (|x_i| / y)^(p - 1).
 
-
-@tensor_method("bmm")
-def bmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """[b, n, m] times [b, m, p]: as many matrices on both sides, no broadcasting."""
-    check_ndims("bmm", (input, 3), (mat2, 3))
-    a, b = input.array.shape, mat2.array.shape
-    if (a[0], a[2]) != b[:2]:
-        raise RuntimeError(
-            f"Expected size for first two dimensions of batch2 tensor to be: [{a[0]}, {a[2]}] but "
-            f"got: {list(b[:2])}."
-        )
-    return MatMul.apply(input, mat2)
-
-
-@tensor_method("mv")
-def mv(input: Tensor, vec: Tensor) -> Tensor:
-    """[n, m] times [m]."""
-    check_ndims("mv", (input, 2), (vec, 1))
-    return MatMul.apply(input, vec)
-
-
-@tensor_method("dot", "vdot")
-def dot(input: Tensor, tensor: Tensor) -> Tensor:
-    """The sum of products of two vectors."""
-    check_ndims("dot", (input, 1), (tensor, 1))
-    return MatMul.apply(input, tensor)
-
-
-@tensor_method("inner")
-def inner(input: Tensor, other: Tensor) -> Tensor:
-    """Sums of products over the last dimensions: [..., n] and [*, n] give [..., *]."""
-    if not input.array.ndim or not other.array.ndim:
-        return mul(input, other)
-    check_operands("inner", input, other)
-    shape = other.array.shape
-    columns = reshape(other, math.prod(shape[:-1]), shape[-1]).T
-    return reshape(MatMul.apply(input, columns), input.array.shape[:-1] + shape[:-1])
-
-
-@tensor_method("outer", "ger")
-def outer(input: Tensor, vec2: Tensor) -> Tensor:
-    """All products of two vectors: [n] and [m] give [n, m]."""
-    if input.array.ndim != 1 or vec2.array.ndim != 1:
-        found = f"{input.array.ndim}-D and {vec2.array.ndim}-D"
-        raise RuntimeError(f"outer: Expected 1-D arguments, but got {found}")
-    return mul(reshape(input, input.array.size, 1), vec2)
-
-
-def add_scaled(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    """beta * input + alpha * product, `input` broadcast to the shape of the product.
-
-    With beta = 0 the elements of `input` do not count, not even nan. For integers beta and alpha
-    are cut to integers too.
+    The gradient is 0 where x_i or y is 0, which PyTorch chooses among the possible slopes. Order 0
+    counts the x_i that are not 0: its gradient is 0.
     """
-    check_operands("addmm", product, input)
-    if not product.is_floating_point():
-        beta, alpha = int(beta), int(alpha)
-    if input.array.shape != product.array.shape:
-        input = expand(input, product.array.shape)
-    product = product if alpha == 1 else mul(product, alpha)
-    if beta == 0:
-        return product
-    return add(product, input if beta == 1 else mul(input, beta))
+
+    def forward(ctx, x: Any, p: float, dims: Any, keepdims: bool) -> Any:
+        ctx.begin(x, dims, keepdims)
+        ctx.p, z = p, wide(x)
+        terms = z * z if p == 2 else z != 0 if p == 0 else ctx.xp.abs(z) ** p
+        y = terms.sum(axis=dims, keepdims=keepdims, dtype=z.dtype)
+        y = ctx.xp.sqrt(y) if p == 2 else y if p == 0 else y ** (1 / p)
+        y = y.astype(x.dtype, copy=False)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        y = y + (y == 0)
+        if ctx.p == 2:
+            return ctx.spread(g / y) * x
+        size = (ctx.xp.abs(x) + (x == 0)) / ctx.spread(y)
+        return ctx.spread(g) * ctx.xp.sign(x) * size ** (ctx.p - 1) * (ctx.p != 0)
 
 
-@tensor_method("addmm")
-def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta=1, alpha=1) -> Tensor:
-    """beta * input + alpha * (mat1 @ mat2), [n, m] and [m, p]; `input` is broadcast to [n, p]."""
-    return add_scaled(input, mm(mat1, mat2), beta, alpha)
+@reduction
+def norm(
+    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
+    """The norm of order p (a number, inf or -inf; "fro" is 2) over `dim`.
 
-
-@tensor_method("addmv")
-def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta=1, alpha=1) -> Tensor:
-    """beta * input + alpha * (mat @ vec), [n, m] and [m]; `input` is broadcast to [n]."""
-    return add_scaled(input, mv(mat, vec), beta, alpha)
-
-
-@tensor_method("baddbmm")
-def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta=1, alpha=1) -> Tensor:
-    """beta * input + alpha * bmm(batch1, batch2); `input` is broadcast to [b, n, p]."""
-    return add_scaled(input, bmm(batch1, batch2), beta, alpha)
+    inf is the largest |x_i|, -inf the smallest, 0 counts the nonzero. RuntimeError for integers,
+    TypeError for other names.
+    """
+    p = 2 if p in (None, "fro") else p
+    if not input.is_floating_point():
+        raise RuntimeError(f"norm(): Expected a floating point tensor. Got {input.dtype!r}")
+    dims = reduced_dims(dim, input.array.ndim)
+    input, _ = summands(input, dtype)
+    if not math.isinf(p):
+        return Norm.apply(input, p, dims, keepdim)
+    return (amax if p > 0 else amin)(input.abs(), dim, keepdim)
 
 
 if __name__ == "__main__":
-    A = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    B = tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]], requires_grad=True)
-    C = A @ B
-    print("C =", C.tolist())  # -> C = [[5.0, 11.0], [14.0, 23.0]]
 
-    # The loss is c_00 alone: row 0 of A and column 0 of B are each other's gradient.
-    C.backward(tensor([[1.0, 0.0], [0.0, 0.0]]))
-    print("dL/dA =", A.grad.tolist())  # -> dL/dA = [[1.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
-    print("dL/dB =", B.grad.tolist())  # -> dL/dB = [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]
+    def gradient(function, data):
+        x = tensor(data, requires_grad=True)
+        function(x).backward()
+        return x.grad.tolist()
 
-    rng = np.random.default_rng(0)
-    SHAPES = [((3,), (3,)), ((2, 3), (3,)), ((4, 2, 3), (3, 2)), ((3,), (4, 3, 2))]
-    SHAPES += [((4, 1, 2, 3), (5, 3, 2))]
-    for pair in SHAPES:
-        a, b = (tensor(rng.random(shape), requires_grad=True) for shape in pair)
-        right = gradcheck(matmul, (a, b)) and gradgradcheck(matmul, (a, b))
-        print(*map(list, pair), "->", list((a @ b).shape), right)
-        # -> [3] [3] -> [] True
-        # -> [2, 3] [3] -> [2] True
-        # -> [4, 2, 3] [3, 2] -> [4, 2, 2] True
-        # -> [3] [4, 3, 2] -> [4, 2] True
-        # -> [4, 1, 2, 3] [5, 3, 2] -> [4, 5, 2, 2] True
+    x = tensor([[3.0, 9.0, 4.0], [8.0, 1.0, 8.0]])
+    values, indices = max(x, 1)
+    print("largest of each row:", values.tolist(), "at", indices.tolist())
+    # -> largest of each row: [9.0, 8.0] at [1, 0]
+    print("argmax of all:", argmax(x).item(), " of the columns:", argmin(x, 0).tolist())
+    # -> argmax of all: 1  of the columns: [0, 1, 0]
 
-    for wrong in (lambda: A @ A, lambda: A @ B.double(), lambda: mm(A, tensor([1.0, 2.0, 3.0]))):
+    # A tie: shared by amax, given to the first by max along a dimension.
+    tie = [8.0, 1.0, 8.0]
+    print("amax shares:", gradient(amax, tie))  # -> amax shares: [0.5, 0.0, 0.5]
+    print("max of all, too:", gradient(max, tie))  # -> max of all, too: [0.5, 0.0, 0.5]
+    print("max(dim) picks one:", gradient(lambda x: max(x, 0).values, tie))
+    # -> max(dim) picks one: [1.0, 0.0, 0.0]
+
+    # Picking, and putting back into zeros.
+    index = tensor([[2, 0]])
+    taken = TakeAlong.apply(tensor([[10.0, 20.0, 30.0]]), index, 1)
+    print(taken.tolist(), "->", PutAlong.apply(taken, index, 1, (1, 3)).tolist())
+    # -> [[30.0, 10.0]] -> [[10.0, 0.0, 30.0]]
+
+    z = tensor([[0.3, -1.2, 2.0], [0.1, 0.7, -0.4]], dtype=float64, requires_grad=True)
+    for function in (lambda x: max(x, 1).values, amin, norm, lambda x: norm(x, 3, 1)):
+        print(gradcheck(function, (z,)), gradgradcheck(function, (z,)))
+        # -> True True
+        # -> True True
+        # -> True True
+        # -> True True
+
+    v = tensor([3.0, -4.0])
+    print("norms:", [round(norm(v, p).item(), 4) for p in (1, 2, 3, math.inf, -math.inf, 0)])
+    # -> norms: [7.0, 5.0, 4.4979, 4.0, 3.0, 2.0]
+    print("the direction of", v.tolist(), "is", gradient(norm, v))
+    # -> the direction of [3.0, -4.0] is [0.6, -0.8]
+    print("at 0:", gradient(norm, [0.0, 0.0]))  # -> at 0: [0.0, 0.0]
+    for wrong in (lambda: max(tensor([])), lambda: max(x, 2), lambda: argmax(x == x)):
         try:
             wrong()
-        except RuntimeError as error:
-            print(error)
-            # -> mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3), of tensors with ...
-            # -> expected m1 and m2 to have the same dtype, but got: float != double
-            # -> mm(): 2D and 2D tensors expected, but got 2D and 1D tensors
-
-    # A layer: every sample of the batch times the same weights, and a bias for each column.
-    x, bias = tensor([[1.0, 1.0, 1.0], [0.0, 1.0, 0.0]]), tensor([0.5, -0.5])
-    print("layer:", addmm(bias, x, B).tolist())  # -> layer: [[3.5, 3.5], [2.5, 0.5]]
-    print("outer:", outer(tensor([1, 2]), tensor([3, 4, 5])).tolist())
-    # -> outer: [[3, 4, 5], [6, 8, 10]]
-
-    half = tensor(np.full((1, 4096), 0.5, np.float16))
-    one_by_one = np.float16(0)
-    for product in (half * half).numpy()[0]:
-        one_by_one += product
-    print("4,096 quarters in float16:", float(one_by_one), " ours:", (half @ half.T).item())
-    # -> 4,096 quarters in float16: 512.0  ours: 1024.0
-
-    batch, weight = (rng.random(shape, dtype=np.float32) for shape in [(256, 8, 64), (64, 64)])
-    one_product = timeit.timeit(lambda: matmul(from_numpy(batch), from_numpy(weight)), number=20)
-    many = timeit.timeit(lambda: np.matmul(batch, weight), number=20)
-    print(
-        f"one product of 2,048 rows takes {one_product / many:.2f} of 256 products' time"
-    )  # -> ...
+        except (RuntimeError, IndexError) as error:
+            print(f"{type(error).__name__}: {error}")
+            # -> RuntimeError: max(): Expected reduction dim to be specified, ...; the shape is [0]
+            # -> IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 2)
+            # -> RuntimeError: argmax(): does not support bool input

@@ -1,258 +1,331 @@
-"""Step 56: einsum, one notation for all products
+"""Step 56: Softmax, and three ways to stay finite
 
-Which dimensions meet in a product, and which are summed over? `@` answers by position: the last of
-one with the last but one of the other. The attention of a later stage has four dimensions, [batch,
-head, query, feature], and positions become a puzzle. Einstein's notation names them instead:
+A classifier ends with one number for each class, and wants probabilities: positive, with sum 1.
 
-    einsum("ij,jk->ik", a, b)           c_ik = sum over j of a_ij b_jk: a matrix product
-    einsum("bqd,bkd->bqk", q, k)        each query with each key, in every sample of the batch
-    einsum("ij->j", a)                  what the output does not name is summed over
-    einsum("ii", a)                     a name that stands twice is a diagonal: the trace
-    einsum("...ij,...jk->...ik", a, b)  "..." is any number of dimensions, and broadcasts
+    softmax(x)_i = e^(x_i) / (e^(x_1) + ... + e^(x_n))
 
-It looks like a loop over all names, and NumPy's own einsum is such a loop for many equations. But
-each name in a product of two is of one of four kinds:
+As it stands, this formula is of no use. e^89 is already more than float32 can hold: inf / inf is
+nan. But numerator and denominator can be divided by the same e^m without changing the quotient.
+Take m = max(x), and each exponent is at most 0: the largest term is 1, and nothing overflows.
+What is too small becomes 0, which harms nobody, unless you go on and take its logarithm:
 
-    batch   in both, and kept           left    only in the first, and kept
-    inner   in both, and summed over    right   only in the second, and kept
+    log softmax(x)_i = x_i - m - log(e^(x_1 - m) + ... + e^(x_n - m))
 
-Sort the dimensions by kind, make each kind one dimension, and it is [batch, left, inner] times
-[batch, inner, right]: a matrix product, which is fast and has its gradient already. That is the
-whole of `contract`. A name in only one of the two that is not kept is summed away before, which
-saves multiplying it: "ij,k->" never makes the products a_ij c_k.
+This is exact where log(softmax(x)) is log(0) = -inf. So a loss uses log_softmax, always.
+The last two terms together, m + log(...), are logsumexp: a smooth maximum, with softmax as its
+gradient.
 
-The trap: with three operands the order decides the cost. "ij,jk,kl->il" from left to right is
-(A B) C. If C is a vector, A (B C) does far less. einsum goes from left to right, as PyTorch does
-unless opt_einsum is installed: write the cheap pair first.
+Fused or composed? All three could be written with operations that we have. As one Function each
+is stable, its backward reuses y instead of exp, and the graph has one node in place of five:
 
-tensordot is the same with numbers for names, trace the sum of a diagonal.
+    dL/dx_i = y_i (g_i - sum of g_k y_k)          softmax
+    dL/dx_i = g_i - e^(y_i) (sum of g_k)          log_softmax
 
-Changed: the module of matrix products is imported. New: contract, einsum, tensordot, trace.
-Try: leave `permute` out of `arranged`. "ij,jk->ik" still works. Which equation does not?
+Running sums: x_1 is in all of y_i = x_1 + ... + x_i, the last only in y_n. So the gradient is a
+running sum from the other end.
+
+A product has the derivative y / x_i, the product of all others, and 0 / 0 if x_i is 0. The others
+can be multiplied without dividing: what stands before x_i, times what stands after it. In rounds
+of 1, 2, 4, ... places n factors take log2(n) rounds, and each is an ordinary operation. So the
+second derivative is right as well.
+
+Changed: the modules of extremes and norms are imported. New: softmax, logsumexp, cumsum, prod.
+Try: return x.copy() from minus_max, and see what [1000, 999, 0] becomes.
 """
 
-import math
-import string
+import functools
+import operator
 import timeit
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.gradcheck import gradcheck
-from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops.arithmetic import mul
-from tinytorch.ops.matmul import MatMul, check_operands
-from tinytorch.ops.reduction import sum
-from tinytorch.ops.shape import normalize_dims, permute, reshape
-
-# Labels for the dimensions behind "...": the last one is 9, as broadcasting counts from the right.
-DOTS = string.digits
+from tinytorch.autograd.function import Function
+from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.core.dtype import Defaults, as_dtype, float64
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops import arithmetic, comparison, elementwise  # noqa: F401  (their methods)
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, summands, wide
 
 
-def arranged(x: Tensor, labels: str, *groups: str) -> Tensor:
-    """x with its dimensions in the order of the groups, and each group made one dimension."""
-    size = dict(zip(labels, x.array.shape, strict=True))
-    order = tuple(labels.index(label) for group in groups for label in group)
-    x = x if order == tuple(range(len(labels))) else permute(x, order)
-    return reshape(x, tuple(math.prod(size[label] for label in group) for group in groups))
+def normalize_dim(dim: int, ndim: int) -> int:
+    """`dim` counted from the front: -1 is the last one. IndexError where there is no such one,
+    TypeError for what is no integer.
 
-
-def settled(x: Tensor, labels: str, other: Tensor, other_labels: str, keep: str):
-    """x without the dimensions that take no part in a product with `other`: summed over are those
-    that nobody else has, and those of size 1 that are longer there (broadcasting repeats them)."""
-    size = dict(zip(other_labels, other.array.shape, strict=True))
-    over = [
-        i
-        for i, label in enumerate(labels)
-        if (size.get(label, 1) != 1 and x.array.shape[i] == 1)
-        or (label not in size and label not in keep)
-    ]
-    rest = "".join(label for i, label in enumerate(labels) if i not in over)
-    return (sum(x, over) if over else x), rest
-
-
-def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> tuple[Tensor, str]:
-    """The product of two tensors, summed over what both have and `keep` does not name.
-
-    Each dimension is of one of four kinds: in both and kept (batch), in both and summed over
-    (inner), or in only one of them (left, right). With its dimensions in the right order and each
-    kind made one, it is a matrix product: [batch, left, inner] @ [batch, inner, right].
+    A 0-d tensor is treated as if it had one dimension: 0 and -1 are right.
     """
-    a, a_labels = settled(a, a_labels, b, b_labels, keep)
-    b, b_labels = settled(b, b_labels, a, a_labels, keep)
-    size = dict(zip(a_labels, a.array.shape, strict=True))
-    for label, n in zip(b_labels, b.array.shape, strict=True):
-        if size.setdefault(label, n) != n:
-            raise RuntimeError(
-                f"einsum(): subscript {label} has size {n} for one operand which does not "
-                f"broadcast with previously seen size {size[label]}"
-            )
-    both = [label for label in a_labels if label in b_labels]
-    batch = "".join(label for label in both if label in keep)
-    inner = "".join(label for label in both if label not in keep)
-    left = "".join(label for label in a_labels if label not in both)
-    right = "".join(label for label in b_labels if label not in both)
-    product = (MatMul.apply if inner else mul)(
-        arranged(a, a_labels, *[batch] * bool(batch), left, inner),
-        arranged(b, b_labels, *[batch] * bool(batch), inner, right),
+    dim, last = operator.index(dim), ndim or 1
+    if -last <= dim < last:
+        return dim + last if dim < 0 else dim
+    raise IndexError(
+        f"Dimension out of range (expected to be in range of [{-last}, {last - 1}], but got {dim})"
     )
-    labels = batch + left + right
-    return reshape(product, tuple(size[label] for label in labels)), labels
 
 
-def read_operand(x: Tensor, labels: str, number: int) -> tuple[Tensor, str]:
-    """Operand `number` with one label for each dimension, and each label once: "ii" means the
-    diagonal. RuntimeError where the labels do not fit the tensor."""
-    hidden = x.array.ndim - len(labels.replace("...", "", 1))
-    written = labels.replace("...", DOTS[len(DOTS) - hidden :] if hidden > 0 else "", 1)
-    if not set(labels.replace("...", "", 1)) <= set(string.ascii_letters):
-        raise RuntimeError(f"einsum(): {labels!r}: subscripts must be in [a-zA-Z]")
-    if len(written) != x.array.ndim:
-        raise RuntimeError(
-            f"einsum(): the number of subscripts in {labels!r} does not match the number of "
-            f"dimensions ({x.array.ndim}) for operand {number}"
-        )
-    for label in sorted(set(written)):
-        while written.count(label) > 1:
-            i, j = written.index(label), written.rindex(label)
-            if x.array.shape[i] != x.array.shape[j]:
-                raise RuntimeError(
-                    f"einsum(): subscript {label} is repeated for operand {number} but the sizes "
-                    f"don't match, {x.array.shape[j]} != {x.array.shape[i]}"
-                )
-            x = x.diagonal(0, i, j)
-            written = written[:i] + written[i + 1 : j] + written[j + 1 :] + label
-    return x, written
+def normalize_dims(dims: Any, ndim: int) -> tuple[int, ...]:
+    """Each of `dims` (one, or several) counted from the front; RuntimeError where one is twice."""
+    dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+    result = tuple(normalize_dim(dim, ndim) for dim in dims)
+    if len(set(result)) != len(result):
+        raise RuntimeError(f"a dim appears multiple times in the list of dims {dims}")
+    return result
 
 
-def einsum(equation: str, *operands: Any) -> Tensor:
-    """Sums of products over named dimensions: `einsum("bij,bjk->bik", a, b)` is a batched product.
+@functools.singledispatch
+def max_rows(x: Any) -> Any:
+    """The largest of each row; the last dimension stays, of size 1."""
+    return x.max(axis=-1, keepdims=True)
 
-    A letter names a dimension. One that the output does not have is summed over; one that is in
-    several operands runs through all of them together; one that an operand has twice is its
-    diagonal. "..." stands for any further dimensions, which are broadcast. Without "->" the output
-    has the letters that are written once, in alphabetical order.
 
-    Operands are contracted from left to right, each time as one matrix product. RuntimeError where
-    the equation is not well formed, or does not fit the operands.
+@max_rows.register(np.ndarray)
+def max_rows_numpy(x: np.ndarray) -> np.ndarray:
+    # For short rows NumPy finds the place of the maximum four times as fast as the maximum.
+    places = x.argmax(axis=-1).ravel() + np.arange(0, x.size, x.shape[-1])
+    return x.reshape(-1).take(places).reshape(*x.shape[:-1], 1)
+
+
+def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
+    """A new array: x minus its maximum over `dims`, so that exp of it is at most 1."""
+    if x.size == 0:
+        return x.copy()
+    if dims == (x.ndim - 1,) and x.size > 1000:
+        return x - max_rows(x)
+    return xp.asarray(x - x.max(axis=dims, keepdims=True))
+
+
+class LogSumExp(Reduction):
+    """y = log(exp(x_1) + ... + exp(x_n));   dy/dx_i = exp(x_i - y).
+
+    exp(1000) is inf, so the largest, m, is taken out: y = m + log(sum of exp(x_i - m)).
     """
-    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-        operands = operands[0]
-    check_operands("einsum", *operands)
-    inputs, arrow, output = equation.replace(" ", "").partition("->")
-    parts = inputs.split(",")
-    if len(parts) != len(operands):
-        fewer = "fewer" if len(operands) < len(parts) else "more"
-        raise RuntimeError(
-            f"einsum(): {fewer} operands were provided than specified in the equation"
-        )
-    terms = [read_operand(*each, i) for i, each in enumerate(zip(operands, parts, strict=True))]
-    given = sorted({label for _, labels in terms for label in labels})
-    dots = "".join(label for label in given if label in DOTS)
-    if arrow:
-        output = output.replace("...", dots, 1)
-    else:
-        output = dots + "".join(label for label in given if inputs.count(label) == 1)
-    if len(set(output)) != len(output) or not set(output) <= set(given):
-        raise RuntimeError(
-            f"einsum(): each output subscript must appear once, and in an operand: {equation!r}"
-        )
-    x, labels = terms[0]
-    for i in range(1, len(terms)):
-        later = "".join(labels for _, labels in terms[i + 1 :])
-        x, labels = contract(x, labels, *terms[i], output + later)
-    over = [i for i, label in enumerate(labels) if label not in output]
-    labels = "".join(label for label in labels if label in output)
-    x = sum(x, over) if over else x
-    return x if labels == output else permute(x, tuple(labels.index(label) for label in output))
+
+    lowest = {2: -6e4, 4: -3e38, 8: -1e308}  # finite numbers of so many bytes
+
+    def forward(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
+        ctx.begin(x, dims, keepdims)
+        xp, z = ctx.xp, wide(x)
+        m = z.max(axis=dims, keepdims=True) if x.size else z.sum(axis=dims, keepdims=True)
+        m = xp.where(xp.isfinite(m), m, xp.zeros_like(m))  # inf - inf would be nan
+        total = xp.exp(z - m).sum(axis=dims, keepdims=keepdims)
+        y = (xp.log(total) + m.reshape(total.shape)).astype(x.dtype, copy=False)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        # Where all x_i are -inf, so is y; a finite number in its place keeps x_i - y from nan.
+        y = ctx.xp.clip(y, ctx.lowest[y.dtype.itemsize], None)
+        return ctx.spread(g) * ctx.xp.exp(x - ctx.spread(y))
 
 
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
-    """Sums of products over `dims`: the last n of a with the first n of b, or (dims_a, dims_b).
+@functools.singledispatch
+def softmax_forward(x: Any, ctx: Function) -> Any:
+    """The softmax of the array x along ctx.dims. An array type may bring a kernel of its own."""
+    y = minus_max(wide(x), ctx.dims, ctx.xp)
+    ctx.xp.exp(y, out=y)  # in place: a large array is dear to get and to give back
+    y /= ctx.call(Sum, y, ctx.dims, True)
+    return y.astype(x.dtype, copy=False)
 
-    RuntimeError where the sizes differ.
+
+class Softmax(Function):
+    """y_i = exp(x_i) / (sum of exp(x_k));   dL/dx_i = y_i (g_i - sum of g_k y_k)."""
+
+    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
+        ctx.dims = dims
+        y = softmax_forward(x, ctx)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        (y,) = ctx.saved
+        gy = g * y
+        return gy - y * ctx.call(Sum, gy, ctx.dims, True)
+
+
+class LogSoftmax(Function):
+    """y_i = x_i - log(sum of exp(x_k));   dL/dx_i = g_i - exp(y_i) (sum of g_k).
+
+    The logarithm of a softmax would be log(0) = -inf already for x = [0, 200].
     """
-    check_operands("tensordot", a, b)
-    n, m = a.array.ndim, b.array.ndim
-    if isinstance(dims, int):
-        if not 0 <= dims <= (n if n < m else m):
-            raise RuntimeError(f"tensordot expects dims <= ndim_a or ndim_b, but got dims={dims}")
-        dims = list(range(n - dims, n)), list(range(dims))
-    dims_a, dims_b = normalize_dims(dims[0], n), normalize_dims(dims[1], m)
-    if len(dims_a) != len(dims_b):
-        raise RuntimeError("both dimension lists should have same length")
-    a_labels, b_labels = string.ascii_letters[:n], list(string.ascii_letters[n : n + m])
-    for i, j in zip(dims_a, dims_b, strict=True):
-        b_labels[j] = a_labels[i]
-    keep = {*a_labels, *b_labels} - {a_labels[i] for i in dims_a}
-    return contract(a, a_labels, b, "".join(b_labels), "".join(keep))[0]
+
+    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
+        ctx.dims = dims
+        y = minus_max(wide(x), dims, ctx.xp)
+        y -= ctx.xp.log(ctx.call(Sum, ctx.xp.exp(y), dims, True))
+        y = y.astype(x.dtype, copy=False)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        (y,) = ctx.saved
+        return g - ctx.xp.exp(y) * ctx.call(Sum, g, ctx.dims, True)
 
 
-@tensor_method("trace")
-def trace(input: Tensor) -> Tensor:
-    """The sum of the diagonal of a matrix. RuntimeError for other shapes."""
-    if input.array.ndim != 2:
-        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.array.ndim}")
-    return sum(input.diagonal())
+@reduction
+def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    """log(sum(exp(input))) over `dim`, without overflow. Integers become the default float type."""
+    if dim is None:
+        raise TypeError("logsumexp(): argument 'dim' must be tuple of ints, not NoneType")
+    if not input.is_floating_point():
+        input = cast(input, Defaults.dtype)
+    return LogSumExp.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+
+
+def along(function: type[Function], input: Tensor, dim: int, dtype: Any) -> Tensor:
+    """Softmax or LogSoftmax along one dimension. TypeError for None, NotImplementedError for
+    integers."""
+    if not isinstance(dim, int):
+        raise TypeError(f"softmax(): argument 'dim' must be int, not {type(dim).__name__}")
+    if dtype is not None:
+        input = cast(input, as_dtype(dtype))
+    if not input.is_floating_point():
+        raise NotImplementedError(f"softmax() is not implemented for {input.dtype!r}")
+    return function.apply(input, reduced_dims(dim, input.array.ndim))
+
+
+@reduction
+def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """exp(input), divided by its sum along `dim`: positive numbers that add up to 1."""
+    return along(Softmax, input, dim, dtype)
+
+
+@reduction
+def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """log(softmax(input, dim)), right also where the softmax itself is too small for a float."""
+    return along(LogSoftmax, input, dim, dtype)
+
+
+class CumSum(Function):
+    """y_i = x_1 + ... + x_i. x_i is in y_i and all after it: backward sums from the other end."""
+
+    def forward(ctx, x: Any, dim: int, backwards: bool = False, dtype: Any = None) -> Any:
+        ctx.dim, ctx.backwards = dim, backwards
+        if x.ndim == 0:
+            return x.astype(dtype or x.dtype)
+        z = ctx.xp.flip(wide(x), dim) if backwards else wide(x)
+        y = ctx.xp.cumsum(z, axis=dim, dtype=dtype or z.dtype)
+        return (ctx.xp.flip(y, dim) if backwards else y).astype(dtype or x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(CumSum, g, ctx.dim, not ctx.backwards)
+
+
+@reduction
+def cumsum(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Running sums along `dim`. Integers and booleans are added as int64."""
+    input, total = summands(input, dtype)
+    return CumSum.apply(input, normalize_dim(dim, input.array.ndim), False, total)
+
+
+class Shift(Function):
+    """y_i = x_(i - steps) along `dim`, and `fill` where that is outside: [1 2 3] -> [0 1 2]."""
+
+    def forward(ctx, x: Any, dim: int, steps: int, fill: float = 0.0) -> Any:
+        ctx.dim, ctx.steps = dim, steps
+        y = ctx.xp.full(x.shape, fill, x.dtype)
+        there, here = slice(steps, None), slice(None, -steps)
+        if steps < 0:
+            there, here = slice(None, steps), slice(-steps, None)
+        rows = (slice(None),) * dim
+        y[(*rows, there)] = x[(*rows, here)]
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Shift, g, ctx.dim, -ctx.steps)
+
+
+def product_before(ctx: Function, x: Any, dim: int, direction: int) -> Any:
+    """The product of all that stands before x_i (direction 1) or after it (-1).
+
+    Each round doubles how many factors are in: 1, 2, 4, ... Nothing is ever divided, so that a
+    factor of 0 does no harm, here and in the derivatives.
+    """
+    y, steps = ctx.call(Shift, x, dim, direction, 1.0), 1
+    while steps < x.shape[dim]:
+        y = y * ctx.call(Shift, y, dim, direction * steps, 1.0)
+        steps *= 2
+    return y
+
+
+class Prod(Reduction):
+    """y = x_1 ... x_n;   dy/dx_i = y / x_i, or the product of all others if y is 0."""
+
+    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+        ctx.begin(x, dims, keepdims)
+        y = wide(x).prod(axis=dims, keepdims=keepdims, dtype=dtype)
+        y = y.astype(dtype or x.dtype, copy=False)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        if ctx.shape == ():
+            return g
+        if bool(y.all()):
+            return ctx.spread(g * y) / x
+        row, dim = (x.reshape((-1,)), 0) if ctx.dims is None else (x, ctx.dims[0])
+        others = product_before(ctx, row, dim, 1) * product_before(ctx, row, dim, -1)
+        return ctx.spread(g) * others.reshape(ctx.shape)
+
+
+@reduction
+def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None):
+    """The product of all elements, or along one dimension. The gradient is right for zeros too."""
+    if dim is not None and not isinstance(dim, int):
+        raise TypeError(f"prod(): argument 'dim' must be int, not {type(dim).__name__}")
+    dims = reduced_dims(dim, input.array.ndim)
+    input, total = summands(input, dtype)
+    return Prod.apply(input, dims, keepdim, total)
 
 
 if __name__ == "__main__":
-    a = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    b = tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]])
-    print("product:", einsum("ij,jk->ik", a, b).tolist())  # -> product: [[5.0, 11.0], [14.0, 23.0]]
-    print("transposed:", einsum("ij,jk->ki", a, b).tolist())
-    # -> transposed: [[5.0, 14.0], [11.0, 23.0]]
-    print("columns:", einsum("ij->j", a).tolist())  # -> columns: [5.0, 7.0, 9.0]
-    print("without ->, alphabetical:", einsum("ba", a).tolist())
-    # -> without ->, alphabetical: [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
-    square = einsum("ij,jk->ik", a, b)
-    print("diagonal:", einsum("ii->i", square).tolist(), "trace:", einsum("ii", square).item())
-    # -> diagonal: [5.0, 23.0] trace: 28.0
-    print("trace:", trace(square).item(), " tensordot:", tensordot(a, b, 1).tolist())
-    # -> trace: 28.0  tensordot: [[5.0, 11.0], [14.0, 23.0]]
+    scores = tensor([1000.0, 999.0, 0.0])
+    with np.errstate(over="ignore", invalid="ignore"):
+        e = np.exp(scores.numpy())
+        print("as it is written:", e / e.sum())  # -> as it is written: [nan nan  0.]
+    print("softmax:", softmax(scores, 0).tolist())  # -> softmax: [0.731058, 0.268941, 0.0]
+    print(
+        "log of it:", softmax(scores, 0).log().tolist()
+    )  # -> log of it: [-0.31326, -1.31326, -inf]
+    print("log_softmax:", log_softmax(scores, 0).tolist())
+    # -> log_softmax: [-0.31326, -1.31326, -1000.3132]
+    print("logsumexp:", logsumexp(scores, 0).item())  # -> logsumexp: 1000.3132
 
-    # Each kind of name once: b batch, i left, j inner, k right.
-    rng = np.random.default_rng(0)
-    EQUATIONS = {
-        "bij,bjk->bik": [(2, 2, 3), (2, 3, 2)],
-        "bhqd,bhkd->bhqk": [(1, 2, 3, 2), (1, 2, 2, 2)],
-        "...i,...i->...": [(2, 1, 3), (4, 3)],
-        "ij,k->": [(2, 3), (4,)],
-        "iji,j->i": [(2, 3, 2), (3,)],
-        "ij,jk,kl->il": [(2, 3), (3, 2), (2, 2)],
-    }
-    for equation, shapes in EQUATIONS.items():
-        arrays = [rng.random(shape) for shape in shapes]
-        tensors = [tensor(array, requires_grad=True) for array in arrays]
-        same = np.allclose(
-            einsum(equation, *tensors).detach().numpy(), np.einsum(equation, *arrays)
-        )
-        print(equation, same, gradcheck(lambda *t, e=equation: einsum(e, *t), tensors))
-        # -> bij,bjk->bik True True
-        # -> bhqd,bhkd->bhqk True True
-        # -> ...i,...i->... True True
-        # -> ij,k-> True True
-        # -> iji,j->i True True
-        # -> ij,jk,kl->il True True
+    # The gradient of logsumexp is softmax, and adding 7 to all scores changes no probability.
+    x = tensor([[0.5, 2.0, -1.0]], dtype=float64, requires_grad=True)
+    logsumexp(x, 1).backward()
+    print("same:", np.allclose(x.grad.numpy(), softmax(x, 1).detach().numpy()))  # -> same: True
+    print(
+        "same:", np.allclose(*(softmax(y, 1).detach().numpy() for y in (x, x + 7)))
+    )  # -> same: True
 
-    for equation in ("ij,jk", "ijk", "ij->iz", "i?"):
-        try:
-            einsum(equation, a, a) if "," in equation else einsum(equation, a)
-        except RuntimeError as error:
-            print(error)
-            # -> einsum(): subscript j has size 2 ... previously seen size 3
-            # -> einsum(): the number of subscripts in 'ijk' does not match ... (2) for operand 0
-            # -> einsum(): each output subscript must appear once, and in an operand: 'ij->iz'
-            # -> einsum(): 'i?': subscripts must be in [a-zA-Z]
+    for function in (softmax, log_softmax, logsumexp, cumsum, prod):
+        print(function.__name__, gradcheck(function, (x, 1)), gradgradcheck(function, (x, 1)))
+        # -> softmax True True
+        # -> log_softmax True True
+        # -> logsumexp True True
+        # -> cumsum True True
+        # -> prod True True
 
-    # The loop that it looks like, and the matrix product that it is.
-    x, y = (tensor(rng.random((8, 64, 64), dtype=np.float32)) for _ in range(2))
-    loop = timeit.timeit(lambda: np.einsum("bij,bkj->bik", x.array, y.array), number=3)
-    ours = timeit.timeit(lambda: einsum("bij,bkj->bik", x, y), number=3)
-    print(f"as a matrix product: {ours / loop:.3f} of the time of NumPy's loop")  # -> ...
+    t = tensor([1.0, 2.0, 3.0], requires_grad=True)
+    cumsum(t, 0).backward(tensor([1.0, 1.0, 1.0]))
+    print("running sums:", cumsum(t, 0).tolist(), "each is in as many:", t.grad.tolist())
+    # -> running sums: [1.0, 3.0, 6.0] each is in as many: [3.0, 2.0, 1.0]
 
-    # (A B) v makes a matrix of 200 x 200 first; A (B v) only vectors.
-    A, B, v = (tensor(rng.random(shape, dtype=np.float32)) for shape in [(200, 200)] * 2 + [(200,)])
-    dear = timeit.timeit(lambda: einsum("ij,jk,k->i", A, B, v), number=20)
-    cheap = timeit.timeit(lambda: einsum("jk,k,ij->i", B, v, A), number=20)
-    print(f"the vector first: {cheap / dear:.2f} of the time")  # -> ...
+    # A zero among the factors: y / x would be 0 / 0 at the zero, and 0 elsewhere is right.
+    factors = tensor([2.0, 0.0, 5.0, 3.0], requires_grad=True)
+    prod(factors).backward()
+    print("product:", prod(factors).item(), "gradient:", factors.grad.tolist())
+    # -> product: 0.0 gradient: [0.0, 30.0, 0.0, 0.0]
+    two = tensor([2.0, 0.0, 0.0, 3.0], dtype=float64, requires_grad=True)
+    print("two zeros, to second order:", gradgradcheck(prod, (two,)))
+    # -> two zeros, to second order: True
+    shifted = Shift.apply(tensor([1.0, 2.0, 3.0]), 0, 1, 1.0)
+    print("shifted by one:", shifted.tolist())  # -> shifted by one: [1.0, 1.0, 2.0]
+
+    # Short rows, as attention has them: NumPy is slow at their maximum, and quick at its place.
+    rows = np.random.default_rng(0).random((4096, 64), dtype=np.float32)
+    plain = timeit.timeit(lambda: rows.max(axis=-1), number=10)
+    taken = timeit.timeit(lambda: max_rows_numpy(rows), number=10)
+    print(f"4,096 maxima by their places: {taken / plain:.2f} of the time")  # -> ...

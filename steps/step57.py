@@ -1,305 +1,343 @@
-"""Step 57: Sorting, and the gradient of an order
+"""Step 57: The same memory, seen otherwise
 
-Sorting moves numbers about and changes none of them. So its derivative is simple, once you keep
-apart the two things that it computes: an order, and the elements in this order.
+A picture of 8 x 8 points shall enter a matrix product as one row of 64. The shape of a tensor was
+fixed when it was made, so far. To copy the elements would work, and cost time and memory for
+nothing: they already lie in one row. An array is that row, a shape, and strides, which say how far
+to walk in memory for a step in each dimension:
 
-    order = argsort(x)        integers: a step along x leaves them as they are, no derivative
-    y_i = x_order(i)          dL/dx_j = dL/dy_i where order(i) = j
+    place of x[i, j] = i * stride[0] + j * stride[1]
 
-The gradient of each sorted element goes home to the place that the element came from. TakeAlong
-of step 50 does this, to any order. All that is new is finding indices.
+For [2, 3] the strides are (3, 1). Exchange them, and the shape, and the same memory shows the
+transpose, at no cost. Such a result is a view. Reshape, transpose and permute compute nothing, so
+their gradient computes nothing either: it gets the old shape, or the old order, back. For a
+permutation that is the inverse one. An exchange of two dimensions is its own inverse; that of
+(1, 2, 0) is (2, 0, 1).
 
-Where two elements are about to change places, the derivative jumps. The sorted values are
-continuous even there, as the maximum is at a tie; so training does not stumble. But an argsort
-alone teaches a network nothing: a loss made of indices has no gradient.
+Three traps:
 
-Two things have to be agreed on:
+- x.reshape(3, 2) and x.T have the same shape and different elements. reshape keeps the order in
+  which the elements are read, row after row. Nothing complains if you take the wrong one.
+- After a transpose the row order and the memory differ, and no strides can describe x.T.reshape(6).
+  `reshape` then copies in silence; `view` raises. If you want to write into the result, and mean x,
+  take `view`. PyTorch has both, for this reason.
+- squeeze() takes all dimensions of size 1. One day the batch, the samples that are computed
+  together, is a single sample, and its dimension is gone too: name the one that you mean.
 
-- Equal elements keep their order. That is called stable, and costs little. Descending is where it
-  goes wrong: the ascending order read backwards turns equal elements round. The order of the
-  reversed row, read backwards, turns them round twice.
-- nan compares with nothing. It is sorted as if it were the largest, so that it stands at one end
-  and does not tear the order apart. PyTorch and NumPy agree on that.
+A write into a view is a write into x, and the graph knows. The in-place operations have prepared
+that: `view = True` is all that an operation has to say.
 
-The median is the middle of the order. Of an even number there are two in the middle; PyTorch takes
-the lower one, not their mean as NumPy does. With a nan in the row the median is nan.
+Three operations do all of this. What follows Permute is one of them, with another name in front.
 
-topk finds a network's best guesses, without sorting what comes after them. unique and bincount
-count labels, and like argsort they have no derivative.
-
-Changed: the module of extremes is imported. New: ArgSort, sort, topk, median, unique, bincount.
-Try: let order_of return xp.flip(xp.argsort(x, axis=dim, kind="stable"), dim) for descending.
+Changed: a new module, shape.py. New: Reshape, Transpose, Permute, and what PyTorch builds of them.
+Try: let Permute.backward use ctx.dims itself. It stays right for T, and fails for (1, 2, 0).
 """
 
+import math
+import operator
 import timeit
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.function import Function
-from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-from tinytorch.core.dtype import bool_, float32
+from tinytorch.autograd.gradcheck import gradcheck
+from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops import comparison  # noqa: F401  (its operators)
-from tinytorch.ops.extremes import AMax, TakeAlong, check_not_empty, named_result
-from tinytorch.ops.shape import normalize_dim
-
-SortResult = named_result("sort", "values", "indices")
-TopKResult = named_result("topk", "values", "indices")
-KthValueResult = named_result("kthvalue", "values", "indices")
-MedianResult = named_result("median", "values", "indices")
+from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their operators and methods)
+from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.conversion import Clone
 
 
-def order_of(x: Any, dim: int, descending: bool, xp: Any) -> Any:
-    """The indices that sort x along `dim`; equal elements keep their order, nan is the largest.
+def normalize_dim(dim: int, ndim: int) -> int:
+    """`dim` counted from the front: -1 is the last one. IndexError where there is no such one,
+    TypeError for what is no integer.
 
-    Descending is not ascending read backwards, which would turn equal elements round: it is the
-    order of the reversed row, read backwards, so that they are turned round twice.
+    A 0-d tensor is treated as if it had one dimension: 0 and -1 are right.
     """
-    if not descending:
-        return xp.argsort(x, axis=dim, kind="stable")
-    order = xp.argsort(xp.flip(x, dim), axis=dim, kind="stable")
-    return x.shape[dim] - 1 - xp.flip(order, dim)
+    dim, last = operator.index(dim), ndim or 1
+    if -last <= dim < last:
+        return dim + last if dim < 0 else dim
+    raise IndexError(
+        f"Dimension out of range (expected to be in range of [{-last}, {last - 1}], but got {dim})"
+    )
 
 
-def first_of_order(x: Any, dim: int, descending: bool, k: int, xp: Any) -> Any:
-    """The first k indices of the order. Only they are sorted, once they are parted from the rest,
-    which takes one pass or two. Of equal elements at the border any may be among them."""
-    rows, n = (slice(None),) * dim, x.shape[dim]
-    parted = xp.argpartition(x, n - k if descending else k - 1, axis=dim)
-    part = xp.sort(parted[(*rows, slice(n - k, None) if descending else slice(k))], axis=dim)
-    order = order_of(xp.take_along_axis(x, part, axis=dim), dim, descending, xp)
-    return xp.take_along_axis(part, order, axis=dim)
+def normalize_dims(dims: Any, ndim: int) -> tuple[int, ...]:
+    """Each of `dims` (one, or several) counted from the front; RuntimeError where one is twice."""
+    dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+    result = tuple(normalize_dim(dim, ndim) for dim in dims)
+    if len(set(result)) != len(result):
+        raise RuntimeError(f"a dim appears multiple times in the list of dims {dims}")
+    return result
 
 
-class ArgSort(Function):
-    """The indices of the first `k` elements in the order along `dim`, of all for None."""
+class Reshape(Function):
+    """y = the elements of x, in their order, in another shape. The gradient gets the old shape.
 
-    differentiable = False
-
-    def forward(ctx, x: Any, dim: int, descending: bool, k: int | None = None) -> Any:
-        if x.ndim == 0:
-            return ctx.xp.zeros((), np.int64)
-        if k is not None and 0 < k < x.shape[dim] // 4:
-            return first_of_order(x, dim, descending, k, ctx.xp)
-        return order_of(x, dim, descending, ctx.xp)[(*(slice(None),) * dim, slice(k))]
-
-
-@tensor_method("argsort")
-def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
-    """The int64 indices that sort `input` along `dim`. The order is stable in any case."""
-    return ArgSort.apply(input, normalize_dim(dim, input.array.ndim), descending)
-
-
-@tensor_method("sort")
-def sort(
-    input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False
-) -> SortResult:
-    """(values, indices): `input` sorted along `dim`, nan last, and where each element came from.
-
-    Equal elements keep their order in any case. The gradient of an element goes where it came from.
+    A view where the memory allows it, else a copy.
     """
-    dim = normalize_dim(dim, input.array.ndim)
-    indices = ArgSort.apply(input, dim, descending)
-    return SortResult(TakeAlong.apply(input, indices, dim), indices)
+
+    view = True
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return x.reshape(shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return g.reshape(ctx.shape)
+
+    @classmethod
+    def explain(cls, error: Exception, arrays: list) -> Exception:
+        x, shape = arrays
+        if isinstance(error, TypeError):
+            return TypeError(f"reshape(): a shape is made of integers, got {shape}")
+        return RuntimeError(f"shape '{list(shape)}' is invalid for input of size {x.size}")
 
 
-@tensor_method("topk")
-def topk(
-    input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> TopKResult:
-    """(values, indices) of the k largest (or smallest) elements along `dim`, the first one first.
+@tensor_method("reshape")
+def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
+    """The elements of `input` in the shape `reshape(2, 3)`, `reshape((2, 3))` or `shape=(2, 3)`.
 
-    They are sorted in any case. RuntimeError where there are fewer than k.
+    One size may be -1: it follows from the others. The result shares the memory of `input` where
+    that is possible. RuntimeError where the number of elements differs.
     """
-    dim = normalize_dim(dim, input.array.ndim)
-    if not 0 <= k <= (input.array.shape[dim] if input.array.ndim else 1):
+    if shape is None:
+        shape = sizes if len(sizes) != 1 or isinstance(sizes[0], int) else tuple(sizes[0])
+    if shape and min(shape) < -1:
+        raise RuntimeError(f"invalid shape dimension {min(shape)} of shape {list(shape)}")
+    return Reshape.apply(input, shape)
+
+
+@tensor_method("view")
+def view(self: Tensor, *sizes: Any) -> Tensor:
+    """`reshape` that never copies: RuntimeError where the new shape does not fit the memory."""
+    out = reshape(self, *sizes)
+    if out._base is None:
         raise RuntimeError(
-            f"selected index k out of range: k is {k}, the shape is {list(input.array.shape)}"
+            "view size is not compatible with input tensor's size and stride (at least one "
+            "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
         )
-    indices = ArgSort.apply(input, dim, largest, k)
-    return TopKResult(TakeAlong.apply(input, indices, dim), indices)
+    return out
 
 
-class KthPlace(Function):
-    """The index of the k-th smallest x_i along `dim`; for None of the median.
+class Transpose(Function):
+    """y = x with two dimensions exchanged: a view. The gradient exchanges them back."""
 
-    The median is the lower one of two in the middle, and the first nan where there is one.
+    view = True
+
+    def forward(ctx, x: Any, dim0: int, dim1: int) -> Any:
+        ctx.dims = dim0, dim1
+        return x.swapaxes(dim0, dim1)
+
+    def backward(ctx, g: Any) -> Any:
+        return g.swapaxes(*ctx.dims)
+
+
+@tensor_method("transpose", "swapaxes", "swapdims")
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """A view of `input` with `dim0` and `dim1` exchanged. IndexError for a wrong dimension."""
+    ndim = input.array.ndim
+    dim0, dim1 = normalize_dim(dim0, ndim), normalize_dim(dim1, ndim)
+    return Transpose.apply(input, dim0, dim1) if ndim else Reshape.apply(input, ())
+
+
+class Permute(Function):
+    """y = x with its dimensions in the order `dims`: a view. The gradient goes back in order."""
+
+    view = True
+
+    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
+        ctx.dims = dims
+        return ctx.xp.transpose(x, dims)
+
+    def backward(ctx, g: Any) -> Any:
+        back = sorted(range(len(ctx.dims)), key=ctx.dims.__getitem__)
+        return ctx.call(Permute, g, tuple(back))
+
+
+@tensor_method("permute")
+def permute(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
+    """A view of `input` with its dimensions in another order: `x.permute(2, 0, 1)`.
+
+    RuntimeError unless each dimension is named once.
     """
-
-    differentiable = False
-
-    def forward(ctx, x: Any, dim: int, keepdims: bool, k: int | None) -> Any:
-        if x.ndim == 0:
-            return ctx.xp.zeros((), np.int64)
-        order = order_of(x, dim, False, ctx.xp)
-        nans = (x != x).sum(axis=dim, keepdims=True, dtype=np.int64)
-        if k is not None:
-            place = nans * 0 + (k - 1)
-        else:
-            n = x.shape[dim]
-            place = ctx.xp.where(nans > 0, n - nans, (n - 1) // 2)
-        index = ctx.xp.take_along_axis(order, place, axis=dim)
-        return index if keepdims else index.reshape(x.shape[:dim] + x.shape[dim + 1 :])
+    dims, ndim = as_shape(sizes if dims is None else (dims,)), input.array.ndim
+    if len(dims) != ndim:
+        raise RuntimeError(f"permute: {ndim} dimensions cannot have the order {list(dims)}")
+    return Permute.apply(input, normalize_dims(dims, ndim))
 
 
-@tensor_method("kthvalue")
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> KthValueResult:
-    """(values, indices) of the k-th smallest element along `dim`; k = 1 is the smallest.
-
-    RuntimeError where there is no such element.
-    """
-    dim = normalize_dim(dim, input.array.ndim)
-    if not 1 <= k <= (input.array.shape[dim] if input.array.ndim else 1):
-        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {dim}")
-    indices = KthPlace.apply(input, dim, keepdim, k)
-    return KthValueResult(TakeAlong.apply(input, indices, dim), indices)
+@tensor_method("t")
+def t(input: Tensor) -> Tensor:
+    """The transpose of a matrix; a vector as it is. RuntimeError for more dimensions."""
+    if input.array.ndim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
+    return Transpose.apply(input, 0, 1) if input.array.ndim == 2 else input
 
 
-class Median(AMax):
-    """y = the median of all x_i; as for AMax, those that equal it share the gradient."""
-
-    method = "median"
-
-    def find(ctx, x: Any, dims: None, keepdims: bool) -> Any:
-        row = x.reshape((x.size,))
-        return row[ctx.call(KthPlace, row, 0, False, None)]
-
-
-@tensor_method("median")
-def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """median(input): the median of all elements, the lower of two; nan if there is one.
-    median(input, dim): (values, indices) along one dimension.
-    """
-    if dim is None:
-        return Median.apply(input)
-    dim = normalize_dim(dim, input.array.ndim)
-    check_not_empty("median", input.array, (dim,))
-    indices = KthPlace.apply(input, dim, keepdim, None)
-    return MedianResult(TakeAlong.apply(input, indices, dim), indices)
+@tensor_method("T")
+@property
+def matrix_transpose(self: Tensor) -> Tensor:
+    """The tensor with its dimensions in reverse order; for a matrix its transpose."""
+    if self.array.ndim == 2:
+        return Transpose.apply(self, 0, 1)
+    return Permute.apply(self, tuple(reversed(range(self.array.ndim))))
 
 
-class Unique(Function):
-    """The different elements in rising order, where each element is among them, how many it has."""
-
-    differentiable = False
-
-    def forward(ctx, x: Any, dim: int | None) -> tuple:
-        values, inverse, counts = ctx.xp.unique(
-            x, return_inverse=True, return_counts=True, axis=dim, equal_nan=False
-        )
-        shape = x.shape if dim is None else (x.shape[dim],)
-        return values, inverse.reshape(shape), counts
+@tensor_method("mT")
+@property
+def matrices_transpose(self: Tensor) -> Tensor:
+    """A batch of matrices, each one transposed: the last two dimensions exchanged."""
+    if self.array.ndim < 2:
+        raise RuntimeError(f"mT is only supported on (batches of) matrices, not on {self.ndim}-D")
+    return Transpose.apply(self, -2, -1)
 
 
-@tensor_method("unique")
-def unique(
-    input: Tensor,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    dim: int | None = None,
-) -> Any:
-    """The different elements of `input`, or its different slices along `dim`, sorted in any case.
-
-    With return_inverse also the index of each element among them, with return_counts how often
-    each occurs: then a tuple. Each nan is different from all others.
-    """
-    if dim is not None:
-        dim = normalize_dim(dim, input.array.ndim)
-    values, inverse, counts = Unique.apply(input, dim if input.array.ndim else None)
-    results = (values, *(inverse,) * return_inverse, *(counts,) * return_counts)
-    return results if len(results) > 1 else values
+@tensor_method("movedim", "moveaxis")
+def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
+    """A view with the dimensions `source` at the places `destination`, the others in order."""
+    ndim = input.array.ndim
+    source, destination = normalize_dims(source, ndim), normalize_dims(destination, ndim)
+    if len(source) != len(destination):
+        raise RuntimeError(f"movedim: source {source} and destination {destination} do not match")
+    order = [dim for dim in range(ndim) if dim not in source]
+    for place, dim in sorted(zip(destination, source, strict=True)):
+        order.insert(place, dim)
+    return Permute.apply(input, tuple(order[:ndim]))
 
 
-class BinCount(Function):
-    """How often each of 0, 1, 2, ... occurs, or the sum of the weights where it does."""
-
-    differentiable = False
-
-    def forward(ctx, x: Any, weights: Any, minlength: int) -> Any:
-        counts = ctx.xp.bincount(x, weights, minlength)
-        return counts if weights is None else counts.astype(weights.dtype)
+@tensor_method("view_as")
+def view_as(self: Tensor, other: Tensor) -> Tensor:
+    """`view` in the shape of `other`."""
+    return view(self, other.array.shape)
 
 
-@tensor_method("bincount")
-def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each integer from 0 on occurs in a 1-d tensor, or the sum of its `weights`.
+@tensor_method("squeeze")
+def squeeze(input: Tensor, dim: Any = None) -> Tensor:
+    """A view without the dimensions of size 1: all of them, or those named by `dim`."""
+    shape = input.array.shape
+    dims = range(len(shape)) if dim is None else normalize_dims(dim, len(shape))
+    return Reshape.apply(input, tuple(n for i, n in enumerate(shape) if n != 1 or i not in dims))
 
-    RuntimeError for negative numbers, or where the weights are of another length.
-    """
-    if input.is_floating_point() or input.dtype is bool_:
-        raise NotImplementedError(f"bincount() is not implemented for {input.dtype!r}")
-    if input.array.ndim != 1 or (input.array.size and input.array.min() < 0):
-        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
-    if minlength < 0:
-        raise RuntimeError("minlength should be >= 0")
-    if weights is not None and weights.array.shape != input.array.shape:
-        raise RuntimeError(
-            f"weights should be 1-d and have the same length as input: {list(weights.shape)} and "
-            f"{list(input.shape)}"
-        )
-    if weights is not None and weights.dtype is not float32:
-        weights = weights.double()
-    return BinCount.apply(input, weights, minlength)
+
+@tensor_method("unsqueeze")
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
+    """A view with a new dimension of size 1 at the place `dim`."""
+    shape = input.array.shape
+    dim = normalize_dim(dim, len(shape) + 1)
+    return Reshape.apply(input, (*shape[:dim], 1, *shape[dim:]))
+
+
+@tensor_method("flatten")
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """The dimensions from `start_dim` to `end_dim` as one; a 0-d tensor becomes 1-d."""
+    shape = input.array.shape
+    start, end = normalize_dim(start_dim, len(shape)), normalize_dim(end_dim, len(shape))
+    if start > end:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if start == end and shape:
+        return input
+    size = math.prod(shape[start : end + 1])
+    return Reshape.apply(input, (*shape[:start], size, *shape[end + 1 :]))
+
+
+@tensor_method("unflatten")
+def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
+    """Dimension `dim` as several dimensions of `sizes`, one of which may be -1."""
+    shape, sizes = input.array.shape, as_shape((sizes,))
+    dim = normalize_dim(dim, len(shape))
+    if not sizes:
+        raise RuntimeError("unflatten: sizes must be non-empty")
+    return Reshape.apply(input, (*shape[:dim], *sizes, *shape[dim + 1 :]))
+
+
+@tensor_method("stride")
+def stride(self: Tensor, dim: int | None = None) -> Any:
+    """How many elements of memory lie between neighbours, for each dimension or for one."""
+    steps = tuple(step // self.array.itemsize for step in self.array.strides)
+    return steps if dim is None else steps[normalize_dim(dim, len(steps))]
+
+
+@tensor_method("is_contiguous")
+def is_contiguous(self: Tensor) -> bool:
+    """Whether the elements lie in memory one after the other, the last dimension fastest."""
+    expected = self.array.itemsize
+    for n, step in zip(reversed(self.array.shape), reversed(self.array.strides), strict=True):
+        if n != 1 and step != expected:
+            return self.array.size == 0
+        expected *= n
+    return True
+
+
+@tensor_method("contiguous")
+def contiguous(input: Tensor) -> Tensor:
+    """The tensor itself if it is contiguous, else a copy that is."""
+    return input if is_contiguous(input) else Clone.apply(input)
+
+
+@tensor_method("ravel")
+def ravel(input: Tensor) -> Tensor:
+    """All elements in one dimension; the tensor itself, or a view, where that is possible."""
+    return flatten(contiguous(input))
 
 
 if __name__ == "__main__":
-    x = tensor([3.0, 1.0, 2.0], requires_grad=True)
-    values, indices = sort(x)
-    print("sorted:", values.tolist(), "came from", indices.tolist())
-    # -> sorted: [1.0, 2.0, 3.0] came from [1, 2, 0]
-    values.backward(tensor([10.0, 20.0, 30.0]))
-    print("each gradient goes home:", x.grad.tolist())
-    # -> each gradient goes home: [30.0, 10.0, 20.0]
-    print("order has none:", argsort(x).requires_grad)  # -> order has none: False
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    print(
+        "reshape:  ", x.reshape(3, 2).tolist()
+    )  # -> reshape:   [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    print("transpose:", x.T.tolist())  # -> transpose: [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
+    print("strides:", x.stride(), "of the transpose:", x.T.stride())
+    # -> strides: (3, 1) of the transpose: (1, 3)
 
-    # Equal elements keep their order, also from above; nan counts as the largest.
-    ties = tensor([1.0, 2.0, float("nan"), 1.0, 2.0])
-    print("rising:", argsort(ties).tolist())  # -> rising: [0, 3, 1, 4, 2]
-    print("falling:", argsort(ties, descending=True).tolist())  # -> falling: [2, 1, 4, 0, 3]
-    print("rising, read backwards:", argsort(ties).tolist()[::-1])
-    # -> rising, read backwards: [2, 4, 1, 3, 0]
+    # The gradient goes back to where its element stands in x.
+    (x.T * tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])).sum().backward()
+    print("gradient of x:", x.grad.tolist())  # -> gradient of x: [[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]
 
-    scores = tensor([[0.1, 0.7, 0.2], [0.5, 0.1, 0.4]])
-    best = topk(scores, 2)
-    print("two best:", best.values.tolist(), "classes", best.indices.tolist())
-    # -> two best: [[0.7, 0.2], [0.5, 0.4]] classes [[1, 2], [0, 2]]
-    labels = tensor([2, 1])
-    print("hit among two:", (best.indices == labels.reshape(2, 1)).any(1).tolist())
-    # -> hit among two: [True, False]
-
-    even = tensor([1.0, 2.0, 3.0, 10.0])
-    print("median:", median(even).item(), " NumPy's:", np.median(even.numpy()))
-    # -> median: 2.0  NumPy's: 2.5
-    print("second smallest:", kthvalue(even, 2).values.item())  # -> second smallest: 2.0
-    print("with nan:", median(ties).item(), "at", median(ties, 0).indices.item())
-    # -> with nan: nan at 2
-
-    z = tensor(np.random.default_rng(0).random((2, 4)), requires_grad=True)
-    FUNCTIONS = {
-        "sort": lambda x: sort(x, 0, descending=True).values,
-        "topk": lambda x: topk(x, 3, largest=False).values,
-        "median": lambda x: median(x, 1).values,
-        "kthvalue": lambda x: kthvalue(x, 1, 0, keepdim=True).values,
-    }
-    for name, function in FUNCTIONS.items():
-        print(name, gradcheck(function, z), gradgradcheck(function, z))
-        # -> sort True True
-        # -> topk True True
-        # -> median True True
-        # -> kthvalue True True
-
-    digits = tensor([3, 1, 3, 0, 3])
-    found, counts = unique(digits, return_counts=True)
-    print("labels", found.tolist(), "seen", counts.tolist(), "bins", bincount(digits).tolist())
-    # -> labels [0, 1, 3] seen [1, 1, 3] bins [1, 1, 0, 3]
+    # View or copy?
+    print("T shares the memory:", np.shares_memory(x.array, x.T.array))
+    # -> T shares the memory: True
+    print("T.reshape(6) does not:", np.shares_memory(x.array, x.T.reshape(6).array))
+    # -> T.reshape(6) does not: False
     try:
-        topk(scores, 4)
+        x.T.view(6)
     except RuntimeError as error:
-        print(error)  # -> selected index k out of range: k is 4, the shape is [2, 3]
+        print("view:", str(error)[:52])
+        # -> view: view size is not compatible with input tensor's size
+    print("contiguous:", x.is_contiguous(), x.T.is_contiguous(), x.T.contiguous().stride())
+    # -> contiguous: True False (2, 1)
 
-    logits = tensor(np.random.default_rng(1).random((16, 5000), dtype=np.float32))
-    whole = timeit.timeit(lambda: argsort(logits, descending=True), number=3)
-    part = timeit.timeit(lambda: topk(logits, 10), number=3)
-    print(f"the best 10 of 5,000 take {part / whole:.2f} of the time to sort all")  # -> ...
+    # A write into a view is a write into its base, and y's gradient knows that it was doubled.
+    x.grad = None
+    y = x * 1.0
+    y.view(6).mul_(2.0)
+    y.sum().backward()
+    print("y:", y.tolist(), "gradient:", x.grad.tolist()[0])
+    # -> y: [[2.0, 4.0, 6.0], [8.0, 10.0, 12.0]] gradient: [2.0, 2.0, 2.0]
+
+    # Three dimensions in another order, and back.
+    pictures = tensor(np.arange(24.0).reshape(2, 3, 4), dtype=float64, requires_grad=True)
+    print("permute:", pictures.permute(1, 2, 0).shape, "movedim:", pictures.movedim(0, -1).shape)
+    # -> permute: tinytorch.Size([3, 4, 2]) movedim: tinytorch.Size([3, 4, 2])
+    print("inverse order found:", gradcheck(lambda x: x.permute(1, 2, 0), pictures))
+    # -> inverse order found: True
+
+    # Names for what one writes every day.
+    print("rows for a network:", pictures.flatten(1).shape)
+    # -> rows for a network: tinytorch.Size([2, 12])
+    print(
+        "each matrix turned:", pictures.mT.shape
+    )  # -> each matrix turned: tinytorch.Size([2, 4, 3])
+    column = tensor([1.0, 2.0]).unsqueeze(1)
+    print("a column:", column.tolist(), "and back:", column.squeeze(1).tolist())
+    # -> a column: [[1.0], [2.0]] and back: [1.0, 2.0]
+    one_sample = tensor([[[7.0], [8.0]]])
+    print("squeeze() took the batch too:", one_sample.squeeze().shape, one_sample.squeeze(2).shape)
+    # -> squeeze() took the batch too: tinytorch.Size([2]) tinytorch.Size([1, 2])
+
+    large = tensor(np.zeros((1000, 1000)))
+    view_time = min(timeit.repeat(lambda: large.T, number=20))
+    copy_time = min(timeit.repeat(lambda: large.T.contiguous(), number=20))
+    print(
+        f"a view of a million elements is made {copy_time / view_time:.0f} times as fast"
+    )  # -> ...

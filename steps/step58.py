@@ -1,176 +1,560 @@
-"""Step 58: An element chosen twice
+"""Step 58: Parts, repetitions and mirrors
 
-Words enter a network as rows of a table: word number 3 is row 3. So far nothing can choose rows
-from a tensor by a tensor of numbers. The forward pass is one line of NumPy, x[rows]. The backward
-pass seems to be another one: give each row its gradient.
+Step 57 moved all elements and lost none. Most operations on shapes are not like that: a slice
+leaves elements out, `repeat` writes them several times, a diagonal picks a few. What happens to the
+gradient? One sentence covers them all. What was moved is moved back, what was left out gets zero,
+what was repeated is added up:
 
-    grad = zeros;   grad[rows] += g            (wrong)
+    y = x[1:3]           x[1:3] gets g, the rest 0          Slice    and PutSlice
+    y = diagonal of x    the diagonal gets g, the rest 0    Diagonal and PutDiagonal
+    y = x repeated       the sum over the repetitions       Repeat
+    y = x reversed       g reversed                         Flip
+    y = x rolled by k    g rolled by -k                     Roll
+    y = lower triangle   the lower triangle of g            Triangle
 
-In a sentence the word "the" stands twice, and row 3 is chosen twice. It has reached the loss by two
-ways, so both gradients count. But `grad[rows] += g` reads all rows first, adds, and then writes all
-of them: the second write replaces the first, and NumPy says nothing. It is the mistake of step 13
-again, x.grad = gx for an x that is used twice, hidden inside one array operation.
+Each of these is linear: y = A x for a matrix A of zeros and ones that nobody writes down. The
+gradient is then A^T g, with A transposed. Whether code for A and code for A^T fit together can be
+tested without any derivative. For all x and g these two numbers are equal:
 
-The right operation reads, adds and writes for one index after the other: NumPy's `add.at`. It is
-slow on rows and fast on single numbers, so `add_at` counts rows out into single places first. On
-a GPU thousands of threads would add at once, and two of them at the same place. So add_at is a
-`functools.singledispatch`: Python chooses its body by the type of the first argument, the array,
-and for a GPU's arrays a kernel of our own can take its place.
+    (A x) . g = x . (A^T g)
 
-Choosing rows is also a product with a matrix of zeros and a single 1 in each row. That product is
-what the two operations are, and no way to compute them:
+And because A^T is again such an operation, each backward is one call, and the second derivative,
+the gradient of that call, costs no further line. Slice and PutSlice are each other's backward.
 
-    y = P x,      dL/dx = P^T g                Index and AddIndex: each the other's backward
+Three traps:
 
-The same holds for numbers in several dimensions, x[rows, columns]. Everything of this stage that
-chooses by numbers (masks, gather, sorting backwards) comes down to Index, and its gradient to
-AddIndex, which brings every case to the form of rows.
+- repeat copies. If all that you want is to calculate with the repetition, `expand` does it with a
+  stride of 0, in no memory.
+- NumPy's flip is a view with a negative stride. PyTorch has no negative strides: flip copies.
+- The diagonal is a view, and diag() of a matrix is a copy: a write into the one changes the matrix.
 
-PyTorch calls `take` what this step has as its only function: places counted as if x were flat.
-
-Changed: a new module, indexing.py. New: Index, AddIndex, add_at, take.
-Try: write `array[rows] += values` in add_at, and see which lines notice.
+Changed: shape.py is finished. New: Slice, Repeat, Flip, Roll, Triangle, Diagonal and their kin.
+Try: roll the gradient by +k instead of -k in Roll.backward. Half a turn stays right.
 """
 
-import functools
 import math
-import timeit
+import operator
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.engine import grad
 from tinytorch.autograd.function import Function
-from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-from tinytorch.core.device import device_of
-from tinytorch.core.dtype import float64, int64
+from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops.shape import Reshape
+from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their operators and methods)
+from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.conversion import Clone
 
 
-@functools.singledispatch
-def add_at(array: Any, rows: Any, values: Any) -> None:
-    """array[rows[i]] += values[i] for every i, in place; a row that occurs twice gets both.
+def normalize_dim(dim: int, ndim: int) -> int:
+    """`dim` counted from the front: -1 is the last one. IndexError where there is no such one,
+    TypeError for what is no integer.
 
-    array is contiguous, (n, width); rows are integers, (m,), in 0..n-1; values are (m, width).
-    `array[rows] += values` would keep only the last of several values for one row.
+    A 0-d tensor is treated as if it had one dimension: 0 and -1 are right.
     """
-    xp, width = device_of(array).xp, array.shape[1]
-    places = rows[:, None] * width + xp.arange(width)  # in one dimension ufunc.at is fastest
-    xp.add.at(array.reshape(-1), places.reshape(-1), values.reshape(-1))
+    dim, last = operator.index(dim), ndim or 1
+    if -last <= dim < last:
+        return dim + last if dim < 0 else dim
+    raise IndexError(
+        f"Dimension out of range (expected to be in range of [{-last}, {last - 1}], but got {dim})"
+    )
 
 
-def key_of(dims: tuple[int, ...], indices: tuple) -> tuple:
-    """The key with indices[i] at dimension dims[i], and `:` at the others."""
-    key = [slice(None)] * (dims[-1] + 1)
-    for dim, index in zip(dims, indices, strict=True):
-        key[dim] = index
-    return tuple(key)
+def normalize_dims(dims: Any, ndim: int) -> tuple[int, ...]:
+    """Each of `dims` (one, or several) counted from the front; RuntimeError where one is twice."""
+    dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+    result = tuple(normalize_dim(dim, ndim) for dim in dims)
+    if len(set(result)) != len(result):
+        raise RuntimeError(f"a dim appears multiple times in the list of dims {dims}")
+    return result
 
 
-class Index(Function):
-    """y = x[key] with arrays of integers in the key, at the dimensions `dims` (in rising order).
+class Reshape(Function):
+    """y = the elements of x, in their order, in another shape. The gradient gets the old shape.
 
-    An element that is chosen twice gets both gradients: they are added up.
+    A view where the memory allows it, else a copy.
     """
 
-    def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:
-        ctx.shape, ctx.dims = x.shape, dims
-        ctx.save_for_backward(*indices)
+    view = True
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return x.reshape(shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return g.reshape(ctx.shape)
+
+    @classmethod
+    def explain(cls, error: Exception, arrays: list) -> Exception:
+        x, shape = arrays
+        if isinstance(error, TypeError):
+            return TypeError(f"reshape(): a shape is made of integers, got {shape}")
+        return RuntimeError(f"shape '{list(shape)}' is invalid for input of size {x.size}")
+
+
+@tensor_method("reshape")
+def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
+    """The elements of `input` in the shape `reshape(2, 3)`, `reshape((2, 3))` or `shape=(2, 3)`.
+
+    One size may be -1: it follows from the others. The result shares the memory of `input` where
+    that is possible. RuntimeError where the number of elements differs.
+    """
+    if shape is None:
+        shape = sizes if len(sizes) != 1 or isinstance(sizes[0], int) else tuple(sizes[0])
+    if shape and min(shape) < -1:
+        raise RuntimeError(f"invalid shape dimension {min(shape)} of shape {list(shape)}")
+    return Reshape.apply(input, shape)
+
+
+@tensor_method("view")
+def view(self: Tensor, *sizes: Any) -> Tensor:
+    """`reshape` that never copies: RuntimeError where the new shape does not fit the memory."""
+    out = reshape(self, *sizes)
+    if out._base is None:
+        raise RuntimeError(
+            "view size is not compatible with input tensor's size and stride (at least one "
+            "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
+        )
+    return out
+
+
+class Transpose(Function):
+    """y = x with two dimensions exchanged: a view. The gradient exchanges them back."""
+
+    view = True
+
+    def forward(ctx, x: Any, dim0: int, dim1: int) -> Any:
+        ctx.dims = dim0, dim1
+        return x.swapaxes(dim0, dim1)
+
+    def backward(ctx, g: Any) -> Any:
+        return g.swapaxes(*ctx.dims)
+
+
+@tensor_method("transpose", "swapaxes", "swapdims")
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """A view of `input` with `dim0` and `dim1` exchanged. IndexError for a wrong dimension."""
+    ndim = input.array.ndim
+    dim0, dim1 = normalize_dim(dim0, ndim), normalize_dim(dim1, ndim)
+    return Transpose.apply(input, dim0, dim1) if ndim else Reshape.apply(input, ())
+
+
+class Permute(Function):
+    """y = x with its dimensions in the order `dims`: a view. The gradient goes back in order."""
+
+    view = True
+
+    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
+        ctx.dims = dims
+        return ctx.xp.transpose(x, dims)
+
+    def backward(ctx, g: Any) -> Any:
+        back = sorted(range(len(ctx.dims)), key=ctx.dims.__getitem__)
+        return ctx.call(Permute, g, tuple(back))
+
+
+@tensor_method("permute")
+def permute(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
+    """A view of `input` with its dimensions in another order: `x.permute(2, 0, 1)`.
+
+    RuntimeError unless each dimension is named once.
+    """
+    dims, ndim = as_shape(sizes if dims is None else (dims,)), input.array.ndim
+    if len(dims) != ndim:
+        raise RuntimeError(f"permute: {ndim} dimensions cannot have the order {list(dims)}")
+    return Permute.apply(input, normalize_dims(dims, ndim))
+
+
+@tensor_method("t")
+def t(input: Tensor) -> Tensor:
+    """The transpose of a matrix; a vector as it is. RuntimeError for more dimensions."""
+    if input.array.ndim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
+    return Transpose.apply(input, 0, 1) if input.array.ndim == 2 else input
+
+
+@tensor_method("T")
+@property
+def matrix_transpose(self: Tensor) -> Tensor:
+    """The tensor with its dimensions in reverse order; for a matrix its transpose."""
+    if self.array.ndim == 2:
+        return Transpose.apply(self, 0, 1)
+    return Permute.apply(self, tuple(reversed(range(self.array.ndim))))
+
+
+@tensor_method("mT")
+@property
+def matrices_transpose(self: Tensor) -> Tensor:
+    """A batch of matrices, each one transposed: the last two dimensions exchanged."""
+    if self.array.ndim < 2:
+        raise RuntimeError(f"mT is only supported on (batches of) matrices, not on {self.ndim}-D")
+    return Transpose.apply(self, -2, -1)
+
+
+@tensor_method("movedim", "moveaxis")
+def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
+    """A view with the dimensions `source` at the places `destination`, the others in order."""
+    ndim = input.array.ndim
+    source, destination = normalize_dims(source, ndim), normalize_dims(destination, ndim)
+    if len(source) != len(destination):
+        raise RuntimeError(f"movedim: source {source} and destination {destination} do not match")
+    order = [dim for dim in range(ndim) if dim not in source]
+    for place, dim in sorted(zip(destination, source, strict=True)):
+        order.insert(place, dim)
+    return Permute.apply(input, tuple(order[:ndim]))
+
+
+@tensor_method("view_as")
+def view_as(self: Tensor, other: Tensor) -> Tensor:
+    """`view` in the shape of `other`."""
+    return view(self, other.array.shape)
+
+
+@tensor_method("squeeze")
+def squeeze(input: Tensor, dim: Any = None) -> Tensor:
+    """A view without the dimensions of size 1: all of them, or those named by `dim`."""
+    shape = input.array.shape
+    dims = range(len(shape)) if dim is None else normalize_dims(dim, len(shape))
+    return Reshape.apply(input, tuple(n for i, n in enumerate(shape) if n != 1 or i not in dims))
+
+
+@tensor_method("unsqueeze")
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
+    """A view with a new dimension of size 1 at the place `dim`."""
+    shape = input.array.shape
+    dim = normalize_dim(dim, len(shape) + 1)
+    return Reshape.apply(input, (*shape[:dim], 1, *shape[dim:]))
+
+
+@tensor_method("flatten")
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """The dimensions from `start_dim` to `end_dim` as one; a 0-d tensor becomes 1-d."""
+    shape = input.array.shape
+    start, end = normalize_dim(start_dim, len(shape)), normalize_dim(end_dim, len(shape))
+    if start > end:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if start == end and shape:
+        return input
+    size = math.prod(shape[start : end + 1])
+    return Reshape.apply(input, (*shape[:start], size, *shape[end + 1 :]))
+
+
+@tensor_method("unflatten")
+def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
+    """Dimension `dim` as several dimensions of `sizes`, one of which may be -1."""
+    shape, sizes = input.array.shape, as_shape((sizes,))
+    dim = normalize_dim(dim, len(shape))
+    if not sizes:
+        raise RuntimeError("unflatten: sizes must be non-empty")
+    return Reshape.apply(input, (*shape[:dim], *sizes, *shape[dim + 1 :]))
+
+
+@tensor_method("stride")
+def stride(self: Tensor, dim: int | None = None) -> Any:
+    """How many elements of memory lie between neighbours, for each dimension or for one."""
+    steps = tuple(step // self.array.itemsize for step in self.array.strides)
+    return steps if dim is None else steps[normalize_dim(dim, len(steps))]
+
+
+@tensor_method("is_contiguous")
+def is_contiguous(self: Tensor) -> bool:
+    """Whether the elements lie in memory one after the other, the last dimension fastest."""
+    expected = self.array.itemsize
+    for n, step in zip(reversed(self.array.shape), reversed(self.array.strides), strict=True):
+        if n != 1 and step != expected:
+            return self.array.size == 0
+        expected *= n
+    return True
+
+
+@tensor_method("contiguous")
+def contiguous(input: Tensor) -> Tensor:
+    """The tensor itself if it is contiguous, else a copy that is."""
+    return input if is_contiguous(input) else Clone.apply(input)
+
+
+@tensor_method("ravel")
+def ravel(input: Tensor) -> Tensor:
+    """All elements in one dimension; the tensor itself, or a view, where that is possible."""
+    return flatten(contiguous(input))
+
+
+class Slice(Function):
+    """y = x[key] for a key of integers, slices, None and ...: a view. The gradient of what the
+    key leaves out is zero."""
+
+    view = True
+
+    def forward(ctx, x: Any, key: tuple) -> Any:
+        ctx.shape, ctx.key = x.shape, key
         try:
-            if len(dims) == 1 and x.flags.c_contiguous:
-                return ctx.xp.take(x, indices[0], axis=dims[0])  # three times as fast as x[key]
-            return x[key_of(dims, indices)]
+            return x[key]
         except IndexError as error:
             raise IndexError(str(error).replace("axis", "dimension")) from None
 
     def backward(ctx, g: Any) -> Any:
-        return ctx.call(AddIndex, g, ctx.shape, ctx.dims, *ctx.saved)
+        return ctx.call(PutSlice, g, ctx.shape, ctx.key)
 
 
-class AddIndex(Function):
-    """y = zeros of a shape, with x added at y[key]: what `Index` does, backwards."""
+class PutSlice(Function):
+    """y = zeros (or `value`) of a shape, with y[key] = x: what `Slice` does, backwards."""
 
-    def forward(ctx, x: Any, shape: tuple, dims: tuple[int, ...], *indices: Any) -> Any:
-        xp, ctx.dims = ctx.xp, dims
-        ctx.save_for_backward(*indices)
-        # To the form out[rows] += x: the indexed dimensions come to the front and become one.
-        arrays, sizes = xp.broadcast_arrays(*indices), tuple(shape[dim] for dim in dims)
-        rows = xp.ravel_multi_index(tuple(arrays), sizes, mode="wrap").reshape(-1)
-        together = dims[-1] - dims[0] == len(dims) - 1  # else NumPy has put them in front already
-        first, count = dims[0] if together else 0, arrays[0].ndim
-        if first:
-            x = xp.moveaxis(x, tuple(range(first, first + count)), tuple(range(count)))
-        order = (*dims, *(dim for dim in range(len(shape)) if dim not in dims))
-        width = math.prod(shape[dim] for dim in order[len(dims) :])
-        out = xp.zeros((math.prod(sizes), width), x.dtype)
-        add_at(out, rows, x.reshape(rows.size, width))
-        out = out.reshape(tuple(shape[dim] for dim in order))
-        return xp.transpose(out, tuple(order.index(dim) for dim in range(len(shape))))
+    def forward(ctx, x: Any, shape: tuple, key: tuple, value: Any = 0) -> Any:
+        ctx.key = key
+        out = ctx.xp.full(shape, value, x.dtype) if value else ctx.xp.zeros(shape, x.dtype)
+        out[key] = x
+        return out
 
     def backward(ctx, g: Any) -> Any:
-        return ctx.call(Index, g, ctx.dims, *ctx.saved)
+        return ctx.call(Slice, g, ctx.key)
 
 
-@tensor_method("take")
-def take(input: Tensor, index: Tensor) -> Tensor:
-    """The elements at places counted as if `input` had one dimension, in the shape of `index`."""
-    if index.dtype is not int64:
-        raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype!r}")
-    return Index.apply(Reshape.apply(input, (-1,)), (0,), index)
+@tensor_method("select")
+def select(input: Tensor, dim: int, index: Any) -> Tensor:
+    """A view of place `index` in dimension `dim`, without that dimension. IndexError outside."""
+    if input.array.ndim == 0:
+        raise IndexError("select() cannot be applied to a 0-dim tensor.")
+    dim = normalize_dim(dim, input.array.ndim)
+    return Slice.apply(input, (slice(None),) * dim + (operator.index(index), ...))
+
+
+@tensor_method("narrow")
+def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
+    """A view of the `length` places from `start` on in dimension `dim`. A negative start counts
+    from the end. RuntimeError where the part reaches over the end, IndexError for a bad start."""
+    if input.array.ndim == 0:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if isinstance(start, Tensor) and (start.array.ndim or start.array.dtype.kind not in "iu"):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
+    dim = normalize_dim(dim, input.array.ndim)
+    start, size = operator.index(start), input.array.shape[dim]
+    if not -size <= start <= size:
+        raise IndexError(f"start out of range (expected [{-size}, {size}], but got {start})")
+    start = start + size if start < 0 else start
+    if length < 0 or start + length > size:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+    return Slice.apply(input, (slice(None),) * dim + (slice(start, start + length), ...))
+
+
+class Repeat(Function):
+    """y = x repeated `times` along each dimension, a copy. Backward sums over the repetitions."""
+
+    def forward(ctx, x: Any, times: tuple[int, ...]) -> Any:
+        pairs = zip(times, x.shape, strict=True)
+        ctx.split = tuple(size for pair in pairs for size in pair)  # times, n, times, n, ...
+        return ctx.xp.tile(x, times)
+
+    def backward(ctx, g: Any) -> Any:
+        return g.reshape(ctx.split).sum(axis=tuple(range(0, len(ctx.split), 2)))
+
+
+@tensor_method("repeat")
+def repeat(self: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
+    """A copy that holds the tensor `sizes[i]` times along dimension i; more sizes, more dims."""
+    times, shape = as_shape(sizes if repeats is None else (repeats,)), self.array.shape
+    new = len(times) - len(shape)
+    if new < 0 or min(times, default=0) < 0:
+        raise RuntimeError(f"repeat: {len(shape)} dimensions cannot be repeated {list(times)}")
+    if not times:
+        return Clone.apply(self)
+    return Repeat.apply(Reshape.apply(self, (1,) * new + shape), times)
+
+
+@tensor_method("tile")
+def tile(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
+    """`repeat` that takes missing sizes in front as 1."""
+    times = as_shape(sizes if dims is None else (dims,))
+    return repeat(input, (1,) * (input.array.ndim - len(times)) + times)
+
+
+class Flip(Function):
+    """y = x with the order of some dimensions reversed, a copy. The gradient is reversed too."""
+
+    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
+        ctx.dims = dims
+        return ctx.xp.flip(x, dims).copy()
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Flip, g, ctx.dims)
+
+
+@tensor_method("flip")
+def flip(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
+    """A copy with the order of the dimensions `dims` reversed."""
+    dims = normalize_dims(as_shape(sizes if dims is None else (dims,)), input.array.ndim)
+    return Flip.apply(input, dims) if input.array.ndim else Clone.apply(input)
+
+
+class Roll(Function):
+    """y = x with its elements moved along `dims`, round the end; the gradient moves back."""
+
+    def forward(ctx, x: Any, shifts: tuple[int, ...], dims: tuple[int, ...] | None) -> Any:
+        ctx.shifts, ctx.dims = shifts, dims
+        return ctx.xp.roll(x, shifts, dims)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Roll, g, tuple(-shift for shift in ctx.shifts), ctx.dims)
+
+
+@tensor_method("roll")
+def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+    """A copy, moved by `shifts` along `dims`; what leaves at one end enters at the other.
+
+    Without `dims` all elements are moved as one row. RuntimeError where the numbers differ.
+    """
+    shifts, dims = as_shape((shifts,)), () if dims is None else as_shape((dims,))
+    if len(shifts) == 1 and not dims:
+        return Roll.apply(input, shifts, None)
+    if len(shifts) != len(dims) or not shifts:
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {shifts}, dims: {dims}")
+    if input.array.ndim == 0:
+        raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
+    return Roll.apply(input, shifts, tuple(normalize_dim(dim, input.array.ndim) for dim in dims))
+
+
+class Triangle(Function):
+    """y = x on one side of diagonal number k and on it, zero on the other side."""
+
+    def forward(ctx, x: Any, name: str, k: int) -> Any:
+        if x.ndim < 2:
+            raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
+        ctx.parameters = name, k
+        return getattr(ctx.xp, name)(x, k)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Triangle, g, *ctx.parameters)
+
+
+@tensor_method("tril")
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The lower triangle of each matrix; the other elements are zero."""
+    return Triangle.apply(input, "tril", diagonal)
+
+
+@tensor_method("triu")
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The upper triangle of each matrix; the other elements are zero."""
+    return Triangle.apply(input, "triu", diagonal)
+
+
+def diagonal_of(xp: Any, array: Any, offset: int, dim1: int, dim2: int) -> Any:
+    """A diagonal as a view that can be written to; it is the last dimension of the result."""
+    array = xp.moveaxis(array, (dim1, dim2), (-2, -1))
+    array = array[..., max(-offset, 0) :, max(offset, 0) :]
+    n = min(array.shape[-2:])
+    return xp.einsum("...ii->...i", array[..., :n, :n])
+
+
+class Diagonal(Function):
+    """y = the elements x[i, i + offset]: a view. The gradient is put there, among zeros."""
+
+    view = True
+
+    def forward(ctx, x: Any, *place: int) -> Any:
+        ctx.shape, ctx.place = x.shape, place
+        return diagonal_of(ctx.xp, x, *place)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(PutDiagonal, g, ctx.shape, *ctx.place)
+
+
+class PutDiagonal(Function):
+    """y = zeros of a shape, with x on a diagonal: what `Diagonal` does, backwards."""
+
+    def forward(ctx, x: Any, shape: tuple, *place: int) -> Any:
+        ctx.place = place
+        out = ctx.xp.zeros(shape, x.dtype)
+        diagonal_of(ctx.xp, out, *place)[...] = x
+        return out
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Diagonal, g, *ctx.place)
+
+
+@tensor_method("diagonal")
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """A view of the diagonals in the plane of `dim1` and `dim2`, as the last dimension.
+
+    An `offset` above 0 is that far above the main diagonal. RuntimeError where the dims are one.
+    """
+    ndim = input.array.ndim
+    a, b = normalize_dim(dim1, ndim), normalize_dim(dim2, ndim)
+    if a == b:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return Diagonal.apply(input, offset, a, b)
+
+
+@tensor_method("diag")
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """A matrix with `input` on a diagonal, or a copy of a diagonal of a matrix."""
+    if input.array.ndim == 1:
+        n = input.array.size + abs(diagonal)
+        return PutDiagonal.apply(input, (n, n), diagonal, 0, 1)
+    if input.array.ndim != 2:
+        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.array.ndim}D")
+    return Clone.apply(Diagonal.apply(input, diagonal, 0, 1))
 
 
 if __name__ == "__main__":
-    # Six words of a language with four, each word a row of two numbers.
-    table = tensor([[0.0, 1.0], [10.0, 11.0], [20.0, 21.0], [30.0, 31.0]], requires_grad=True)
-    text = tensor([3, 0, 3, 1, 3, 0])
-    words = Index.apply(table, (0,), text)
-    print("first three:", words.tolist()[:3])
-    # -> first three: [[30.0, 31.0], [0.0, 1.0], [30.0, 31.0]]
+    x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    g = tensor([10.0, 20.0])
+    print(
+        "slice:", x.narrow(0, 1, 2).tolist(), "gradient:", grad(x.narrow(0, 1, 2), x, g)[0].tolist()
+    )
+    # -> slice: [2.0, 3.0] gradient: [0.0, 10.0, 20.0, 0.0]
 
-    # A gradient of 1 for each word: each row gets as many as it was chosen.
-    g = np.ones((6, 2), np.float32)
-    wrong = np.zeros((4, 2), np.float32)
-    wrong[text.array] += g
-    print("grad[rows] += g says", wrong[:, 0])  # -> grad[rows] += g says [1. 1. 0. 1.]
-    print("the right gradient is", grad(words, table, tensor(g))[0].array[:, 0])
-    # -> the right gradient is [2. 1. 0. 3.]
+    g = tensor([1.0, 2.0, 3.0, 4.0, 10.0, 20.0, 30.0, 40.0])
+    print("repeat:", x.repeat(2).tolist(), "gradient:", grad(x.repeat(2), x, g)[0].tolist())
+    # -> repeat: [1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0] gradient: [11.0, 22.0, 33.0, 44.0]
 
-    # The same as products with a matrix that has a single 1 in each row.
-    P = np.zeros((6, 4), np.float32)
-    P[np.arange(6), text.array] = 1.0
-    print("P x is Index:", np.array_equal(P @ table.array, words.array))  # -> P x is Index: True
-    print("P^T g is AddIndex:", (P.T @ g)[:, 0])  # -> P^T g is AddIndex: [2. 1. 0. 3.]
+    g = tensor([1.0, 0.0, 0.0, 0.0])
+    print("roll:", x.roll(1).tolist(), "gradient:", grad(x.roll(1), x, g)[0].tolist())
+    # -> roll: [4.0, 1.0, 2.0, 3.0] gradient: [0.0, 0.0, 0.0, 1.0]
 
-    # Rows and columns together, with broadcasting: a column of rows against a row of columns.
-    corners = Index.apply(table, (0, 1), tensor([[0], [3]]), tensor([0, -1]))
-    print("corners:", corners.tolist())  # -> corners: [[0.0, 1.0], [30.0, 31.0]]
-    print("take:", take(table, tensor([7, 0])).tolist())  # -> take: [31.0, 0.0]
-    try:
-        take(table, tensor([8]))
-    except IndexError as error:
-        print("IndexError:", error)
-        # -> IndexError: index 8 is out of bounds for dimension 0 with size 8
-
-    z = tensor(np.random.default_rng(0).standard_normal((3, 4)), dtype=float64, requires_grad=True)
-    for dims, indices in [
-        ((0,), [[2, 2, 0]]),
-        ((1,), [[[3, 3], [0, -1]]]),
-        ((0, 1), [[1, 1], [2, 2]]),
-    ]:
-
-        def choose(z, dims=dims, indices=indices):
-            return Index.apply(z, dims, *(tensor(index) for index in indices))
-
-        print("dimensions", dims, gradcheck(choose, z), gradgradcheck(choose, z))
-    # -> dimensions (0,) True True
-    # -> dimensions (1,) True True
-    # -> dimensions (0, 1) True True
-
-    # How fast: 2,000 words of 64 numbers, from a table of 1,000.
+    # (A x) . g = x . (A^T g), with random x and g, without a derivative.
     rng = np.random.default_rng(0)
-    rows, values = rng.integers(0, 1000, 2000), rng.random((2000, 64))
-    sums = np.zeros((1000, 64))
-    direct = min(timeit.repeat(lambda: np.add.at(sums, rows, values), number=3))
-    ours = min(timeit.repeat(lambda: add_at(sums, rows, values), number=3))
-    print(f"add.at on single places takes {ours / direct:.2f} of the time")  # -> ...
+    operations = {
+        "select": lambda x: x.select(0, 2),
+        "narrow": lambda x: x.narrow(1, 1, 2),
+        "diagonal": lambda x: x.diagonal(1),
+        "repeat": lambda x: x.repeat(2, 1, 2),
+        "flip": lambda x: x.flip(0, 1),
+        "roll": lambda x: x.roll((1, 2), (0, 1)),
+        "tril": lambda x: x.tril(),
+        "diag": lambda x: x.select(0, 0).diag(-1),
+    }
+    for name, operation in operations.items():
+        x = tensor(rng.standard_normal((3, 4)), dtype=float64, requires_grad=True)
+        y = operation(x)
+        g = tensor(rng.standard_normal(y.shape), dtype=float64)
+        left, right = (y * g).sum().item(), (x * grad(y, x, g)[0]).sum().item()
+        print(f"{name:9}", "fits:", abs(left - right) < 1e-12, " view:", y._base is not None)
+    # -> select    fits: True  view: True
+    # -> narrow    fits: True  view: True
+    # -> diagonal  fits: True  view: True
+    # -> repeat    fits: True  view: False
+    # -> flip      fits: True  view: False
+    # -> roll      fits: True  view: False
+    # -> tril      fits: True  view: False
+    # -> diag      fits: True  view: False
+
+    # The strides of a repetition: 500,000 new elements, or none.
+    row = tensor(np.zeros((1, 1000)))
+    print("repeat:", row.repeat(500, 1).stride(), "expand:", row.expand(500, 1000).stride())
+    # -> repeat: (1000, 1) expand: (0, 1)
+
+    # A view of the diagonal: here a 1 is added to it, in place.
+    matrix = tensor([[1.0, 2.0], [3.0, 4.0]])
+    matrix.diagonal().add_(1.0)
+    matrix.diag().add_(100.0)
+    print("written through the view only:", matrix.tolist())
+    # -> written through the view only: [[2.0, 2.0], [3.0, 5.0]]
+
+    # What may not look ahead, in one line: who reads position i may see 0..i.
+    print("causal:", tensor([[True] * 3] * 3).tril().tolist()[1])  # -> causal: [True, True, False]
+    try:
+        x.narrow(1, 3, 2)
+    except RuntimeError as error:
+        print("RuntimeError:", error)
+        # -> RuntimeError: start (3) + length (2) exceeds dimension size (4).

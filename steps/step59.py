@@ -1,378 +1,299 @@
-"""Step 59: Everything between brackets
+"""Step 59: Put together, taken apart
 
-x[2], x[:, 1:], x[..., None], x[[0, 2]], x[x > 0], x[0, :, mask] = 1: Python hands whatever stands
-between the brackets to one method, __getitem__ or, with an assignment, __setitem__. It can be six
-kinds of things, in any mixture. Two operations are there already, and they are enough:
+Samples come one by one and are learned from in batches; the parts of a sequence are computed one
+after the other and belong into one tensor. Two operations put tensors together, and each has an
+opposite that takes them apart again:
 
-    integers, slices, None, ...      a part of the memory with other strides: Slice, a view
-    lists, tensors of integers       any elements in any order: Index, a copy
-    masks                            the places where they are true, as tensors of integers: Index
+    cat     one behind the other, along a dimension they have      split   (and chunk)
+    stack   side by side, along a new dimension                    unbind
 
-So `parse` takes a key apart: first a view by the basic things, then a choice by tensors in that
-view. Dots become as many `:` as are missing, a mask becomes the outcome of `nonzero`. The order
-matters, and PyTorch and NumPy differ in it: for x of shape [2, 3, 4], x[0, :, [1, 2]] is
-x[0][:, [1, 2]] with shape [3, 2] here, while NumPy takes the 0 for a list of one and puts the
-chosen dimension in front, [2, 3].
+The gradient of joining is cutting, and the gradient of cutting is joining. So Cat.backward is one
+call of Split, Split.backward one call of Cat, and in this way each can be differentiated as often
+as you like. Cat takes any number of inputs and Split has several outputs. Three things follow:
 
-An assignment is a write in place. Through the basic things it is a write into a view, of which
-the graph knows already. With tensors, IndexPut replaces the chosen elements: what they were before
-gets no gradient any more, the new values get theirs. Where no gradient is recorded, NumPy writes.
+- A part that nobody used has no gradient. The engine then gives zeros of its shape, so that all
+  parts can be joined.
+- A tensor that is joined with itself gets a gradient from both places. They are added, as ever.
+- The parts are views. A write into one changes the whole, and the graph must know of it. The
+  outputs of one call share one node, so `as_views` notes for each part which slice of x it shows.
+  (PyTorch forbids such a write where the parts come from one call. Here it gives the right number.)
 
-Traps, each in the demo:
+The trap is a loop: `out = cat([out, new])` copies everything so far each time, which is n^2 / 2
+copies for n parts. Collect the parts in a list, and join once.
 
-- x[1] is a view and x[[1]] is a copy. A write into the one changes x, into the other not.
-- x[[0, 0]] += 1 adds 1 once: Python reads, adds, and assigns. `index_add_` of the next step adds 2.
-- x[::-1] raises: tensors have no negative strides. Say x.flip(0).
-- A mask has to have the shape of the dimensions that it stands for. It is not broadcast.
+Different types are promoted as in an addition. An old habit of PyTorch is kept as well: a tensor of
+shape [0] fits everywhere.
 
-Changed: take stays, the brackets come. New: getitem, setitem, parse, IndexPut, nonzero, and `for`
-and `in`, which Python makes of __iter__ and __contains__.
-Try: return `kept` alone from IndexPut.backward, and see who loses a gradient.
+Changed: a new module, joining.py, finished here. New: cat, stack, split, chunk, unbind, and padding
+with a constant, which is PutSlice of the last step with a value that need not be 0.
+Try: give ctx.sizes[::-1] to the Split in Cat.backward, and see which line of the demo notices.
 """
 
-import functools
-import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import reduce
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.engine import grad
 from tinytorch.autograd.function import Function
-from tinytorch.autograd.inplace import assign, check_writable
-from tinytorch.autograd.modes import thread
-from tinytorch.core.device import device_of
-from tinytorch.core.dtype import bool_, int32, int64
+from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.core.dtype import float64, promote_types
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.core.version import count_write
-from tinytorch.ops import arithmetic, comparison, reduction  # noqa: F401  (their methods)
-from tinytorch.ops.broadcast import SumTo, broadcast_tensors, expand
-from tinytorch.ops.joining import unbind
-from tinytorch.ops.shape import Reshape, Slice, flatten, select
+from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
+from tinytorch.ops.arithmetic import number_like
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.shape import PutSlice, Reshape, Slice, normalize_dim
 
 
-@functools.singledispatch
-def add_at(array: Any, rows: Any, values: Any) -> None:
-    """array[rows[i]] += values[i] for every i, in place; a row that occurs twice gets both.
-
-    array is contiguous, (n, width); rows are integers, (m,), in 0..n-1; values are (m, width).
-    `array[rows] += values` would keep only the last of several values for one row.
-    """
-    xp, width = device_of(array).xp, array.shape[1]
-    places = rows[:, None] * width + xp.arange(width)  # in one dimension ufunc.at is fastest
-    xp.add.at(array.reshape(-1), places.reshape(-1), values.reshape(-1))
+def along(dim: int, part: Any) -> tuple:
+    """The key that takes `part` (an index or a slice) of dimension `dim`, and all of the others."""
+    return (slice(None),) * dim + (part, ...)
 
 
-def key_of(dims: tuple[int, ...], indices: tuple) -> tuple:
-    """The key with indices[i] at dimension dims[i], and `:` at the others."""
-    key = [slice(None)] * (dims[-1] + 1)
-    for dim, index in zip(dims, indices, strict=True):
-        key[dim] = index
-    return tuple(key)
+class Cat(Function):
+    """y = the inputs one behind the other along `dim`. The gradient is cut where they meet."""
 
-
-class Index(Function):
-    """y = x[key] with arrays of integers in the key, at the dimensions `dims` (in rising order).
-
-    An element that is chosen twice gets both gradients: they are added up.
-    """
-
-    def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:
-        ctx.shape, ctx.dims = x.shape, dims
-        ctx.save_for_backward(*indices)
-        try:
-            if len(dims) == 1 and x.flags.c_contiguous:
-                return ctx.xp.take(x, indices[0], axis=dims[0])  # three times as fast as x[key]
-            return x[key_of(dims, indices)]
-        except IndexError as error:
-            raise IndexError(str(error).replace("axis", "dimension")) from None
+    def forward(ctx, *args: Any) -> Any:
+        *arrays, ctx.dim = args
+        ctx.sizes = [array.shape[ctx.dim] for array in arrays]
+        return ctx.xp.concatenate(arrays, axis=ctx.dim)
 
     def backward(ctx, g: Any) -> Any:
-        return ctx.call(AddIndex, g, ctx.shape, ctx.dims, *ctx.saved)
+        return *ctx.call(Split, g, ctx.sizes, ctx.dim), None
 
 
-class AddIndex(Function):
-    """y = zeros of a shape, with x added at y[key]: what `Index` does, backwards."""
+class Split(Function):
+    """Several outputs: x cut into parts of `sizes` along `dim`. Their gradients are joined."""
 
-    def forward(ctx, x: Any, shape: tuple, dims: tuple[int, ...], *indices: Any) -> Any:
-        xp, ctx.dims = ctx.xp, dims
-        ctx.save_for_backward(*indices)
-        # To the form out[rows] += x: the indexed dimensions come to the front and become one.
-        arrays, sizes = xp.broadcast_arrays(*indices), tuple(shape[dim] for dim in dims)
-        rows = xp.ravel_multi_index(tuple(arrays), sizes, mode="wrap").reshape(-1)
-        together = dims[-1] - dims[0] == len(dims) - 1  # else NumPy has put them in front already
-        first, count = dims[0] if together else 0, arrays[0].ndim
-        if first:
-            x = xp.moveaxis(x, tuple(range(first, first + count)), tuple(range(count)))
-        order = (*dims, *(dim for dim in range(len(shape)) if dim not in dims))
-        width = math.prod(shape[dim] for dim in order[len(dims) :])
-        out = xp.zeros((math.prod(sizes), width), x.dtype)
-        add_at(out, rows, x.reshape(rows.size, width))
-        out = out.reshape(tuple(shape[dim] for dim in order))
-        return xp.transpose(out, tuple(order.index(dim) for dim in range(len(shape))))
+    def forward(ctx, x: Any, sizes: list[int], dim: int) -> Any:
+        ctx.dim, ends = dim, accumulate(sizes)
+        parts = zip(sizes, ends, strict=True)
+        return tuple(x[along(dim, slice(end - size, end))] for size, end in parts)
 
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Index, g, ctx.dims, *ctx.saved)
+    def backward(ctx, *grads: Any) -> Any:
+        return ctx.call(Cat, *grads, ctx.dim)
 
 
-@tensor_method("take")
-def take(input: Tensor, index: Tensor) -> Tensor:
-    """The elements at places counted as if `input` had one dimension, in the shape of `index`."""
-    if index.dtype is not int64:
-        raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype!r}")
-    return Index.apply(Reshape.apply(input, (-1,)), (0,), index)
+class Stack(Function):
+    """y = the inputs side by side along a new dimension. The gradient of each is its place in g."""
 
-
-def write(array: Any, key: tuple, values: Any) -> None:
-    """array[key] = values, broadcast, with PyTorch's errors."""
-    try:
-        array[key] = values
-    except IndexError as error:
-        raise IndexError(str(error).replace("axis", "dimension")) from None
-    except ValueError as error:
-        raise RuntimeError(f"shape mismatch: {error}") from None
-
-
-class IndexPut(Function):
-    """y = a copy of x with y[key] = values. What is replaced gets no gradient."""
-
-    def forward(ctx, x: Any, values: Any, dims: tuple[int, ...], *indices: Any) -> Any:
-        ctx.dims, ctx.shape = dims, getattr(values, "shape", ())
-        ctx.save_for_backward(*indices)
-        out = x.copy()
-        write(out, key_of(dims, indices), values)
-        return out
+    def forward(ctx, *args: Any) -> Any:
+        *arrays, ctx.dim = args
+        return ctx.xp.stack(arrays, axis=ctx.dim)
 
     def backward(ctx, g: Any) -> Any:
-        kept = ctx.call(IndexPut, g, 0.0, ctx.dims, *ctx.saved)
-        return kept, ctx.call(SumTo, ctx.call(Index, g, ctx.dims, *ctx.saved), ctx.shape)
+        return *ctx.call(Unbind, g, ctx.dim), None
 
 
-class Nonzero(Function):
-    """The places of the elements that are not zero, one in each row. No gradient."""
+class Unbind(Function):
+    """Several outputs: x[0], x[1], ... along `dim`. Their gradients are stacked."""
 
-    differentiable = False
+    def forward(ctx, x: Any, dim: int) -> Any:
+        ctx.dim = dim
+        return tuple(x[along(dim, i)] for i in range(x.shape[dim]))
 
-    def forward(ctx, x: Any) -> Any:
-        places = ctx.xp.stack(ctx.xp.nonzero(x.reshape(x.shape or (1,))), axis=1)
-        return places[:, : x.ndim]
-
-
-@tensor_method("masked_select")
-def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """The elements where the mask, broadcast against `input`, is true: a 1-d copy."""
-    if mask.dtype is not bool_:
-        raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype!r}")
-    input, mask = broadcast_tensors(input, mask)
-    return Index.apply(flatten(input), (0,), select(Nonzero.apply(flatten(mask)), 1, 0))
+    def backward(ctx, *grads: Any) -> Any:
+        return ctx.call(Stack, *grads, ctx.dim)
 
 
-def as_item(item: Any, x: Tensor) -> Any:
-    """One item of a key as an int, slice, None, ..., or a tensor of integers or booleans.
+def tensor_list(name: str, tensors: Any) -> list[Tensor]:
+    """`tensors` as a list, all of one promoted type. TypeError for what is no list of tensors,
+    RuntimeError (from cat, as in PyTorch, ValueError) for an empty one."""
+    if not isinstance(tensors, (tuple, list)):
+        raise TypeError(f"{name}(): tensors must be a tuple or list, not {type(tensors).__name__}")
+    for number, x in enumerate(tensors):
+        if not isinstance(x, Tensor):
+            found = type(x).__name__
+            raise TypeError(f"{name}(): expected Tensor as element {number}, but got {found}")
+    if not tensors:
+        error = ValueError if name == "cat" else RuntimeError
+        raise error(f"{name}() expects a non-empty list of tensors")
+    if len({x.array.dtype for x in tensors}) == 1:
+        return list(tensors)
+    dtype = reduce(promote_types, [x.dtype for x in tensors])
+    return [cast(x, dtype) for x in tensors]
 
-    IndexError for what cannot index; ValueError for a step below 1, which would need a copy.
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors one behind the other along `dim`; their other sizes are equal.
+
+    Different types are promoted. A tensor of shape (0,) fits everywhere, as in PyTorch.
+    ValueError for an empty list, RuntimeError for shapes that do not fit.
     """
-    if item is None or item is ...:
-        return item
-    if isinstance(item, slice):
-        bounds = (item.start, item.stop, item.step)
-        start, stop, step = (None if b is None else operator.index(b) for b in bounds)
-        if step is not None and step < 1:
-            raise ValueError("step must be greater than zero")
-        return slice(start, stop, step)
-    if isinstance(item, (bool, np.bool_, list, tuple, range, np.ndarray)):
-        item = tensor(item, dtype=int64 if np.size(item) == 0 else None)
-    if isinstance(item, Tensor):
-        if item.dtype not in (int64, int32, bool_):
-            raise IndexError(f"tensors used as indices must be long, int or bool, not {item.dtype}")
-        if item.array.ndim or item.dtype is bool_:
-            return item if item.device is x.device else item.to(x.device)
-    if hasattr(item, "__index__"):
-        return operator.index(item)
-    raise IndexError(f"only int, slice, ..., None, list or tensor can index, not {item!r}")
+    tensors = tensor_list("cat", tensors)
+    if any(x.array.ndim == 0 for x in tensors):
+        raise RuntimeError("zero-dimensional tensor cannot be concatenated")
+    first = next((x.array.shape for x in tensors if x.array.shape != (0,)), (0,))
+    dim = normalize_dim(dim, len(first))
+    nothing = (*first[:dim], 0, *first[dim + 1 :])
+    tensors = [x if x.array.shape != (0,) else Reshape.apply(x, nothing) for x in tensors]
+    for number, x in enumerate(tensors):
+        shape = x.array.shape
+        if (len(shape), shape[:dim], shape[dim + 1 :]) != (
+            len(first),
+            first[:dim],
+            first[dim + 1 :],
+        ):
+            raise RuntimeError(
+                f"Sizes of tensors must match except in dimension {dim}. Expected {list(first)} "
+                f"but got {list(shape)} for tensor number {number} in the list."
+            )
+    return Cat.apply(*tensors, dim)
 
 
-def places_of(mask: Tensor, x: Tensor, dim: int) -> tuple[Tensor, ...]:
-    """Where the mask is true, as one tensor of integers for each of its dimensions.
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors of one shape side by side along a new dimension at the place `dim`.
 
-    IndexError unless it has the shape of x from dimension `dim` on.
+    RuntimeError for an empty list and for different shapes.
     """
-    shape, expected = mask.array.shape, x.array.shape[dim : dim + mask.array.ndim]
-    if shape != expected:
-        raise IndexError(
-            f"The shape of the mask {list(shape)} at index {dim} does not match the shape of the "
-            f"indexed tensor {list(x.array.shape)} at index {dim}"
+    tensors = tensor_list("stack", tensors)
+    shapes = {x.array.shape for x in tensors}
+    if len(shapes) != 1:
+        raise RuntimeError(f"stack expects each tensor to be equal size, but got {shapes}")
+    return Stack.apply(*tensors, normalize_dim(dim, tensors[0].array.ndim + 1))
+
+
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Side by side: `cat` along dimension 1, of 1-d tensors along dimension 0."""
+    tensors = [
+        x if x.array.ndim else Reshape.apply(x, (1,)) for x in tensor_list("hstack", tensors)
+    ]
+    return cat(tensors, min(tensors[0].array.ndim - 1, 1))
+
+
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """One above the other: `cat` along dimension 0, a 1-d tensor being a row."""
+    tensors = tensor_list("vstack", tensors)
+    rows = [Reshape.apply(x, (1, x.array.size)) if x.array.ndim < 2 else x for x in tensors]
+    return cat(rows)
+
+
+def as_views(input: Tensor, parts: tuple, keys: Sequence[tuple]) -> tuple[Tensor, ...]:
+    """Notes that parts[i] shows the memory of input[keys[i]], for writes in place."""
+    for part, key in zip(parts, keys, strict=True):
+        Slice().note_view(part, (input, key))
+    return parts
+
+
+@tensor_method("split")
+def split(
+    tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Views of parts along `dim`: of one size (the last may be smaller), or of a list of sizes.
+
+    RuntimeError for sizes that are negative or do not sum to the size of the dimension.
+    """
+    if tensor.array.ndim == 0:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    sizes, dim = split_size_or_sections, normalize_dim(dim, tensor.array.ndim)
+    n = tensor.array.shape[dim]
+    if isinstance(sizes, int):
+        if sizes < 0 or (sizes == 0 and n):
+            raise RuntimeError(f"split_size {sizes} cannot split a dimension of size {n}")
+        sizes = [min(sizes, n - start) for start in range(0, n, sizes or 1)] or [0]
+    sizes = [operator.index(size) for size in sizes]
+    if min(sizes, default=0) < 0 or sum(sizes) != n:
+        raise RuntimeError(
+            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at "
+            f"dimension {dim}), but got split_sizes={sizes}"
         )
-    return unbind(Nonzero.apply(mask if shape else Reshape.apply(mask, (1,))), 1)
+    ends = zip(sizes, accumulate(sizes), strict=True)
+    keys = [along(dim, slice(end - size, end)) for size, end in ends]
+    return as_views(tensor, Split.apply(tensor, sizes, dim), keys)
 
 
-def parse(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]]:
-    """x[key] as two steps: a basic key, which makes a view, and tensors at dimensions of the view.
+@tensor_method("chunk")
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of at most `chunks` parts of equal size along `dim`; the last may be smaller."""
+    if input.array.ndim == 0 or chunks < 1:
+        raise RuntimeError(f"chunk expects 1 or more dims and chunks, got {input.ndim}, {chunks}")
+    n = input.array.shape[normalize_dim(dim, input.array.ndim)]
+    return split(input, -(-n // chunks) if n else [0] * chunks, dim)
 
-    An integer belongs to the first step: x[0, :, [1, 2]] is x[0][:, [1, 2]]. A mask stands for
-    the places where it is true.
+
+@tensor_method("unbind")
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of each place of dimension `dim`: x.unbind() is (x[0], x[1], ...)."""
+    if input.array.ndim == 0:
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
+    dim = normalize_dim(dim, input.array.ndim)
+    keys = [along(dim, i) for i in range(input.array.shape[dim])]
+    return as_views(input, Unbind.apply(input, dim), keys)
+
+
+def constant_pad(input: Tensor, pad: Sequence[int], value: float | None = None) -> Tensor:
+    """`input` between elements equal to `value`, or 0; a negative number takes elements away.
+
+    pad: (before, after) of the last dimension, then of the one before it, and so on.
     """
-    several = (Tensor, list, tuple, range, slice, type(None), type(...))
-    if isinstance(key, list) and any(isinstance(item, several) for item in key):
-        key = tuple(key)  # PyTorch takes a list for a tuple where there is more in it than numbers
-    items = [as_item(item, x) for item in (key if isinstance(key, tuple) else (key,))]
-    masks = [isinstance(item, Tensor) and item.dtype is bool_ for item in items]
-    rest = x.array.ndim
-    for item, mask in zip(items, masks, strict=True):
-        rest -= item.array.ndim if mask else item is not None and item is not ...
-    if rest < 0:
-        hint = "" if x.array.ndim else ": a 0-dim tensor has no index, use tensor.item()"
-        raise IndexError(f"too many indices for tensor of dimension {x.array.ndim}{hint}")
-    if sum(item is ... for item in items) > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
-    basic, dims, indices = [], [], []
-    for item, mask in zip(items, masks, strict=True):
-        if isinstance(item, Tensor):
-            dim = sum(part is not None for part in basic)  # where the item stands in x,
-            place = sum(not isinstance(part, int) for part in basic)  # and in the view
-            found = places_of(item, x, dim) if mask else [item]
-            dims += range(place, place + len(found))
-            indices += found
-            basic += [slice(None)] * len(found) if item.array.ndim else [None]
-        else:
-            basic += [slice(None)] * rest if item is ... else [item]
-    return (*basic, ...), tuple(dims), indices
-
-
-@tensor_method("__getitem__")
-def getitem(self: Tensor, key: Any) -> Tensor:
-    """x[key] for integers, slices, None, ..., lists, tensors of integers or booleans, and tuples.
-
-    Without lists and tensors the result is a view. IndexError for what is not there.
-    """
-    if key.__class__ is int and self.array.ndim:
-        return Slice.apply(self, (key, ...))
-    if isinstance(key, Tensor) and key.dtype is bool_ and key.shape == self.shape:
-        return masked_select(self, key)
-    basic, dims, indices = parse(self, key)
-    whole = dims and all(part == slice(None) for part in basic[:-1])
-    view = self if whole else Slice.apply(self, basic)
-    return Index.apply(view, dims, *indices) if dims else view
-
-
-def check_same_dtype(name: str, input: Tensor, src: Tensor) -> None:
-    if input.dtype is not src.dtype:
-        raise RuntimeError(f"{name}(): expected src of type {input.dtype!r}, got {src.dtype!r}")
-
-
-@tensor_method("__setitem__")
-def setitem(self: Tensor, key: Any, value: Any) -> None:
-    """x[key] = value, in place: a number or a tensor, broadcast to the shape of x[key].
-
-    RuntimeError for another shape, TypeError for what is no number or tensor.
-    """
-    if not isinstance(value, Tensor):
-        if isinstance(value, (list, tuple, str, np.ndarray)):
-            raise TypeError(f"can't assign a {type(value).__name__} to a {self.dtype!r} tensor")
-        value = tensor(value, dtype=self.dtype)
-    basic, dims, indices = parse(self, key)
-    if dims and value.array.ndim:
-        check_same_dtype("index_put", self, value)
-    value, view = value.to(self.device, self.dtype), Slice.apply(self, basic)
-    check_writable(view)
-    if thread.grad_enabled and (view.requires_grad or value.requires_grad):
-        while value.array.shape[:1] == (1,):
-            value = Reshape.apply(value, value.array.shape[1:])
-        if dims:
-            assign(view, IndexPut.apply(view, value, dims, *indices))
-        else:
-            assign(view, expand(value, view.array.shape))
-    else:
-        write(view.array, key_of(dims, [x.array for x in indices]) if dims else ..., value.array)
-        count_write(view.array)
-
-
-@tensor_method("__iter__")
-def iterate(self: Tensor) -> Iterator[Tensor]:
-    """The views x[0], x[1], ... TypeError for a 0-d tensor."""
-    if self.array.ndim == 0:
-        raise TypeError("iteration over a 0-d tensor")
-    return iter(unbind(self))
-
-
-@tensor_method("__contains__")
-def contains(self: Tensor, element: Any) -> bool:
-    """Whether an element of the tensor equals `element`, a number or a tensor."""
-    if not isinstance(element, (Tensor, int, float, np.generic)):
-        raise RuntimeError(f"in: a tensor contains only numbers, not a {type(element).__name__}")
-    return bool((self.array == getattr(element, "array", element)).any())
-
-
-@tensor_method("nonzero", "argwhere")
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """The places of the elements that are not zero: one row for each, or one tensor for each
-    dimension with as_tuple=True, which can stand in x[...]."""
-    if as_tuple:
-        return unbind(Nonzero.apply(input if input.array.ndim else flatten(input)), 1)
-    return Nonzero.apply(input)
+    shape, ndim = list(input.array.shape), input.array.ndim
+    if len(pad) % 2 or len(pad) > 2 * ndim:
+        raise RuntimeError(f"Padding length must be even and at most {2 * ndim}, got {len(pad)}")
+    keep, place = [slice(None)] * ndim, [slice(None)] * ndim
+    for dim, before, after in zip(range(ndim - 1, -1, -1), pad[::2], pad[1::2], strict=False):
+        n = shape[dim]
+        shape[dim] += before + after
+        if min(shape[dim], n + min(before, 0) + min(after, 0)) < 0:
+            raise RuntimeError(f"padding ({before}, {after}) takes more than the size {n} away")
+        keep[dim] = slice(max(-before, 0), n - max(-after, 0))
+        place[dim] = slice(max(before, 0), shape[dim] - max(after, 0))
+    if min(pad, default=0) < 0:
+        input = Slice.apply(input, (*keep, ...))
+    fill = number_like(0 if value is None else value, input.dtype)
+    return PutSlice.apply(input, tuple(shape), (*place, ...), fill)
 
 
 if __name__ == "__main__":
-    x = tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
-    print("row:", x[1].tolist(), "column:", x[:, -1].tolist(), "element:", x[1, 2].item())
-    # -> row: [3.0, 4.0, 5.0] column: [2.0, 5.0] element: 5.0
-    print("every second:", x[:, ::2].tolist(), "new dimension:", x[..., None].shape)
-    # -> every second: [[0.0, 2.0], [3.0, 5.0]] new dimension: tinytorch.Size([2, 3, 1])
-    print("list:", x[[1, 0, 1], [2, 0, 2]].tolist(), "mask:", x[x > 2.5].tolist())
-    # -> list: [5.0, 0.0, 5.0] mask: [3.0, 4.0, 5.0]
-    print("places of the mask:", nonzero(x > 2.5).tolist())
-    # -> places of the mask: [[1, 0], [1, 1], [1, 2]]
+    a = tensor([[1.0, 2.0]], requires_grad=True)
+    b = tensor([[3.0, 4.0], [5.0, 6.0]], requires_grad=True)
+    joined = cat([a, b])
+    print("cat:", joined.tolist())  # -> cat: [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    (joined * tensor([[1.0], [10.0], [100.0]])).sum().backward()
+    print("a:", a.grad.tolist(), "b:", b.grad.tolist())
+    # -> a: [[1.0, 1.0]] b: [[10.0, 10.0], [100.0, 100.0]]
 
-    # A key in two steps.
-    cube = tensor(np.arange(24.0).reshape(2, 3, 4))
-    print("here:", cube[0, :, [1, 2]].shape, "NumPy:", cube.array[0, :, [1, 2]].shape)
-    # -> here: tinytorch.Size([3, 2]) NumPy: (2, 3)
-    print("apart:", parse(cube, (0, ..., [1, 2]))[:2])
-    # -> apart: ((0, slice(None, None, None), slice(None, None, None), Ellipsis), (1,))
+    x = tensor([1.0, 2.0], requires_grad=True)
+    print("stack:", stack([x, x]).tolist(), "last:", stack([x, x], dim=-1).tolist())
+    # -> stack: [[1.0, 2.0], [1.0, 2.0]] last: [[1.0, 1.0], [2.0, 2.0]]
+    weights = tensor([[1.0, 2.0], [10.0, 20.0]])
+    print("x twice:", grad(stack([x, x]), x, weights)[0].tolist())  # -> x twice: [11.0, 22.0]
 
-    # A view and a copy.
-    y = tensor([[1.0, 2.0], [3.0, 4.0]])
-    y[1].mul_(10.0)
-    y[[0]].mul_(10.0)
-    print(
-        "through the view only:", y.tolist()
-    )  # -> through the view only: [[1.0, 2.0], [30.0, 40.0]]
+    # Split in three, use the middle: the others get zeros.
+    x = tensor([1.0, 2.0, 3.0, 4.0, 5.0], requires_grad=True)
+    first, middle, last = x.split(2)
+    print("split:", first.tolist(), middle.tolist(), last.tolist())
+    # -> split: [1.0, 2.0] [3.0, 4.0] [5.0]
+    (middle * middle).sum().backward()
+    print("gradient:", x.grad.tolist())  # -> gradient: [0.0, 0.0, 6.0, 8.0, 0.0]
+    print("one node:", first.grad_fn is last.grad_fn, first.grad_fn.name())
+    # -> one node: True SplitBackward0
 
-    # Assignment: by a slice, a list, a mask; values are broadcast and take the type of the tensor.
-    y = tensor([[1, 2, 3], [4, 5, 6]])
-    y[:, 0] = 7.9
-    y[[0, 1], [1, 2]] = tensor([-1, -2])
-    y[y == 3] = 0
-    print("assigned:", y.tolist())  # -> assigned: [[7, -1, 0], [7, 5, -2]]
-    y = tensor([0.0, 0.0])
-    y[[0, 0]] += 1.0
-    print("a place twice:", y.tolist())  # -> a place twice: [1.0, 0.0]
+    # A write into a part changes the whole, and its gradient: y = (x_1, x_2, x_3, 10 x_4, 10 x_5).
+    y = x * 1.0
+    y.chunk(2)[1].mul_(10.0)
+    print("written:", y.tolist(), "gradient:", grad(y.sum(), x)[0].tolist())
+    # -> written: [1.0, 2.0, 3.0, 40.0, 50.0] gradient: [1.0, 1.0, 1.0, 10.0, 10.0]
 
-    # The gradient of an assignment: what was replaced loses it, the new value gets it.
-    a = tensor([1.0, 2.0, 3.0], requires_grad=True)
-    b = tensor(5.0, requires_grad=True)
-    y = a * 10.0
-    y[[0, 2]] = b
-    y[1:2] += b
-    print("y:", y.tolist(), "gradients:", [each.tolist() for each in grad(y.sum(), [a, b])])
-    # -> y: [5.0, 25.0, 5.0] gradients: [[0.0, 10.0, 0.0], 3.0]
+    # Both ways, to second order.
+    z = tensor(np.random.default_rng(0).standard_normal((3, 2)), dtype=float64, requires_grad=True)
+    print("cat of the rows:", gradcheck(lambda z: cat(z.unbind()) * cat(z.unbind(1)), z))
+    # -> cat of the rows: True
+    print("to second order:", gradgradcheck(lambda z: cat(z.unbind()) * cat(z.unbind(1)), z))
+    # -> to second order: True
 
-    print("for:", [row.tolist() for row in x[:, :2]], " in:", 4 in x, 9 in x)
-    # -> for: [[0.0, 1.0], [3.0, 4.0]]  in: True False
+    # Room around a picture of one point.
+    print("padded:", constant_pad(tensor([[7.0]]), (1, 1, 0, 1)).tolist())
+    # -> padded: [[0.0, 7.0, 0.0], [0.0, 0.0, 0.0]]
 
-    for wrong in ("x[2]", "x[0, 0, 0]", "x[::-1]", "x[tensor([True, False, True])]", "x[1.0]"):
-        try:
-            eval(wrong)
-        except (IndexError, ValueError) as error:
-            print(f"{wrong}: {type(error).__name__}: {str(error)[:38]}")
-    # -> x[2]: IndexError: index 2 is out of bounds for dimension
-    # -> x[0, 0, 0]: IndexError: too many indices for tensor of dimensi
-    # -> x[::-1]: ValueError: step must be greater than zero
-    # -> x[tensor([True, False, True])]: IndexError: The shape of the mask [3] at index 0 d
-    # -> x[1.0]: IndexError: only int, slice, ..., None, list or te
+    print("types:", cat([tensor([1, 2]), tensor([0.5])]).tolist())  # -> types: [1.0, 2.0, 0.5]
     try:
-        a[0] = 1.0
+        cat([a, b], dim=1)
     except RuntimeError as error:
-        print("RuntimeError:", str(error)[:47])
-        # -> RuntimeError: a view of a leaf Variable that requires grad is
+        print("RuntimeError:", str(error).partition(". ")[0])
+        # -> RuntimeError: Sizes of tensors must match except in dimension 1
+
+    # The loop: elements that are copied to join 1,000 parts of one element.
+    print("in a loop:", sum(range(2, 1001)), "at once:", 1000)  # -> in a loop: 500499 at once: 1000

@@ -1,325 +1,318 @@
-"""Step 60: Gather, scatter and masks
+"""Step 60: Matrix products
 
-A classifier gives a row of scores for each sample, and of each row the loss needs one: that of the
-right class. x[:, labels] is not it, for that takes all labels from every row. The row has to be
-named too: x[[0, 1, 2], labels]. `gather` says this for any dimension and any shape:
+A neuron multiplies each of its inputs by a weight, and adds up. So far a layer of neurons would be
+a loop. One product of matrices does all of them at once, for all samples, and it is nearly all that
+training ever computes:
 
-    gather(x, 1, index)[i, j] = x[i, index[i, j]]         read along dimension 1
-    scatter(x, 1, index, s):    out[i, index[i, j]] = s[i, j]        write
-    scatter_add:                out[i, index[i, j]] += s[i, j]       add
+    C = A B,      c_ij = a_i1 b_1j + a_i2 b_2j + ... + a_im b_mj
 
-The other places stay as they are, so they can be spelled out: row i is the number i. `grid` does
-that with a column 0, 1, 2, ..., which broadcasts against the index, and no new operation is needed:
+What is the derivative? Let g_ij tell how much the loss changes with c_ij. The element a_ik is in
+the whole row i of C, in c_ij with the factor b_kj. All ways count, so they are added:
 
-    gather is Index, scatter is IndexPut, scatter_add is x + AddIndex
+    dL/da_ik = sum over j of g_ij b_kj,   that is   dL/dA = G B^T
+    dL/db_kj = sum over i of a_ik g_ij,   that is   dL/dB = A^T G
 
-and the gradient of gather is a scatter_add. The same holds for index_select, take_along_dim and
-repeat_interleave. Even padding is an index: a reflection is the places 2, 1, 0, 1, 2, 3, ...
+Both are matrix products again. You need not learn them by heart, the shapes remember them: A is
+[n, m], B is [m, p], G is [n, p], and of G and B only G B^T can be [n, m].
 
-A mask of the same shape needs no index. masked_fill takes a value where the mask is true, and x
-elsewhere. Attention uses it with minus infinity for what may not be seen, and there lies a trap: do
-not build it as x * (1 - mask) + value * mask. 0 * inf is nan, forward and backward.
+`@` takes more than matrices. A vector on the left is one row, on the right one column. Further
+dimensions in front are a batch, and are broadcast; what was repeated in forward is summed in
+backward, as ever. So three cases cover everything: two matrices; a batch times one matrix;
+a batch times a batch. The second is the layer of a network, and the important one. [b, t, m]
+times [m, p] could be b products, but it is a single one with b t rows, and so are its gradients.
 
-Two more traps. PyTorch's gather takes no negative index, its brackets do: an index that was wrong
-by one would choose the last class in silence. And where scatter writes a place twice, one of the
-values stays, no one says which; if both matter, take scatter_add.
+Two traps:
 
-Changed: a new module, gather.py, finished here. New: gather, scatter, scatter_add, index_select,
-index_add, masked_fill, take_along_dim, repeat_interleave, pad.
-Try: leave check_index out of `places`, and see what the score of class -1 is.
+- NumPy multiplies float32 by float64 and gives float64, without a word. A network with one such
+  constant runs at half its speed. PyTorch refuses, and so do we.
+- In half precision NumPy neither uses BLAS, the library of fast products, nor adds up in float32.
+  multiply_halves does both.
+
+The rest of the family are products that insist on one case: mm, bmm, mv, dot, outer, and those
+that add something on the way, as a layer adds its bias: addmm(bias, x, weight).
+
+Changed: the module of shapes is imported. New: MatMul, matmul and `@`, mm, bmm, dot, addmm.
+Try: swap the factors to G A^T in backward. The shapes complain, unless the matrices are square.
 """
 
 import functools
 import math
-from collections.abc import Callable
+import timeit
 from typing import Any
 
+import numpy as np
+
 from tinytorch.autograd.function import Function
-from tinytorch.autograd.inplace import in_place
-from tinytorch.core.dtype import bool_, int32, int64
-from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops.arithmetic import add, mul, number_like
-from tinytorch.ops.broadcast import as_shape, broadcast_shapes, expand
-from tinytorch.ops.conversion import cast
-from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
-from tinytorch.ops.joining import constant_pad
-from tinytorch.ops.shape import Reshape, Slice, flatten, normalize_dim
+from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.core.dtype import bool_
+from tinytorch.core.tensor import Tensor, from_numpy, tensor, tensor_method
+from tinytorch.ops.arithmetic import add, mul
+from tinytorch.ops.broadcast import SumTo, expand
+from tinytorch.ops.shape import reshape
 
 
-class MaskedFill(Function):
-    """y = value where the mask is true, else x."""
+@functools.singledispatch
+def multiply_halves(a: Any, b: Any) -> Any:
+    """a @ b of float16 or bfloat16 arrays, added up in float32 and rounded once."""
+    return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
 
-    elementwise = True
 
-    def forward(ctx, x: Any, mask: Any, value: Any) -> Any:
-        ctx.save_for_backward(mask)
-        return ctx.xp.where(mask, value, x)
+def multiply(a: Any, b: Any) -> Any:
+    """a @ b, of arrays or of Tensors."""
+    if a.dtype.itemsize != 2 or isinstance(a, Tensor) or a.dtype.kind in "iu":
+        return a @ b
+    return multiply_halves(a, b)
+
+
+class MatMul(Function):
+    """C = A B;   dL/dA = G B^T,   dL/dB = A^T G, where G = dL/dC.
+
+    c_ij = sum over k of a_ik b_kj: a_ik is in the whole row i of C, each time with another b_kj.
+    So dL/da_ik = sum over j of g_ij b_kj, a matrix product again, and the shapes leave no other
+    choice: [n, m] [m, p] = [n, p], and of G [n, p] and B only G B^T is [n, m].
+
+    A vector on the left is one row, on the right one column. Further dimensions in front are a
+    batch of matrices, which are broadcast: what was repeated is summed in backward. A batch times
+    one matrix is a single product with all rows of the batch, many times as fast as one by one.
+    """
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        need_a, need_b = ctx.needs_input_grad
+        ctx.save_for_backward(a if need_b else None, b if need_a else None)
+        ctx.shapes = a.shape, b.shape
+        if a.ndim > 2 and 1 <= b.ndim <= 2:
+            rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+            return multiply(rows, b).reshape(a.shape[:-1] + b.shape[1:])
+        return multiply(a, b)
 
     def backward(ctx, g: Any) -> Any:
-        (mask,) = ctx.saved
-        gx = ctx.call(MaskedFill, g, mask, 0.0)
-        return gx, None, g - gx if ctx.needs_input_grad[2] else None
-
-
-@tensor_method("masked_fill")
-def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """A copy with `value`, a number or a 0-d tensor, where the mask is true; broadcast."""
-    if mask.dtype is not bool_:
-        raise RuntimeError(f"masked_fill_ only supports boolean masks, got {mask.dtype!r}")
-    if isinstance(value, Tensor) and value.array.ndim:
-        raise RuntimeError(f"masked_fill_ only supports a 0-d value, got {value.ndim} dimensions")
-    as_type = cast if isinstance(value, Tensor) else number_like
-    return MaskedFill.apply(input, mask, as_type(value, input.dtype))
-
-
-def check_index(name: str, index: Tensor, size: int, error: type = RuntimeError) -> None:
-    """RuntimeError for an index that is not of integers; `error` for one outside 0..size-1."""
-    if index.dtype not in (int64, int32):
-        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index, got {index.dtype!r}")
-    if index.array.size and (index.array.min() < 0 or index.array.max() >= size):
-        raise error(f"{name}(): an index is out of bounds for a dimension of size {size}")
-
-
-def also_0d(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Lets an operation along a dimension take 0-d tensors: as 1-d ones with a single element."""
-
-    @functools.wraps(function)
-    def call(input: Tensor, dim: int, index: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        dim = normalize_dim(dim, input.array.ndim)
-        if input.array.ndim:
-            return function(input, dim, index, *args, **kwargs)
-        shape = index.array.shape if function.__name__ == "gather" else ()
-        args = [flatten(arg) if isinstance(arg, Tensor) else arg for arg in args]
-        return Reshape.apply(function(flatten(input), dim, flatten(index), *args, **kwargs), shape)
-
-    return call
-
-
-@tensor_method("index_select")
-@also_0d
-def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """The places `index` (one dimension) of dimension `dim`, in that order: a copy."""
-    if index.array.ndim > 1:
-        raise IndexError("index_select(): Index is supposed to be a vector")
-    check_index("index_select", index, input.array.shape[dim], IndexError)
-    return Index.apply(input, (dim,), flatten(index))
-
-
-def grid(index: Tensor, dim: int) -> tuple:
-    """(dimensions, index, index, ...), which say "the same place, but index[...] along `dim`".
-
-    For dim=1 of a matrix: row i is i itself (a column 0, 1, 2, ...), column j is index[i, j].
-    """
-    shape, key = index.array.shape, []
-    for i, n in enumerate(shape):
-        line = (1,) * i + (n,) + (1,) * (len(shape) - 1 - i)
-        key.append(index if i == dim else index.device.xp.arange(n).reshape(line))
-    return tuple(range(len(shape))), *key
-
-
-def places(name: str, input: Tensor, dim: int, index: Tensor, src: Tensor | None = None) -> tuple:
-    """`grid`, after a look whether index, input and src fit together. RuntimeError if not."""
-    shape, limits = index.array.shape, list(input.array.shape)
-    check_index(name, index, limits[dim])
-    limits[dim] = max(limits[dim], *shape) if len(shape) == len(limits) else 0
-    for other in [limits] if src is None else [limits, src.array.shape]:
-        if len(other) != len(shape) or any(n > m for n, m in zip(shape, other, strict=True)):
-            raise RuntimeError(
-                f"{name}(): Expected index {list(shape)} to have the dimensions of {list(other)} "
-                f"and to be no larger (of self, dimension {dim} has no limit)"
-            )
-    return grid(index, dim)
-
-
-@tensor_method("gather")
-@also_0d
-def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
-    """out[i, j] = input[i, index[i, j]] for dim=1, input[index[i, j], j] for dim=0, and so on.
-
-    The result has the shape of `index`, whose other sizes are at most those of `input`.
-    """
-    if index.array.size == 0:
-        return Reshape.apply(Slice.apply(flatten(input), (slice(0),)), index.array.shape)
-    return Index.apply(input, *places("gather", input, dim, index))
-
-
-def part_of(src: Tensor, index: Tensor) -> Tensor:
-    """The part of `src` that has a partner in `index`, which may be smaller."""
-    if src.array.shape == index.array.shape:
-        return src
-    return Slice.apply(src, tuple(slice(n) for n in index.array.shape))
-
-
-@tensor_method("scatter")
-@also_0d
-def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value=None) -> Tensor:
-    """A copy of `input` with out[i, index[i, j]] = src[i, j] for dim=1, and so on.
-
-    src: a tensor at least as large as `index`, or a number, which can be given as `value` too.
-    Where a place is written twice, one of the values stays.
-    """
-    src = value if src is None else src
-    if not isinstance(src, Tensor):
-        src = expand(tensor(src, dtype=input.dtype, device=input.device), index.array.shape)
-    check_same_dtype("scatter", input, src)
-    key = places("scatter", input, dim, index, src)
-    return IndexPut.apply(input, part_of(src, index), *key)
-
-
-@tensor_method("scatter_add")
-@also_0d
-def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """A copy of `input` with src[i, j] added to out[i, index[i, j]] for dim=1, and so on."""
-    check_same_dtype("scatter_add", input, src)
-    key = places("scatter_add", input, dim, index, src)
-    return add(input, AddIndex.apply(part_of(src, index), input.array.shape, *key))
-
-
-@tensor_method("index_add")
-@also_0d
-def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
-    """A copy of `input` with alpha * source added at the places `index` of dimension `dim`."""
-    check_same_dtype("index_add", input, source)
-    check_index("index_add", index, input.array.shape[dim], IndexError)
-    n, count = index.array.size, source.array.shape[dim]
-    if n != count:
-        raise RuntimeError(f"index_add(): Number of indices {n} is not source.size({dim}) {count}")
-    source = source if alpha == 1 else mul(source, alpha)
-    return add(input, AddIndex.apply(source, input.array.shape, (dim,), flatten(index)))
-
-
-@tensor_method("take_along_dim")
-def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """`gather` with broadcasting of the other dimensions: goes with argsort and argmax."""
-    if indices.dtype is not int64:
-        raise RuntimeError(f"take_along_dim(): indices should be int64, not {indices.dtype!r}")
-    if dim is None:
-        return Index.apply(flatten(input), (0,), flatten(indices))
-    shape, index_shape = list(input.array.shape), list(indices.array.shape)
-    if len(shape) != len(index_shape):
-        raise RuntimeError(f"take_along_dim(): {index_shape} has not the dimensions of {shape}")
-    dim = normalize_dim(dim, len(shape))
-    n, length, shape[dim], index_shape[dim] = shape[dim], index_shape[dim], 1, 1
-    both = broadcast_shapes(shape, index_shape)
-    input = expand(input, (*both[:dim], n, *both[dim + 1 :]))
-    indices = expand(indices, (*both[:dim], length, *both[dim + 1 :]))
-    return Index.apply(input, *grid(indices, dim))
-
-
-@tensor_method("repeat_interleave")
-def repeat_interleave(
-    input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
-) -> Tensor:
-    """Each place of dimension `dim` (of all elements, without) `repeats` times: a number, or one
-    for each place. RuntimeError where their number differs.
-    """
-    xp = input.device.xp
-    input, dim = (flatten(input), 0) if dim is None or input.array.ndim == 0 else (input, dim)
-    dim = normalize_dim(dim, input.array.ndim)
-    n, times = input.array.shape[dim], getattr(repeats, "array", repeats)
-    if isinstance(repeats, Tensor) and repeats.array.size not in (1, n):
-        raise RuntimeError(f"repeats must have size {n} as input along dim, got {repeats.shape}")
-    places = xp.repeat(xp.arange(n), times)
-    if output_size not in (None, places.size):
-        raise RuntimeError(f"output_size is {output_size}, and the result has {places.size} places")
-    return Index.apply(input, (dim,), places)
-
-
-def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
-    """`input` with more elements at its borders; a negative number takes elements away.
-
-    Args:
-        pad: (before, after) of the last dimension, then of the one before it, and so on.
-        mode: "constant" (`value`, 0 by default), "reflect" (mirrored at the border element),
-            "replicate" (the border element again) or "circular" (from the other end).
-    RuntimeError for paddings that do not fit, NotImplementedError for other modes.
-    """
-    pad, ndim = as_shape((pad,)), input.array.ndim
-    if mode == "constant":
-        return constant_pad(input, pad, value)
-    if mode not in ("reflect", "replicate", "circular") or not 1 <= ndim - len(pad) / 2 <= 2:
-        raise NotImplementedError(f"no padding {mode!r} with {len(pad)} numbers of {ndim} dims")
-    for dim, before, after in zip(range(ndim - 1, -1, -1), pad[::2], pad[1::2], strict=False):
-        n = input.array.shape[dim]
-        low, high = max(-before, 0), n - max(-after, 0)  # what is not taken away
-        limit = {"reflect": n - 1, "circular": high - low}.get(mode, math.inf)
-        if max(before, after) > limit or n == 0 or n + before + after < 0:
-            raise RuntimeError(f"padding ({before}, {after}) does not fit the size {n}")
-        places = input.device.xp.arange(-before, n + after)
-        if mode == "reflect":
-            places = n - 1 - abs(n - 1 - abs(places))
-        elif mode == "replicate":
-            places = places.clip(0, n - 1)
+        a, b = ctx.saved
+        a_shape, b_shape = ctx.shapes
+        ga = gb = None
+        if len(a_shape) == len(b_shape) == 2:
+            ga = None if b is None else multiply(g, b.T)
+            gb = None if a is None else multiply(a.T, g)
+        elif len(b_shape) <= 2:  # all rows of a, whatever its shape, with one matrix or column
+            rows, inner, columns = math.prod(a_shape[:-1]), a_shape[-1], math.prod(b_shape[1:])
+            g = g.reshape(rows, columns)
+            if b is not None:
+                ga = multiply(g, b.reshape(inner, columns).T).reshape(a_shape)
+            if a is not None:
+                gb = multiply(a.reshape(rows, inner).T, g).reshape(b_shape)
         else:
-            places = low + (places - low) % (high - low)
-        input = Index.apply(input, (dim,), places)
-    return input
+            matrices = a_shape if len(a_shape) > 1 else (1, *a_shape)
+            g = g if len(a_shape) > 1 else g.reshape(*g.shape[:-1], 1, g.shape[-1])
+            if b is not None:
+                ga = multiply(g, b.swapaxes(-1, -2))
+                ga = ctx.call(SumTo, ga, matrices).reshape(a_shape)
+            if a is not None:
+                gb = multiply(a.reshape(matrices).swapaxes(-1, -2), g)
+                gb = ctx.call(SumTo, gb, b_shape)
+        return ga, gb
+
+    @classmethod
+    def explain(cls, error: Exception, arrays: list) -> Exception:
+        a, b = (array.shape for array in arrays)
+        if not a or not b:
+            found = f"{len(a)}D and {len(b)}D"
+            return RuntimeError(f"both arguments to matmul must be at least 1D, they are {found}")
+        if a[-1] == b[-2:][0]:
+            return RuntimeError(f"the batch dimensions of {list(a)} and {list(b)} do not match")
+        rows = "x".join(map(str, (math.prod(a[:-1]), a[-1])[2 - len(a[:2]) :]))
+        columns = "x".join(map(str, b if len(b) < 3 else b[-2:]))
+        return RuntimeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({rows} and {columns}), of tensors with "
+            f"the shapes {list(a)} and {list(b)}"
+        )
 
 
-masked_fill_ = tensor_method("masked_fill_")(in_place(masked_fill))
-scatter_ = tensor_method("scatter_")(in_place(scatter))
-scatter_add_ = tensor_method("scatter_add_")(in_place(scatter_add))
-index_add_ = tensor_method("index_add_")(in_place(index_add))
+def check_operands(name: str, *operands: Any) -> None:
+    """TypeError for what is no tensor, RuntimeError for a mix of types: a product never promotes.
+
+    NotImplementedError for booleans, as in PyTorch.
+    """
+    for number, operand in enumerate(operands, 1):
+        if not isinstance(operand, Tensor):
+            kind = type(operand).__name__
+            raise TypeError(f"{name}(): argument {number} must be Tensor, not {kind}")
+    types = [operand.dtype for operand in operands]
+    if len(set(types)) > 1:
+        names = [{"float32": "float", "float64": "double"}.get(t.name, t.name) for t in types]
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {' != '.join(names)}"
+        )
+    if types[0] is bool_:
+        raise NotImplementedError(f"{name}() is not implemented for {bool_!r}")
+
+
+@tensor_method("matmul", "__matmul__")
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """The matrix product `input @ other`, by the number of dimensions:
+
+        [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
+        [n, m] @ [m, p]        [n, p]                        [m] @ [m, p]       [p]
+        [b..., n, m] @ [c..., m, p]    a batch of products; b... and c... are broadcast
+
+    RuntimeError where the shapes do not fit, or where the types differ.
+    """
+    # Two tensors of one float type, by far the most common case, need no further look.
+    if not (
+        isinstance(other, Tensor)
+        and input.array.dtype is other.array.dtype
+        and input.array.dtype.kind == "f"
+    ):
+        check_operands("matmul", input, other)
+    return MatMul.apply(input, other)
+
+
+def check_ndims(name: str, *expected: tuple[Tensor, int]) -> None:
+    """RuntimeError where an operand is not the vector (1), matrix (2) or batch (3) it has to be."""
+    check_operands(name, *(operand for operand, _ in expected))
+    found = [operand.array.ndim for operand, _ in expected]
+    wanted = [ndim for _, ndim in expected]
+    if found != wanted:
+        wanted, found = (" and ".join(f"{n}D" for n in ndims) for ndims in (wanted, found))
+        raise RuntimeError(f"{name}(): {wanted} tensors expected, but got {found} tensors")
+
+
+@tensor_method("mm")
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """[n, m] times [m, p]: matrices only."""
+    check_ndims("mm", (input, 2), (mat2, 2))
+    return MatMul.apply(input, mat2)
+
+
+@tensor_method("bmm")
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """[b, n, m] times [b, m, p]: as many matrices on both sides, no broadcasting."""
+    check_ndims("bmm", (input, 3), (mat2, 3))
+    a, b = input.array.shape, mat2.array.shape
+    if (a[0], a[2]) != b[:2]:
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{a[0]}, {a[2]}] but "
+            f"got: {list(b[:2])}."
+        )
+    return MatMul.apply(input, mat2)
+
+
+@tensor_method("mv")
+def mv(input: Tensor, vec: Tensor) -> Tensor:
+    """[n, m] times [m]."""
+    check_ndims("mv", (input, 2), (vec, 1))
+    return MatMul.apply(input, vec)
+
+
+@tensor_method("dot", "vdot")
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
+    """The sum of products of two vectors."""
+    check_ndims("dot", (input, 1), (tensor, 1))
+    return MatMul.apply(input, tensor)
+
+
+@tensor_method("inner")
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """Sums of products over the last dimensions: [..., n] and [*, n] give [..., *]."""
+    if not input.array.ndim or not other.array.ndim:
+        return mul(input, other)
+    check_operands("inner", input, other)
+    shape = other.array.shape
+    columns = reshape(other, math.prod(shape[:-1]), shape[-1]).T
+    return reshape(MatMul.apply(input, columns), input.array.shape[:-1] + shape[:-1])
+
+
+@tensor_method("outer", "ger")
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """All products of two vectors: [n] and [m] give [n, m]."""
+    if input.array.ndim != 1 or vec2.array.ndim != 1:
+        found = f"{input.array.ndim}-D and {vec2.array.ndim}-D"
+        raise RuntimeError(f"outer: Expected 1-D arguments, but got {found}")
+    return mul(reshape(input, input.array.size, 1), vec2)
+
+
+def add_scaled(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    """beta * input + alpha * product, `input` broadcast to the shape of the product.
+
+    With beta = 0 the elements of `input` do not count, not even nan. For integers beta and alpha
+    are cut to integers too.
+    """
+    check_operands("addmm", product, input)
+    if not product.is_floating_point():
+        beta, alpha = int(beta), int(alpha)
+    if input.array.shape != product.array.shape:
+        input = expand(input, product.array.shape)
+    product = product if alpha == 1 else mul(product, alpha)
+    if beta == 0:
+        return product
+    return add(product, input if beta == 1 else mul(input, beta))
+
+
+@tensor_method("addmm")
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta=1, alpha=1) -> Tensor:
+    """beta * input + alpha * (mat1 @ mat2), [n, m] and [m, p]; `input` is broadcast to [n, p]."""
+    return add_scaled(input, mm(mat1, mat2), beta, alpha)
+
+
+@tensor_method("addmv")
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta=1, alpha=1) -> Tensor:
+    """beta * input + alpha * (mat @ vec), [n, m] and [m]; `input` is broadcast to [n]."""
+    return add_scaled(input, mv(mat, vec), beta, alpha)
+
+
+@tensor_method("baddbmm")
+def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta=1, alpha=1) -> Tensor:
+    """beta * input + alpha * bmm(batch1, batch2); `input` is broadcast to [b, n, p]."""
+    return add_scaled(input, bmm(batch1, batch2), beta, alpha)
 
 
 if __name__ == "__main__":
-    import numpy as np
+    A = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    B = tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]], requires_grad=True)
+    C = A @ B
+    print("C =", C.tolist())  # -> C = [[5.0, 11.0], [14.0, 23.0]]
 
-    from tinytorch.autograd.engine import grad
-    from tinytorch.ops import reduction  # noqa: F401  (sum and mean, as methods)
-    from tinytorch.ops.shape import triu
-    from tinytorch.ops.softmax import log_softmax, softmax
+    # The loss is c_00 alone: row 0 of A and column 0 of B are each other's gradient.
+    C.backward(tensor([[1.0, 0.0], [0.0, 0.0]]))
+    print("dL/dA =", A.grad.tolist())  # -> dL/dA = [[1.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
+    print("dL/dB =", B.grad.tolist())  # -> dL/dB = [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]
 
-    scores = tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 0.0], [1.0, 1.0, 4.0]], requires_grad=True)
-    labels = tensor([0, 1, 0])
-    print("of each row one:", gather(scores, 1, labels[:, None]).tolist())
-    # -> of each row one: [[2.0], [3.0], [1.0]]
-    print("not this:", scores[:, labels].shape)  # -> not this: tinytorch.Size([3, 3])
+    rng = np.random.default_rng(0)
+    SHAPES = [((3,), (3,)), ((2, 3), (3,)), ((4, 2, 3), (3, 2)), ((3,), (4, 3, 2))]
+    SHAPES += [((4, 1, 2, 3), (5, 3, 2))]
+    for pair in SHAPES:
+        a, b = (tensor(rng.random(shape), requires_grad=True) for shape in pair)
+        right = gradcheck(matmul, (a, b)) and gradgradcheck(matmul, (a, b))
+        print(*map(list, pair), "->", list((a @ b).shape), right)
+        # -> [3] [3] -> [] True
+        # -> [2, 3] [3] -> [2] True
+        # -> [4, 2, 3] [3, 2] -> [4, 2, 2] True
+        # -> [3] [4, 3, 2] -> [4, 2] True
+        # -> [4, 1, 2, 3] [5, 3, 2] -> [4, 5, 2, 2] True
 
-    # The loss of a classifier, and its gradient by hand: (softmax - one hot) / number of samples.
-    loss = -gather(log_softmax(scores, 1), 1, labels[:, None]).mean()
-    loss.backward()
-    one_hot = scatter(tensor(np.zeros((3, 3), np.float32)), 1, labels[:, None], 1.0)
-    by_hand = (softmax(scores.detach(), 1) - one_hot) / 3
-    print("one hot:", one_hot.tolist())
-    # -> one hot: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
-    print("loss:", loss.item(), "gradient by hand:", np.allclose(scores.grad.array, by_hand.array))
-    # -> loss: 1.19915 gradient by hand: True
-    try:
-        print(gather(scores, 1, tensor([[-1]])).item())
-    except RuntimeError as error:
-        print("RuntimeError:", error)
-        # -> RuntimeError: gather(): an index is out of bounds for a dimension of size 3
+    for wrong in (lambda: A @ A, lambda: A @ B.double(), lambda: mm(A, tensor([1.0, 2.0, 3.0]))):
+        try:
+            wrong()
+        except RuntimeError as error:
+            print(error)
+            # -> mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3), of tensors with ...
+            # -> expected m1 and m2 to have the same dtype, but got: float != double
+            # -> mm(): 2D and 2D tensors expected, but got 2D and 1D tensors
 
-    # Counting votes is a scatter_add. In place, with the loop-free += that step 59 missed.
-    zeros, ones = tensor([0.0, 0.0, 0.0]), tensor([1.0, 1.0, 1.0, 1.0, 1.0])
-    print("votes:", scatter_add(zeros, 0, tensor([0, 2, 2, 0, 2]), ones).tolist())
-    # -> votes: [2.0, 0.0, 3.0]
-    zeros.index_add_(0, tensor([1, 1]), ones[:2])
-    print("a place twice:", zeros.tolist())  # -> a place twice: [0.0, 2.0, 0.0]
+    # A layer: every sample of the batch times the same weights, and a bias for each column.
+    x, bias = tensor([[1.0, 1.0, 1.0], [0.0, 1.0, 0.0]]), tensor([0.5, -0.5])
+    print("layer:", addmm(bias, x, B).tolist())  # -> layer: [[3.5, 3.5], [2.5, 0.5]]
+    print("outer:", outer(tensor([1, 2]), tensor([3, 4, 5])).tolist())
+    # -> outer: [[3, 4, 5], [6, 8, 10]]
 
-    # Elements in an order that another tensor has given.
-    x = tensor([[30.0, 10.0, 20.0]], requires_grad=True)
-    order = tensor([[1, 2, 0]])
-    print("sorted:", take_along_dim(x, order, 1).tolist())  # -> sorted: [[10.0, 20.0, 30.0]]
-    weights = tensor([[1.0, 2.0, 3.0]])
-    print("gradient, back in place:", grad(take_along_dim(x, order, 1), x, weights)[0].tolist())
-    # -> gradient, back in place: [[3.0, 1.0, 2.0]]
+    half = tensor(np.full((1, 4096), 0.5, np.float16))
+    one_by_one = np.float16(0)
+    for product in (half * half).numpy()[0]:
+        one_by_one += product
+    print("4,096 quarters in float16:", float(one_by_one), " ours:", (half @ half.T).item())
+    # -> 4,096 quarters in float16: 512.0  ours: 1024.0
 
-    # Attention that may not look ahead.
-    future = triu(tensor([[True] * 3] * 3), 1)
-    print("weights:", softmax(masked_fill(tensor(np.zeros((3, 3))), future, -math.inf), 1).tolist())
-    # -> weights: [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.333333, 0.333333, 0.333333]]
-    with np.errstate(invalid="ignore"):
-        product = (0.0 * (1 - future.array) + -math.inf * future.array)[0]
-    print("with products:", product.tolist())  # -> with products: [nan, -inf, -inf]
-
-    # Repetitions and borders as indices.
-    print("repeated:", repeat_interleave(tensor([1, 2]), tensor([3, 1])).tolist())
-    # -> repeated: [1, 1, 1, 2]
-    row = tensor([[1.0, 2.0, 3.0]])
-    for mode in ("reflect", "replicate", "circular"):
-        print(f"{mode:9}", pad(row, (2, 2), mode).tolist()[0])
-    # -> reflect   [3.0, 2.0, 1.0, 2.0, 3.0, 2.0, 1.0]
-    # -> replicate [1.0, 1.0, 1.0, 2.0, 3.0, 3.0, 3.0]
-    # -> circular  [2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0]
+    batch, weight = (rng.random(shape, dtype=np.float32) for shape in [(256, 8, 64), (64, 64)])
+    one_product = timeit.timeit(lambda: matmul(from_numpy(batch), from_numpy(weight)), number=20)
+    many = timeit.timeit(lambda: np.matmul(batch, weight), number=20)
+    print(
+        f"one product of 2,048 rows takes {one_product / many:.2f} of 256 products' time"
+    )  # -> ...

@@ -1,342 +1,258 @@
-"""Step 61: Random numbers that can be had again
+"""Step 61: einsum, one notation for all products
 
-A network starts from random numbers, and training shuffles its data. But a program whose every
-run is different cannot be debugged. So the numbers only have to look random, and a seed decides
-them all: the same seed, the same stream, the same network.
+Which dimensions meet in a product, and which are summed over? `@` answers by position: the last of
+one with the last but one of the other. The attention of a later stage has four dimensions, [batch,
+head, query, feature], and positions become a puzzle. Einstein's notation names them instead:
 
-A `Generator` is a place in such a stream. Each number that is drawn moves it on. Hence two rules:
+    einsum("ij,jk->ik", a, b)           c_ik = sum over j of a_ij b_jk: a matrix product
+    einsum("bqd,bkd->bqk", q, k)        each query with each key, in every sample of the batch
+    einsum("ij->j", a)                  what the output does not name is summed over
+    einsum("ii", a)                     a name that stands twice is a diagonal: the trace
+    einsum("...ij,...jk->...ik", a, b)  "..." is any number of dimensions, and broadcasts
 
-- Who draws more than before shifts everything that comes after. A new layer in front changes the
-  first values of all layers behind it, under the same seed.
-- Who must not disturb the others takes a generator of his own: `generator=`.
+It looks like a loop over all names, and NumPy's own einsum is such a loop for many equations. But
+each name in a product of two is of one of four kinds:
 
-`get_state` is a bookmark: save it, go back to it later, and the stream goes on from there.
+    batch   in both, and kept           left    only in the first, and kept
+    inner   in both, and summed over    right   only in the second, and kept
 
-Every device has a default generator, and `manual_seed` seeds them all, also those that come
-later. How a device makes its numbers is a source: NumPy's, and a copy, unless the device names a
-better one in `random_sources`. So a GPU will not have to wait for the host.
+Sort the dimensions by kind, make each kind one dimension, and it is [batch, left, inner] times
+[batch, inner, right]: a matrix product, which is fast and has its gradient already. That is the
+whole of `contract`. A name in only one of the two that is not kept is summed away before, which
+saves multiplying it: "ij,k->" never makes the products a_ij c_k.
 
-    rand     even in [0, 1)           mean 1/2, variance 1/12
-    randn    normal                   mean 0,   variance 1
-    normal   mean + std * randn
+The trap: with three operands the order decides the cost. "ij,jk,kl->il" from left to right is
+(A B) C. If C is a vector, A (B C) does far less. einsum goes from left to right, as PyTorch does
+unless opt_einsum is installed: write the cheap pair first.
 
-[0, 1) leaves out 1 for a reason: -log(1 - u) must not be infinite. The trap is rounding. 0.9999
-as float16 is 1. Half precision therefore takes multiples of 1/256, which need no rounding.
+tensordot is the same with numbers for names, trace the sum of a diagonal.
 
-By chance a mean is off by about std / sqrt(n). So a test of random numbers cannot ask for
-equality. It asks for what would be wrong once in a million, and it seeds.
-
-The numbers are not those of PyTorch for the same seed; between its own CPU and GPU they differ
-too. Names, types and rules are PyTorch's.
-
-Changed: the modules before are finished. New: HostSource, Generator, manual_seed, rand, randn,
-randint, randperm, normal and their kin.
-Try: take `generator=own` out of the line `there = ...`, and see who is disturbed.
+Changed: the module of matrix products is imported. New: contract, einsum, tensordot, trace.
+Try: leave `permute` out of `arranged`. "ij,jk->ik" still works. Which equation does not?
 """
 
-import json
-from collections.abc import Callable
+import math
+import string
+import timeit
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import Device, as_device
-from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
-from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.ops.broadcast import as_shape
-from tinytorch.ops.creation import finish
+from tinytorch.autograd.gradcheck import gradcheck
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.ops.arithmetic import mul
+from tinytorch.ops.matmul import MatMul, check_operands
+from tinytorch.ops.reduction import sum
+from tinytorch.ops.shape import normalize_dims, permute, reshape
+
+# Labels for the dimensions behind "...": the last one is 9, as broadcasting counts from the right.
+DOTS = string.digits
 
 
-class HostSource:
-    """Random numbers from NumPy, brought to a device. `random_sources` may name a better one."""
-
-    def __init__(self, device: Device):
-        self.device = device
-        self.rng = np.random.Generator(np.random.PCG64(0))
-
-    def seed(self, seed: int) -> None:
-        self.rng = np.random.Generator(np.random.PCG64(seed))
-
-    def get_state(self) -> bytes:
-        return json.dumps(self.rng.bit_generator.state).encode()
-
-    def set_state(self, state: bytes) -> None:
-        self.rng.bit_generator.state = json.loads(state)
-
-    def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Numbers from [0, 1)."""
-        if dtype.itemsize == 2:  # float16, bfloat16: multiples of 1/256 are never rounded up to 1
-            values = self.rng.integers(0, 256, shape) / 256
-            return self.to_device(np.asarray(values).astype(dtype))
-        return self.to_device(self.draw(self.rng.random, shape, dtype))
-
-    def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Numbers with mean 0 and standard deviation 1."""
-        return self.to_device(self.draw(self.rng.standard_normal, shape, dtype))
-
-    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Integers from low to high - 1."""
-        return self.to_device(self.rng.integers(low, high, shape, dtype=np.int64).astype(dtype))
-
-    def permutation(self, n: int) -> Any:
-        return self.to_device(self.rng.permutation(n))
-
-    def draw(self, method: Callable, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        if dtype.kind in "biu":
-            raise NotImplementedError(f"random numbers of type {dtype}: ask for a float type")
-        # NumPy draws in two widths only; float16 and bfloat16 come from float32.
-        width = dtype if dtype in (np.float32, np.float64) else np.dtype(np.float32)
-        return np.asarray(method(shape, dtype=width)).astype(dtype, copy=False)
-
-    def to_device(self, array: np.ndarray) -> Any:
-        return self.device.backend.from_numpy(array, self.device.index)
+def arranged(x: Tensor, labels: str, *groups: str) -> Tensor:
+    """x with its dimensions in the order of the groups, and each group made one dimension."""
+    size = dict(zip(labels, x.array.shape, strict=True))
+    order = tuple(labels.index(label) for group in groups for label in group)
+    x = x if order == tuple(range(len(labels))) else permute(x, order)
+    return reshape(x, tuple(math.prod(size[label] for label in group) for group in groups))
 
 
-# A device type whose array library draws its own numbers names its source here.
-random_sources: dict[str, Callable[[Device], Any]] = {}
+def settled(x: Tensor, labels: str, other: Tensor, other_labels: str, keep: str):
+    """x without the dimensions that take no part in a product with `other`: summed over are those
+    that nobody else has, and those of size 1 that are longer there (broadcasting repeats them)."""
+    size = dict(zip(other_labels, other.array.shape, strict=True))
+    over = [
+        i
+        for i, label in enumerate(labels)
+        if (size.get(label, 1) != 1 and x.array.shape[i] == 1)
+        or (label not in size and label not in keep)
+    ]
+    rest = "".join(label for i, label in enumerate(labels) if i not in over)
+    return (sum(x, over) if over else x), rest
 
 
-class Generator:
-    """A stream of random numbers on one device; the same seed gives the same stream again."""
+def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> tuple[Tensor, str]:
+    """The product of two tensors, summed over what both have and `keep` does not name.
 
-    default: dict[Device, "Generator"] = {}
-    first_seed = 2147483647  # of generators that nobody has seeded
-
-    def __init__(self, device: Any = "cpu"):
-        self.device = as_device(device)
-        self.source = random_sources.get(self.device.type, HostSource)(self.device)
-        self.manual_seed(Generator.first_seed)
-
-    def manual_seed(self, seed: int) -> "Generator":
-        """Starts the stream of `seed`, an integer from -2^63 to 2^64 - 1; negative ones wrap."""
-        seed = int(seed)
-        if not -(1 << 63) <= seed < 1 << 64:
-            raise ValueError(f"Overflow: the seed {seed} does not fit 64 bits")
-        self.chosen_seed = seed
-        self.source.seed(seed % (1 << 64))
-        return self
-
-    def seed(self) -> int:
-        """Starts a stream that nobody can foretell, and returns its seed."""
-        self.manual_seed(int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> 1))
-        return self.chosen_seed
-
-    def initial_seed(self) -> int:
-        return self.chosen_seed
-
-    def get_state(self) -> Tensor:
-        """Where the stream is now, as a uint8 tensor on the CPU."""
-        return tensor(np.frombuffer(self.source.get_state(), np.uint8))
-
-    def set_state(self, state: Tensor) -> None:
-        """Goes on from where `get_state` was called. TypeError for what is no uint8 tensor."""
-        if not isinstance(state, Tensor) or state.dtype is not uint8:
-            raise TypeError("expected a tinytorch.uint8 tensor as the state of a generator")
-        self.source.set_state(state.numpy().tobytes())
-
-
-def generator_for(device: Device, generator: Generator | None) -> Generator:
-    """The given generator, or the default one of the device. RuntimeError for another device's."""
-    if generator is None:
-        if device not in Generator.default:
-            Generator.default[device] = Generator(device)
-        return Generator.default[device]
-    if generator.device is not device:
-        raise RuntimeError(
-            f"Expected a '{device}' device type for generator but found '{generator.device}'"
-        )
-    return generator
-
-
-def manual_seed(seed: int) -> Generator:
-    """Seeds the generators of all devices, also of those that come later. Returns the CPU's."""
-    Generator.first_seed = int(seed)
-    for generator in Generator.default.values():
-        generator.manual_seed(seed)
-    return generator_for(as_device("cpu"), None).manual_seed(seed)
-
-
-def seed() -> int:
-    """Seeds all generators with a number that nobody can foretell, and returns it."""
-    chosen = Generator().seed()
-    manual_seed(chosen)
-    return chosen
-
-
-def initial_seed() -> int:
-    """The seed of the CPU's default generator."""
-    return generator_for(as_device("cpu"), None).initial_seed()
-
-
-def drawn(name: str, distribution: str) -> Callable[..., Tensor]:
-    """rand and randn differ in the distribution only."""
-
-    def create(
-        *size: Any,
-        generator: Generator | None = None,
-        dtype: DType | None = None,
-        device: Any = None,
-        requires_grad: bool = False,
-    ) -> Tensor:
-        device = as_device(device)
-        dtype = numpy_dtype(Defaults.dtype if dtype is None else as_dtype(dtype))
-        source = generator_for(device, generator).source
-        array = getattr(source, distribution)(as_shape(size), dtype)
-        return finish(array, device, requires_grad)
-
-    create.__name__ = create.__qualname__ = name
-    create.__doc__ = (
-        f"""{name}(2, 3): a tensor of that shape with random numbers, {distribution}."""
-    )
-    return create
-
-
-rand = drawn("rand", "uniform")
-randn = drawn("randn", "normal")
-
-
-def rand_like(input: Tensor, **options: Any) -> Tensor:
-    """`rand` in the shape, type and on the device of `input`."""
-    options = {"dtype": input.dtype, "device": input.device, **options}
-    return rand(input.array.shape, **options)
-
-
-def randn_like(input: Tensor, **options: Any) -> Tensor:
-    """`randn` in the shape, type and on the device of `input`."""
-    options = {"dtype": input.dtype, "device": input.device, **options}
-    return randn(input.array.shape, **options)
-
-
-def randint(
-    low: int,
-    high: Any = None,
-    size: Any = None,
-    *,
-    generator: Generator | None = None,
-    dtype: DType = int64,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """Integers from `low` (0 if not given) to `high` - 1: randint(10, (2, 3)), randint(3, 5, (4,)).
-
-    RuntimeError where low is not below high.
+    Each dimension is of one of four kinds: in both and kept (batch), in both and summed over
+    (inner), or in only one of them (left, right). With its dimensions in the right order and each
+    kind made one, it is a matrix product: [batch, left, inner] @ [batch, inner, right].
     """
-    if size is None:
-        low, high, size = 0, low, high
-    if low >= high:
+    a, a_labels = settled(a, a_labels, b, b_labels, keep)
+    b, b_labels = settled(b, b_labels, a, a_labels, keep)
+    size = dict(zip(a_labels, a.array.shape, strict=True))
+    for label, n in zip(b_labels, b.array.shape, strict=True):
+        if size.setdefault(label, n) != n:
+            raise RuntimeError(
+                f"einsum(): subscript {label} has size {n} for one operand which does not "
+                f"broadcast with previously seen size {size[label]}"
+            )
+    both = [label for label in a_labels if label in b_labels]
+    batch = "".join(label for label in both if label in keep)
+    inner = "".join(label for label in both if label not in keep)
+    left = "".join(label for label in a_labels if label not in both)
+    right = "".join(label for label in b_labels if label not in both)
+    product = (MatMul.apply if inner else mul)(
+        arranged(a, a_labels, *[batch] * bool(batch), left, inner),
+        arranged(b, b_labels, *[batch] * bool(batch), inner, right),
+    )
+    labels = batch + left + right
+    return reshape(product, tuple(size[label] for label in labels)), labels
+
+
+def read_operand(x: Tensor, labels: str, number: int) -> tuple[Tensor, str]:
+    """Operand `number` with one label for each dimension, and each label once: "ii" means the
+    diagonal. RuntimeError where the labels do not fit the tensor."""
+    hidden = x.array.ndim - len(labels.replace("...", "", 1))
+    written = labels.replace("...", DOTS[len(DOTS) - hidden :] if hidden > 0 else "", 1)
+    if not set(labels.replace("...", "", 1)) <= set(string.ascii_letters):
+        raise RuntimeError(f"einsum(): {labels!r}: subscripts must be in [a-zA-Z]")
+    if len(written) != x.array.ndim:
         raise RuntimeError(
-            f"random_ expects 'from' to be less than 'to', got from={low} >= to={high}"
+            f"einsum(): the number of subscripts in {labels!r} does not match the number of "
+            f"dimensions ({x.array.ndim}) for operand {number}"
         )
-    device = as_device(device)
-    source = generator_for(device, generator).source
-    array = source.integers(int(low), int(high), as_shape((size,)), numpy_dtype(as_dtype(dtype)))
-    return finish(array, device, requires_grad)
+    for label in sorted(set(written)):
+        while written.count(label) > 1:
+            i, j = written.index(label), written.rindex(label)
+            if x.array.shape[i] != x.array.shape[j]:
+                raise RuntimeError(
+                    f"einsum(): subscript {label} is repeated for operand {number} but the sizes "
+                    f"don't match, {x.array.shape[j]} != {x.array.shape[i]}"
+                )
+            x = x.diagonal(0, i, j)
+            written = written[:i] + written[i + 1 : j] + written[j + 1 :] + label
+    return x, written
 
 
-def randperm(
-    n: int, *, generator: Generator | None = None, dtype: DType = int64, device: Any = None
-) -> Tensor:
-    """The integers 0 to n - 1 in random order."""
-    if n < 0:
-        raise RuntimeError(f"n must be non-negative, got {n}")
-    device = as_device(device)
-    array = generator_for(device, generator).source.permutation(n)
-    return wrap(array.astype(numpy_dtype(as_dtype(dtype))), device)
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """Sums of products over named dimensions: `einsum("bij,bjk->bik", a, b)` is a batched product.
+
+    A letter names a dimension. One that the output does not have is summed over; one that is in
+    several operands runs through all of them together; one that an operand has twice is its
+    diagonal. "..." stands for any further dimensions, which are broadcast. Without "->" the output
+    has the letters that are written once, in alphabetical order.
+
+    Operands are contracted from left to right, each time as one matrix product. RuntimeError where
+    the equation is not well formed, or does not fit the operands.
+    """
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = operands[0]
+    check_operands("einsum", *operands)
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    parts = inputs.split(",")
+    if len(parts) != len(operands):
+        fewer = "fewer" if len(operands) < len(parts) else "more"
+        raise RuntimeError(
+            f"einsum(): {fewer} operands were provided than specified in the equation"
+        )
+    terms = [read_operand(*each, i) for i, each in enumerate(zip(operands, parts, strict=True))]
+    given = sorted({label for _, labels in terms for label in labels})
+    dots = "".join(label for label in given if label in DOTS)
+    if arrow:
+        output = output.replace("...", dots, 1)
+    else:
+        output = dots + "".join(label for label in given if inputs.count(label) == 1)
+    if len(set(output)) != len(output) or not set(output) <= set(given):
+        raise RuntimeError(
+            f"einsum(): each output subscript must appear once, and in an operand: {equation!r}"
+        )
+    x, labels = terms[0]
+    for i in range(1, len(terms)):
+        later = "".join(labels for _, labels in terms[i + 1 :])
+        x, labels = contract(x, labels, *terms[i], output + later)
+    over = [i for i, label in enumerate(labels) if label not in output]
+    labels = "".join(label for label in labels if label in output)
+    x = sum(x, over) if over else x
+    return x if labels == output else permute(x, tuple(labels.index(label) for label in output))
 
 
-def normal(
-    mean: Any,
-    std: Any = 1.0,
-    size: Any = None,
-    *,
-    generator: Generator | None = None,
-    **options: Any,
-) -> Tensor:
-    """Normal numbers with the given mean and standard deviation: numbers with a `size`, or tensors
-    whose broadcast shape is the result's. RuntimeError for a negative standard deviation."""
-    if not isinstance(std, Tensor) and std < 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    if size is not None:
-        return randn(size, generator=generator, **options) * std + mean
-    like = (mean + std).detach()
-    return randn_like(like, generator=generator) * std + mean
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """Sums of products over `dims`: the last n of a with the first n of b, or (dims_a, dims_b).
+
+    RuntimeError where the sizes differ.
+    """
+    check_operands("tensordot", a, b)
+    n, m = a.array.ndim, b.array.ndim
+    if isinstance(dims, int):
+        if not 0 <= dims <= (n if n < m else m):
+            raise RuntimeError(f"tensordot expects dims <= ndim_a or ndim_b, but got dims={dims}")
+        dims = list(range(n - dims, n)), list(range(dims))
+    dims_a, dims_b = normalize_dims(dims[0], n), normalize_dims(dims[1], m)
+    if len(dims_a) != len(dims_b):
+        raise RuntimeError("both dimension lists should have same length")
+    a_labels, b_labels = string.ascii_letters[:n], list(string.ascii_letters[n : n + m])
+    for i, j in zip(dims_a, dims_b, strict=True):
+        b_labels[j] = a_labels[i]
+    keep = {*a_labels, *b_labels} - {a_labels[i] for i in dims_a}
+    return contract(a, a_labels, b, "".join(b_labels), "".join(keep))[0]
+
+
+@tensor_method("trace")
+def trace(input: Tensor) -> Tensor:
+    """The sum of the diagonal of a matrix. RuntimeError for other shapes."""
+    if input.array.ndim != 2:
+        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.array.ndim}")
+    return sum(input.diagonal())
 
 
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float16
-    from tinytorch.ops import arithmetic  # noqa: F401  (the operators)
+    a = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    b = tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]])
+    print("product:", einsum("ij,jk->ik", a, b).tolist())  # -> product: [[5.0, 11.0], [14.0, 23.0]]
+    print("transposed:", einsum("ij,jk->ki", a, b).tolist())
+    # -> transposed: [[5.0, 14.0], [11.0, 23.0]]
+    print("columns:", einsum("ij->j", a).tolist())  # -> columns: [5.0, 7.0, 9.0]
+    print("without ->, alphabetical:", einsum("ba", a).tolist())
+    # -> without ->, alphabetical: [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
+    square = einsum("ij,jk->ik", a, b)
+    print("diagonal:", einsum("ii->i", square).tolist(), "trace:", einsum("ii", square).item())
+    # -> diagonal: [5.0, 23.0] trace: 28.0
+    print("trace:", trace(square).item(), " tensordot:", tensordot(a, b, 1).tolist())
+    # -> trace: 28.0  tensordot: [[5.0, 11.0], [14.0, 23.0]]
 
-    # The same seed, the same numbers; without it the stream goes on.
-    manual_seed(7)
-    first, second = rand(3).tolist(), rand(3).tolist()
-    manual_seed(7)
-    print("again:", rand(3).tolist() == first, rand(3).tolist() == second)  # -> again: True True
-    print("another part of the stream:", first == second)
-    # -> another part of the stream: False
+    # Each kind of name once: b batch, i left, j inner, k right.
+    rng = np.random.default_rng(0)
+    EQUATIONS = {
+        "bij,bjk->bik": [(2, 2, 3), (2, 3, 2)],
+        "bhqd,bhkd->bhqk": [(1, 2, 3, 2), (1, 2, 2, 2)],
+        "...i,...i->...": [(2, 1, 3), (4, 3)],
+        "ij,k->": [(2, 3), (4,)],
+        "iji,j->i": [(2, 3, 2), (3,)],
+        "ij,jk,kl->il": [(2, 3), (3, 2), (2, 2)],
+    }
+    for equation, shapes in EQUATIONS.items():
+        arrays = [rng.random(shape) for shape in shapes]
+        tensors = [tensor(array, requires_grad=True) for array in arrays]
+        same = np.allclose(
+            einsum(equation, *tensors).detach().numpy(), np.einsum(equation, *arrays)
+        )
+        print(equation, same, gradcheck(lambda *t, e=equation: einsum(e, *t), tensors))
+        # -> bij,bjk->bik True True
+        # -> bhqd,bhkd->bhqk True True
+        # -> ...i,...i->... True True
+        # -> ij,k-> True True
+        # -> iji,j->i True True
+        # -> ij,jk,kl->il True True
 
-    # One number more in front, and everything behind it is different.
-    manual_seed(7)
-    rand(1)
-    print("shifted:", rand(3).tolist() == first)  # -> shifted: False
-
-    # A generator of one's own leaves the others where they are.
-    own = Generator().manual_seed(7)
-    manual_seed(1)
-    there = rand(2, generator=own).tolist()
-    after = rand(2).tolist()
-    manual_seed(1)
-    print("undisturbed:", rand(2).tolist() == after)  # -> undisturbed: True
-    print("its own stream:", there == first[:2])  # -> its own stream: True
-
-    # A bookmark.
-    bookmark = own.get_state()
-    page = randperm(5, generator=own).tolist()
-    own.set_state(bookmark)
-    print("from the bookmark:", randperm(5, generator=own).tolist() == page, bookmark.dtype)
-    # -> from the bookmark: True tinytorch.uint8
-
-    # What the numbers look like: 100,000 of each.
-    manual_seed(0)
-    n = 100_000
-    for name, x, mean, variance in (
-        ("rand", rand(n), 1 / 2, 1 / 12),
-        ("randn", randn(n), 0.0, 1.0),
-        ("normal", normal(3.0, 2.0, (n,)), 3.0, 4.0),
-        ("randint", randint(1, 7, (n,)), 3.5, 35 / 12),
-    ):
-        values = x.numpy().astype(np.float64)
-        # Off by more than 5 standard errors comes once in two million tries.
-        near = abs(values.mean() - mean) < 5 * (variance / n) ** 0.5
-        print(f"{name:7} {x.dtype!r:18} mean as it should be: {near}")
-        # -> rand    tinytorch.float32  mean as it should be: True
-        # -> randn   tinytorch.float32  mean as it should be: True
-        # -> normal  tinytorch.float32  mean as it should be: True
-        # -> randint tinytorch.int64    mean as it should be: True
-        print(f"{'':26} variance: {values.var():.2f}, by the book {variance:.2f}")
-        # -> ...
-
-    dice = np.bincount(randint(1, 7, (n,)).numpy(), minlength=7)[1:]
-    print("each side of a die, in percent:", (100 * dice / n).round(1))  # -> ...
-    print("a permutation:", sorted(randperm(6).tolist()))  # -> a permutation: [0, 1, 2, 3, 4, 5]
-
-    # The trap: 0.9999 is 1 in half precision.
-    print("0.9999 as float16:", np.float16(0.9999))  # -> 0.9999 as float16: 1.0
-    half = rand(n, dtype=float16).numpy()
-    print("the largest of", n, "halves:", half.max())  # -> the largest of 100000 halves: 0.996
-
-    # Errors.
-    wrong = [
-        lambda: randint(3, 3, (2,)),
-        lambda: rand(2, dtype=int64),
-        lambda: normal(0.0, -1.0, (2,)),
-        lambda: manual_seed(2**64),
-    ]
-    for call in wrong:
+    for equation in ("ij,jk", "ijk", "ij->iz", "i?"):
         try:
-            call()
-        except (RuntimeError, ValueError) as error:
-            print(type(error).__name__, error)
-            # -> RuntimeError random_ expects 'from' to be less than 'to', got from=3 >= to=3
-            # -> NotImplementedError random numbers of type int64: ask for a float type
-            # -> RuntimeError normal expects std >= 0.0, but found std -1.0
-            # -> ValueError Overflow: the seed 18446744073709551616 does not fit 64 bits
+            einsum(equation, a, a) if "," in equation else einsum(equation, a)
+        except RuntimeError as error:
+            print(error)
+            # -> einsum(): subscript j has size 2 ... previously seen size 3
+            # -> einsum(): the number of subscripts in 'ijk' does not match ... (2) for operand 0
+            # -> einsum(): each output subscript must appear once, and in an operand: 'ij->iz'
+            # -> einsum(): 'i?': subscripts must be in [a-zA-Z]
+
+    # The loop that it looks like, and the matrix product that it is.
+    x, y = (tensor(rng.random((8, 64, 64), dtype=np.float32)) for _ in range(2))
+    loop = timeit.timeit(lambda: np.einsum("bij,bkj->bik", x.array, y.array), number=3)
+    ours = timeit.timeit(lambda: einsum("bij,bkj->bik", x, y), number=3)
+    print(f"as a matrix product: {ours / loop:.3f} of the time of NumPy's loop")  # -> ...
+
+    # (A B) v makes a matrix of 200 x 200 first; A (B v) only vectors.
+    A, B, v = (tensor(rng.random(shape, dtype=np.float32)) for shape in [(200, 200)] * 2 + [(200,)])
+    dear = timeit.timeit(lambda: einsum("ij,jk,k->i", A, B, v), number=20)
+    cheap = timeit.timeit(lambda: einsum("jk,k,ij->i", B, v, A), number=20)
+    print(f"the vector first: {cheap / dear:.2f} of the time")  # -> ...

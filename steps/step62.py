@@ -1,216 +1,305 @@
-"""Step 62: A network that reads digits
+"""Step 62: Sorting, and the gradient of an order
 
-Everything is there. Tensors that differentiate themselves, products, reductions, indexing, random
-numbers: this step adds no operation. It puts them to work on 1,797 digits that people wrote by hand
-and a machine scanned, 8 by 8 pixels each. A network of two hidden layers
+Sorting moves numbers about and changes none of them. So its derivative is simple, once you keep
+apart the two things that it computes: an order, and the elements in this order.
 
-    h1 = relu(x W1 + b1)      h2 = relu(h1 W2 + b2)      logits = h2 W3 + b3
+    order = argsort(x)        integers: a step along x leaves them as they are, no derivative
+    y_i = x_order(i)          dL/dx_j = dL/dy_i where order(i) = j
 
-gives ten numbers for an image, one for each digit. The loss is the cross entropy: the mean of
--log p, where p is the probability that the network gave to the right digit. Then the four lines
-that all of deep learning repeats: forward, backward, a step down the slope, forget the gradient.
+The gradient of each sorted element goes home to the place that the element came from. TakeAlong
+of step 55 does this, to any order. All that is new is finding indices.
 
-The probabilities are exp(logit) / sum of exp. Written like that, float32 gives out at a logit of
-89: exp(89) is larger than `finfo(float32).max`. log_softmax subtracts the largest logit first
-(step 51), and a logit of 1,000 does no harm.
+Where two elements are about to change places, the derivative jumps. The sorted values are
+continuous even there, as the maximum is at a tie; so training does not stumble. But an argsort
+alone teaches a network nothing: a loss made of indices has no gradient.
 
-Was it learnt, or only memorized? 360 digits are held out, and the network never sees them in
-training. Only they count in the end.
+Two things have to be agreed on:
 
-A training step makes the same arrays again and again, and frees them. The C library gives large
-ones back to the system, and asks for them anew: the system has to hand out, and clear, every page
-of them again. That is called a page fault, and the demo counts them. `keep_freed_memory` asks the
-library to keep what is freed.
+- Equal elements keep their order. That is called stable, and costs little. Descending is where it
+  goes wrong: the ascending order read backwards turns equal elements round. The order of the
+  reversed row, read backwards, turns them round twice.
+- nan compares with nothing. It is sorted as if it were the largest, so that it stands at one end
+  and does not tear the order apart. PyTorch and NumPy agree on that.
 
-(In PyTorch this loop looks the same. Its nn and optim shorten it; stages 9 and 10 build them.)
+The median is the middle of the order. Of an even number there are two in the middle; PyTorch takes
+the lower one, not their mean as NumPy does. With a nan in the row the median is nan.
 
-Changed: the modules before are finished. New: load_digits, keep_freed_memory, finfo, iinfo. The
-demo trains.
-Try: leave out `p.grad = None`. The gradients of all steps so far pile up: watch the loss.
+topk finds a network's best guesses, without sorting what comes after them. unique and bincount
+count labels, and like argsort they have no derivative.
+
+Changed: the module of extremes is imported. New: ArgSort, sort, topk, median, unique, bincount.
+Try: let order_of return xp.flip(xp.argsort(x, axis=dim, kind="stable"), dim) for descending.
 """
 
-import argparse
-import ctypes
-import gzip
-import importlib
-import time
-from pathlib import Path
+import timeit
+from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.modes import no_grad
-from tinytorch.core import tensor as neighbour
-from tinytorch.core.dtype import DType, bfloat16, float32, get_default_dtype, int8
-from tinytorch.core.tensor import Tensor, from_numpy
-from tinytorch.ops.creation import arange, zeros
-from tinytorch.ops.extremes import argmax
-from tinytorch.ops.random import manual_seed, randn, randperm
-from tinytorch.ops.softmax import log_softmax
+from tinytorch.autograd.function import Function
+from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.core.dtype import bool_, float32
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.ops import comparison  # noqa: F401  (its operators)
+from tinytorch.ops.extremes import AMax, TakeAlong, check_not_empty, named_result
+from tinytorch.ops.shape import normalize_dim
 
-# The data lie beside the package's modules. Any of them tells where that is.
-data_folder = Path(neighbour.__file__).parent.parent / "datasets"
-
-
-def load_digits() -> tuple[Tensor, Tensor]:
-    """All digits: images of shape [1797, 8, 8], float32 from 0 to 1, and labels [1797], int64."""
-    with gzip.open(data_folder / "digits.csv.gz", "rt", encoding="ascii") as file:
-        table = np.loadtxt(file, delimiter=",", dtype=np.int64)
-    images = (table[:, :64] / 16).astype(np.float32).reshape(-1, 8, 8)
-    return from_numpy(images), from_numpy(table[:, 64].copy())
+SortResult = named_result("sort", "values", "indices")
+TopKResult = named_result("topk", "values", "indices")
+KthValueResult = named_result("kthvalue", "values", "indices")
+MedianResult = named_result("median", "values", "indices")
 
 
-def keep_freed_memory() -> bool:
-    """Tells glibc not to return the memory of freed arrays to the system; True where it agreed.
+def order_of(x: Any, dim: int, descending: bool, xp: Any) -> Any:
+    """The indices that sort x along `dim`; equal elements keep their order, nan is the largest.
 
-    A training step makes the same large arrays again and again. As it comes, glibc maps each of
-    them anew and unmaps it when it is freed, and the kernel has to hand out, and zero, every page
-    of 4 KiB at its first touch: a page fault. Here arrays below 32 MiB come from the heap, and the
-    heap is not cut down. See `man 3 mallopt`. Other C libraries have no mallopt: nothing happens.
+    Descending is not ascending read backwards, which would turn equal elements round: it is the
+    order of the reversed row, read backwards, so that they are turned round twice.
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
-        return False
-    trim_threshold, mmap_threshold = -1, -3  # their numbers in malloc.h
-    return bool(mallopt(mmap_threshold, 32 << 20) and mallopt(trim_threshold, 512 << 20))
+    if not descending:
+        return xp.argsort(x, axis=dim, kind="stable")
+    order = xp.argsort(xp.flip(x, dim), axis=dim, kind="stable")
+    return x.shape[dim] - 1 - xp.flip(order, dim)
 
 
-freed_memory_is_kept = keep_freed_memory()
+def first_of_order(x: Any, dim: int, descending: bool, k: int, xp: Any) -> Any:
+    """The first k indices of the order. Only they are sorted, once they are parted from the rest,
+    which takes one pass or two. Of equal elements at the border any may be among them."""
+    rows, n = (slice(None),) * dim, x.shape[dim]
+    parted = xp.argpartition(x, n - k if descending else k - 1, axis=dim)
+    part = xp.sort(parted[(*rows, slice(n - k, None) if descending else slice(k))], axis=dim)
+    order = order_of(xp.take_along_axis(x, part, axis=dim), dim, descending, xp)
+    return xp.take_along_axis(part, order, axis=dim)
 
 
-class finfo:
-    """The limits of a floating point type: bits, eps, max, min, tiny, smallest_normal."""
+class ArgSort(Function):
+    """The indices of the first `k` elements in the order along `dim`, of all for None."""
 
-    def __init__(self, dtype: DType | None = None):
-        dtype = get_default_dtype() if dtype is None else dtype
-        if not dtype.is_floating_point:
-            raise TypeError(f"finfo() takes a floating point type, not {dtype!r}: use iinfo")
-        self.dtype, self.bits = dtype.name, dtype.itemsize * 8
-        if dtype is bfloat16:  # 8 bits of mantissa, float32's exponent
-            self.eps, self.tiny = 2.0**-7, 2.0**-126
-            self.max = (2.0 - 2.0**-7) * 2.0**127
-        else:
-            info = np.finfo(dtype.numpy)
-            self.eps, self.tiny, self.max = float(info.eps), float(info.tiny), float(info.max)
-        self.min, self.smallest_normal, self.resolution = (
-            -self.max,
-            self.tiny,
-            10.0 ** -int(np.floor(-np.log10(self.eps))),
+    differentiable = False
+
+    def forward(ctx, x: Any, dim: int, descending: bool, k: int | None = None) -> Any:
+        if x.ndim == 0:
+            return ctx.xp.zeros((), np.int64)
+        if k is not None and 0 < k < x.shape[dim] // 4:
+            return first_of_order(x, dim, descending, k, ctx.xp)
+        return order_of(x, dim, descending, ctx.xp)[(*(slice(None),) * dim, slice(k))]
+
+
+@tensor_method("argsort")
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+    """The int64 indices that sort `input` along `dim`. The order is stable in any case."""
+    return ArgSort.apply(input, normalize_dim(dim, input.array.ndim), descending)
+
+
+@tensor_method("sort")
+def sort(
+    input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False
+) -> SortResult:
+    """(values, indices): `input` sorted along `dim`, nan last, and where each element came from.
+
+    Equal elements keep their order in any case. The gradient of an element goes where it came from.
+    """
+    dim = normalize_dim(dim, input.array.ndim)
+    indices = ArgSort.apply(input, dim, descending)
+    return SortResult(TakeAlong.apply(input, indices, dim), indices)
+
+
+@tensor_method("topk")
+def topk(
+    input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> TopKResult:
+    """(values, indices) of the k largest (or smallest) elements along `dim`, the first one first.
+
+    They are sorted in any case. RuntimeError where there are fewer than k.
+    """
+    dim = normalize_dim(dim, input.array.ndim)
+    if not 0 <= k <= (input.array.shape[dim] if input.array.ndim else 1):
+        raise RuntimeError(
+            f"selected index k out of range: k is {k}, the shape is {list(input.array.shape)}"
         )
+    indices = ArgSort.apply(input, dim, largest, k)
+    return TopKResult(TakeAlong.apply(input, indices, dim), indices)
 
 
-class iinfo:
-    """The limits of an integer type: bits, max, min."""
+class KthPlace(Function):
+    """The index of the k-th smallest x_i along `dim`; for None of the median.
 
-    def __init__(self, dtype: DType):
-        if dtype.category != 1:
-            raise TypeError(f"iinfo() takes an integer type, not {dtype!r}: use finfo")
-        info = np.iinfo(dtype.numpy)
-        self.dtype, self.bits, self.max, self.min = dtype.name, info.bits, info.max, info.min
+    The median is the lower one of two in the middle, and the first nan where there is one.
+    """
+
+    differentiable = False
+
+    def forward(ctx, x: Any, dim: int, keepdims: bool, k: int | None) -> Any:
+        if x.ndim == 0:
+            return ctx.xp.zeros((), np.int64)
+        order = order_of(x, dim, False, ctx.xp)
+        nans = (x != x).sum(axis=dim, keepdims=True, dtype=np.int64)
+        if k is not None:
+            place = nans * 0 + (k - 1)
+        else:
+            n = x.shape[dim]
+            place = ctx.xp.where(nans > 0, n - nans, (n - 1) // 2)
+        index = ctx.xp.take_along_axis(order, place, axis=dim)
+        return index if keepdims else index.reshape(x.shape[:dim] + x.shape[dim + 1 :])
+
+
+@tensor_method("kthvalue")
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> KthValueResult:
+    """(values, indices) of the k-th smallest element along `dim`; k = 1 is the smallest.
+
+    RuntimeError where there is no such element.
+    """
+    dim = normalize_dim(dim, input.array.ndim)
+    if not 1 <= k <= (input.array.shape[dim] if input.array.ndim else 1):
+        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {dim}")
+    indices = KthPlace.apply(input, dim, keepdim, k)
+    return KthValueResult(TakeAlong.apply(input, indices, dim), indices)
+
+
+class Median(AMax):
+    """y = the median of all x_i; as for AMax, those that equal it share the gradient."""
+
+    method = "median"
+
+    def find(ctx, x: Any, dims: None, keepdims: bool) -> Any:
+        row = x.reshape((x.size,))
+        return row[ctx.call(KthPlace, row, 0, False, None)]
+
+
+@tensor_method("median")
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """median(input): the median of all elements, the lower of two; nan if there is one.
+    median(input, dim): (values, indices) along one dimension.
+    """
+    if dim is None:
+        return Median.apply(input)
+    dim = normalize_dim(dim, input.array.ndim)
+    check_not_empty("median", input.array, (dim,))
+    indices = KthPlace.apply(input, dim, keepdim, None)
+    return MedianResult(TakeAlong.apply(input, indices, dim), indices)
+
+
+class Unique(Function):
+    """The different elements in rising order, where each element is among them, how many it has."""
+
+    differentiable = False
+
+    def forward(ctx, x: Any, dim: int | None) -> tuple:
+        values, inverse, counts = ctx.xp.unique(
+            x, return_inverse=True, return_counts=True, axis=dim, equal_nan=False
+        )
+        shape = x.shape if dim is None else (x.shape[dim],)
+        return values, inverse.reshape(shape), counts
+
+
+@tensor_method("unique")
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The different elements of `input`, or its different slices along `dim`, sorted in any case.
+
+    With return_inverse also the index of each element among them, with return_counts how often
+    each occurs: then a tuple. Each nan is different from all others.
+    """
+    if dim is not None:
+        dim = normalize_dim(dim, input.array.ndim)
+    values, inverse, counts = Unique.apply(input, dim if input.array.ndim else None)
+    results = (values, *(inverse,) * return_inverse, *(counts,) * return_counts)
+    return results if len(results) > 1 else values
+
+
+class BinCount(Function):
+    """How often each of 0, 1, 2, ... occurs, or the sum of the weights where it does."""
+
+    differentiable = False
+
+    def forward(ctx, x: Any, weights: Any, minlength: int) -> Any:
+        counts = ctx.xp.bincount(x, weights, minlength)
+        return counts if weights is None else counts.astype(weights.dtype)
+
+
+@tensor_method("bincount")
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each integer from 0 on occurs in a 1-d tensor, or the sum of its `weights`.
+
+    RuntimeError for negative numbers, or where the weights are of another length.
+    """
+    if input.is_floating_point() or input.dtype is bool_:
+        raise NotImplementedError(f"bincount() is not implemented for {input.dtype!r}")
+    if input.array.ndim != 1 or (input.array.size and input.array.min() < 0):
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if minlength < 0:
+        raise RuntimeError("minlength should be >= 0")
+    if weights is not None and weights.array.shape != input.array.shape:
+        raise RuntimeError(
+            f"weights should be 1-d and have the same length as input: {list(weights.shape)} and "
+            f"{list(input.shape)}"
+        )
+    if weights is not None and weights.dtype is not float32:
+        weights = weights.double()
+    return BinCount.apply(input, weights, minlength)
 
 
 if __name__ == "__main__":
-    import importlib.util
-    import subprocess
-    import sys
+    x = tensor([3.0, 1.0, 2.0], requires_grad=True)
+    values, indices = sort(x)
+    print("sorted:", values.tolist(), "came from", indices.tolist())
+    # -> sorted: [1.0, 2.0, 3.0] came from [1, 2, 0]
+    values.backward(tensor([10.0, 20.0, 30.0]))
+    print("each gradient goes home:", x.grad.tolist())
+    # -> each gradient goes home: [30.0, 10.0, 20.0]
+    print("order has none:", argsort(x).requires_grad)  # -> order has none: False
 
-    # The other operations are methods of Tensor: importing their modules brings them there.
-    for name in ("arithmetic", "comparison", "elementwise", "indexing", "matmul", "reduction"):
-        importlib.import_module(f"tinytorch.ops.{name}")
-    importlib.import_module("tinytorch.autograd.engine")
-    importlib.import_module("tinytorch.core.printing")
+    # Equal elements keep their order, also from above; nan counts as the largest.
+    ties = tensor([1.0, 2.0, float("nan"), 1.0, 2.0])
+    print("rising:", argsort(ties).tolist())  # -> rising: [0, 3, 1, 4, 2]
+    print("falling:", argsort(ties, descending=True).tolist())  # -> falling: [2, 1, 4, 0, 3]
+    print("rising, read backwards:", argsort(ties).tolist()[::-1])
+    # -> rising, read backwards: [2, 4, 1, 3, 0]
 
-    flags = argparse.ArgumentParser()
-    flags.add_argument("--epochs", type=int, default=20, help="how often to see each digit")
-    epochs = flags.parse_args().epochs
+    scores = tensor([[0.1, 0.7, 0.2], [0.5, 0.1, 0.4]])
+    best = topk(scores, 2)
+    print("two best:", best.values.tolist(), "classes", best.indices.tolist())
+    # -> two best: [[0.7, 0.2], [0.5, 0.4]] classes [[1, 2], [0, 2]]
+    labels = tensor([2, 1])
+    print("hit among two:", (best.indices == labels.reshape(2, 1)).any(1).tolist())
+    # -> hit among two: [True, False]
 
-    images, labels = load_digits()
-    print(images.shape, images.dtype)  # -> tinytorch.Size([1797, 8, 8]) tinytorch.float32
-    print("of each digit", [int((labels == digit).sum()) for digit in range(10)])
-    # -> of each digit [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
-    for row in images[3].tolist():
-        print("".join(" .:-=+*#%@"[int(pixel * 9)] for pixel in row))  # -> ...
-    print("this one is a", labels[3].item())  # -> this one is a 3
+    even = tensor([1.0, 2.0, 3.0, 10.0])
+    print("median:", median(even).item(), " NumPy's:", np.median(even.numpy()))
+    # -> median: 2.0  NumPy's: 2.5
+    print("second smallest:", kthvalue(even, 2).values.item())  # -> second smallest: 2.0
+    print("with nan:", median(ties).item(), "at", median(ties, 0).indices.item())
+    # -> with nan: nan at 2
 
-    # Held out: 360 digits, chosen by chance.
-    manual_seed(0)
-    order = randperm(len(labels))
-    x, t = images.reshape(-1, 64)[order[360:]], labels[order[360:]]
-    x_test, t_test = images.reshape(-1, 64)[order[:360]], labels[order[:360]]
+    z = tensor(np.random.default_rng(0).random((2, 4)), requires_grad=True)
+    FUNCTIONS = {
+        "sort": lambda x: sort(x, 0, descending=True).values,
+        "topk": lambda x: topk(x, 3, largest=False).values,
+        "median": lambda x: median(x, 1).values,
+        "kthvalue": lambda x: kthvalue(x, 1, 0, keepdim=True).values,
+    }
+    for name, function in FUNCTIONS.items():
+        print(name, gradcheck(function, z), gradgradcheck(function, z))
+        # -> sort True True
+        # -> topk True True
+        # -> median True True
+        # -> kthvalue True True
 
-    # Weights start at random: large enough that a signal neither dies out nor explodes on its way
-    # through relu (He et al. 2015, standard deviation sqrt(2 / inputs)); biases start at zero.
-    parameters = []
-    for n_in, n_out in ((64, 128), (128, 64), (64, 10)):
-        parameters.append((randn(n_in, n_out) * (2 / n_in) ** 0.5).requires_grad_())
-        parameters.append(zeros(n_out, requires_grad=True))
-    print(sum(p.numel() for p in parameters), "numbers to learn")  # -> 17226 numbers to learn
+    digits = tensor([3, 1, 3, 0, 3])
+    found, counts = unique(digits, return_counts=True)
+    print("labels", found.tolist(), "seen", counts.tolist(), "bins", bincount(digits).tolist())
+    # -> labels [0, 1, 3] seen [1, 1, 3] bins [1, 1, 0, 3]
+    try:
+        topk(scores, 4)
+    except RuntimeError as error:
+        print(error)  # -> selected index k out of range: k is 4, the shape is [2, 3]
 
-    def network(x):  # [batch, 64] -> [batch, 10]
-        w1, b1, w2, b2, w3, b3 = parameters
-        return ((x @ w1 + b1).relu() @ w2 + b2).relu() @ w3 + b3
-
-    def cross_entropy(logits, labels):
-        return -log_softmax(logits, dim=1)[arange(len(labels)), labels].mean()
-
-    def accuracy(x, labels):
-        with no_grad():
-            return (argmax(network(x), dim=1) == labels).sum().item() / len(labels)
-
-    print(f"before: loss {cross_entropy(network(x), t).item():.1f}")  # -> ...
-    print(f"guessing would be right in {1 / 10:.0%}")  # -> guessing would be right in 10%
-    start = time.perf_counter()
-    for epoch in range(1, epochs + 1):
-        total = 0.0
-        for batch in randperm(len(t)).reshape(-1)[: len(t) // 32 * 32].reshape(-1, 32):
-            loss = cross_entropy(network(x[batch]), t[batch])
-            loss.backward()
-            with no_grad():
-                for p in parameters:
-                    p.sub_(p.grad, alpha=0.1)
-                    p.grad = None
-            total += loss.item()
-        if epoch in (1, 2, 5) or epoch % 10 == 0:
-            print(
-                f"epoch {epoch:2}   loss {total / (len(t) // 32):.4f}   "
-                f"held-out digits right: {accuracy(x_test, t_test):.1%}"
-            )  # -> ...
-    print(f"{time.perf_counter() - start:.1f} seconds")  # -> ...
-    reached = accuracy(x_test, t_test)
-    print("at least 95 % of the held-out digits:", reached >= 0.95)
-    # -> at least 95 % of the held-out digits: True
-    assert reached >= 0.95, f"only {reached:.1%} of the held-out digits are right"
-
-    # Why log_softmax, and not the logarithm of the probabilities.
-    limits = finfo(float32)
-    print("float32 ends at", limits.max, "and 1 +", limits.eps, "is the number after 1")
-    # -> float32 ends at 3.4028234663852886e+38 and 1 + 1.1920928955078125e-07 is the number after 1
-    print("int8 goes from", iinfo(int8).min, "to", iinfo(int8).max)  # -> int8 goes from -128 to 127
-    large = Tensor([1000.0, 0.0])
-    print("exp(1000) =", large.exp()[0].item())  # -> exp(1000) = inf
-    print("as it is written:", (large.exp() / large.exp().sum()).log())
-    # -> as it is written: tensor([nan, -inf])
-    print("log_softmax:     ", log_softmax(large, dim=0))
-    # -> log_softmax:      tensor([    0., -1000.])
-
-    # Four arrays of 16 MiB, twenty times over. The same lines run in a new process, where the C
-    # library is as it comes, and here, where this file has asked it to keep what is freed.
-    count = """
-import numpy, resource
-for _ in range(2):  # the first time, the memory has to be fetched in any case
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20):
-        arrays = [numpy.ones(4 << 20, numpy.float32) for _ in range(4)]
-        del arrays
-faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-"""
-    if importlib.util.find_spec("resource") is None:
-        print("this system does not count page faults")
-    else:
-        command = [sys.executable, "-c", count + "print(faults)"]
-        as_it_comes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        here = {}
-        exec(count, here)
-        print("page faults, as it comes:", as_it_comes.strip())  # -> ...
-        print("page faults, memory kept:", here["faults"])  # -> ...
-    print("the C library was asked, and agreed:", freed_memory_is_kept)  # -> ...
+    logits = tensor(np.random.default_rng(1).random((16, 5000), dtype=np.float32))
+    whole = timeit.timeit(lambda: argsort(logits, descending=True), number=3)
+    part = timeit.timeit(lambda: topk(logits, 10), number=3)
+    print(f"the best 10 of 5,000 take {part / whole:.2f} of the time to sort all")  # -> ...

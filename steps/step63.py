@@ -1,282 +1,176 @@
-"""Step 63: A row of numbers, and a way to read it
+"""Step 63: An element chosen twice
 
-Memory has one dimension. A tensor of any shape is a flat row of numbers, the storage, and three
-small things that say how to read it: shape, stride and offset. The stride of a dimension is the
-number of places to go on in the storage when its index goes up by one:
+Words enter a network as rows of a table: word number 3 is row 3. So far nothing can choose rows
+from a tensor by a tensor of numbers. The forward pass is one line of NumPy, x[rows]. The backward
+pass seems to be another one: give each row its gradient.
 
-    place of t[i, j] = offset + i * stride[0] + j * stride[1]
+    grad = zeros;   grad[rows] += g            (wrong)
 
-For a new tensor the last dimension has stride 1, and each other one the size of all that comes
-after it: shape [4, 8] has stride (8, 1). That is row order. (In column order the first dimension
-has stride 1: (1, 4).)
+In a sentence the word "the" stands twice, and row 3 is chosen twice. It has reached the loss by two
+ways, so both gradients count. But `grad[rows] += g` reads all rows first, adds, and then writes all
+of them: the second write replaces the first, and NumPy says nothing. It is the mistake of step 13
+again, x.grad = gx for an x that is used twice, hidden inside one array operation.
 
-So much can be done without touching a number. A transpose exchanges two entries of shape and
-stride. A slice begins at another offset; every second element doubles a stride. Broadcasting is
-stride 0: the index goes up, the place stays. Each of these is a view: new numbers on the side,
-the same storage. That is why they cost nothing, and why writing through one is seen by all.
+The right operation reads, adds and writes for one index after the other: NumPy's `add.at`. It is
+slow on rows and fast on single numbers, so `add_at` counts rows out into single places first. On
+a GPU thousands of threads would add at once, and two of them at the same place. So add_at is a
+`functools.singledispatch`: Python chooses its body by the type of the first argument, the array,
+and for a GPU's arrays a kernel of our own can take its place.
 
-What a view gives up is order. A transposed tensor no longer lies in memory as one reads it, row by
-row: it is not contiguous. contiguous() copies it into row order, where it has to. (Traps: it copies
-only then, clone() copies always; and a tensor that shows three numbers may keep a storage of
-millions alive.)
+Choosing rows is also a product with a matrix of zeros and a single 1 in each row. That product is
+what the two operations are, and no way to compute them:
 
-Order costs time, too. The processor fetches memory in lines of 64 bytes, 16 floats, and guesses
-which line is next. Along a row it uses all of each line, down a column 4 bytes of each. The demo
-times both over the same array.
+    y = P x,      dL/dx = P^T g                Index and AddIndex: each the other's backward
 
-The second half of the step finds the same four things in the real Tensor. Under it lies a NumPy
-array, which counts its strides in bytes; PyTorch and we count elements.
+The same holds for numbers in several dimensions, x[rows, columns]. Everything of this stage that
+chooses by numbers (masks, gather, sorting backwards) comes down to Index, and its gradient to
+AddIndex, which brings every case to the form of rows.
 
-Changed: nothing of what was there. New: StridedArray, in plain Python; Tensor.storage,
-untyped_storage, storage_offset and data_ptr.
-Try: let is_contiguous compare with strides of column order, and see what contiguous() then prints.
+PyTorch calls `take` what this step has as its only function: places counted as if x were flat.
+
+Changed: a new module, indexing.py. New: Index, AddIndex, add_at, take.
+Try: write `array[rows] += values` in add_at, and see which lines notice.
 """
 
 import functools
 import math
+import timeit
 from typing import Any
 
-from tinytorch.core.device import Device, device_of
-from tinytorch.core.dtype import DType
+import numpy as np
+
+from tinytorch.autograd.engine import grad
+from tinytorch.autograd.function import Function
+from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.core.device import device_of
+from tinytorch.core.dtype import float64, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.core.version import count_write, storage_of
-
-
-def row_order(shape):
-    """The strides of a tensor whose elements lie in memory as one reads them."""
-    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
-
-
-class StridedArray:
-    """A tensor in plain Python: a list of numbers, and how to read it."""
-
-    def __init__(self, storage, shape, stride=None, offset=0):
-        self.storage = storage
-        self.shape = tuple(shape)
-        self.stride = row_order(self.shape) if stride is None else tuple(stride)
-        self.offset = offset
-
-    def place(self, *index):
-        """Where in the storage the element with this index lies."""
-        return self.offset + sum(i * step for i, step in zip(index, self.stride, strict=True))
-
-    def __getitem__(self, index):
-        """t[1, 2] is a number; t[1], t[:, ::2] are views: a new offset, other strides."""
-        index = index if isinstance(index, tuple) else (index,)
-        index += (slice(None),) * (len(self.shape) - len(index))
-        shape, stride, offset = [], [], self.offset
-        for i, size, step in zip(index, self.shape, self.stride, strict=True):
-            if isinstance(i, slice):
-                start, stop, by = i.indices(size)
-                offset += start * step
-                shape.append(len(range(start, stop, by)))
-                stride.append(step * by)
-            elif -size <= i < size:
-                offset += (i % size) * step
-            else:
-                raise IndexError(f"index {i} is out of bounds for a dimension with size {size}")
-        return StridedArray(self.storage, shape, stride, offset) if shape else self.storage[offset]
-
-    def transpose(self, dim0, dim1):
-        order = list(range(len(self.shape)))
-        order[dim0], order[dim1] = order[dim1], order[dim0]
-        shape, stride = [self.shape[d] for d in order], [self.stride[d] for d in order]
-        return StridedArray(self.storage, shape, stride, self.offset)
-
-    def expand(self, times):
-        """The same thing `times` times, along a new first dimension: its stride is 0."""
-        return StridedArray(self.storage, (times, *self.shape), (0, *self.stride), self.offset)
-
-    def is_contiguous(self):
-        return self.stride == row_order(self.shape)
-
-    def tolist(self):
-        return [self[i].tolist() if len(self.shape) > 1 else self[i] for i in range(self.shape[0])]
-
-    def contiguous(self):
-        """The same elements in row order: this array, or a copy with a storage of its own."""
-        if self.is_contiguous():
-            return self
-        flat = self.tolist()
-        for _ in self.shape[1:]:
-            flat = [number for part in flat for number in part]
-        return StridedArray(flat, self.shape)
+from tinytorch.ops.shape import Reshape
 
 
 @functools.singledispatch
-def address_of(array: Any) -> int:
-    """Where in memory the first element of an array lies."""
-    return array.__array_interface__["data"][0]
+def add_at(array: Any, rows: Any, values: Any) -> None:
+    """array[rows[i]] += values[i] for every i, in place; a row that occurs twice gets both.
+
+    array is contiguous, (n, width); rows are integers, (m,), in 0..n-1; values are (m, width).
+    `array[rows] += values` would keep only the last of several values for one row.
+    """
+    xp, width = device_of(array).xp, array.shape[1]
+    places = rows[:, None] * width + xp.arange(width)  # in one dimension ufunc.at is fastest
+    xp.add.at(array.reshape(-1), places.reshape(-1), values.reshape(-1))
 
 
-@functools.singledispatch
-def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """A view that starts where `array` starts, with any shape and strides (in bytes). No check."""
-    return device_of(array).xp.lib.stride_tricks.as_strided(array, shape, strides)
+def key_of(dims: tuple[int, ...], indices: tuple) -> tuple:
+    """The key with indices[i] at dimension dims[i], and `:` at the others."""
+    key = [slice(None)] * (dims[-1] + 1)
+    for dim, index in zip(dims, indices, strict=True):
+        key[dim] = index
+    return tuple(key)
 
 
-def memory_of(array: Any) -> Any:
-    """All memory of which `array` shows a part, as one flat array of the same element type."""
-    owner = storage_of(array)
-    span = sum((n - 1) * step for n, step in zip(owner.shape, owner.strides, strict=True))
-    count = (span + owner.itemsize) // owner.itemsize if owner.size else 0
-    flat = strided(owner, (count,), (owner.itemsize,))
-    return flat if owner.dtype == array.dtype else flat.view(array.dtype)
+class Index(Function):
+    """y = x[key] with arrays of integers in the key, at the dimensions `dims` (in rising order).
 
-
-def offset_of(array: Any) -> int:
-    """How many elements of its memory lie before the first element of `array`."""
-    return (address_of(array) - address_of(storage_of(array))) // array.itemsize
-
-
-class UntypedStorage:
-    """The bytes under a tensor and all its views: `storage[i]` reads one, `storage[i] = 0` writes.
-
-    A write goes past the graph, as it does in PyTorch. What backward has saved notices it.
+    An element that is chosen twice gets both gradients: they are added up.
     """
 
-    def __init__(self, memory: Any, device: Device):
-        self.memory = memory  # a flat array
-        self.device = device
+    def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:
+        ctx.shape, ctx.dims = x.shape, dims
+        ctx.save_for_backward(*indices)
+        try:
+            if len(dims) == 1 and x.flags.c_contiguous:
+                return ctx.xp.take(x, indices[0], axis=dims[0])  # three times as fast as x[key]
+            return x[key_of(dims, indices)]
+        except IndexError as error:
+            raise IndexError(str(error).replace("axis", "dimension")) from None
 
-    def __len__(self) -> int:
-        return self.memory.size
-
-    def size(self) -> int:
-        """The number of elements: of bytes here, of values in a TypedStorage."""
-        return self.memory.size
-
-    def nbytes(self) -> int:
-        return self.memory.nbytes
-
-    def data_ptr(self) -> int:
-        """The address of the first byte. Two tensors share memory if their storages agree in it."""
-        return address_of(self.memory)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.memory[self._checked(index)].item()
-
-    def __setitem__(self, index: int, value: Any) -> None:
-        self.memory[self._checked(index)] = value
-        count_write(self.memory)
-
-    def _checked(self, index: int) -> int:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index {index} out of range for storage of size {len(self)}")
-        return index
-
-    def tolist(self) -> list:
-        return self.device.backend.to_numpy(self.memory).tolist()
-
-    def __repr__(self) -> str:
-        name = f"tinytorch.storage.{type(self).__name__}({self._facts()})"
-        return "".join(f" {value}\n" for value in self.tolist()) + f"[{name} of size {len(self)}]"
-
-    def _facts(self) -> str:
-        return f"device={self.device}"
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(AddIndex, g, ctx.shape, ctx.dims, *ctx.saved)
 
 
-class TypedStorage(UntypedStorage):
-    """The memory under a tensor as values of the tensor's element type."""
+class AddIndex(Function):
+    """y = zeros of a shape, with x added at y[key]: what `Index` does, backwards."""
 
-    @property
-    def dtype(self) -> DType:
-        return DType.by_numpy[self.memory.dtype]
+    def forward(ctx, x: Any, shape: tuple, dims: tuple[int, ...], *indices: Any) -> Any:
+        xp, ctx.dims = ctx.xp, dims
+        ctx.save_for_backward(*indices)
+        # To the form out[rows] += x: the indexed dimensions come to the front and become one.
+        arrays, sizes = xp.broadcast_arrays(*indices), tuple(shape[dim] for dim in dims)
+        rows = xp.ravel_multi_index(tuple(arrays), sizes, mode="wrap").reshape(-1)
+        together = dims[-1] - dims[0] == len(dims) - 1  # else NumPy has put them in front already
+        first, count = dims[0] if together else 0, arrays[0].ndim
+        if first:
+            x = xp.moveaxis(x, tuple(range(first, first + count)), tuple(range(count)))
+        order = (*dims, *(dim for dim in range(len(shape)) if dim not in dims))
+        width = math.prod(shape[dim] for dim in order[len(dims) :])
+        out = xp.zeros((math.prod(sizes), width), x.dtype)
+        add_at(out, rows, x.reshape(rows.size, width))
+        out = out.reshape(tuple(shape[dim] for dim in order))
+        return xp.transpose(out, tuple(order.index(dim) for dim in range(len(shape))))
 
-    def _facts(self) -> str:
-        return f"dtype={self.dtype}, device={self.device}"
-
-
-@tensor_method("storage")
-def storage(self: Tensor) -> TypedStorage:
-    """The memory of the tensor, as values. Views of one tensor have the same memory."""
-    return TypedStorage(memory_of(self.array), self.device)
-
-
-@tensor_method("untyped_storage")
-def untyped_storage(self: Tensor) -> UntypedStorage:
-    """The memory of the tensor, as bytes."""
-    memory = memory_of(self.array)
-    return UntypedStorage(memory.view(self.device.xp.uint8), self.device)
-
-
-@tensor_method("storage_offset")
-def storage_offset(self: Tensor) -> int:
-    """The place of the tensor's first element in its storage."""
-    return offset_of(self.array)
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Index, g, ctx.dims, *ctx.saved)
 
 
-@tensor_method("data_ptr")
-def data_ptr(self: Tensor) -> int:
-    """The address of the tensor's first element; 0 for a tensor without elements."""
-    return address_of(self.array) if self.array.size else 0
+@tensor_method("take")
+def take(input: Tensor, index: Tensor) -> Tensor:
+    """The elements at places counted as if `input` had one dimension, in the shape of `index`."""
+    if index.dtype is not int64:
+        raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype!r}")
+    return Index.apply(Reshape.apply(input, (-1,)), (0,), index)
 
 
 if __name__ == "__main__":
-    import time
+    # Six words of a language with four, each word a row of two numbers.
+    table = tensor([[0.0, 1.0], [10.0, 11.0], [20.0, 21.0], [30.0, 31.0]], requires_grad=True)
+    text = tensor([3, 0, 3, 1, 3, 0])
+    words = Index.apply(table, (0,), text)
+    print("first three:", words.tolist()[:3])
+    # -> first three: [[30.0, 31.0], [0.0, 1.0], [30.0, 31.0]]
 
-    import numpy as np
+    # A gradient of 1 for each word: each row gets as many as it was chosen.
+    g = np.ones((6, 2), np.float32)
+    wrong = np.zeros((4, 2), np.float32)
+    wrong[text.array] += g
+    print("grad[rows] += g says", wrong[:, 0])  # -> grad[rows] += g says [1. 1. 0. 1.]
+    print("the right gradient is", grad(words, table, tensor(g))[0].array[:, 0])
+    # -> the right gradient is [2. 1. 0. 3.]
 
-    from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
-    from tinytorch.ops import indexing, shape  # noqa: F401  (their methods)
+    # The same as products with a matrix that has a single 1 in each row.
+    P = np.zeros((6, 4), np.float32)
+    P[np.arange(6), text.array] = 1.0
+    print("P x is Index:", np.array_equal(P @ table.array, words.array))  # -> P x is Index: True
+    print("P^T g is AddIndex:", (P.T @ g)[:, 0])  # -> P^T g is AddIndex: [2. 1. 0. 3.]
 
-    print("strides of [4, 8]:", row_order([4, 8]))  # -> strides of [4, 8]: (8, 1)
+    # Rows and columns together, with broadcasting: a column of rows against a row of columns.
+    corners = Index.apply(table, (0, 1), tensor([[0], [3]]), tensor([0, -1]))
+    print("corners:", corners.tolist())  # -> corners: [[0.0, 1.0], [30.0, 31.0]]
+    print("take:", take(table, tensor([7, 0])).tolist())  # -> take: [31.0, 0.0]
+    try:
+        take(table, tensor([8]))
+    except IndexError as error:
+        print("IndexError:", error)
+        # -> IndexError: index 8 is out of bounds for dimension 0 with size 8
 
-    t = StridedArray([1, 2, 3, 4, 5, 6], [2, 3])
-    print("t[1, 2] is storage", t.place(1, 2), "=", t[1, 2])  # -> t[1, 2] is storage 5 = 6
+    z = tensor(np.random.default_rng(0).standard_normal((3, 4)), dtype=float64, requires_grad=True)
+    for dims, indices in [
+        ((0,), [[2, 2, 0]]),
+        ((1,), [[[3, 3], [0, -1]]]),
+        ((0, 1), [[1, 1], [2, 2]]),
+    ]:
 
-    flipped = t.transpose(0, 1)
-    print(flipped.shape, flipped.stride, flipped.tolist())
-    # -> (3, 2) (1, 3) [[1, 4], [2, 5], [3, 6]]
-    print("same storage:", flipped.storage is t.storage)  # -> same storage: True
-    print("contiguous:", flipped.is_contiguous())  # -> contiguous: False
-    print("in row order:", flipped.contiguous().storage)  # -> in row order: [1, 4, 2, 5, 3, 6]
+        def choose(z, dims=dims, indices=indices):
+            return Index.apply(z, dims, *(tensor(index) for index in indices))
 
-    row, column = t[1], t[:, 1]
-    print("row    ", row.tolist(), row.offset, row.stride)  # -> row     [4, 5, 6] 3 (1,)
-    print("column ", column.tolist(), column.offset, column.stride)  # -> column  [2, 5] 1 (3,)
-    print("every 2nd", t[:, ::2].tolist(), t[:, ::2].stride)
-    # -> every 2nd [[1, 3], [4, 6]] (3, 2)
-    print("twice  ", row.expand(2).tolist(), row.expand(2).stride)
-    # -> twice   [[4, 5, 6], [4, 5, 6]] (0, 1)
-    t.storage[4] = 50  # all views see it
-    print(row.tolist(), column.tolist(), flipped[1, 1])  # -> [4, 50, 6] [2, 50] 50
+        print("dimensions", dims, gradcheck(choose, z), gradgradcheck(choose, z))
+    # -> dimensions (0,) True True
+    # -> dimensions (1,) True True
+    # -> dimensions (0, 1) True True
 
-    # The real tensor: the same numbers.
-    t = tensor([[1, 2, 3], [4, 5, 6]])
-    print(t.stride(), t.storage_offset(), t.storage()[1 * 3 + 2 * 1])  # -> (3, 1) 0 6
-    print(t.T.stride(), t.T.storage().tolist())  # -> (1, 3) [1, 2, 3, 4, 5, 6]
-    print(t.T.storage().data_ptr() == t.storage().data_ptr())  # -> True
-    copy = t.T.contiguous()
-    print(t.T.is_contiguous(), copy.storage().tolist())  # -> False [1, 4, 2, 5, 3, 6]
-    print("t.clone() shares memory:", t.clone().data_ptr() == t.data_ptr())
-    # -> t.clone() shares memory: False
-    print("t.contiguous() shares memory:", t.contiguous().data_ptr() == t.data_ptr())
-    # -> t.contiguous() shares memory: True
-    part = t[1, 1:]
-    print(part, part.storage_offset(), part.data_ptr() - t.data_ptr(), "bytes further")
-    # -> tensor([5, 6]) 4 32 bytes further
-    print(t.untyped_storage().nbytes(), "bytes:", t.untyped_storage().tolist()[:9])
-    # -> 48 bytes: [1, 0, 0, 0, 0, 0, 0, 0, 2]
-    t.storage()[4] = 50
-    print(part, t._version)  # -> tensor([50,  6]) 1
-    print(part.storage())  # two numbers are shown, six are kept alive
-    # ->  1
-    # ->  2
-    # ->  3
-    # ->  4
-    # ->  50
-    # ->  6
-    # -> [tinytorch.storage.TypedStorage(dtype=tinytorch.int64, device=cpu) of size 6]
-
-    # Row order against column order: the same 64 MB, added up along rows or down columns.
-    big = np.ones((4096, 4096), dtype=np.float32)
-    times = {}
-    for order, lines in (("rows", big), ("columns", big.T)):
-        start = time.perf_counter()
-        total = sum(float(line.sum()) for line in lines)
-        times[order] = time.perf_counter() - start
-        print(f"{order}: the sum is {total:.0f}")
-        # -> rows: the sum is 16777216
-        # -> columns: the sum is 16777216
-    print(f"columns take {times['columns'] / times['rows']:.1f} times as long")  # -> ...
+    # How fast: 2,000 words of 64 numbers, from a table of 1,000.
+    rng = np.random.default_rng(0)
+    rows, values = rng.integers(0, 1000, 2000), rng.random((2000, 64))
+    sums = np.zeros((1000, 64))
+    direct = min(timeit.repeat(lambda: np.add.at(sums, rows, values), number=3))
+    ours = min(timeit.repeat(lambda: add_at(sums, rows, values), number=3))
+    print(f"add.at on single places takes {ours / direct:.2f} of the time")  # -> ...

@@ -1,418 +1,378 @@
-"""Step 64: Views by hand, and what a write through them does
+"""Step 64: Everything between brackets
 
-If shape, stride and offset are only numbers, they can be any numbers. as_strided makes a view from
-the ones you give it, on the storage of another tensor. Strides (1, 1) are worth a look: the rows
-of such a view are windows that overlap, each one place further on.
+x[2], x[:, 1:], x[..., None], x[[0, 2]], x[x > 0], x[0, :, mask] = 1: Python hands whatever stands
+between the brackets to one method, __getitem__ or, with an assignment, __setitem__. It can be six
+kinds of things, in any mixture. Two operations are there already, and they are enough:
 
-    x = 0 1 2 3 4      x.as_strided((3, 3), (1, 1)) = 0 1 2
-                                                      1 2 3
-                                                      2 3 4
+    integers, slices, None, ...      a part of the memory with other strides: Slice, a view
+    lists, tensors of integers       any elements in any order: Index, a copy
+    masks                            the places where they are true, as tensors of integers: Index
 
-Nine elements over five places. unfold does this along one dimension, checked and without counting
-by hand. A moving average is its mean; a convolution will be a matrix product with it.
+So `parse` takes a key apart: first a view by the basic things, then a choice by tensors in that
+view. Dots become as many `:` as are missing, a mask becomes the outcome of `nonzero`. The order
+matters, and PyTorch and NumPy differ in it: for x of shape [2, 3, 4], x[0, :, [1, 2]] is
+x[0][:, [1, 2]] with shape [3, 2] here, while NumPy takes the 0 for a list of one and puts the
+chosen dimension in front, [2, 3].
 
-The gradient follows the places, not the elements: x[2] appears three times, so it receives three
-gradients, added up. Relay says it for any layout: lay the gradient out in empty memory as the view
-was laid out, adding where elements fall on one place; then read it as x was laid out. (Elements of
-x that lie on one place themselves, as after expand, share what arrives there.) Its own backward is
-the same thing with source and target exchanged, so the second derivative is free.
+An assignment is a write in place. Through the basic things it is a write into a view, of which
+the graph knows already. With tensors, IndexPut replaces the chosen elements: what they were before
+gets no gradient any more, the new values get theirs. Where no gradient is recorded, NumPy writes.
 
-Then the hard question: someone writes through a view, `view.mul_(5)`. The base has changed too, and
-so have all other views. CopySlices (step 41) is there for this: the base is the old base with a
-part replaced, and the gradient knows which. But it can only know if each element of the view is one
-element of the base. Where elements overlap (which of two writes wins?) there is no right answer.
-Where they lie outside of what the view was made from, the graph does not know whose they are. A
-wrong gradient would be silent. So such a view is not `writable`: the write raises an error as soon
-as gradients are recorded. (PyTorch refuses where a stride is 0. Other elements that overlap it
-writes to, and does not tell.)
+Traps, each in the demo:
 
-Trap: as_strided knows the storage and not the tensor. Given a slice, it can reach what lies beside
-the slice. It refuses only what lies outside of the storage.
+- x[1] is a view and x[[1]] is a copy. A write into the one changes x, into the other not.
+- x[[0, 0]] += 1 adds 1 once: Python reads, adds, and assigns. `index_add_` of the next step adds 2.
+- x[::-1] raises: tensors have no negative strides. Say x.flip(0).
+- A mask has to have the shape of the dimensions that it stands for. It is not broadcast.
 
-Changed: StridedArray goes, the real tensor does it all. New: Relay, AsStrided, as_strided, Unfold,
-Fold, unfold: tinytorch/ops/storage.py is finished.
-Try: let Relay write (zeros, then `memory[to.reshape(-1)] = values`) instead of adding.
+Changed: take stays, the brackets come. New: getitem, setitem, parse, IndexPut, nonzero, and `for`
+and `in`, which Python makes of __iter__ and __contains__.
+Try: return `kept` alone from IndexPut.backward, and see who loses a gradient.
 """
 
 import functools
 import math
+import operator
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from tinytorch.autograd.engine import grad
 from tinytorch.autograd.function import Function
-from tinytorch.core.device import Device, device_of
-from tinytorch.core.dtype import DType
+from tinytorch.autograd.inplace import assign, check_writable
+from tinytorch.autograd.modes import thread
+from tinytorch.core.device import device_of
+from tinytorch.core.dtype import bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.core.version import count_write, storage_of
-from tinytorch.ops.shape import is_contiguous, normalize_dim
+from tinytorch.core.version import count_write
+from tinytorch.ops import arithmetic, comparison, reduction  # noqa: F401  (their methods)
+from tinytorch.ops.broadcast import SumTo, broadcast_tensors, expand
+from tinytorch.ops.joining import unbind
+from tinytorch.ops.shape import Reshape, Slice, flatten, select
 
 
 @functools.singledispatch
-def address_of(array: Any) -> int:
-    """Where in memory the first element of an array lies."""
-    return array.__array_interface__["data"][0]
+def add_at(array: Any, rows: Any, values: Any) -> None:
+    """array[rows[i]] += values[i] for every i, in place; a row that occurs twice gets both.
+
+    array is contiguous, (n, width); rows are integers, (m,), in 0..n-1; values are (m, width).
+    `array[rows] += values` would keep only the last of several values for one row.
+    """
+    xp, width = device_of(array).xp, array.shape[1]
+    places = rows[:, None] * width + xp.arange(width)  # in one dimension ufunc.at is fastest
+    xp.add.at(array.reshape(-1), places.reshape(-1), values.reshape(-1))
 
 
-@functools.singledispatch
-def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """A view that starts where `array` starts, with any shape and strides (in bytes). No check."""
-    return device_of(array).xp.lib.stride_tricks.as_strided(array, shape, strides)
+def key_of(dims: tuple[int, ...], indices: tuple) -> tuple:
+    """The key with indices[i] at dimension dims[i], and `:` at the others."""
+    key = [slice(None)] * (dims[-1] + 1)
+    for dim, index in zip(dims, indices, strict=True):
+        key[dim] = index
+    return tuple(key)
 
 
-def memory_of(array: Any) -> Any:
-    """All memory of which `array` shows a part, as one flat array of the same element type."""
-    owner = storage_of(array)
-    span = sum((n - 1) * step for n, step in zip(owner.shape, owner.strides, strict=True))
-    count = (span + owner.itemsize) // owner.itemsize if owner.size else 0
-    flat = strided(owner, (count,), (owner.itemsize,))
-    return flat if owner.dtype == array.dtype else flat.view(array.dtype)
+class Index(Function):
+    """y = x[key] with arrays of integers in the key, at the dimensions `dims` (in rising order).
 
-
-def offset_of(array: Any) -> int:
-    """How many elements of its memory lie before the first element of `array`."""
-    return (address_of(array) - address_of(storage_of(array))) // array.itemsize
-
-
-def steps_of(array: Any) -> tuple[int, ...]:
-    """The strides in elements; 0 where a dimension is too short to make a step."""
-    pairs = zip(array.shape, array.strides, strict=True)
-    return tuple(step // array.itemsize if n > 1 else 0 for n, step in pairs)
-
-
-class UntypedStorage:
-    """The bytes under a tensor and all its views: `storage[i]` reads one, `storage[i] = 0` writes.
-
-    A write goes past the graph, as it does in PyTorch. What backward has saved notices it.
+    An element that is chosen twice gets both gradients: they are added up.
     """
 
-    def __init__(self, memory: Any, device: Device):
-        self.memory = memory  # a flat array
-        self.device = device
+    def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:
+        ctx.shape, ctx.dims = x.shape, dims
+        ctx.save_for_backward(*indices)
+        try:
+            if len(dims) == 1 and x.flags.c_contiguous:
+                return ctx.xp.take(x, indices[0], axis=dims[0])  # three times as fast as x[key]
+            return x[key_of(dims, indices)]
+        except IndexError as error:
+            raise IndexError(str(error).replace("axis", "dimension")) from None
 
-    def __len__(self) -> int:
-        return self.memory.size
-
-    def size(self) -> int:
-        """The number of elements: of bytes here, of values in a TypedStorage."""
-        return self.memory.size
-
-    def nbytes(self) -> int:
-        return self.memory.nbytes
-
-    def data_ptr(self) -> int:
-        """The address of the first byte. Two tensors share memory if their storages agree in it."""
-        return address_of(self.memory)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.memory[self._checked(index)].item()
-
-    def __setitem__(self, index: int, value: Any) -> None:
-        self.memory[self._checked(index)] = value
-        count_write(self.memory)
-
-    def _checked(self, index: int) -> int:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index {index} out of range for storage of size {len(self)}")
-        return index
-
-    def tolist(self) -> list:
-        return self.device.backend.to_numpy(self.memory).tolist()
-
-    def __repr__(self) -> str:
-        name = f"tinytorch.storage.{type(self).__name__}({self._facts()})"
-        return "".join(f" {value}\n" for value in self.tolist()) + f"[{name} of size {len(self)}]"
-
-    def _facts(self) -> str:
-        return f"device={self.device}"
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(AddIndex, g, ctx.shape, ctx.dims, *ctx.saved)
 
 
-class TypedStorage(UntypedStorage):
-    """The memory under a tensor as values of the tensor's element type."""
+class AddIndex(Function):
+    """y = zeros of a shape, with x added at y[key]: what `Index` does, backwards."""
 
-    @property
-    def dtype(self) -> DType:
-        return DType.by_numpy[self.memory.dtype]
+    def forward(ctx, x: Any, shape: tuple, dims: tuple[int, ...], *indices: Any) -> Any:
+        xp, ctx.dims = ctx.xp, dims
+        ctx.save_for_backward(*indices)
+        # To the form out[rows] += x: the indexed dimensions come to the front and become one.
+        arrays, sizes = xp.broadcast_arrays(*indices), tuple(shape[dim] for dim in dims)
+        rows = xp.ravel_multi_index(tuple(arrays), sizes, mode="wrap").reshape(-1)
+        together = dims[-1] - dims[0] == len(dims) - 1  # else NumPy has put them in front already
+        first, count = dims[0] if together else 0, arrays[0].ndim
+        if first:
+            x = xp.moveaxis(x, tuple(range(first, first + count)), tuple(range(count)))
+        order = (*dims, *(dim for dim in range(len(shape)) if dim not in dims))
+        width = math.prod(shape[dim] for dim in order[len(dims) :])
+        out = xp.zeros((math.prod(sizes), width), x.dtype)
+        add_at(out, rows, x.reshape(rows.size, width))
+        out = out.reshape(tuple(shape[dim] for dim in order))
+        return xp.transpose(out, tuple(order.index(dim) for dim in range(len(shape))))
 
-    def _facts(self) -> str:
-        return f"dtype={self.dtype}, device={self.device}"
-
-
-@tensor_method("storage")
-def storage(self: Tensor) -> TypedStorage:
-    """The memory of the tensor, as values. Views of one tensor have the same memory."""
-    return TypedStorage(memory_of(self.array), self.device)
-
-
-@tensor_method("untyped_storage")
-def untyped_storage(self: Tensor) -> UntypedStorage:
-    """The memory of the tensor, as bytes."""
-    memory = memory_of(self.array)
-    return UntypedStorage(memory.view(self.device.xp.uint8), self.device)
-
-
-@tensor_method("storage_offset")
-def storage_offset(self: Tensor) -> int:
-    """The place of the tensor's first element in its storage."""
-    return offset_of(self.array)
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Index, g, ctx.dims, *ctx.saved)
 
 
-@tensor_method("data_ptr")
-def data_ptr(self: Tensor) -> int:
-    """The address of the tensor's first element; 0 for a tensor without elements."""
-    return address_of(self.array) if self.array.size else 0
+@tensor_method("take")
+def take(input: Tensor, index: Tensor) -> Tensor:
+    """The elements at places counted as if `input` had one dimension, in the shape of `index`."""
+    if index.dtype is not int64:
+        raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype!r}")
+    return Index.apply(Reshape.apply(input, (-1,)), (0,), index)
 
 
-# A view by hand: any shape and strides over the same memory.
+def write(array: Any, key: tuple, values: Any) -> None:
+    """array[key] = values, broadcast, with PyTorch's errors."""
+    try:
+        array[key] = values
+    except IndexError as error:
+        raise IndexError(str(error).replace("axis", "dimension")) from None
+    except ValueError as error:
+        raise RuntimeError(f"shape mismatch: {error}") from None
 
 
-def places(xp: Any, shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> Any:
-    """The place in memory of each element: start + i * steps[0] + j * steps[1] + ..."""
-    result = xp.full(shape, start, dtype=xp.int64)
-    for dim, (n, step) in enumerate(zip(shape, steps, strict=True)):
-        result += (xp.arange(n) * step).reshape((n,) + (1,) * (len(shape) - dim - 1))
-    return result
+class IndexPut(Function):
+    """y = a copy of x with y[key] = values. What is replaced gets no gradient."""
+
+    def forward(ctx, x: Any, values: Any, dims: tuple[int, ...], *indices: Any) -> Any:
+        ctx.dims, ctx.shape = dims, getattr(values, "shape", ())
+        ctx.save_for_backward(*indices)
+        out = x.copy()
+        write(out, key_of(dims, indices), values)
+        return out
+
+    def backward(ctx, g: Any) -> Any:
+        kept = ctx.call(IndexPut, g, 0.0, ctx.dims, *ctx.saved)
+        return kept, ctx.call(SumTo, ctx.call(Index, g, ctx.dims, *ctx.saved), ctx.shape)
 
 
-class Relay(Function):
-    """Lays x out in empty memory as (shape, steps, start) `source` says, adding where elements fall
-    on one place, and reads it as `target` says. What several elements of `whole` share is divided
-    among them."""
+class Nonzero(Function):
+    """The places of the elements that are not zero, one in each row. No gradient."""
 
-    def forward(ctx, x: Any, source: tuple, target: tuple, whole: tuple) -> Any:
-        ctx.call_with = source, target, whole
-        xp, low = ctx.xp, min(source[2], target[2])
-        to, at, shared = (
-            places(xp, shape, steps, start - low) for shape, steps, start in (source, target, whole)
+    differentiable = False
+
+    def forward(ctx, x: Any) -> Any:
+        places = ctx.xp.stack(ctx.xp.nonzero(x.reshape(x.shape or (1,))), axis=1)
+        return places[:, : x.ndim]
+
+
+@tensor_method("masked_select")
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements where the mask, broadcast against `input`, is true: a 1-d copy."""
+    if mask.dtype is not bool_:
+        raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype!r}")
+    input, mask = broadcast_tensors(input, mask)
+    return Index.apply(flatten(input), (0,), select(Nonzero.apply(flatten(mask)), 1, 0))
+
+
+def as_item(item: Any, x: Tensor) -> Any:
+    """One item of a key as an int, slice, None, ..., or a tensor of integers or booleans.
+
+    IndexError for what cannot index; ValueError for a step below 1, which would need a copy.
+    """
+    if item is None or item is ...:
+        return item
+    if isinstance(item, slice):
+        bounds = (item.start, item.stop, item.step)
+        start, stop, step = (None if b is None else operator.index(b) for b in bounds)
+        if step is not None and step < 1:
+            raise ValueError("step must be greater than zero")
+        return slice(start, stop, step)
+    if isinstance(item, (bool, np.bool_, list, tuple, range, np.ndarray)):
+        item = tensor(item, dtype=int64 if np.size(item) == 0 else None)
+    if isinstance(item, Tensor):
+        if item.dtype not in (int64, int32, bool_):
+            raise IndexError(f"tensors used as indices must be long, int or bool, not {item.dtype}")
+        if item.array.ndim or item.dtype is bool_:
+            return item if item.device is x.device else item.to(x.device)
+    if hasattr(item, "__index__"):
+        return operator.index(item)
+    raise IndexError(f"only int, slice, ..., None, list or tensor can index, not {item!r}")
+
+
+def places_of(mask: Tensor, x: Tensor, dim: int) -> tuple[Tensor, ...]:
+    """Where the mask is true, as one tensor of integers for each of its dimensions.
+
+    IndexError unless it has the shape of x from dimension `dim` on.
+    """
+    shape, expected = mask.array.shape, x.array.shape[dim : dim + mask.array.ndim]
+    if shape != expected:
+        raise IndexError(
+            f"The shape of the mask {list(shape)} at index {dim} does not match the shape of the "
+            f"indexed tensor {list(x.array.shape)} at index {dim}"
         )
-        length = 1 + max(int(part.max()) if part.size else 0 for part in (to, at))
-        values = x.astype(xp.float64).reshape(-1)
-        memory = xp.bincount(to.reshape(-1), weights=values, minlength=length)
-        owners = xp.bincount(shared.reshape(-1), minlength=length)
-        return (memory / xp.maximum(owners, 1))[at].astype(x.dtype)
-
-    def backward(ctx, g: Any) -> Any:
-        source, target, whole = ctx.call_with
-        return ctx.call(Relay, g, target, source, whole)
+    return unbind(Nonzero.apply(mask if shape else Reshape.apply(mask, (1,))), 1)
 
 
-class AsStrided(Function):
-    """y[i, j] = memory[start + i * stride[0] + j * stride[1]], a view of the memory of x.
+def parse(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]]:
+    """x[key] as two steps: a basic key, which makes a view, and tensors at dimensions of the view.
 
-    start is counted from the first element of x, which lies in memory by `steps`. The gradient of
-    an element is the sum over all places of y where it appears.
+    An integer belongs to the first step: x[0, :, [1, 2]] is x[0][:, [1, 2]]. A mask stands for
+    the places where it is true.
     """
-
-    view = True
-
-    def forward(ctx, x: Any, size: tuple, stride: tuple, start: int, steps: tuple) -> Any:
-        ctx.places = (x.shape, steps, 0), (size, stride, start)
-        if steps_of(x) != steps:  # a gradient in the place of x, which may lie in another order
-            return ctx.call(Relay, x, ctx.places[0], ctx.places[1], ctx.places[0])
-        memory = memory_of(x)[offset_of(x) + start :]
-        return strided(memory, size, tuple(step * x.itemsize for step in stride))
-
-    def backward(ctx, g: Any) -> Any:
-        whole, part = ctx.places
-        return ctx.call(Relay, g, part, whole, whole)
-
-    def note_view(ctx, out: Tensor, args: tuple) -> None:
-        """The way from the base to this view is one call, whatever views it was made from."""
-        super().note_view(out, args)
-        if out._base is not None:
-            (x, size, stride, start, _), base = args, out._base.array
-            start += offset_of(x.array) - offset_of(base)
-            out._view_calls = ((type(ctx), (size, stride, start, steps_of(base))),)
-
-    def name(ctx) -> str:
-        return "AsStridedBackward0"
-
-
-class AsStridedToRead(AsStrided):
-    """A view whose elements overlap, or lie outside of the tensor that it was made from."""
-
-    writable = False
+    several = (Tensor, list, tuple, range, slice, type(None), type(...))
+    if isinstance(key, list) and any(isinstance(item, several) for item in key):
+        key = tuple(key)  # PyTorch takes a list for a tuple where there is more in it than numbers
+    items = [as_item(item, x) for item in (key if isinstance(key, tuple) else (key,))]
+    masks = [isinstance(item, Tensor) and item.dtype is bool_ for item in items]
+    rest = x.array.ndim
+    for item, mask in zip(items, masks, strict=True):
+        rest -= item.array.ndim if mask else item is not None and item is not ...
+    if rest < 0:
+        hint = "" if x.array.ndim else ": a 0-dim tensor has no index, use tensor.item()"
+        raise IndexError(f"too many indices for tensor of dimension {x.array.ndim}{hint}")
+    if sum(item is ... for item in items) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    basic, dims, indices = [], [], []
+    for item, mask in zip(items, masks, strict=True):
+        if isinstance(item, Tensor):
+            dim = sum(part is not None for part in basic)  # where the item stands in x,
+            place = sum(not isinstance(part, int) for part in basic)  # and in the view
+            found = places_of(item, x, dim) if mask else [item]
+            dims += range(place, place + len(found))
+            indices += found
+            basic += [slice(None)] * len(found) if item.array.ndim else [None]
+        else:
+            basic += [slice(None)] * rest if item is ... else [item]
+    return (*basic, ...), tuple(dims), indices
 
 
-def overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether two elements may share a place: a step no longer than all shorter ones together."""
-    reach = 0
-    for step, n in sorted(zip(stride, size, strict=True)):
-        if n > 1 and step <= reach:
-            return True
-        reach += (n - 1) * step
-    return False
+@tensor_method("__getitem__")
+def getitem(self: Tensor, key: Any) -> Tensor:
+    """x[key] for integers, slices, None, ..., lists, tensors of integers or booleans, and tuples.
 
-
-@tensor_method("as_strided")
-def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
-    """A view of the storage of `input` with a shape and strides (in elements) of your own.
-
-    Args:
-        size, stride: as many numbers as the view shall have dimensions.
-        storage_offset: the place of the first element in the storage; that of `input` by default.
-    Raises RuntimeError where the view would reach beyond the storage, and for negative numbers.
+    Without lists and tensors the result is a view. IndexError for what is not there.
     """
-    size, stride, array = tuple(size), tuple(stride), input.array
-    here = offset_of(array)
-    first = here if storage_offset is None else storage_offset
-    if len(size) != len(stride):
-        raise RuntimeError("mismatch in length of strides and shape")
-    if any(step < 0 for step in stride):
-        raise RuntimeError(
-            f"as_strided: Negative strides are not supported at the moment, got strides: "
-            f"{list(stride)}"
-        )
-    if any(n < 0 for n in size) or first < 0:
-        raise RuntimeError(f"as_strided: invalid size {list(size)} or storage offset {first}")
-    end = first
-    if math.prod(size):
-        end += 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-        available = memory_of(array).nbytes
-        if end * array.itemsize > available:
-            raise RuntimeError(
-                f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {first}, "
-                f"and itemsize {array.itemsize} requiring a storage size of {end * array.itemsize} "
-                f"are out of bounds for storage of size {available}"
-            )
-    # Where the graph has to know what a write changes, each element has to be one of input's, and
-    # the base has to lie in memory as its gradient does: row by row.
-    base = input if input._base is None else input._base
-    inside = here <= first and end <= here + array.size and is_contiguous(input)
-    safe = inside and is_contiguous(base) and not overlaps(size, stride)
-    function = AsStrided if safe else AsStridedToRead
-    return function.apply(input, size, stride, first - here, steps_of(array))
+    if key.__class__ is int and self.array.ndim:
+        return Slice.apply(self, (key, ...))
+    if isinstance(key, Tensor) and key.dtype is bool_ and key.shape == self.shape:
+        return masked_select(self, key)
+    basic, dims, indices = parse(self, key)
+    whole = dims and all(part == slice(None) for part in basic[:-1])
+    view = self if whole else Slice.apply(self, basic)
+    return Index.apply(view, dims, *indices) if dims else view
 
 
-class Unfold(Function):
-    """y[i, ..., k] = x[i * step + k]: all windows of `size` elements along `dim`, as a view."""
-
-    view = True
-
-    def forward(ctx, x: Any, dim: int, size: int, step: int) -> Any:
-        ctx.call_with = x.shape, dim, size, step
-        count = (x.shape[dim] - size) // step + 1
-        shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
-        steps = (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1 :], x.strides[dim])
-        return strided(x, shape, steps)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Fold, g, *ctx.call_with)
-
-    def name(ctx) -> str:
-        return "UnfoldBackward0"
+def check_same_dtype(name: str, input: Tensor, src: Tensor) -> None:
+    if input.dtype is not src.dtype:
+        raise RuntimeError(f"{name}(): expected src of type {input.dtype!r}, got {src.dtype!r}")
 
 
-class UnfoldToRead(Unfold):
-    """Windows that overlap."""
+@tensor_method("__setitem__")
+def setitem(self: Tensor, key: Any, value: Any) -> None:
+    """x[key] = value, in place: a number or a tensor, broadcast to the shape of x[key].
 
-    writable = False
-
-
-class Fold(Function):
-    """The sum of the windows, each at its place: what Unfold takes apart."""
-
-    def forward(ctx, x: Any, shape: tuple, dim: int, size: int, step: int) -> Any:
-        ctx.call_with = dim, size, step
-        y = ctx.xp.zeros(shape, x.dtype)
-        reach = step * (x.shape[dim] - 1) + 1
-        for k in range(size):
-            y[(slice(None),) * dim + (slice(k, k + reach, step),)] += x[..., k]
-        return y
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Unfold, g, *ctx.call_with)
-
-
-@tensor_method("unfold")
-def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """All windows of `size` elements along a dimension, `step` apart; the last dimension is new.
-
-    (7,) with size 3, step 2 gives (3, 3). RuntimeError where the window is longer than the tensor.
+    RuntimeError for another shape, TypeError for what is no number or tensor.
     """
-    x = self if self.array.ndim else self.reshape(1)
-    dim = normalize_dim(dimension, x.array.ndim)
-    if size < 0:
-        raise RuntimeError(f"size is {size} but must be >= 0")
-    if size > x.array.shape[dim]:
-        raise RuntimeError(
-            f"maximum size for tensor at dimension {dim} is {x.array.shape[dim]} but size is {size}"
-        )
-    if step < 1:
-        raise RuntimeError(f"step is {step} but must be > 0")
-    function = UnfoldToRead if step < size else Unfold
-    out = function.apply(x, dim, size, step)
-    return out if self.array.ndim else out.reshape(size)
+    if not isinstance(value, Tensor):
+        if isinstance(value, (list, tuple, str, np.ndarray)):
+            raise TypeError(f"can't assign a {type(value).__name__} to a {self.dtype!r} tensor")
+        value = tensor(value, dtype=self.dtype)
+    basic, dims, indices = parse(self, key)
+    if dims and value.array.ndim:
+        check_same_dtype("index_put", self, value)
+    value, view = value.to(self.device, self.dtype), Slice.apply(self, basic)
+    check_writable(view)
+    if thread.grad_enabled and (view.requires_grad or value.requires_grad):
+        while value.array.shape[:1] == (1,):
+            value = Reshape.apply(value, value.array.shape[1:])
+        if dims:
+            assign(view, IndexPut.apply(view, value, dims, *indices))
+        else:
+            assign(view, expand(value, view.array.shape))
+    else:
+        write(view.array, key_of(dims, [x.array for x in indices]) if dims else ..., value.array)
+        count_write(view.array)
+
+
+@tensor_method("__iter__")
+def iterate(self: Tensor) -> Iterator[Tensor]:
+    """The views x[0], x[1], ... TypeError for a 0-d tensor."""
+    if self.array.ndim == 0:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(unbind(self))
+
+
+@tensor_method("__contains__")
+def contains(self: Tensor, element: Any) -> bool:
+    """Whether an element of the tensor equals `element`, a number or a tensor."""
+    if not isinstance(element, (Tensor, int, float, np.generic)):
+        raise RuntimeError(f"in: a tensor contains only numbers, not a {type(element).__name__}")
+    return bool((self.array == getattr(element, "array", element)).any())
+
+
+@tensor_method("nonzero", "argwhere")
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+    """The places of the elements that are not zero: one row for each, or one tensor for each
+    dimension with as_tuple=True, which can stand in x[...]."""
+    if as_tuple:
+        return unbind(Nonzero.apply(input if input.array.ndim else flatten(input)), 1)
+    return Nonzero.apply(input)
 
 
 if __name__ == "__main__":
-    import numpy as np
+    x = tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+    print("row:", x[1].tolist(), "column:", x[:, -1].tolist(), "element:", x[1, 2].item())
+    # -> row: [3.0, 4.0, 5.0] column: [2.0, 5.0] element: 5.0
+    print("every second:", x[:, ::2].tolist(), "new dimension:", x[..., None].shape)
+    # -> every second: [[0.0, 2.0], [3.0, 5.0]] new dimension: tinytorch.Size([2, 3, 1])
+    print("list:", x[[1, 0, 1], [2, 0, 2]].tolist(), "mask:", x[x > 2.5].tolist())
+    # -> list: [5.0, 0.0, 5.0] mask: [3.0, 4.0, 5.0]
+    print("places of the mask:", nonzero(x > 2.5).tolist())
+    # -> places of the mask: [[1, 0], [1, 1], [1, 2]]
 
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
-    from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
+    # A key in two steps.
+    cube = tensor(np.arange(24.0).reshape(2, 3, 4))
+    print("here:", cube[0, :, [1, 2]].shape, "NumPy:", cube.array[0, :, [1, 2]].shape)
+    # -> here: tinytorch.Size([3, 2]) NumPy: (2, 3)
+    print("apart:", parse(cube, (0, ..., [1, 2]))[:2])
+    # -> apart: ((0, slice(None, None, None), slice(None, None, None), Ellipsis), (1,))
 
-    x = tensor([0.0, 1.0, 2.0, 3.0, 4.0], requires_grad=True)
-    windows = x.as_strided((3, 3), (1, 1))
-    print(windows.tolist())  # -> [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
-    print("the same memory:", windows.data_ptr() == x.data_ptr())  # -> the same memory: True
-    print("unfold says the same:", x.unfold(0, 3, 1).tolist() == windows.tolist())
-    # -> unfold says the same: True
-    print("moving average:", x.unfold(0, 3, 1).mean(1).tolist())
-    # -> moving average: [1.0, 2.0, 3.0]
+    # A view and a copy.
+    y = tensor([[1.0, 2.0], [3.0, 4.0]])
+    y[1].mul_(10.0)
+    y[[0]].mul_(10.0)
+    print(
+        "through the view only:", y.tolist()
+    )  # -> through the view only: [[1.0, 2.0], [30.0, 40.0]]
 
-    windows.sum().backward()
-    print("how often each place is read:", x.grad.tolist())
-    # -> how often each place is read: [1.0, 2.0, 3.0, 2.0, 1.0]
-    x64 = tensor(np.arange(12.0).reshape(3, 4), requires_grad=True)
-    for view in (
-        lambda x: x.as_strided((2, 2, 2), (1, 0, 3)),
-        lambda x: x.T.as_strided((2, 3), (4, 1), 1),
-        lambda x: x.T.unfold(0, 3, 1),
-    ):
-        print(gradcheck(view, (x64,)), gradgradcheck(view, (x64,)))
-        # -> True True
-        # -> True True
-        # -> True True
+    # Assignment: by a slice, a list, a mask; values are broadcast and take the type of the tensor.
+    y = tensor([[1, 2, 3], [4, 5, 6]])
+    y[:, 0] = 7.9
+    y[[0, 1], [1, 2]] = tensor([-1, -2])
+    y[y == 3] = 0
+    print("assigned:", y.tolist())  # -> assigned: [[7, -1, 0], [7, 5, -2]]
+    y = tensor([0.0, 0.0])
+    y[[0, 0]] += 1.0
+    print("a place twice:", y.tolist())  # -> a place twice: [1.0, 0.0]
 
-    # A write through a view: base, view and gradient agree.
-    x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
-    y = x * 1
-    every_second = y.as_strided((2,), (2,))
-    every_second.mul_(10)
-    print(y.tolist(), y._version, every_second._version)  # -> [10.0, 2.0, 30.0, 4.0] 1 1
-    y.sum().backward()
-    print(x.grad.tolist())  # -> [10.0, 1.0, 10.0, 1.0]
+    # The gradient of an assignment: what was replaced loses it, the new value gets it.
+    a = tensor([1.0, 2.0, 3.0], requires_grad=True)
+    b = tensor(5.0, requires_grad=True)
+    y = a * 10.0
+    y[[0, 2]] = b
+    y[1:2] += b
+    print("y:", y.tolist(), "gradients:", [each.tolist() for each in grad(y.sum(), [a, b])])
+    # -> y: [5.0, 25.0, 5.0] gradients: [[0.0, 10.0, 0.0], 3.0]
 
-    # Views made before the write follow it.
-    x.grad = None
-    y = x * 1
-    before = y.unfold(0, 2, 2)
-    y.mul_(3)
-    before.sum().backward()
-    print(before.tolist(), x.grad.tolist())
-    # -> [[3.0, 6.0], [9.0, 12.0]] [3.0, 3.0, 3.0, 3.0]
+    print("for:", [row.tolist() for row in x[:, :2]], " in:", 4 in x, 9 in x)
+    # -> for: [[0.0, 1.0], [3.0, 4.0]]  in: True False
 
-    def refused(action):
+    for wrong in ("x[2]", "x[0, 0, 0]", "x[::-1]", "x[tensor([True, False, True])]", "x[1.0]"):
         try:
-            action()
-        except RuntimeError as error:
-            return str(error).split(":")[0]
-        return "allowed"
-
-    y = x * 1
-    print(refused(lambda: y.unfold(0, 2, 1).mul_(2)))
-    # -> a view made by UnfoldToRead cannot be written in place where gradients are recorded
-    print(refused(lambda: y[:1].as_strided((1,), (1,), 3).mul_(2)))
-    # -> a view made by AsStridedToRead cannot be written in place where gradients are recorded
-    print(refused(lambda: (x * 1).detach().unfold(0, 2, 2).mul_(2)))  # -> allowed
-    print(y[:1].as_strided((1,), (1,), 3).tolist(), "was not in y[:1]")
-    # -> [4.0] was not in y[:1]
+            eval(wrong)
+        except (IndexError, ValueError) as error:
+            print(f"{wrong}: {type(error).__name__}: {str(error)[:38]}")
+    # -> x[2]: IndexError: index 2 is out of bounds for dimension
+    # -> x[0, 0, 0]: IndexError: too many indices for tensor of dimensi
+    # -> x[::-1]: ValueError: step must be greater than zero
+    # -> x[tensor([True, False, True])]: IndexError: The shape of the mask [3] at index 0 d
+    # -> x[1.0]: IndexError: only int, slice, ..., None, list or te
     try:
-        y.as_strided((3, 3), (1, 1))
+        a[0] = 1.0
     except RuntimeError as error:
-        print(str(error)[-82:])
-        # -> itemsize 4 requiring a storage size of 20 are out of bounds for storage of size 16
-    try:
-        x64.T.view(12)
-    except RuntimeError as error:
-        print(str(error)[:62])
-        # -> view size is not compatible with input tensor's size and strid
+        print("RuntimeError:", str(error)[:47])
+        # -> RuntimeError: a view of a leaf Variable that requires grad is

@@ -1,137 +1,325 @@
-"""Step 65: What is under NumPy
+"""Step 65: Gather, scatter and masks
 
-`a + b` is one line of Python, and a million additions. Python does not do them. NumPy gives C three
-addresses and a length, and a loop in C runs over bare memory: no objects, no types to look up, no
-reference counts. Here is such a loop, 15 lines long. It is written, compiled by your own C compiler
-and called from Python in this step.
+A classifier gives a row of scores for each sample, and of each row the loss needs one: that of the
+right class. x[:, labels] is not it, for that takes all labels from every row. The row has to be
+named too: x[[0, 1, 2], labels]. `gather` says this for any dimension and any shape:
 
-ctypes, from the standard library, is the way there. A shared library is opened like a file, its
-functions are attributes. C does not check what it gets: `argtypes` says what to pass, and without
-it an address that is cut to 32 bits crashes the whole process.
+    gather(x, 1, index)[i, j] = x[i, index[i, j]]         read along dimension 1
+    scatter(x, 1, index, s):    out[i, index[i, j]] = s[i, j]        write
+    scatter_add:                out[i, index[i, j]] += s[i, j]       add
 
-The loop takes strides, as those of step 63, so it adds views as they are. The number of an element
-is taken apart into its index, the index times the strides gives its place in each operand:
+The other places stay as they are, so they can be spelled out: row i is the number i. `grid` does
+that with a column 0, 1, 2, ..., which broadcasts against the index, and no new operation is needed:
 
-    element 4 of shape [2, 3]:  row 1, column 1;  place = 1 * stride[0] + 1 * stride[1]
+    gather is Index, scatter is IndexPut, scatter_add is x + AddIndex
 
-A transposed matrix works without a copy, and so does broadcasting, whose stride is 0. (A loop that
-gets only addresses and a length adds the wrong elements of a transpose, and says nothing.)
+and the gradient of gather is a scatter_add. The same holds for index_select, take_along_dim and
+repeat_interleave. Even padding is an index: a reflection is the places 2, 1, 0, 1, 2, 3, ...
 
-Why is NumPy still faster? Our loop divides twice per element and dimension, and a division takes
-longer than all the rest. NumPy walks from place to place instead. And it looks first whether the
-last stride is 1: then one instruction adds 8 or 16 numbers. A second function, without strides,
-shows how much that is: the compiler finds those instructions by itself.
+A mask of the same shape needs no index. masked_fill takes a value where the mask is true, and x
+elsewhere. Attention uses it with minus infinity for what may not be seen, and there lies a trap: do
+not build it as x * (1 - mask) + value * mask. 0 * inf is nan, forward and backward.
 
-Changed: nothing; the modules stay as they are. New: a C source, compile_c, CAdd.
-Try: let CAdd pass the address of b plus 4, and see what C says to an address that is wrong.
+Two more traps. PyTorch's gather takes no negative index, its brackets do: an index that was wrong
+by one would choose the last class in silence. And where scatter writes a place twice, one of the
+values stays, no one says which; if both matter, take scatter_add.
+
+Changed: a new module, gather.py, finished here. New: gather, scatter, scatter_add, index_select,
+index_add, masked_fill, take_along_dim, repeat_interleave, pad.
+Try: leave check_index out of `places`, and see what the score of class -1 is.
 """
 
-import ctypes
-import pathlib
-import shutil
-import subprocess
-import tempfile
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
 
-import numpy as np
-
-SOURCE = """
-void add(const float *a, const float *b, float *out, long ndim, const long *shape,
-         const long *stride_a, const long *stride_b) {
-    long size = 1;
-    for (long d = 0; d < ndim; d++) size *= shape[d];
-    for (long i = 0; i < size; i++) {
-        long rest = i, place_a = 0, place_b = 0;
-        for (long d = ndim - 1; d >= 0; d--) {
-            place_a += rest % shape[d] * stride_a[d];
-            place_b += rest % shape[d] * stride_b[d];
-            rest /= shape[d];
-        }
-        out[i] = a[place_a] + b[place_b];
-    }
-}
-void add_flat(const float *restrict a, const float *restrict b, float *restrict out, long size) {
-    for (long i = 0; i < size; i++) out[i] = a[i] + b[i];
-}
-"""
+from tinytorch.autograd.function import Function
+from tinytorch.autograd.inplace import in_place
+from tinytorch.core.dtype import bool_, int32, int64
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.ops.arithmetic import add, mul, number_like
+from tinytorch.ops.broadcast import as_shape, broadcast_shapes, expand
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
+from tinytorch.ops.joining import constant_pad
+from tinytorch.ops.shape import Reshape, Slice, flatten, normalize_dim
 
 
-def compile_c(source):
-    """The functions of a C source as a ctypes library; None where there is no C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        return None
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="tinytorch-"))
-    (folder / "add.c").write_text(source)
-    command = [compiler, "-O3", "-shared", "-fPIC", "add.c", "-o", "add.so"]
-    subprocess.run(command, cwd=folder, check=True)
-    library = ctypes.CDLL(str(folder / "add.so"))
-    shutil.rmtree(folder)  # it is loaded: the file is not needed any more
-    return library
+class MaskedFill(Function):
+    """y = value where the mask is true, else x."""
+
+    elementwise = True
+
+    def forward(ctx, x: Any, mask: Any, value: Any) -> Any:
+        ctx.save_for_backward(mask)
+        return ctx.xp.where(mask, value, x)
+
+    def backward(ctx, g: Any) -> Any:
+        (mask,) = ctx.saved
+        gx = ctx.call(MaskedFill, g, mask, 0.0)
+        return gx, None, g - gx if ctx.needs_input_grad[2] else None
 
 
-class CAdd:
-    """a + b for float32 arrays of any strides, by the loop in C, or in Python where C is not."""
+@tensor_method("masked_fill")
+def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """A copy with `value`, a number or a 0-d tensor, where the mask is true; broadcast."""
+    if mask.dtype is not bool_:
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, got {mask.dtype!r}")
+    if isinstance(value, Tensor) and value.array.ndim:
+        raise RuntimeError(f"masked_fill_ only supports a 0-d value, got {value.ndim} dimensions")
+    as_type = cast if isinstance(value, Tensor) else number_like
+    return MaskedFill.apply(input, mask, as_type(value, input.dtype))
 
-    def __init__(self, library):
-        self.library = library
-        if library is not None:
-            address, number = ctypes.c_void_p, ctypes.c_long
-            library.add.argtypes = [address] * 3 + [number] + [address] * 3
-            library.add_flat.argtypes = [address] * 3 + [number]
 
-    def __call__(self, a, b):
-        a, b = np.broadcast_arrays(a, b)
-        out = np.empty(a.shape, np.float32)
-        if self.library is None:
-            for index in np.ndindex(a.shape):
-                out[index] = a[index] + b[index]
-            return out
-        numbers = ctypes.c_long * a.ndim
-        strides = (numbers(*(step // 4 for step in x.strides)) for x in (a, b))  # in elements
-        addresses = (x.ctypes.data for x in (a, b, out))
-        self.library.add(*addresses, a.ndim, numbers(*a.shape), *strides)
-        return out
+def check_index(name: str, index: Tensor, size: int, error: type = RuntimeError) -> None:
+    """RuntimeError for an index that is not of integers; `error` for one outside 0..size-1."""
+    if index.dtype not in (int64, int32):
+        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index, got {index.dtype!r}")
+    if index.array.size and (index.array.min() < 0 or index.array.max() >= size):
+        raise error(f"{name}(): an index is out of bounds for a dimension of size {size}")
+
+
+def also_0d(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Lets an operation along a dimension take 0-d tensors: as 1-d ones with a single element."""
+
+    @functools.wraps(function)
+    def call(input: Tensor, dim: int, index: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        dim = normalize_dim(dim, input.array.ndim)
+        if input.array.ndim:
+            return function(input, dim, index, *args, **kwargs)
+        shape = index.array.shape if function.__name__ == "gather" else ()
+        args = [flatten(arg) if isinstance(arg, Tensor) else arg for arg in args]
+        return Reshape.apply(function(flatten(input), dim, flatten(index), *args, **kwargs), shape)
+
+    return call
+
+
+@tensor_method("index_select")
+@also_0d
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The places `index` (one dimension) of dimension `dim`, in that order: a copy."""
+    if index.array.ndim > 1:
+        raise IndexError("index_select(): Index is supposed to be a vector")
+    check_index("index_select", index, input.array.shape[dim], IndexError)
+    return Index.apply(input, (dim,), flatten(index))
+
+
+def grid(index: Tensor, dim: int) -> tuple:
+    """(dimensions, index, index, ...), which say "the same place, but index[...] along `dim`".
+
+    For dim=1 of a matrix: row i is i itself (a column 0, 1, 2, ...), column j is index[i, j].
+    """
+    shape, key = index.array.shape, []
+    for i, n in enumerate(shape):
+        line = (1,) * i + (n,) + (1,) * (len(shape) - 1 - i)
+        key.append(index if i == dim else index.device.xp.arange(n).reshape(line))
+    return tuple(range(len(shape))), *key
+
+
+def places(name: str, input: Tensor, dim: int, index: Tensor, src: Tensor | None = None) -> tuple:
+    """`grid`, after a look whether index, input and src fit together. RuntimeError if not."""
+    shape, limits = index.array.shape, list(input.array.shape)
+    check_index(name, index, limits[dim])
+    limits[dim] = max(limits[dim], *shape) if len(shape) == len(limits) else 0
+    for other in [limits] if src is None else [limits, src.array.shape]:
+        if len(other) != len(shape) or any(n > m for n, m in zip(shape, other, strict=True)):
+            raise RuntimeError(
+                f"{name}(): Expected index {list(shape)} to have the dimensions of {list(other)} "
+                f"and to be no larger (of self, dimension {dim} has no limit)"
+            )
+    return grid(index, dim)
+
+
+@tensor_method("gather")
+@also_0d
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """out[i, j] = input[i, index[i, j]] for dim=1, input[index[i, j], j] for dim=0, and so on.
+
+    The result has the shape of `index`, whose other sizes are at most those of `input`.
+    """
+    if index.array.size == 0:
+        return Reshape.apply(Slice.apply(flatten(input), (slice(0),)), index.array.shape)
+    return Index.apply(input, *places("gather", input, dim, index))
+
+
+def part_of(src: Tensor, index: Tensor) -> Tensor:
+    """The part of `src` that has a partner in `index`, which may be smaller."""
+    if src.array.shape == index.array.shape:
+        return src
+    return Slice.apply(src, tuple(slice(n) for n in index.array.shape))
+
+
+@tensor_method("scatter")
+@also_0d
+def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value=None) -> Tensor:
+    """A copy of `input` with out[i, index[i, j]] = src[i, j] for dim=1, and so on.
+
+    src: a tensor at least as large as `index`, or a number, which can be given as `value` too.
+    Where a place is written twice, one of the values stays.
+    """
+    src = value if src is None else src
+    if not isinstance(src, Tensor):
+        src = expand(tensor(src, dtype=input.dtype, device=input.device), index.array.shape)
+    check_same_dtype("scatter", input, src)
+    key = places("scatter", input, dim, index, src)
+    return IndexPut.apply(input, part_of(src, index), *key)
+
+
+@tensor_method("scatter_add")
+@also_0d
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """A copy of `input` with src[i, j] added to out[i, index[i, j]] for dim=1, and so on."""
+    check_same_dtype("scatter_add", input, src)
+    key = places("scatter_add", input, dim, index, src)
+    return add(input, AddIndex.apply(part_of(src, index), input.array.shape, *key))
+
+
+@tensor_method("index_add")
+@also_0d
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+    """A copy of `input` with alpha * source added at the places `index` of dimension `dim`."""
+    check_same_dtype("index_add", input, source)
+    check_index("index_add", index, input.array.shape[dim], IndexError)
+    n, count = index.array.size, source.array.shape[dim]
+    if n != count:
+        raise RuntimeError(f"index_add(): Number of indices {n} is not source.size({dim}) {count}")
+    source = source if alpha == 1 else mul(source, alpha)
+    return add(input, AddIndex.apply(source, input.array.shape, (dim,), flatten(index)))
+
+
+@tensor_method("take_along_dim")
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """`gather` with broadcasting of the other dimensions: goes with argsort and argmax."""
+    if indices.dtype is not int64:
+        raise RuntimeError(f"take_along_dim(): indices should be int64, not {indices.dtype!r}")
+    if dim is None:
+        return Index.apply(flatten(input), (0,), flatten(indices))
+    shape, index_shape = list(input.array.shape), list(indices.array.shape)
+    if len(shape) != len(index_shape):
+        raise RuntimeError(f"take_along_dim(): {index_shape} has not the dimensions of {shape}")
+    dim = normalize_dim(dim, len(shape))
+    n, length, shape[dim], index_shape[dim] = shape[dim], index_shape[dim], 1, 1
+    both = broadcast_shapes(shape, index_shape)
+    input = expand(input, (*both[:dim], n, *both[dim + 1 :]))
+    indices = expand(indices, (*both[:dim], length, *both[dim + 1 :]))
+    return Index.apply(input, *grid(indices, dim))
+
+
+@tensor_method("repeat_interleave")
+def repeat_interleave(
+    input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each place of dimension `dim` (of all elements, without) `repeats` times: a number, or one
+    for each place. RuntimeError where their number differs.
+    """
+    xp = input.device.xp
+    input, dim = (flatten(input), 0) if dim is None or input.array.ndim == 0 else (input, dim)
+    dim = normalize_dim(dim, input.array.ndim)
+    n, times = input.array.shape[dim], getattr(repeats, "array", repeats)
+    if isinstance(repeats, Tensor) and repeats.array.size not in (1, n):
+        raise RuntimeError(f"repeats must have size {n} as input along dim, got {repeats.shape}")
+    places = xp.repeat(xp.arange(n), times)
+    if output_size not in (None, places.size):
+        raise RuntimeError(f"output_size is {output_size}, and the result has {places.size} places")
+    return Index.apply(input, (dim,), places)
+
+
+def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
+    """`input` with more elements at its borders; a negative number takes elements away.
+
+    Args:
+        pad: (before, after) of the last dimension, then of the one before it, and so on.
+        mode: "constant" (`value`, 0 by default), "reflect" (mirrored at the border element),
+            "replicate" (the border element again) or "circular" (from the other end).
+    RuntimeError for paddings that do not fit, NotImplementedError for other modes.
+    """
+    pad, ndim = as_shape((pad,)), input.array.ndim
+    if mode == "constant":
+        return constant_pad(input, pad, value)
+    if mode not in ("reflect", "replicate", "circular") or not 1 <= ndim - len(pad) / 2 <= 2:
+        raise NotImplementedError(f"no padding {mode!r} with {len(pad)} numbers of {ndim} dims")
+    for dim, before, after in zip(range(ndim - 1, -1, -1), pad[::2], pad[1::2], strict=False):
+        n = input.array.shape[dim]
+        low, high = max(-before, 0), n - max(-after, 0)  # what is not taken away
+        limit = {"reflect": n - 1, "circular": high - low}.get(mode, math.inf)
+        if max(before, after) > limit or n == 0 or n + before + after < 0:
+            raise RuntimeError(f"padding ({before}, {after}) does not fit the size {n}")
+        places = input.device.xp.arange(-before, n + after)
+        if mode == "reflect":
+            places = n - 1 - abs(n - 1 - abs(places))
+        elif mode == "replicate":
+            places = places.clip(0, n - 1)
+        else:
+            places = low + (places - low) % (high - low)
+        input = Index.apply(input, (dim,), places)
+    return input
+
+
+masked_fill_ = tensor_method("masked_fill_")(in_place(masked_fill))
+scatter_ = tensor_method("scatter_")(in_place(scatter))
+scatter_add_ = tensor_method("scatter_add_")(in_place(scatter_add))
+index_add_ = tensor_method("index_add_")(in_place(index_add))
 
 
 if __name__ == "__main__":
-    import timeit
+    import numpy as np
 
-    library = compile_c(SOURCE)
-    print("the loop runs in", "C" if library else "Python, since there is no C compiler")  # -> ...
-    add = CAdd(library)
-    rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal((200, 300)).astype(np.float32) for _ in range(2))
+    from tinytorch.autograd.engine import grad
+    from tinytorch.ops import reduction  # noqa: F401  (sum and mean, as methods)
+    from tinytorch.ops.shape import triu
+    from tinytorch.ops.softmax import log_softmax, softmax
 
-    print("same as NumPy:", (add(a, b) == a + b).all())  # -> same as NumPy: True
-    square = b[:, :200]
-    print("a slice and a transpose:", (add(square, square.T) == square + square.T).all())
-    # -> a slice and a transpose: True
-    print("strides", square.strides, square.T.strides)  # -> strides (1200, 4) (4, 1200)
-    print("every 2nd row:", (add(a[::2], b[1::2]) == a[::2] + b[1::2]).all())
-    # -> every 2nd row: True
-    print("a row, broadcast:", (add(a, b[0]) == a + b[0]).all())  # -> a row, broadcast: True
-    print("backwards:", (add(a[::-1], b) == a[::-1] + b).all())  # -> backwards: True
-    print("its strides:", np.broadcast_to(b[0], a.shape).strides)  # -> its strides: (0, 4)
+    scores = tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 0.0], [1.0, 1.0, 4.0]], requires_grad=True)
+    labels = tensor([0, 1, 0])
+    print("of each row one:", gather(scores, 1, labels[:, None]).tolist())
+    # -> of each row one: [[2.0], [3.0], [1.0]]
+    print("not this:", scores[:, labels].shape)  # -> not this: tinytorch.Size([3, 3])
 
-    def without_strides(x, y):
-        """Addresses and a length, whatever the strides are."""
-        out = np.empty(x.shape, np.float32)
-        if library is None:
-            out.reshape(-1)[:] = x.ravel(order="K") + y.ravel(order="K")
-        else:
-            library.add_flat(x.ctypes.data, y.ctypes.data, out.ctypes.data, x.size)
-        return out
+    # The loss of a classifier, and its gradient by hand: (softmax - one hot) / number of samples.
+    loss = -gather(log_softmax(scores, 1), 1, labels[:, None]).mean()
+    loss.backward()
+    one_hot = scatter(tensor(np.zeros((3, 3), np.float32)), 1, labels[:, None], 1.0)
+    by_hand = (softmax(scores.detach(), 1) - one_hot) / 3
+    print("one hot:", one_hot.tolist())
+    # -> one hot: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    print("loss:", loss.item(), "gradient by hand:", np.allclose(scores.grad.array, by_hand.array))
+    # -> loss: 1.19915 gradient by hand: True
+    try:
+        print(gather(scores, 1, tensor([[-1]])).item())
+    except RuntimeError as error:
+        print("RuntimeError:", error)
+        # -> RuntimeError: gather(): an index is out of bounds for a dimension of size 3
 
-    corner = np.ascontiguousarray(square)
-    wrong = without_strides(corner, corner.T)
-    print("without strides, a + a.T is", "a + a" if (wrong == corner + corner).all() else "right")
-    # -> without strides, a + a.T is a + a
+    # Counting votes is a scatter_add. In place, with the loop-free += that step 64 missed.
+    zeros, ones = tensor([0.0, 0.0, 0.0]), tensor([1.0, 1.0, 1.0, 1.0, 1.0])
+    print("votes:", scatter_add(zeros, 0, tensor([0, 2, 2, 0, 2]), ones).tolist())
+    # -> votes: [2.0, 0.0, 3.0]
+    zeros.index_add_(0, tensor([1, 1]), ones[:2])
+    print("a place twice:", zeros.tolist())  # -> a place twice: [0.0, 2.0, 0.0]
 
-    times = {"NumPy": timeit.timeit(lambda: a + b, number=20) / 20}
-    times["C, any strides"] = timeit.timeit(lambda: add(a, b), number=5) / 5
-    times["C, no strides"] = timeit.timeit(lambda: without_strides(a, b), number=20) / 20
-    loop = timeit.timeit(lambda: [x + y for x, y in zip(a[0], b[0], strict=True)], number=5) / 5
-    times["Python"] = loop * len(a)
-    for name, seconds in times.items():
-        print(f"{name:>14}: {seconds / times['NumPy']:8.1f} times NumPy's time")
-        # -> ...
+    # Elements in an order that another tensor has given.
+    x = tensor([[30.0, 10.0, 20.0]], requires_grad=True)
+    order = tensor([[1, 2, 0]])
+    print("sorted:", take_along_dim(x, order, 1).tolist())  # -> sorted: [[10.0, 20.0, 30.0]]
+    weights = tensor([[1.0, 2.0, 3.0]])
+    print("gradient, back in place:", grad(take_along_dim(x, order, 1), x, weights)[0].tolist())
+    # -> gradient, back in place: [[3.0, 1.0, 2.0]]
+
+    # Attention that may not look ahead.
+    future = triu(tensor([[True] * 3] * 3), 1)
+    print("weights:", softmax(masked_fill(tensor(np.zeros((3, 3))), future, -math.inf), 1).tolist())
+    # -> weights: [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.333333, 0.333333, 0.333333]]
+    with np.errstate(invalid="ignore"):
+        product = (0.0 * (1 - future.array) + -math.inf * future.array)[0]
+    print("with products:", product.tolist())  # -> with products: [nan, -inf, -inf]
+
+    # Repetitions and borders as indices.
+    print("repeated:", repeat_interleave(tensor([1, 2]), tensor([3, 1])).tolist())
+    # -> repeated: [1, 1, 1, 2]
+    row = tensor([[1.0, 2.0, 3.0]])
+    for mode in ("reflect", "replicate", "circular"):
+        print(f"{mode:9}", pad(row, (2, 2), mode).tolist()[0])
+    # -> reflect   [3.0, 2.0, 1.0, 2.0, 3.0, 2.0, 1.0]
+    # -> replicate [1.0, 1.0, 1.0, 2.0, 3.0, 3.0, 3.0]
+    # -> circular  [2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0]

@@ -1,284 +1,342 @@
-"""Step 66: The same program on a GPU
+"""Step 66: Random numbers that can be had again
 
-A GPU is a second computer. It has thousands of small processors, and memory of its own that these
-read at terabytes in a second. To them the CPU's memory is abroad: what they are to work on has to
-be brought over, and the results back, over a bridge that is fifty times slower.
+A network starts from random numbers, and training shuffles its data. But a program whose every
+run is different cannot be debugged. So the numbers only have to look random, and a seed decides
+them all: the same seed, the same stream, the same network.
 
-So PyTorch never brings anything over unasked. A tensor lives on one device, `x.to("cuda")` makes a
-copy on the other, and x + y with the two on different devices is an error. A program that asks for
-a transfer in each step of its training (`loss.item()`, just to print it) waits at the bridge.
+A `Generator` is a place in such a stream. Each number that is drawn moves it on. Hence two rules:
 
-We have prepared for this since step 35: an operation takes the array library from where its
-arrays live, ctx.xp. The library for the GPU is CuPy, which has NumPy's functions under NumPy's
-names. All that is missing is to register it. That is Backend(...) below, and no operation changes.
-Some details are the GPU's own:
+- Who draws more than before shifts everything that comes after. A new layer in front changes the
+  first values of all layers behind it, under the same seed.
+- Who must not disturb the others takes a generator of his own: `generator=`.
 
-- CuPy can be installed where there is no GPU; only the first array fails. It has to be asked.
-- The operating system may move the CPU's memory about, so the GPU cannot fetch from it by itself.
-  pin_memory() makes a copy that stays in its place: then to("cuda", non_blocking=True) only starts
-  the copy, and the CPU goes on. The trap: write into the pinned tensor too early, and the new
-  numbers arrive. We keep the memory alive until the copy is done; when you write is your affair.
-- on_cuda is the seam for kernels of our own: one function, with another body for CuPy's arrays.
+`get_state` is a bookmark: save it, go back to it later, and the stream goes on from there.
 
-Without CuPy or a GPU, `cuda` gets a backend that says what is missing to whoever asks for it, as
-PyTorch does. This step then trains on the CPU, and the numbers are the same.
+Every device has a default generator, and `manual_seed` seeds them all, also those that come
+later. How a device makes its numbers is a source: NumPy's, and a copy, unless the device names a
+better one in `random_sources`. So a GPU will not have to wait for the host.
 
-Changed: CAdd goes. New: tinytorch/cuda/backend.py and device.py; Tensor.pin_memory, is_pinned.
-Try: print loss.item() in the loop. The count stays 0: item() is a transfer too, but no Function.
+    rand     even in [0, 1)           mean 1/2, variance 1/12
+    randn    normal                   mean 0,   variance 1
+    normal   mean + std * randn
+
+[0, 1) leaves out 1 for a reason: -log(1 - u) must not be infinite. The trap is rounding. 0.9999
+as float16 is 1. Half precision therefore takes multiples of 1/256, which need no rounding.
+
+By chance a mean is off by about std / sqrt(n). So a test of random numbers cannot ask for
+equality. It asks for what would be wrong once in a million, and it seeds.
+
+The numbers are not those of PyTorch for the same seed; between its own CPU and GPU they differ
+too. Names, types and rules are PyTorch's.
+
+Changed: the modules before are finished. New: HostSource, Generator, manual_seed, rand, randn,
+randint, randperm, normal and their kin.
+Try: take `generator=own` out of the line `there = ...`, and see who is disturbed.
 """
 
-import warnings
-import weakref
+import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import Backend, Device, backends, cpu, register_backend
-from tinytorch.core.tensor import Tensor, tensor_method, wrap
-from tinytorch.core.version import storage_of
-from tinytorch.ops.storage import address_of, strided
+from tinytorch.core.device import Device, as_device
+from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
+from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.creation import finish
 
 
-def load_cupy() -> Any:
-    """CuPy, or None where it is not installed. It imports also where there is no GPU."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns where it finds no CUDA; we ask it ourselves
-            import cupy
-    except ImportError:
-        return None
-    return cupy
+class HostSource:
+    """Random numbers from NumPy, brought to a device. `random_sources` may name a better one."""
+
+    def __init__(self, device: Device):
+        self.device = device
+        self.rng = np.random.Generator(np.random.PCG64(0))
+
+    def seed(self, seed: int) -> None:
+        self.rng = np.random.Generator(np.random.PCG64(seed))
+
+    def get_state(self) -> bytes:
+        return json.dumps(self.rng.bit_generator.state).encode()
+
+    def set_state(self, state: bytes) -> None:
+        self.rng.bit_generator.state = json.loads(state)
+
+    def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """Numbers from [0, 1)."""
+        if dtype.itemsize == 2:  # float16, bfloat16: multiples of 1/256 are never rounded up to 1
+            values = self.rng.integers(0, 256, shape) / 256
+            return self.to_device(np.asarray(values).astype(dtype))
+        return self.to_device(self.draw(self.rng.random, shape, dtype))
+
+    def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """Numbers with mean 0 and standard deviation 1."""
+        return self.to_device(self.draw(self.rng.standard_normal, shape, dtype))
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """Integers from low to high - 1."""
+        return self.to_device(self.rng.integers(low, high, shape, dtype=np.int64).astype(dtype))
+
+    def permutation(self, n: int) -> Any:
+        return self.to_device(self.rng.permutation(n))
+
+    def draw(self, method: Callable, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        if dtype.kind in "biu":
+            raise NotImplementedError(f"random numbers of type {dtype}: ask for a float type")
+        # NumPy draws in two widths only; float16 and bfloat16 come from float32.
+        width = dtype if dtype in (np.float32, np.float64) else np.dtype(np.float32)
+        return np.asarray(method(shape, dtype=width)).astype(dtype, copy=False)
+
+    def to_device(self, array: np.ndarray) -> Any:
+        return self.device.backend.from_numpy(array, self.device.index)
 
 
-cupy = load_cupy()
+# A device type whose array library draws its own numbers names its source here.
+random_sources: dict[str, Callable[[Device], Any]] = {}
 
 
-def is_available() -> bool:
-    """Whether there is a GPU that tinytorch can use."""
-    return cupy is not None and cupy.cuda.is_available()
+class Generator:
+    """A stream of random numbers on one device; the same seed gives the same stream again."""
 
+    default: dict[Device, "Generator"] = {}
+    first_seed = 2147483647  # of generators that nobody has seeded
 
-def device_count() -> int:
-    """The number of GPUs; 0 where tinytorch can use none."""
-    return cupy.cuda.runtime.getDeviceCount() if is_available() else 0
+    def __init__(self, device: Any = "cpu"):
+        self.device = as_device(device)
+        self.source = random_sources.get(self.device.type, HostSource)(self.device)
+        self.manual_seed(Generator.first_seed)
 
-
-def check_available() -> None:
-    """RuntimeError where no GPU can be used, with what is missing."""
-    if cupy is None:
-        raise RuntimeError(
-            "No CUDA device is available: CuPy is not installed. On a machine with an NVIDIA GPU: "
-            "pip install cupy-cuda12x"
-        )
-    if not is_available():
-        raise RuntimeError(
-            "No CUDA device is available: CuPy finds no NVIDIA GPU, or no driver for it. See "
-            "https://www.nvidia.com/drivers"
-        )
-
-
-class MissingBackend:
-    """Stands in the place of the backend where there is none, and says why to whoever asks."""
-
-    @property
-    def xp(self) -> Any:
-        check_available()
-
-
-# Host arrays in pinned memory, by id. The operating system never moves them, so that the GPU can
-# fetch from them by itself, while the CPU goes on.
-pinned: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
-# (event, host array) of copies that may still be under way: the array must live as long as that.
-under_way: list[tuple] = []
-
-
-def from_numpy(array: np.ndarray, index: int | None) -> Any:
-    with cupy.cuda.Device(index):
-        return cupy.array(array)
-
-
-def send(array: np.ndarray, index: int | None) -> Any:
-    """from_numpy, but a pinned array is fetched by the GPU while the CPU goes on."""
-    if id(storage_of(array)) not in pinned or not array.flags.c_contiguous:
-        return from_numpy(array, index)
-    with cupy.cuda.Device(index):
-        out = cupy.empty(array.shape, array.dtype)
-        stream = cupy.cuda.get_current_stream()
-        out.set(array, stream)
-        under_way[:] = [entry for entry in under_way if not entry[0].done]
-        under_way.append((stream.record(), array))
-    return out
-
-
-def strided_view(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    # CuPy's as_strided forgets whose memory its result shows; a view of CuPy's own does not.
-    view = array.view()
-    view._set_shape_and_strides(shape, strides, True, True)
-    return view
-
-
-def register() -> Backend | MissingBackend:
-    """Makes CuPy the backend of `cuda`, or lets `cuda` say what is missing."""
-    if not is_available():
-        backends["cuda"] = MissingBackend()
-        return backends["cuda"]
-    address_of.register(cupy.ndarray, lambda array: array.data.ptr)
-    strided.register(cupy.ndarray, strided_view)
-    backend = Backend(
-        cupy, cupy.ndarray, from_numpy, cupy.asnumpy, lambda array: array.device.id, send
-    )
-    register_backend("cuda", backend)
-    return backend
-
-
-backend = register()
-
-
-def on_cuda(generic: Callable) -> Callable:
-    """Decorator: the function is what `generic`, a functools.singledispatch, does for CuPy."""
-
-    def attach(function: Callable) -> Callable:
-        if is_available():
-            generic.register(cupy.ndarray, function)
-        return function
-
-    return attach
-
-
-@tensor_method("is_pinned")
-def is_pinned(self: Tensor) -> bool:
-    """Whether the tensor lies in pinned host memory."""
-    return id(storage_of(self.array)) in pinned
-
-
-@tensor_method("pin_memory")
-def pin_memory(self: Tensor) -> Tensor:
-    """A copy in pinned host memory, from which `to("cuda", non_blocking=True)` need not wait.
-
-    RuntimeError where there is no GPU, or where the tensor is not on the CPU.
-    """
-    if is_pinned(self):
+    def manual_seed(self, seed: int) -> "Generator":
+        """Starts the stream of `seed`, an integer from -2^63 to 2^64 - 1; negative ones wrap."""
+        seed = int(seed)
+        if not -(1 << 63) <= seed < 1 << 64:
+            raise ValueError(f"Overflow: the seed {seed} does not fit 64 bits")
+        self.chosen_seed = seed
+        self.source.seed(seed % (1 << 64))
         return self
-    if self.device is not cpu:
-        raise RuntimeError(f"cannot pin a tensor on {self.device}: only CPU tensors can be pinned")
-    check_available()
-    memory = cupy.cuda.alloc_pinned_memory(max(self.array.nbytes, 1))
-    array = np.ndarray(self.array.shape, self.array.dtype, buffer=memory)
-    array[...] = self.array
-    pinned[id(array)] = array
-    return wrap(array, cpu)
+
+    def seed(self) -> int:
+        """Starts a stream that nobody can foretell, and returns its seed."""
+        self.manual_seed(int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> 1))
+        return self.chosen_seed
+
+    def initial_seed(self) -> int:
+        return self.chosen_seed
+
+    def get_state(self) -> Tensor:
+        """Where the stream is now, as a uint8 tensor on the CPU."""
+        return tensor(np.frombuffer(self.source.get_state(), np.uint8))
+
+    def set_state(self, state: Tensor) -> None:
+        """Goes on from where `get_state` was called. TypeError for what is no uint8 tensor."""
+        if not isinstance(state, Tensor) or state.dtype is not uint8:
+            raise TypeError("expected a tinytorch.uint8 tensor as the state of a generator")
+        self.source.set_state(state.numpy().tobytes())
 
 
-def current_device() -> int:
-    """The number of the GPU that "cuda" without a number means. RuntimeError without a GPU."""
-    check_available()
-    return cupy.cuda.runtime.getDevice()
+def generator_for(device: Device, generator: Generator | None) -> Generator:
+    """The given generator, or the default one of the device. RuntimeError for another device's."""
+    if generator is None:
+        if device not in Generator.default:
+            Generator.default[device] = Generator(device)
+        return Generator.default[device]
+    if generator.device is not device:
+        raise RuntimeError(
+            f"Expected a '{device}' device type for generator but found '{generator.device}'"
+        )
+    return generator
 
 
-def device_index(device: Any) -> int:
-    """The number of a GPU from a number, "cuda:1", a Device, or None for the current one."""
-    if isinstance(device, str):
-        device = Device(device)
-    if isinstance(device, Device):
-        if device.type != "cuda":
-            raise ValueError(f"Expected a cuda device, but got: {device}")
-        device = device.index
-    check_available()
-    return current_device() if device is None else device
+def manual_seed(seed: int) -> Generator:
+    """Seeds the generators of all devices, also of those that come later. Returns the CPU's."""
+    Generator.first_seed = int(seed)
+    for generator in Generator.default.values():
+        generator.manual_seed(seed)
+    return generator_for(as_device("cpu"), None).manual_seed(seed)
 
 
-def set_device(device: Any) -> None:
-    """Makes a GPU the current one. Operations run on the GPU that is current: see `device`."""
-    index = device_index(device)
-    if index >= 0:  # -1 changes nothing, as in PyTorch
-        cupy.cuda.Device(index).use()
+def seed() -> int:
+    """Seeds all generators with a number that nobody can foretell, and returns it."""
+    chosen = Generator().seed()
+    manual_seed(chosen)
+    return chosen
 
 
-class device:
-    """`with tinytorch.cuda.device(1):` makes GPU 1 the current one inside."""
-
-    def __init__(self, device: Any):
-        self.index = device_index(device)
-
-    def __enter__(self) -> None:
-        self.before = current_device()
-        set_device(self.index)
-
-    def __exit__(self, *exception: Any) -> None:
-        set_device(self.before)
+def initial_seed() -> int:
+    """The seed of the CPU's default generator."""
+    return generator_for(as_device("cpu"), None).initial_seed()
 
 
-def get_device_name(device: Any = None) -> str:
-    """The name of a GPU, such as "NVIDIA H200"."""
-    index = device_index(device)
-    return cupy.cuda.runtime.getDeviceProperties(index)["name"].decode()
+def drawn(name: str, distribution: str) -> Callable[..., Tensor]:
+    """rand and randn differ in the distribution only."""
+
+    def create(
+        *size: Any,
+        generator: Generator | None = None,
+        dtype: DType | None = None,
+        device: Any = None,
+        requires_grad: bool = False,
+    ) -> Tensor:
+        device = as_device(device)
+        dtype = numpy_dtype(Defaults.dtype if dtype is None else as_dtype(dtype))
+        source = generator_for(device, generator).source
+        array = getattr(source, distribution)(as_shape(size), dtype)
+        return finish(array, device, requires_grad)
+
+    create.__name__ = create.__qualname__ = name
+    create.__doc__ = (
+        f"""{name}(2, 3): a tensor of that shape with random numbers, {distribution}."""
+    )
+    return create
 
 
-def get_device_capability(device: Any = None) -> tuple[int, int]:
-    """The generation of a GPU as (major, minor): (9, 0) is Hopper."""
-    index = device_index(device)
-    properties = cupy.cuda.runtime.getDeviceProperties(index)
-    return properties["major"], properties["minor"]
+rand = drawn("rand", "uniform")
+randn = drawn("randn", "normal")
 
 
-def synchronize(device: Any = None) -> None:
-    """Waits until the GPU has done all that it was given."""
-    index = device_index(device)
-    cupy.cuda.Device(index).synchronize()
+def rand_like(input: Tensor, **options: Any) -> Tensor:
+    """`rand` in the shape, type and on the device of `input`."""
+    options = {"dtype": input.dtype, "device": input.device, **options}
+    return rand(input.array.shape, **options)
+
+
+def randn_like(input: Tensor, **options: Any) -> Tensor:
+    """`randn` in the shape, type and on the device of `input`."""
+    options = {"dtype": input.dtype, "device": input.device, **options}
+    return randn(input.array.shape, **options)
+
+
+def randint(
+    low: int,
+    high: Any = None,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType = int64,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Integers from `low` (0 if not given) to `high` - 1: randint(10, (2, 3)), randint(3, 5, (4,)).
+
+    RuntimeError where low is not below high.
+    """
+    if size is None:
+        low, high, size = 0, low, high
+    if low >= high:
+        raise RuntimeError(
+            f"random_ expects 'from' to be less than 'to', got from={low} >= to={high}"
+        )
+    device = as_device(device)
+    source = generator_for(device, generator).source
+    array = source.integers(int(low), int(high), as_shape((size,)), numpy_dtype(as_dtype(dtype)))
+    return finish(array, device, requires_grad)
+
+
+def randperm(
+    n: int, *, generator: Generator | None = None, dtype: DType = int64, device: Any = None
+) -> Tensor:
+    """The integers 0 to n - 1 in random order."""
+    if n < 0:
+        raise RuntimeError(f"n must be non-negative, got {n}")
+    device = as_device(device)
+    array = generator_for(device, generator).source.permutation(n)
+    return wrap(array.astype(numpy_dtype(as_dtype(dtype))), device)
+
+
+def normal(
+    mean: Any,
+    std: Any = 1.0,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    **options: Any,
+) -> Tensor:
+    """Normal numbers with the given mean and standard deviation: numbers with a `size`, or tensors
+    whose broadcast shape is the result's. RuntimeError for a negative standard deviation."""
+    if not isinstance(std, Tensor) and std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    if size is not None:
+        return randn(size, generator=generator, **options) * std + mean
+    like = (mean + std).detach()
+    return randn_like(like, generator=generator) * std + mean
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
-    from tinytorch.autograd.modes import FunctionMode, no_grad
-    from tinytorch.core.device import as_device
-    from tinytorch.core.tensor import tensor
-    from tinytorch.ops import arithmetic, matmul, reduction  # noqa: F401  (their methods)
-    from tinytorch.ops.conversion import Transfer
+    from tinytorch.core.dtype import float16
+    from tinytorch.ops import arithmetic  # noqa: F401  (the operators)
 
-    def attempt(action):
-        """What an action gives, or what it says."""
+    # The same seed, the same numbers; without it the stream goes on.
+    manual_seed(7)
+    first, second = rand(3).tolist(), rand(3).tolist()
+    manual_seed(7)
+    print("again:", rand(3).tolist() == first, rand(3).tolist() == second)  # -> again: True True
+    print("another part of the stream:", first == second)
+    # -> another part of the stream: False
+
+    # One number more in front, and everything behind it is different.
+    manual_seed(7)
+    rand(1)
+    print("shifted:", rand(3).tolist() == first)  # -> shifted: False
+
+    # A generator of one's own leaves the others where they are.
+    own = Generator().manual_seed(7)
+    manual_seed(1)
+    there = rand(2, generator=own).tolist()
+    after = rand(2).tolist()
+    manual_seed(1)
+    print("undisturbed:", rand(2).tolist() == after)  # -> undisturbed: True
+    print("its own stream:", there == first[:2])  # -> its own stream: True
+
+    # A bookmark.
+    bookmark = own.get_state()
+    page = randperm(5, generator=own).tolist()
+    own.set_state(bookmark)
+    print("from the bookmark:", randperm(5, generator=own).tolist() == page, bookmark.dtype)
+    # -> from the bookmark: True tinytorch.uint8
+
+    # What the numbers look like: 100,000 of each.
+    manual_seed(0)
+    n = 100_000
+    for name, x, mean, variance in (
+        ("rand", rand(n), 1 / 2, 1 / 12),
+        ("randn", randn(n), 0.0, 1.0),
+        ("normal", normal(3.0, 2.0, (n,)), 3.0, 4.0),
+        ("randint", randint(1, 7, (n,)), 3.5, 35 / 12),
+    ):
+        values = x.numpy().astype(np.float64)
+        # Off by more than 5 standard errors comes once in two million tries.
+        near = abs(values.mean() - mean) < 5 * (variance / n) ** 0.5
+        print(f"{name:7} {x.dtype!r:18} mean as it should be: {near}")
+        # -> rand    tinytorch.float32  mean as it should be: True
+        # -> randn   tinytorch.float32  mean as it should be: True
+        # -> normal  tinytorch.float32  mean as it should be: True
+        # -> randint tinytorch.int64    mean as it should be: True
+        print(f"{'':26} variance: {values.var():.2f}, by the book {variance:.2f}")
+        # -> ...
+
+    dice = np.bincount(randint(1, 7, (n,)).numpy(), minlength=7)[1:]
+    print("each side of a die, in percent:", (100 * dice / n).round(1))  # -> ...
+    print("a permutation:", sorted(randperm(6).tolist()))  # -> a permutation: [0, 1, 2, 3, 4, 5]
+
+    # The trap: 0.9999 is 1 in half precision.
+    print("0.9999 as float16:", np.float16(0.9999))  # -> 0.9999 as float16: 1.0
+    half = rand(n, dtype=float16).numpy()
+    print("the largest of", n, "halves:", half.max())  # -> the largest of 100000 halves: 0.996
+
+    # Errors.
+    wrong = [
+        lambda: randint(3, 3, (2,)),
+        lambda: rand(2, dtype=int64),
+        lambda: normal(0.0, -1.0, (2,)),
+        lambda: manual_seed(2**64),
+    ]
+    for call in wrong:
         try:
-            return action()
+            call()
         except (RuntimeError, ValueError) as error:
-            return f"{type(error).__name__}: {error}"
-
-    print("a GPU that can be used:", is_available(), device_count())  # -> ...
-    print("its name:", attempt(get_device_name))  # -> ...
-    print(attempt(lambda: tensor([1.0]).to("cuda")))  # -> ...
-    print(attempt(lambda: tensor([1.0]).pin_memory().is_pinned()))  # -> ...
-    print(attempt(lambda: device_index("cpu")))
-    # -> ValueError: Expected a cuda device, but got: cpu
-    print(Device("cuda", 1), Device("cuda:1") is Device("cuda", 1))  # -> cuda:1 True
-    print("on the CPU and not pinned:", tensor([1.0]).is_cuda, tensor([1.0]).is_pinned())
-    # -> on the CPU and not pinned: False False
-
-    class Transfers(FunctionMode):
-        """Counts the calls that pass by, and those that bring a tensor to another device."""
-
-        calls = transfers = 0
-
-        def call(self, function, args):
-            self.calls += 1
-            self.transfers += function is Transfer
-            return function.apply(*args)
-
-    # Three numbers are found by gradient descent, wherever there is something to compute with.
-    place = as_device("cuda" if is_available() else "cpu")
-    rng = np.random.default_rng(0)
-    points = rng.standard_normal((64, 3)).astype(np.float32)
-    x = tensor(points).to(place)
-    target = tensor(points @ np.array([[3.0], [2.0], [-1.0]], np.float32)).to(place)
-    w = tensor(np.zeros((3, 1), np.float32), device=place, requires_grad=True)
-    with Transfers() as counted:
-        for _ in range(100):
-            error = x @ w - target
-            loss = (error * error).mean()
-            loss.backward()
-            with no_grad():
-                w.sub_(w.grad, alpha=0.1)
-            w.grad = None
-    print("trained on the", place.type)  # -> ...
-    print("calls that were seen:", counted.calls > 400)  # -> calls that were seen: True
-    print("transfers in 100 steps:", counted.transfers)  # -> transfers in 100 steps: 0
-    print("w =", [round(v, 3) for [v] in w.tolist()])  # -> w = [3.0, 2.0, -1.0]
+            print(type(error).__name__, error)
+            # -> RuntimeError random_ expects 'from' to be less than 'to', got from=3 >= to=3
+            # -> NotImplementedError random numbers of type int64: ask for a float type
+            # -> RuntimeError normal expects std >= 0.0, but found std -1.0
+            # -> ValueError Overflow: the seed 18446744073709551616 does not fit 64 bits

@@ -1,305 +1,216 @@
-"""Step 67: Threads, blocks and grids
+"""Step 67: A network that reads digits
 
-On a GPU nobody writes a loop over the elements. One writes what happens to one element, a kernel,
-and says how many threads shall run it. They come in blocks, the blocks make a grid, and a thread
-works out from its place which element is its own:
+Everything is there. Tensors that differentiate themselves, products, reductions, indexing, random
+numbers: this step adds no operation. It puts them to work on 1,797 digits that people wrote by hand
+and a machine scanned, 8 by 8 pixels each. A network of two hidden layers
 
-    i = blockIdx.x * blockDim.x + threadIdx.x
+    h1 = relu(x W1 + b1)      h2 = relu(h1 W2 + b2)      logits = h2 W3 + b3
 
-1,000 elements in blocks of 256 need 4 blocks, which are 1,024 threads. The last 24 have nothing to
-do. They must know it (`if i < n`), or they write behind the end of the array, into something else.
+gives ten numbers for an image, one for each digit. The loss is the cross entropy: the mean of
+-log p, where p is the probability that the network gave to the right digit. Then the four lines
+that all of deep learning repeats: forward, backward, a step down the slope, forget the gradient.
 
-The threads of a block share a little fast memory, and can wait for each other: a barrier, in CUDA
-__syncthreads(). Each writes its number, all wait, and then half of them add the other half's, then
-a quarter: the sum of 8 numbers in 3 rounds. Blocks cannot wait for each other.
+The probabilities are exp(logit) / sum of exp. Written like that, float32 gives out at a logit of
+89: exp(89) is larger than `finfo(float32).max`. log_softmax subtracts the largest logit first
+(step 56), and a logit of 1,000 does no harm.
 
-What goes wrong on a GPU goes wrong in silence. When two threads read a counter, add one, and write
-it back, one addition is lost: a race. The order decides, so it happens today and not tomorrow. And
-a barrier that some threads of a block never reach hangs, or computes nonsense.
+Was it learnt, or only memorized? 360 digits are held out, and the network never sees them in
+training. Only they count in the end.
 
-Where neighbours read matters. The GPU runs 32 threads in step, a warp, and memory comes in pieces
-of 32 bytes, 8 floats. If a warp reads 32 neighbouring floats, 4 pieces are fetched; if each thread
-reads from another row, 32. That is coalesced against strided access: the same numbers, 8 times the
-traffic.
+A training step makes the same arrays again and again, and frees them. The C library gives large
+ones back to the system, and asks for them anew: the system has to hand out, and clear, every page
+of them again. That is called a page fault, and the demo counts them. `keep_freed_memory` asks the
+library to keep what is freed.
 
-`launch` is a GPU in plain Python, with these rules and these errors; a `yield` is the barrier.
-Below it stand two kernels in real CUDA C. Compare `add` here with add_one in the demo. Each is a
-functools.singledispatch: one body for all array libraries, which gives the same numbers, and one
-for CuPy, whose RawKernel compiles the text of a kernel at its first launch. In `add` each thread
-starts at its number and goes on in steps of the whole grid, so that a small grid does a large array
-(a grid-stride loop).
+(In PyTorch this loop looks the same. Its nn and optim shorten it; stages 9 and 10 build them.)
 
-Changed: nothing; step 66 is finished. New: Dim3, Thread, launch; Kernel; add and copy in CUDA C.
-Try: take `if i < n` away from add_one: Python stops it. Make the list 12 long: nobody stops it.
+Changed: the modules before are finished. New: load_digits, keep_freed_memory, finfo, iinfo. The
+demo trains.
+Try: leave out `p.grad = None`. The gradients of all steps so far pile up: watch the loss.
 """
 
-import functools
-import inspect
-import itertools
-import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+import argparse
+import ctypes
+import gzip
+import importlib
+import time
+from pathlib import Path
 
 import numpy as np
 
-from tinytorch.core.device import device_of
-from tinytorch.cuda.backend import cupy, on_cuda
+from tinytorch.autograd.modes import no_grad
+from tinytorch.core import tensor as neighbour
+from tinytorch.core.dtype import DType, bfloat16, float32, get_default_dtype, int8
+from tinytorch.core.tensor import Tensor, from_numpy
+from tinytorch.ops.creation import arange, zeros
+from tinytorch.ops.extremes import argmax
+from tinytorch.ops.random import manual_seed, randn, randperm
+from tinytorch.ops.softmax import log_softmax
+
+# The data lie beside the package's modules. Any of them tells where that is.
+data_folder = Path(neighbour.__file__).parent.parent / "datasets"
 
 
-class Dim3(NamedTuple):
-    """A size or a place in up to three dimensions; x is the fastest."""
-
-    x: int
-    y: int = 1
-    z: int = 1
-
-    def places(self) -> Iterator["Dim3"]:
-        """All places in a grid of this size."""
-        for z, y, x in itertools.product(range(self.z), range(self.y), range(self.x)):
-            yield Dim3(x, y, z)
+def load_digits() -> tuple[Tensor, Tensor]:
+    """All digits: images of shape [1797, 8, 8], float32 from 0 to 1, and labels [1797], int64."""
+    with gzip.open(data_folder / "digits.csv.gz", "rt", encoding="ascii") as file:
+        table = np.loadtxt(file, delimiter=",", dtype=np.int64)
+    images = (table[:, :64] / 16).astype(np.float32).reshape(-1, 8, 8)
+    return from_numpy(images), from_numpy(table[:, 64].copy())
 
 
-class Thread:
-    """What a thread knows of itself, by CUDA's names, and the memory that its block shares."""
+def keep_freed_memory() -> bool:
+    """Tells glibc not to return the memory of freed arrays to the system; True where it agreed.
 
-    def __init__(
-        self, threadIdx: Dim3, blockIdx: Dim3, blockDim: Dim3, gridDim: Dim3, shared: dict
-    ):
-        self.threadIdx, self.blockIdx = threadIdx, blockIdx
-        self.blockDim, self.gridDim = blockDim, gridDim
-        self.shared = shared
-
-    @property
-    def number(self) -> int:
-        """The thread's number in the whole grid, along x."""
-        return self.blockIdx.x * self.blockDim.x + self.threadIdx.x
-
-
-def launch(kernel: Callable, grid: Any, block: Any, *args: Any) -> None:
-    """Runs kernel(thread, *args) for grid x block threads; sizes are numbers or tuples.
-
-    A `yield` in the kernel is a barrier, __syncthreads(): the threads of a block go on from there
-    only when all have come to it. Between two barriers they run one after the other, which is one
-    of the orders that a GPU may choose. RuntimeError where some threads of a block come to a
-    barrier and others end: on a GPU that hangs, or computes nonsense.
+    A training step makes the same large arrays again and again. As it comes, glibc maps each of
+    them anew and unmaps it when it is freed, and the kernel has to hand out, and zero, every page
+    of 4 KiB at its first touch: a page fault. Here arrays below 32 MiB come from the heap, and the
+    heap is not cut down. See `man 3 mallopt`. Other C libraries have no mallopt: nothing happens.
     """
-    grid, block = (Dim3(*size) if isinstance(size, tuple) else Dim3(size) for size in (grid, block))
-    for place in grid.places():
-        shared: dict = {}
-        runs = [
-            kernel(Thread(within, place, block, grid, shared), *args) for within in block.places()
-        ]
-        if not inspect.isgeneratorfunction(kernel):
-            continue
-        ended = 0
-        while not ended:
-            ended = sum(next(run, "end") == "end" for run in runs)
-        if ended < len(runs):
-            raise RuntimeError(
-                f"block {place}: {ended} threads of {len(runs)} have ended, while the others wait "
-                f"for them at a barrier"
-            )
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    trim_threshold, mmap_threshold = -1, -3  # their numbers in malloc.h
+    return bool(mallopt(mmap_threshold, 32 << 20) and mallopt(trim_threshold, 512 << 20))
 
 
-# What the element types are called in CUDA C. Other types keep to the generic version.
-C_NAMES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
+freed_memory_is_kept = keep_freed_memory()
 
 
-class Kernel:
-    """A function in CUDA C that runs on the GPU in many threads at once.
+class finfo:
+    """The limits of a floating point type: bits, eps, max, min, tiny, smallest_normal."""
 
-    Args:
-        name: the name of the function in the source.
-        source: CUDA C, in which T stands for the element type.
-        types: the element types that it is written for, by name.
-    """
-
-    def __init__(self, name: str, source: str, types: tuple[str, ...] = tuple(C_NAMES)):
-        self.name, self.source, self.types = name, source, types
-        self.compiled: dict[str, Any] = {}
-
-    def text(self, dtype: str) -> str:
-        """The source for one element type, as the compiler gets it."""
-        return f"typedef {C_NAMES[dtype]} T;\n{self.source}"
-
-    def fits(self, *arrays: Any) -> bool:
-        """Whether the kernel can take these arrays: one type that it knows, laid out row by row."""
-        dtype = arrays[0].dtype
-        return dtype.name in self.types and all(
-            array.dtype == dtype and array.flags.c_contiguous for array in arrays
+    def __init__(self, dtype: DType | None = None):
+        dtype = get_default_dtype() if dtype is None else dtype
+        if not dtype.is_floating_point:
+            raise TypeError(f"finfo() takes a floating point type, not {dtype!r}: use iinfo")
+        self.dtype, self.bits = dtype.name, dtype.itemsize * 8
+        if dtype is bfloat16:  # 8 bits of mantissa, float32's exponent
+            self.eps, self.tiny = 2.0**-7, 2.0**-126
+            self.max = (2.0 - 2.0**-7) * 2.0**127
+        else:
+            info = np.finfo(dtype.numpy)
+            self.eps, self.tiny, self.max = float(info.eps), float(info.tiny), float(info.max)
+        self.min, self.smallest_normal, self.resolution = (
+            -self.max,
+            self.tiny,
+            10.0 ** -int(np.floor(-np.log10(self.eps))),
         )
 
-    def launch(self, dtype: Any, grid: tuple, block: tuple, *args: Any) -> None:
-        """Starts grid x block threads on the current stream; compiled at the first launch."""
-        if dtype.name not in self.compiled:
-            self.compiled[dtype.name] = cupy.RawKernel(self.text(dtype.name), self.name)
-        self.compiled[dtype.name](grid, block, args)
 
+class iinfo:
+    """The limits of an integer type: bits, max, min."""
 
-# Each thread starts at its own number and goes on in steps of all threads there are: a grid of any
-# size does arrays of any size, and neighbours always touch neighbours.
-add_kernel = Kernel(
-    "add",
-    """
-extern "C" __global__ void add(const T* a, const T* b, T* c, long long n) {
-    long long step = (long long)gridDim.x * blockDim.x;
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-        c[i] = a[i] + b[i];
-}
-""",
-)
-
-
-@functools.singledispatch
-def add(a: Any, b: Any) -> Any:
-    """a + b for two arrays of one shape and type."""
-    return a + b
-
-
-@on_cuda(add)
-def add_on_cuda(a: Any, b: Any) -> Any:
-    if a.shape != b.shape or not add_kernel.fits(a, b):
-        return a + b
-    c = device_of(a).xp.empty(a.shape, a.dtype)
-    blocks = min(math.ceil(a.size / 256), 4096)
-    if a.size:
-        add_kernel.launch(a.dtype, (blocks,), (256,), a, b, c, np.int64(a.size))
-    return c
-
-
-# The same elements, in order (step 1) or from here and there. The GPU reads 32 bytes at a time,
-# whether a thread wants 4 of them or eight threads want them all.
-copy_kernel = Kernel(
-    "copy",
-    """
-extern "C" __global__ void copy(const T* x, T* y, long long n, long long step) {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) {
-        long long place = i * step % n;
-        y[place] = x[place];
-    }
-}
-""",
-)
-
-
-@functools.singledispatch
-def copy(x: Any, step: int = 1) -> Any:
-    """A copy of an array, read and written in steps. step and x.size have no common divisor."""
-    return x.copy()
-
-
-@on_cuda(copy)
-def copy_on_cuda(x: Any, step: int = 1) -> Any:
-    if math.gcd(step, x.size) != 1 or not copy_kernel.fits(x):
-        return x.copy()
-    y = device_of(x).xp.empty(x.shape, x.dtype)
-    blocks = math.ceil(x.size / 256)
-    copy_kernel.launch(x.dtype, (blocks,), (256,), x, y, np.int64(x.size), np.int64(step))
-    return y
+    def __init__(self, dtype: DType):
+        if dtype.category != 1:
+            raise TypeError(f"iinfo() takes an integer type, not {dtype!r}: use finfo")
+        info = np.iinfo(dtype.numpy)
+        self.dtype, self.bits, self.max, self.min = dtype.name, info.bits, info.max, info.min
 
 
 if __name__ == "__main__":
+    import importlib.util
+    import subprocess
+    import sys
 
-    def add_one(t, data, n):
-        i = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
-        if i < n:
-            data[i] += 1
+    # The other operations are methods of Tensor: importing their modules brings them there.
+    for name in ("arithmetic", "comparison", "elementwise", "indexing", "matmul", "reduction"):
+        importlib.import_module(f"tinytorch.ops.{name}")
+    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.core.printing")
 
-    data = [10 * i for i in range(10)]
-    launch(add_one, math.ceil(9 / 4), 4, data, 9)  # 3 blocks of 4: 12 threads, 3 idle
-    print(data)  # -> [1, 11, 21, 31, 41, 51, 61, 71, 81, 90]
+    flags = argparse.ArgumentParser()
+    flags.add_argument("--epochs", type=int, default=20, help="how often to see each digit")
+    epochs = flags.parse_args().epochs
 
-    def add_one_to_all(t, data):
-        for i in range(t.number, len(data), t.gridDim.x * t.blockDim.x):
-            data[i] += 1
+    images, labels = load_digits()
+    print(images.shape, images.dtype)  # -> tinytorch.Size([1797, 8, 8]) tinytorch.float32
+    print("of each digit", [int((labels == digit).sum()) for digit in range(10)])
+    # -> of each digit [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    for row in images[3].tolist():
+        print("".join(" .:-=+*#%@"[int(pixel * 9)] for pixel in row))  # -> ...
+    print("this one is a", labels[3].item())  # -> this one is a 3
 
-    many = [0] * 100
-    launch(add_one_to_all, 2, 4, many)  # the grid-stride loop
-    print("8 threads, 100 elements, each once:", many == [1] * 100)
-    # -> 8 threads, 100 elements, each once: True
+    # Held out: 360 digits, chosen by chance.
+    manual_seed(0)
+    order = randperm(len(labels))
+    x, t = images.reshape(-1, 64)[order[360:]], labels[order[360:]]
+    x_test, t_test = images.reshape(-1, 64)[order[:360]], labels[order[:360]]
 
-    def block_sum(t, numbers, sums):
-        own = t.threadIdx.x
-        t.shared[own] = numbers[t.number]
-        half = t.blockDim.x // 2
-        while half:
-            yield  # all have written
-            if own < half:
-                t.shared[own] += t.shared[own + half]
-            half //= 2
-        if own == 0:
-            sums[t.blockIdx.x] = t.shared[0]
+    # Weights start at random: large enough that a signal neither dies out nor explodes on its way
+    # through relu (He et al. 2015, standard deviation sqrt(2 / inputs)); biases start at zero.
+    parameters = []
+    for n_in, n_out in ((64, 128), (128, 64), (64, 10)):
+        parameters.append((randn(n_in, n_out) * (2 / n_in) ** 0.5).requires_grad_())
+        parameters.append(zeros(n_out, requires_grad=True))
+    print(sum(p.numel() for p in parameters), "numbers to learn")  # -> 17226 numbers to learn
 
-    sums = [0, 0]
-    launch(block_sum, 2, 8, list(range(16)), sums)
-    print("sums of the blocks:", sums, sum(range(8)), sum(range(8, 16)))
-    # -> sums of the blocks: [28, 92] 28 92
+    def network(x):  # [batch, 64] -> [batch, 10]
+        w1, b1, w2, b2, w3, b3 = parameters
+        return ((x @ w1 + b1).relu() @ w2 + b2).relu() @ w3 + b3
 
-    def count(t, total):
-        old = total[0]
-        yield  # the others read too, before anybody writes
-        total[0] = old + 1
+    def cross_entropy(logits, labels):
+        return -log_softmax(logits, dim=1)[arange(len(labels)), labels].mean()
 
-    def count_atomically(t, total):
-        total[0] += 1  # nobody comes between reading and writing
+    def accuracy(x, labels):
+        with no_grad():
+            return (argmax(network(x), dim=1) == labels).sum().item() / len(labels)
 
-    raced, atomic = [0], [0]
-    launch(count, 4, 8, raced)
-    launch(count_atomically, 4, 8, atomic)
-    print("32 threads counted to", raced, "and", atomic)  # -> 32 threads counted to [4] and [32]
+    print(f"before: loss {cross_entropy(network(x), t).item():.1f}")  # -> ...
+    print(f"guessing would be right in {1 / 10:.0%}")  # -> guessing would be right in 10%
+    start = time.perf_counter()
+    for epoch in range(1, epochs + 1):
+        total = 0.0
+        for batch in randperm(len(t)).reshape(-1)[: len(t) // 32 * 32].reshape(-1, 32):
+            loss = cross_entropy(network(x[batch]), t[batch])
+            loss.backward()
+            with no_grad():
+                for p in parameters:
+                    p.sub_(p.grad, alpha=0.1)
+                    p.grad = None
+            total += loss.item()
+        if epoch in (1, 2, 5) or epoch % 10 == 0:
+            print(
+                f"epoch {epoch:2}   loss {total / (len(t) // 32):.4f}   "
+                f"held-out digits right: {accuracy(x_test, t_test):.1%}"
+            )  # -> ...
+    print(f"{time.perf_counter() - start:.1f} seconds")  # -> ...
+    reached = accuracy(x_test, t_test)
+    print("at least 95 % of the held-out digits:", reached >= 0.95)
+    # -> at least 95 % of the held-out digits: True
+    assert reached >= 0.95, f"only {reached:.1%} of the held-out digits are right"
 
-    def early_return(t, n):
-        if t.number >= n:
-            return
-        yield
-        yield
+    # Why log_softmax, and not the logarithm of the probabilities.
+    limits = finfo(float32)
+    print("float32 ends at", limits.max, "and 1 +", limits.eps, "is the number after 1")
+    # -> float32 ends at 3.4028234663852886e+38 and 1 + 1.1920928955078125e-07 is the number after 1
+    print("int8 goes from", iinfo(int8).min, "to", iinfo(int8).max)  # -> int8 goes from -128 to 127
+    large = Tensor([1000.0, 0.0])
+    print("exp(1000) =", large.exp()[0].item())  # -> exp(1000) = inf
+    print("as it is written:", (large.exp() / large.exp().sum()).log())
+    # -> as it is written: tensor([nan, -inf])
+    print("log_softmax:     ", log_softmax(large, dim=0))
+    # -> log_softmax:      tensor([    0., -1000.])
 
-    try:
-        launch(early_return, 2, 4, 5)
-    except RuntimeError as error:
-        print(str(error)[:80])
-        # -> block Dim3(x=1, y=0, z=0): 3 threads of 4 have ended, while the others wait for
-
-    def pieces(places):
-        """How many pieces of 32 bytes hold the floats at these places."""
-        return len({4 * place // 32 for place in places})
-
-    coalesced, strided = [], []
-    launch(lambda t: coalesced.append(t.number), 1, 32)
-    launch(lambda t: strided.append(t.number * 1024), 1, 32)
-    print("pieces fetched for 32 floats:", pieces(coalesced), "or", pieces(strided))
-    # -> pieces fetched for 32 floats: 4 or 32
-
-    # The kernels in CUDA C, on CuPy's arrays. Without a GPU these calls take the generic version.
-    xp = cupy if cupy is not None and cupy.cuda.is_available() else np
-    a = xp.arange(1000, dtype=xp.float32)
-    b = xp.ones(1000, xp.float32)
-    print("add:", (add(a, b) == a + 1).all())  # -> add: True
-    print("copy, in order and in steps of 7:", (copy(a) == a).all(), (copy(a, 7) == a).all())
-    # -> copy, in order and in steps of 7: True True
-    touched = sorted(i * 7 % 1000 for i in range(1000))
-    print("each element once:", touched == list(range(1000)))  # -> each element once: True
-    print(add_kernel.text("float32").splitlines()[0])  # -> typedef float T;
-    print("its source:", len(add_kernel.source.splitlines()) - 1, "lines of CUDA C")
-    # -> its source: 5 lines of CUDA C
-    print("fits:", add_kernel.fits(a, b), add_kernel.fits(a[::2], b[::2]))  # -> fits: True False
-
-    def speed(action, arrays):
-        """Gigabytes in a second, if each call reads and writes so many large arrays."""
-        if cupy is None or not cupy.cuda.is_available():
-            return "left out, for want of a GPU"
-        big = cupy.ones(1 << 26, cupy.float32)
-        action(big)  # compiles it
-        start, end = cupy.cuda.Event(), cupy.cuda.Event()
-        start.record()
-        action(big)
-        end.record()
-        end.synchronize()
-        seconds = cupy.cuda.get_elapsed_time(start, end) / 1000
-        return f"{arrays * big.nbytes / seconds / 1e9:.0f} GB/s"
-
-    for step in (1, 1021):
-        print(f"copy in steps of {step}:", speed(lambda x, step=step: copy(x, step), 2))  # -> ...
-    print("CuPy's copy:", speed(lambda x: x.copy(), 2))  # -> ...
-    print("add:", speed(lambda x: add(x, x), 3), "CuPy's:", speed(lambda x: x + x, 3))  # -> ...
+    # Four arrays of 16 MiB, twenty times over. The same lines run in a new process, where the C
+    # library is as it comes, and here, where this file has asked it to keep what is freed.
+    count = """
+import numpy, resource
+for _ in range(2):  # the first time, the memory has to be fetched in any case
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        arrays = [numpy.ones(4 << 20, numpy.float32) for _ in range(4)]
+        del arrays
+faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+"""
+    if importlib.util.find_spec("resource") is None:
+        print("this system does not count page faults")
+    else:
+        command = [sys.executable, "-c", count + "print(faults)"]
+        as_it_comes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        here = {}
+        exec(count, here)
+        print("page faults, as it comes:", as_it_comes.strip())  # -> ...
+        print("page faults, memory kept:", here["faults"])  # -> ...
+    print("the C library was asked, and agreed:", freed_memory_is_kept)  # -> ...

@@ -1,314 +1,282 @@
-"""Step 68: Random numbers that nobody has to wait for
+"""Step 68: A row of numbers, and a way to read it
 
-Most generators are a chain: each number is made from the state that the one before has left. A
-million threads cannot stand in line for it. So the GPU's generator turns the matter round: number i
-is a scrambled i. Any thread can make any number, in any order, at any time, without asking anyone.
+Memory has one dimension. A tensor of any shape is a flat row of numbers, the storage, and three
+small things that say how to read it: shape, stride and offset. The stride of a dimension is the
+number of places to go on in the storage when its index goes up by one:
 
-    words = philox(i, seed):  ten rounds of  multiply by an odd constant, exchange halves, add a key
+    place of t[i, j] = offset + i * stride[0] + j * stride[1]
 
-Philox (Salmon and others, 2011) is simple arithmetic on 32-bit words, and passes the tests that are
-known for randomness. Its state is two numbers: the seed, and how far one has counted. That is what
-get_rng_state gives, and PyTorch's state on a GPU is made the same way.
+For a new tensor the last dimension has stride 1, and each other one the size of all that comes
+after it: shape [4, 8] has stride (8, 1). That is row order. (In column order the first dimension
+has stride 1: (1, 4).)
 
-From words to numbers: the upper 24 of 32 random bits, divided by 2^24, are a float from [0, 1). No
-more bits than the mantissa has, or the largest would be rounded up to 1. (Trap: log(1 - u) is
-finite, log(u) is not: u can be 0.) Two such numbers, one as a direction and one as a distance, give
-a normal one: Box and Muller, 1958.
+So much can be done without touching a number. A transpose exchanges two entries of shape and
+stride. A slice begins at another offset; every second element doubles a stride. Broadcasting is
+stride 0: the index goes up, the place stays. Each of these is a view: new numbers on the side,
+the same storage. That is why they cost nothing, and why writing through one is seen by all.
 
-Each device has a generator of its own, and they do not give the same numbers: seed a program on the
-CPU, and on a GPU it draws others. manual_seed(n) seeds them all. fork_rng() puts all of them back
-as they were: what you draw inside, for a plot or a test, changes nothing for the program outside.
+What a view gives up is order. A transposed tensor no longer lies in memory as one reads it, row by
+row: it is not contiguous. contiguous() copies it into row order, where it has to. (Traps: it copies
+only then, clone() copies always; and a tensor that shows three numbers may keep a storage of
+millions alive.)
 
-On top, more things to draw, for any source: coins (bernoulli), indices by weight (multinomial), and
-numbers written into memory that is there already (uniform_, normal_), as initialisations need them.
-multinomial without replacement is a race: element i arrives after a random time, faster the larger
-its weight; the first ones to arrive are the sample.
+Order costs time, too. The processor fetches memory in lines of 64 bytes, 16 floats, and guesses
+which line is next. Along a row it uses all of each line, down a column 4 bytes of each. The demo
+times both over the same array.
 
-Changed: nothing. New: philox, PhiloxSource; tinytorch/ops/sampling.py and tinytorch/random.py.
-Try: give float16 12 bits in PhiloxSource.bits, one more than its mantissa has.
+The second half of the step finds the same four things in the real Tensor. Under it lies a NumPy
+array, which counts its strides in bytes; PyTorch and we count elements.
+
+Changed: nothing of what was there. New: StridedArray, in plain Python; Tensor.storage,
+untyped_storage, storage_offset and data_ptr.
+Try: let is_contiguous compare with strides of column order, and see what contiguous() then prints.
 """
 
 import functools
 import math
-import struct
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
+from tinytorch.core.device import Device, device_of
+from tinytorch.core.dtype import DType
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.core.version import count_write, storage_of
 
-from tinytorch.autograd.inplace import check_writable, overwrite
-from tinytorch.core.device import Device, as_device, cpu, device_of
-from tinytorch.core.dtype import float32, int64
-from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.cuda.backend import is_available
-from tinytorch.ops.random import Generator, generator_for, manual_seed
 
-LOW = 0xFFFFFFFF  # the lower 32 bits
+def row_order(shape):
+    """The strides of a tensor whose elements lie in memory as one reads them."""
+    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+class StridedArray:
+    """A tensor in plain Python: a list of numbers, and how to read it."""
+
+    def __init__(self, storage, shape, stride=None, offset=0):
+        self.storage = storage
+        self.shape = tuple(shape)
+        self.stride = row_order(self.shape) if stride is None else tuple(stride)
+        self.offset = offset
+
+    def place(self, *index):
+        """Where in the storage the element with this index lies."""
+        return self.offset + sum(i * step for i, step in zip(index, self.stride, strict=True))
+
+    def __getitem__(self, index):
+        """t[1, 2] is a number; t[1], t[:, ::2] are views: a new offset, other strides."""
+        index = index if isinstance(index, tuple) else (index,)
+        index += (slice(None),) * (len(self.shape) - len(index))
+        shape, stride, offset = [], [], self.offset
+        for i, size, step in zip(index, self.shape, self.stride, strict=True):
+            if isinstance(i, slice):
+                start, stop, by = i.indices(size)
+                offset += start * step
+                shape.append(len(range(start, stop, by)))
+                stride.append(step * by)
+            elif -size <= i < size:
+                offset += (i % size) * step
+            else:
+                raise IndexError(f"index {i} is out of bounds for a dimension with size {size}")
+        return StridedArray(self.storage, shape, stride, offset) if shape else self.storage[offset]
+
+    def transpose(self, dim0, dim1):
+        order = list(range(len(self.shape)))
+        order[dim0], order[dim1] = order[dim1], order[dim0]
+        shape, stride = [self.shape[d] for d in order], [self.stride[d] for d in order]
+        return StridedArray(self.storage, shape, stride, self.offset)
+
+    def expand(self, times):
+        """The same thing `times` times, along a new first dimension: its stride is 0."""
+        return StridedArray(self.storage, (times, *self.shape), (0, *self.stride), self.offset)
+
+    def is_contiguous(self):
+        return self.stride == row_order(self.shape)
+
+    def tolist(self):
+        return [self[i].tolist() if len(self.shape) > 1 else self[i] for i in range(self.shape[0])]
+
+    def contiguous(self):
+        """The same elements in row order: this array, or a copy with a storage of its own."""
+        if self.is_contiguous():
+            return self
+        flat = self.tolist()
+        for _ in self.shape[1:]:
+            flat = [number for part in flat for number in part]
+        return StridedArray(flat, self.shape)
 
 
 @functools.singledispatch
-def philox(counters: Any, seed: int) -> Any:
-    """Four random 32-bit words for each counter: (n,) uint64 -> (n, 4) uint32.
+def address_of(array: Any) -> int:
+    """Where in memory the first element of an array lies."""
+    return array.__array_interface__["data"][0]
 
-    Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
-    (2011): ten rounds of multiplying, exchanging halves and mixing in a key.
+
+@functools.singledispatch
+def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A view that starts where `array` starts, with any shape and strides (in bytes). No check."""
+    return device_of(array).xp.lib.stride_tricks.as_strided(array, shape, strides)
+
+
+def memory_of(array: Any) -> Any:
+    """All memory of which `array` shows a part, as one flat array of the same element type."""
+    owner = storage_of(array)
+    span = sum((n - 1) * step for n, step in zip(owner.shape, owner.strides, strict=True))
+    count = (span + owner.itemsize) // owner.itemsize if owner.size else 0
+    flat = strided(owner, (count,), (owner.itemsize,))
+    return flat if owner.dtype == array.dtype else flat.view(array.dtype)
+
+
+def offset_of(array: Any) -> int:
+    """How many elements of its memory lie before the first element of `array`."""
+    return (address_of(array) - address_of(storage_of(array))) // array.itemsize
+
+
+class UntypedStorage:
+    """The bytes under a tensor and all its views: `storage[i]` reads one, `storage[i] = 0` writes.
+
+    A write goes past the graph, as it does in PyTorch. What backward has saved notices it.
     """
-    xp = device_of(counters).xp
-    a, b = counters & LOW, counters >> 32
-    c = d = xp.zeros_like(counters)
-    key, other_key = seed & LOW, seed >> 32
-    for _ in range(10):
-        p, q = a * 0xD2511F53, c * 0xCD9E8D57
-        a, b, c, d = (q >> 32) ^ b ^ key, q & LOW, (p >> 32) ^ d ^ other_key, p & LOW
-        key, other_key = (key + 0x9E3779B9) & LOW, (other_key + 0xBB67AE85) & LOW
-    return xp.stack([a, b, c, d], axis=-1).astype(xp.uint32)
 
-
-class PhiloxSource:
-    """The random numbers of a device, made there. Its state is two numbers: seed and counter."""
-
-    bits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # of a mantissa
-
-    def __init__(self, device: Device):
+    def __init__(self, memory: Any, device: Device):
+        self.memory = memory  # a flat array
         self.device = device
-        self.seed(0)
 
-    def seed(self, seed: int) -> None:
-        self.key, self.counter = seed, 0
+    def __len__(self) -> int:
+        return self.memory.size
 
-    def get_state(self) -> bytes:
-        return struct.pack("<QQ", self.key, self.counter)
+    def size(self) -> int:
+        """The number of elements: of bytes here, of values in a TypedStorage."""
+        return self.memory.size
 
-    def set_state(self, state: bytes) -> None:
-        self.key, self.counter = struct.unpack("<QQ", state)
+    def nbytes(self) -> int:
+        return self.memory.nbytes
 
-    def words(self, n: int) -> Any:
-        """n random numbers of 64 bits; whoever draws next goes on behind them."""
-        xp, count = self.device.xp, (n + 1) // 2
-        words = philox(xp.arange(count, dtype=xp.uint64) + self.counter, self.key)
-        self.counter += count
-        return words.view(xp.uint64).reshape(-1)[:n]
+    def data_ptr(self) -> int:
+        """The address of the first byte. Two tensors share memory if their storages agree in it."""
+        return address_of(self.memory)
 
-    def mantissa(self, dtype: np.dtype) -> int:
-        if dtype.name not in self.bits:
-            raise NotImplementedError(f"random numbers of type {dtype}: ask for a float type")
-        return self.bits[dtype.name]
+    def __getitem__(self, index: int) -> Any:
+        return self.memory[self._checked(index)].item()
 
-    def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        bits = self.mantissa(dtype)
-        words = self.words(math.prod(shape)) >> (64 - bits)
-        return (words.astype(dtype) * dtype.type(2.0**-bits)).reshape(shape)
+    def __setitem__(self, index: int, value: Any) -> None:
+        self.memory[self._checked(index)] = value
+        count_write(self.memory)
 
-    def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """By Box and Muller (1958): a random direction, and a random distance from 0."""
-        self.mantissa(dtype)
-        xp, n = self.device.xp, math.prod(shape)
-        wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
-        distance = xp.sqrt(-2.0 * xp.log(1.0 - self.uniform((n,), wide)))
-        direction = (2.0 * math.pi) * self.uniform((n,), wide)
-        return (distance * xp.cos(direction)).astype(dtype).reshape(shape)
+    def _checked(self, index: int) -> int:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} out of range for storage of size {len(self)}")
+        return index
 
-    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        words, span = self.words(math.prod(shape)), high - low
-        words = words % span if span < 1 << 64 else words
-        return (words.astype(np.int64) + low).astype(dtype).reshape(shape)
+    def tolist(self) -> list:
+        return self.device.backend.to_numpy(self.memory).tolist()
 
-    def permutation(self, n: int) -> Any:
-        return self.device.xp.argsort(self.words(n))
+    def __repr__(self) -> str:
+        name = f"tinytorch.storage.{type(self).__name__}({self._facts()})"
+        return "".join(f" {value}\n" for value in self.tolist()) + f"[{name} of size {len(self)}]"
+
+    def _facts(self) -> str:
+        return f"device={self.device}"
 
 
-def get_rng_state() -> Tensor:
-    """The state of the CPU's default generator."""
-    return generator_for(as_device("cpu"), None).get_state()
+class TypedStorage(UntypedStorage):
+    """The memory under a tensor as values of the tensor's element type."""
+
+    @property
+    def dtype(self) -> DType:
+        return DType.by_numpy[self.memory.dtype]
+
+    def _facts(self) -> str:
+        return f"dtype={self.dtype}, device={self.device}"
 
 
-def set_rng_state(new_state: Tensor) -> None:
-    """Sets the state of the CPU's default generator."""
-    generator_for(as_device("cpu"), None).set_state(new_state)
+@tensor_method("storage")
+def storage(self: Tensor) -> TypedStorage:
+    """The memory of the tensor, as values. Views of one tensor have the same memory."""
+    return TypedStorage(memory_of(self.array), self.device)
 
 
-@tensor_method("multinomial")
-def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
-) -> Tensor:
-    """Draws indices with the weights `input` [n] or [rows, n]: int64 [num_samples] or
-    [rows, num_samples]. RuntimeError for weights that are negative or not finite, or all zero,
-    and where too few are positive without replacement."""
-    if not input.is_floating_point():
-        raise RuntimeError(
-            f"multinomial only supports floating-point dtypes for input, got: {input.dtype!r}"
-        )
-    weights = input.device.backend.to_numpy(input.array).astype(np.float64)
-    if weights.ndim not in (1, 2):
-        raise RuntimeError(f"prob_dist must be 1 or 2 dim, got {weights.ndim}")
-    if num_samples <= 0:
-        raise RuntimeError("cannot sample n_sample <= 0 samples")
-    if not np.isfinite(weights).all() or (weights < 0).any():
-        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
-    if (weights.sum(-1) <= 0).any():
-        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-    if not replacement and num_samples > weights.shape[-1]:
-        raise RuntimeError(
-            "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
-        )
-    source = generator_for(input.device, generator).source
-    rows = weights.reshape(-1, weights.shape[-1])
-    shape = (len(rows), num_samples if replacement else weights.shape[-1])
-    draws = input.device.backend.to_numpy(source.uniform(shape, np.dtype(np.float64)))
-    if replacement:
-        edges = rows.cumsum(1)
-        found = [
-            np.searchsorted(e, u * e[-1], side="right") for e, u in zip(edges, draws, strict=True)
-        ]
-        indices = np.minimum(np.stack(found), rows.shape[1] - 1)
-    else:
-        # The smallest of -log(u) / w comes from element i with probability w_i / sum of w.
-        waiting = np.where(rows > 0, -np.log1p(-draws) / np.maximum(rows, 1e-300), np.inf)
-        indices = waiting.argsort(1)[:, :num_samples]
-    indices = indices.reshape(*weights.shape[:-1], num_samples)
-    return tensor(indices, dtype=int64, device=input.device)
+@tensor_method("untyped_storage")
+def untyped_storage(self: Tensor) -> UntypedStorage:
+    """The memory of the tensor, as bytes."""
+    memory = memory_of(self.array)
+    return UntypedStorage(memory.view(self.device.xp.uint8), self.device)
 
 
-@tensor_method("bernoulli")
-def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:
-    """1 with the probability that `input` gives for each element, else 0; input's type.
-
-    RuntimeError for probabilities outside of [0, 1].
-    """
-    p = input.array
-    if p.size and not bool(((p >= 0) & (p <= 1)).all()):
-        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
-    draws = generator_for(input.device, generator).source.uniform(p.shape, np.dtype(np.float32))
-    return wrap((draws < p).astype(p.dtype), input.device)
+@tensor_method("storage_offset")
+def storage_offset(self: Tensor) -> int:
+    """The place of the tensor's first element in its storage."""
+    return offset_of(self.array)
 
 
-def fill_with(self: Tensor, array: Any) -> Tensor:
-    """Random numbers, in the memory of a tensor; they are no function of what was there."""
-    check_writable(self)
-    return overwrite(self, wrap(array.astype(self.array.dtype), self.device))
-
-
-@tensor_method("uniform_")
-def uniform_(
-    self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Any = None, **names: Any
-) -> Tensor:
-    """Fills with numbers from [from, to); `from` is a keyword of Python, so write it as the first
-    argument. RuntimeError where from is above to."""
-    low = names.pop("from", from_)
-    if low > to:
-        raise RuntimeError(
-            f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}"
-        )
-    draws = generator_for(self.device, generator).source.uniform(self.array.shape, self.array.dtype)
-    return fill_with(self, draws * (to - low) + low)
-
-
-@tensor_method("normal_")
-def normal_(
-    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
-) -> Tensor:
-    """Fills with normal numbers. RuntimeError for a negative standard deviation."""
-    if std < 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    draws = generator_for(self.device, generator).source.normal(self.array.shape, self.array.dtype)
-    return fill_with(self, draws * std + mean)
-
-
-@tensor_method("bernoulli_")
-def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fills with ones, with probability p (a number or a tensor), and zeros."""
-    p = p if isinstance(p, Tensor) else tensor(p, dtype=float32, device=self.device)
-    chances = p.detach().to(float32).expand(self.array.shape)
-    return fill_with(self, bernoulli(chances, generator=generator).array)
-
-
-@contextmanager
-def fork_rng(devices: Sequence[int] | None = None, enabled: bool = True) -> Iterator[None]:
-    """`with fork_rng():` what is drawn or seeded inside changes nothing for the program outside.
-
-    It holds for the CPU and for all other devices, or for the GPUs with the numbers `devices`.
-    """
-    generator_for(cpu, None)
-    before = {
-        generator: (generator.get_state(), generator.chosen_seed)
-        for device, generator in Generator.default.items()
-        if enabled and (devices is None or device.type != "cuda" or device.index in devices)
-    }
-    try:
-        yield
-    finally:
-        for generator, (state, chosen) in before.items():
-            generator.set_state(state)
-            generator.chosen_seed = chosen
+@tensor_method("data_ptr")
+def data_ptr(self: Tensor) -> int:
+    """The address of the tensor's first element; 0 for a tensor without elements."""
+    return address_of(self.array) if self.array.size else 0
 
 
 if __name__ == "__main__":
+    import time
+
+    import numpy as np
+
     from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
-    from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
-    from tinytorch.ops.creation import zeros
-    from tinytorch.ops.random import rand
+    from tinytorch.ops import indexing, shape  # noqa: F401  (their methods)
 
-    print([f"{int(word):08x}" for word in philox(np.zeros(1, np.uint64), 0)[0]])
-    # -> ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
-    many = philox(np.arange(1000, dtype=np.uint64), 7)
-    alone = philox(np.array([617], dtype=np.uint64), 7)
-    print("number 617, asked for alone:", (alone[0] == many[617]).all())
-    # -> number 617, asked for alone: True
-    ones = np.unpackbits(many.view(np.uint8)).mean()
-    print(f"bits that are 1: {ones:.2f}")  # -> bits that are 1: 0.50
-    changed = np.unpackbits((many[:-1] ^ many[1:]).view(np.uint8)).mean()
-    print(f"bits that differ from one i to the next: {changed:.2f}")
-    # -> bits that differ from one i to the next: 0.50
+    print("strides of [4, 8]:", row_order([4, 8]))  # -> strides of [4, 8]: (8, 1)
 
-    source = PhiloxSource(cpu)  # on the CPU, for once: it draws wherever it is told
-    source.seed(1)
-    u = source.uniform((100_000,), np.dtype(np.float32))
-    print(f"uniform: {u.min():.2f} to {u.max():.2f}, below 1: {u.max() < 1}, mean {u.mean():.2f}")
-    # -> uniform: 0.00 to 1.00, below 1: True, mean 0.50
-    z = source.normal((100_000,), np.dtype(np.float32))
-    print(f"normal: mean {abs(z.mean()):.1f}, deviation {z.std():.2f}")
-    # -> normal: mean 0.0, deviation 1.00
-    print("the state is two numbers:", struct.unpack("<QQ", source.get_state()))
-    # -> the state is two numbers: (1, 150000)
-    state = source.get_state()
-    first = source.integers(0, 10, (8,), np.dtype(np.int64))
-    source.set_state(state)
-    print("back, and again:", (source.integers(0, 10, (8,), np.dtype(np.int64)) == first).all())
-    # -> back, and again: True
+    t = StridedArray([1, 2, 3, 4, 5, 6], [2, 3])
+    print("t[1, 2] is storage", t.place(1, 2), "=", t[1, 2])  # -> t[1, 2] is storage 5 = 6
 
-    half = source.uniform((100_000,), np.dtype(np.float16))
-    print("float16 too is below 1:", half.max() < 1)  # -> float16 too is below 1: True
+    flipped = t.transpose(0, 1)
+    print(flipped.shape, flipped.stride, flipped.tolist())
+    # -> (3, 2) (1, 3) [[1, 4], [2, 5], [3, 6]]
+    print("same storage:", flipped.storage is t.storage)  # -> same storage: True
+    print("contiguous:", flipped.is_contiguous())  # -> contiguous: False
+    print("in row order:", flipped.contiguous().storage)  # -> in row order: [1, 4, 2, 5, 3, 6]
 
-    # The generators of a program: one for each device.
-    manual_seed(3)
-    expected = rand(2)
-    manual_seed(3)
-    with fork_rng():
-        manual_seed(99)
-        rand(1000)
-    print("untouched by what was drawn inside:", (rand(2) == expected).all().item())
-    # -> untouched by what was drawn inside: True
-    state, first = get_rng_state(), rand(2)
-    set_rng_state(state)
-    print("once more from the same state:", (rand(2) == first).all().item())
-    # -> once more from the same state: True
-    place = as_device("cuda" if is_available() else "cpu")
-    manual_seed(3)
-    same = Generator(place).manual_seed(3)
-    drawn = rand(4, device=place, generator=same)
-    print("a stream of its own, again:", (drawn == rand(4, device=place)).all().item())
-    # -> a stream of its own, again: True
-    print("drawn on the GPU" if is_available() else "left out, for want of a GPU: its own stream")
-    # -> ...
+    row, column = t[1], t[:, 1]
+    print("row    ", row.tolist(), row.offset, row.stride)  # -> row     [4, 5, 6] 3 (1,)
+    print("column ", column.tolist(), column.offset, column.stride)  # -> column  [2, 5] 1 (3,)
+    print("every 2nd", t[:, ::2].tolist(), t[:, ::2].stride)
+    # -> every 2nd [[1, 3], [4, 6]] (3, 2)
+    print("twice  ", row.expand(2).tolist(), row.expand(2).stride)
+    # -> twice   [[4, 5, 6], [4, 5, 6]] (0, 1)
+    t.storage[4] = 50  # all views see it
+    print(row.tolist(), column.tolist(), flipped[1, 1])  # -> [4, 50, 6] [2, 50] 50
 
-    weights = tensor([0.1, 0.2, 0.7])
-    counts = np.bincount(multinomial(weights, 10_000, replacement=True).numpy())
-    print("drawn by weight:", (counts / 10_000).round(1).tolist())
-    # -> drawn by weight: [0.1, 0.2, 0.7]
-    print("each once:", sorted(multinomial(weights, 3).tolist()))  # -> each once: [0, 1, 2]
-    coins = zeros(10_000).bernoulli_(0.3)
-    print("coins:", round(coins.mean().item(), 1))  # -> coins: 0.3
-    x = zeros(10_000).normal_(5.0, 2.0)
-    print(f"in place: {x.mean().item():.1f} and {x.std().item():.1f}")
-    # -> in place: 5.0 and 2.0
+    # The real tensor: the same numbers.
+    t = tensor([[1, 2, 3], [4, 5, 6]])
+    print(t.stride(), t.storage_offset(), t.storage()[1 * 3 + 2 * 1])  # -> (3, 1) 0 6
+    print(t.T.stride(), t.T.storage().tolist())  # -> (1, 3) [1, 2, 3, 4, 5, 6]
+    print(t.T.storage().data_ptr() == t.storage().data_ptr())  # -> True
+    copy = t.T.contiguous()
+    print(t.T.is_contiguous(), copy.storage().tolist())  # -> False [1, 4, 2, 5, 3, 6]
+    print("t.clone() shares memory:", t.clone().data_ptr() == t.data_ptr())
+    # -> t.clone() shares memory: False
+    print("t.contiguous() shares memory:", t.contiguous().data_ptr() == t.data_ptr())
+    # -> t.contiguous() shares memory: True
+    part = t[1, 1:]
+    print(part, part.storage_offset(), part.data_ptr() - t.data_ptr(), "bytes further")
+    # -> tensor([5, 6]) 4 32 bytes further
+    print(t.untyped_storage().nbytes(), "bytes:", t.untyped_storage().tolist()[:9])
+    # -> 48 bytes: [1, 0, 0, 0, 0, 0, 0, 0, 2]
+    t.storage()[4] = 50
+    print(part, t._version)  # -> tensor([50,  6]) 1
+    print(part.storage())  # two numbers are shown, six are kept alive
+    # ->  1
+    # ->  2
+    # ->  3
+    # ->  4
+    # ->  50
+    # ->  6
+    # -> [tinytorch.storage.TypedStorage(dtype=tinytorch.int64, device=cpu) of size 6]
+
+    # Row order against column order: the same 64 MB, added up along rows or down columns.
+    big = np.ones((4096, 4096), dtype=np.float32)
+    times = {}
+    for order, lines in (("rows", big), ("columns", big.T)):
+        start = time.perf_counter()
+        total = sum(float(line.sum()) for line in lines)
+        times[order] = time.perf_counter() - start
+        print(f"{order}: the sum is {total:.0f}")
+        # -> rows: the sum is 16777216
+        # -> columns: the sum is 16777216
+    print(f"columns take {times['columns'] / times['rows']:.1f} times as long")  # -> ...

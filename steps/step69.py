@@ -1,434 +1,418 @@
-"""Step 69: Kernels of our own
+"""Step 69: Views by hand, and what a write through them does
 
-CuPy has a kernel for each of NumPy's functions. Why write others? Because memory is the limit. A
-softmax made of max, -, exp, sum and / reads or writes the whole matrix eight times. One kernel
-reads it from the GPU's memory once and writes once: a block takes a row, which then lies in its
-cache for the second and third look.
+If shape, stride and offset are only numbers, they can be any numbers. as_strided makes a view from
+the ones you give it, on the storage of another tensor. Strides (1, 1) are worth a look: the rows
+of such a view are windows that overlap, each one place further on.
 
-    y_j = exp(x_j - m) / sum_k exp(x_k - m),      m = the largest x of the row
+    x = 0 1 2 3 4      x.as_strided((3, 3), (1, 1)) = 0 1 2
+                                                      1 2 3
+                                                      2 3 4
 
-Without m, a logit of 1,000 overflows: exp(1000) = inf, and inf / inf = nan. Taking away the largest
-changes nothing in the quotient, and makes every exponent 0 or less. A softmax without it is wrong.
+Nine elements over five places. unfold does this along one dimension, checked and without counting
+by hand. A moving average is its mean; a convolution will be a matrix product with it.
 
-The matrix product shows what shared memory is for. One thread for each element reads a row and a
-column: 2 k reads for every element. A block of 16 x 16 threads brings one tile of each factor into
-shared memory, and each number that was fetched once is used 16 times. Two barriers keep it right:
-none reads before all have written, none writes before all have read.
+The gradient follows the places, not the elements: x[2] appears three times, so it receives three
+gradients, added up. Relay says it for any layout: lay the gradient out in empty memory as the view
+was laid out, adding where elements fall on one place; then read it as x was laid out. (Elements of
+x that lie on one place themselves, as after expand, share what arrives there.) Its own backward is
+the same thing with source and target exchanged, so the second derivative is free.
 
-Scatter-add is the gradient of an index: several rows may go to one place. Threads that read, add
-and write lose additions (step 67), so the kernel uses atomicAdd. The price: the order of additions
-is not fixed, and float sums come out a little different each time.
+Then the hard question: someone writes through a view, `view.mul_(5)`. The base has changed too, and
+so have all other views. CopySlices (step 43) is there for this: the base is the old base with a
+part replaced, and the gradient knows which. But it can only know if each element of the view is one
+element of the base. Where elements overlap (which of two writes wins?) there is no right answer.
+Where they lie outside of what the view was made from, the graph does not know whose they are. A
+wrong gradient would be silent. So such a view is not `writable`: the write raises an error as soon
+as gradients are recorded. (PyTorch refuses where a stride is 0. Other elements that overlap it
+writes to, and does not tell.)
 
-Each kernel hangs on a seam: softmax_forward and add_at are singledispatch functions that the
-operations call. `on_cuda` gives them another body for CuPy's arrays. No operation changes, and what
-the kernel does not fit (other types, other layouts) goes the generic way, as before.
+Trap: as_strided knows the storage and not the tensor. Given a slice, it can reach what lies beside
+the slice. It refuses only what lies outside of the storage.
 
-A kernel is worth its keep if it was measured. On a GPU the demo times each against the library's
-own. For the product NVIDIA's cuBLAS wins by far, with more of the same: more tiles, in registers
-too.
-
-Changed: get_rng_state and set_rng_state, here those of a GPU. New: matmul by two kernels,
-softmax_on_cuda, add_at_on_cuda, philox_on_cuda, and the rest of tinytorch/cuda/random.py.
-Try: take the second `yield` out of `tiled` in the demo, and see what the product becomes.
+Changed: StridedArray goes, the real tensor does it all. New: Relay, AsStrided, as_strided, Unfold,
+Fold, unfold: tinytorch/ops/storage.py is finished.
+Try: let Relay write (zeros, then `memory[to.reshape(-1)] = values`) instead of adding.
 """
 
 import functools
 import math
-import struct
 from typing import Any
 
-import numpy as np
-
-from tinytorch.core.device import Device, as_device, device_of
-from tinytorch.core.tensor import Tensor
-from tinytorch.cuda.backend import cupy, device_count, is_available, on_cuda
-from tinytorch.kernels.kernel import Kernel
-from tinytorch.ops.indexing import add_at
-from tinytorch.ops.random import Generator, generator_for, random_sources
-from tinytorch.ops.softmax import softmax_forward
-
-LOW = 0xFFFFFFFF  # the lower 32 bits
+from tinytorch.autograd.function import Function
+from tinytorch.core.device import Device, device_of
+from tinytorch.core.dtype import DType
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.core.version import count_write, storage_of
+from tinytorch.ops.shape import is_contiguous, normalize_dim
 
 
 @functools.singledispatch
-def philox(counters: Any, seed: int) -> Any:
-    """Four random 32-bit words for each counter: (n,) uint64 -> (n, 4) uint32.
+def address_of(array: Any) -> int:
+    """Where in memory the first element of an array lies."""
+    return array.__array_interface__["data"][0]
 
-    Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
-    (2011): ten rounds of multiplying, exchanging halves and mixing in a key.
+
+@functools.singledispatch
+def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A view that starts where `array` starts, with any shape and strides (in bytes). No check."""
+    return device_of(array).xp.lib.stride_tricks.as_strided(array, shape, strides)
+
+
+def memory_of(array: Any) -> Any:
+    """All memory of which `array` shows a part, as one flat array of the same element type."""
+    owner = storage_of(array)
+    span = sum((n - 1) * step for n, step in zip(owner.shape, owner.strides, strict=True))
+    count = (span + owner.itemsize) // owner.itemsize if owner.size else 0
+    flat = strided(owner, (count,), (owner.itemsize,))
+    return flat if owner.dtype == array.dtype else flat.view(array.dtype)
+
+
+def offset_of(array: Any) -> int:
+    """How many elements of its memory lie before the first element of `array`."""
+    return (address_of(array) - address_of(storage_of(array))) // array.itemsize
+
+
+def steps_of(array: Any) -> tuple[int, ...]:
+    """The strides in elements; 0 where a dimension is too short to make a step."""
+    pairs = zip(array.shape, array.strides, strict=True)
+    return tuple(step // array.itemsize if n > 1 else 0 for n, step in pairs)
+
+
+class UntypedStorage:
+    """The bytes under a tensor and all its views: `storage[i]` reads one, `storage[i] = 0` writes.
+
+    A write goes past the graph, as it does in PyTorch. What backward has saved notices it.
     """
-    xp = device_of(counters).xp
-    a, b = counters & LOW, counters >> 32
-    c = d = xp.zeros_like(counters)
-    key, other_key = seed & LOW, seed >> 32
-    for _ in range(10):
-        p, q = a * 0xD2511F53, c * 0xCD9E8D57
-        a, b, c, d = (q >> 32) ^ b ^ key, q & LOW, (p >> 32) ^ d ^ other_key, p & LOW
-        key, other_key = (key + 0x9E3779B9) & LOW, (other_key + 0xBB67AE85) & LOW
-    return xp.stack([a, b, c, d], axis=-1).astype(xp.uint32)
 
-
-PHILOX = """
-    unsigned int a = counter, b = counter >> 32, c = 0, d = 0, key = seed, other_key = seed >> 32;
-    for (int round = 0; round < 10; round++) {
-        unsigned long long p = 0xD2511F53ull * a, q = 0xCD9E8D57ull * c;
-        a = (unsigned int)(q >> 32) ^ b ^ key, b = (unsigned int)q;
-        c = (unsigned int)(p >> 32) ^ d ^ other_key, d = (unsigned int)p;
-        key += 0x9E3779B9u, other_key += 0xBB67AE85u;
-    }
-    words[4 * i] = a, words[4 * i + 1] = b, words[4 * i + 2] = c, words[4 * i + 3] = d;
-"""
-
-
-@functools.cache
-def philox_kernel() -> Any:
-    """CuPy writes the rest of the kernel: the loop over i, and where `counter` comes from."""
-    arguments = "uint64 counter, uint64 seed", "raw uint32 words"
-    return cupy.ElementwiseKernel(*arguments, PHILOX, "philox")
-
-
-@on_cuda(philox)
-def philox_on_cuda(counters: Any, seed: int) -> Any:
-    words = cupy.empty((counters.size, 4), cupy.uint32)
-    philox_kernel()(counters, np.uint64(seed), words, size=counters.size)
-    return words
-
-
-class PhiloxSource:
-    """The random numbers of a device, made there. Its state is two numbers: seed and counter."""
-
-    bits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # of a mantissa
-
-    def __init__(self, device: Device):
+    def __init__(self, memory: Any, device: Device):
+        self.memory = memory  # a flat array
         self.device = device
-        self.seed(0)
 
-    def seed(self, seed: int) -> None:
-        self.key, self.counter = seed, 0
+    def __len__(self) -> int:
+        return self.memory.size
 
-    def get_state(self) -> bytes:
-        return struct.pack("<QQ", self.key, self.counter)
+    def size(self) -> int:
+        """The number of elements: of bytes here, of values in a TypedStorage."""
+        return self.memory.size
 
-    def set_state(self, state: bytes) -> None:
-        self.key, self.counter = struct.unpack("<QQ", state)
+    def nbytes(self) -> int:
+        return self.memory.nbytes
 
-    def words(self, n: int) -> Any:
-        """n random numbers of 64 bits; whoever draws next goes on behind them."""
-        xp, count = self.device.xp, (n + 1) // 2
-        words = philox(xp.arange(count, dtype=xp.uint64) + self.counter, self.key)
-        self.counter += count
-        return words.view(xp.uint64).reshape(-1)[:n]
+    def data_ptr(self) -> int:
+        """The address of the first byte. Two tensors share memory if their storages agree in it."""
+        return address_of(self.memory)
 
-    def mantissa(self, dtype: np.dtype) -> int:
-        if dtype.name not in self.bits:
-            raise NotImplementedError(f"random numbers of type {dtype}: ask for a float type")
-        return self.bits[dtype.name]
+    def __getitem__(self, index: int) -> Any:
+        return self.memory[self._checked(index)].item()
 
-    def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        bits = self.mantissa(dtype)
-        words = self.words(math.prod(shape)) >> (64 - bits)
-        return (words.astype(dtype) * dtype.type(2.0**-bits)).reshape(shape)
+    def __setitem__(self, index: int, value: Any) -> None:
+        self.memory[self._checked(index)] = value
+        count_write(self.memory)
 
-    def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """By Box and Muller (1958): a random direction, and a random distance from 0."""
-        self.mantissa(dtype)
-        xp, n = self.device.xp, math.prod(shape)
-        wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
-        distance = xp.sqrt(-2.0 * xp.log(1.0 - self.uniform((n,), wide)))
-        direction = (2.0 * math.pi) * self.uniform((n,), wide)
-        return (distance * xp.cos(direction)).astype(dtype).reshape(shape)
+    def _checked(self, index: int) -> int:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} out of range for storage of size {len(self)}")
+        return index
 
-    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        words, span = self.words(math.prod(shape)), high - low
-        words = words % span if span < 1 << 64 else words
-        return (words.astype(np.int64) + low).astype(dtype).reshape(shape)
+    def tolist(self) -> list:
+        return self.device.backend.to_numpy(self.memory).tolist()
 
-    def permutation(self, n: int) -> Any:
-        return self.device.xp.argsort(self.words(n))
+    def __repr__(self) -> str:
+        name = f"tinytorch.storage.{type(self).__name__}({self._facts()})"
+        return "".join(f" {value}\n" for value in self.tolist()) + f"[{name} of size {len(self)}]"
+
+    def _facts(self) -> str:
+        return f"device={self.device}"
 
 
-def register() -> bool:
-    """Lets the generators of `cuda` draw on the GPU."""
-    if is_available():
-        random_sources["cuda"] = PhiloxSource
-    return is_available()
+class TypedStorage(UntypedStorage):
+    """The memory under a tensor as values of the tensor's element type."""
+
+    @property
+    def dtype(self) -> DType:
+        return DType.by_numpy[self.memory.dtype]
+
+    def _facts(self) -> str:
+        return f"dtype={self.dtype}, device={self.device}"
 
 
-registered = register()
+@tensor_method("storage")
+def storage(self: Tensor) -> TypedStorage:
+    """The memory of the tensor, as values. Views of one tensor have the same memory."""
+    return TypedStorage(memory_of(self.array), self.device)
 
 
-def default_generator(device: Any) -> Generator:
-    return generator_for(as_device(device), None)
+@tensor_method("untyped_storage")
+def untyped_storage(self: Tensor) -> UntypedStorage:
+    """The memory of the tensor, as bytes."""
+    memory = memory_of(self.array)
+    return UntypedStorage(memory.view(self.device.xp.uint8), self.device)
 
 
-def get_rng_state(device: Any = "cuda") -> Tensor:
-    """Where the random numbers of a GPU are now, as a uint8 tensor on the CPU."""
-    return default_generator(device).get_state()
+@tensor_method("storage_offset")
+def storage_offset(self: Tensor) -> int:
+    """The place of the tensor's first element in its storage."""
+    return offset_of(self.array)
 
 
-def set_rng_state(new_state: Tensor, device: Any = "cuda") -> None:
-    """Lets a GPU's random numbers go on from where get_rng_state() was called."""
-    default_generator(device).set_state(new_state)
+@tensor_method("data_ptr")
+def data_ptr(self: Tensor) -> int:
+    """The address of the tensor's first element; 0 for a tensor without elements."""
+    return address_of(self.array) if self.array.size else 0
 
 
-def manual_seed(seed: int) -> None:
-    """Seeds the current GPU. tinytorch.manual_seed seeds all devices. Nothing without a GPU."""
-    if is_available():
-        default_generator("cuda").manual_seed(seed)
+# A view by hand: any shape and strides over the same memory.
 
 
-def manual_seed_all(seed: int) -> None:
-    """Seeds all GPUs."""
-    for index in range(device_count()):
-        default_generator(index).manual_seed(seed)
+def places(xp: Any, shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> Any:
+    """The place in memory of each element: start + i * steps[0] + j * steps[1] + ..."""
+    result = xp.full(shape, start, dtype=xp.int64)
+    for dim, (n, step) in enumerate(zip(shape, steps, strict=True)):
+        result += (xp.arange(n) * step).reshape((n,) + (1,) * (len(shape) - dim - 1))
+    return result
 
 
-def initial_seed() -> int:
-    """The seed of the current GPU."""
-    return default_generator("cuda").initial_seed()
+class Relay(Function):
+    """Lays x out in empty memory as (shape, steps, start) `source` says, adding where elements fall
+    on one place, and reads it as `target` says. What several elements of `whole` share is divided
+    among them."""
+
+    def forward(ctx, x: Any, source: tuple, target: tuple, whole: tuple) -> Any:
+        ctx.call_with = source, target, whole
+        xp, low = ctx.xp, min(source[2], target[2])
+        to, at, shared = (
+            places(xp, shape, steps, start - low) for shape, steps, start in (source, target, whole)
+        )
+        length = 1 + max(int(part.max()) if part.size else 0 for part in (to, at))
+        values = x.astype(xp.float64).reshape(-1)
+        memory = xp.bincount(to.reshape(-1), weights=values, minlength=length)
+        owners = xp.bincount(shared.reshape(-1), minlength=length)
+        return (memory / xp.maximum(owners, 1))[at].astype(x.dtype)
+
+    def backward(ctx, g: Any) -> Any:
+        source, target, whole = ctx.call_with
+        return ctx.call(Relay, g, target, source, whole)
 
 
-# One thread for each element of the product. It reads a whole row and a whole column.
-naive_kernel = Kernel(
-    "matmul_naive",
+class AsStrided(Function):
+    """y[i, j] = memory[start + i * stride[0] + j * stride[1]], a view of the memory of x.
+
+    start is counted from the first element of x, which lies in memory by `steps`. The gradient of
+    an element is the sum over all places of y where it appears.
     """
-extern "C" __global__ void matmul_naive(const T* a, const T* b, T* c, int m, int k, int n) {
-    int i = blockIdx.y * blockDim.y + threadIdx.y, j = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= m || j >= n) return;
-    T sum = 0;
-    for (int s = 0; s < k; s++)
-        sum += a[(long long)i * k + s] * b[(long long)s * n + j];
-    c[(long long)i * n + j] = sum;
-}
-""",
-)
-# A block brings a 16 x 16 tile of each factor into its shared memory, where each number is read 16
-# times, and moves on: one sixteenth of the reads from the GPU's memory.
-tiled_kernel = Kernel(
-    "matmul_tiled",
+
+    view = True
+
+    def forward(ctx, x: Any, size: tuple, stride: tuple, start: int, steps: tuple) -> Any:
+        ctx.places = (x.shape, steps, 0), (size, stride, start)
+        if steps_of(x) != steps:  # a gradient in the place of x, which may lie in another order
+            return ctx.call(Relay, x, ctx.places[0], ctx.places[1], ctx.places[0])
+        memory = memory_of(x)[offset_of(x) + start :]
+        return strided(memory, size, tuple(step * x.itemsize for step in stride))
+
+    def backward(ctx, g: Any) -> Any:
+        whole, part = ctx.places
+        return ctx.call(Relay, g, part, whole, whole)
+
+    def note_view(ctx, out: Tensor, args: tuple) -> None:
+        """The way from the base to this view is one call, whatever views it was made from."""
+        super().note_view(out, args)
+        if out._base is not None:
+            (x, size, stride, start, _), base = args, out._base.array
+            start += offset_of(x.array) - offset_of(base)
+            out._view_calls = ((type(ctx), (size, stride, start, steps_of(base))),)
+
+    def name(ctx) -> str:
+        return "AsStridedBackward0"
+
+
+class AsStridedToRead(AsStrided):
+    """A view whose elements overlap, or lie outside of the tensor that it was made from."""
+
+    writable = False
+
+
+def overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether two elements may share a place: a step no longer than all shorter ones together."""
+    reach = 0
+    for step, n in sorted(zip(stride, size, strict=True)):
+        if n > 1 and step <= reach:
+            return True
+        reach += (n - 1) * step
+    return False
+
+
+@tensor_method("as_strided")
+def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """A view of the storage of `input` with a shape and strides (in elements) of your own.
+
+    Args:
+        size, stride: as many numbers as the view shall have dimensions.
+        storage_offset: the place of the first element in the storage; that of `input` by default.
+    Raises RuntimeError where the view would reach beyond the storage, and for negative numbers.
     """
-extern "C" __global__ void matmul_tiled(const T* a, const T* b, T* c, int m, int k, int n) {
-    __shared__ T tile_a[16][16], tile_b[16][16];
-    int y = threadIdx.y, x = threadIdx.x, i = blockIdx.y * 16 + y, j = blockIdx.x * 16 + x;
-    T sum = 0;
-    for (int t = 0; t < k; t += 16) {
-        tile_a[y][x] = i < m && t + x < k ? a[(long long)i * k + t + x] : T(0);
-        tile_b[y][x] = t + y < k && j < n ? b[(long long)(t + y) * n + j] : T(0);
-        __syncthreads();  // nobody reads before all have written
-        for (int s = 0; s < 16; s++) sum += tile_a[y][s] * tile_b[s][x];
-        __syncthreads();  // nobody writes before all have read
-    }
-    if (i < m && j < n) c[(long long)i * n + j] = sum;
-}
-""",
-)
+    size, stride, array = tuple(size), tuple(stride), input.array
+    here = offset_of(array)
+    first = here if storage_offset is None else storage_offset
+    if len(size) != len(stride):
+        raise RuntimeError("mismatch in length of strides and shape")
+    if any(step < 0 for step in stride):
+        raise RuntimeError(
+            f"as_strided: Negative strides are not supported at the moment, got strides: "
+            f"{list(stride)}"
+        )
+    if any(n < 0 for n in size) or first < 0:
+        raise RuntimeError(f"as_strided: invalid size {list(size)} or storage offset {first}")
+    end = first
+    if math.prod(size):
+        end += 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        available = memory_of(array).nbytes
+        if end * array.itemsize > available:
+            raise RuntimeError(
+                f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {first}, "
+                f"and itemsize {array.itemsize} requiring a storage size of {end * array.itemsize} "
+                f"are out of bounds for storage of size {available}"
+            )
+    # Where the graph has to know what a write changes, each element has to be one of input's, and
+    # the base has to lie in memory as its gradient does: row by row.
+    base = input if input._base is None else input._base
+    inside = here <= first and end <= here + array.size and is_contiguous(input)
+    safe = inside and is_contiguous(base) and not overlaps(size, stride)
+    function = AsStrided if safe else AsStridedToRead
+    return function.apply(input, size, stride, first - here, steps_of(array))
 
 
-@functools.singledispatch
-def matmul(a: Any, b: Any, tiled: bool = True) -> Any:
-    """The product of two matrices (m, k) and (k, n), with or without tiles in shared memory."""
-    return a @ b
+class Unfold(Function):
+    """y[i, ..., k] = x[i * step + k]: all windows of `size` elements along `dim`, as a view."""
+
+    view = True
+
+    def forward(ctx, x: Any, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = x.shape, dim, size, step
+        count = (x.shape[dim] - size) // step + 1
+        shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
+        steps = (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1 :], x.strides[dim])
+        return strided(x, shape, steps)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Fold, g, *ctx.call_with)
+
+    def name(ctx) -> str:
+        return "UnfoldBackward0"
 
 
-@on_cuda(matmul)
-def matmul_on_cuda(a: Any, b: Any, tiled: bool = True) -> Any:
-    kernel = tiled_kernel if tiled else naive_kernel
-    (m, k), n = a.shape, b.shape[1]
-    if not kernel.fits(a, b) or not m * k * n:
-        return a @ b
-    c = device_of(a).xp.empty((m, n), a.dtype)
-    grid = (math.ceil(n / 16), math.ceil(m / 16))
-    kernel.launch(a.dtype, grid, (16, 16), a, b, c, np.int32(m), np.int32(k), np.int32(n))
-    return c
+class UnfoldToRead(Unfold):
+    """Windows that overlap."""
+
+    writable = False
 
 
-# A block for each row. A thread takes every blockDim.x-th element; `combined` makes one number of
-# the threads' numbers: first the 32 threads of a warp exchange theirs, then the warps.
-softmax_kernel = Kernel(
-    "softmax",
+class Fold(Function):
+    """The sum of the windows, each at its place: what Unfold takes apart."""
+
+    def forward(ctx, x: Any, shape: tuple, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = dim, size, step
+        y = ctx.xp.zeros(shape, x.dtype)
+        reach = step * (x.shape[dim] - 1) + 1
+        for k in range(size):
+            y[(slice(None),) * dim + (slice(k, k + reach, step),)] += x[..., k]
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Unfold, g, *ctx.call_with)
+
+
+@tensor_method("unfold")
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """All windows of `size` elements along a dimension, `step` apart; the last dimension is new.
+
+    (7,) with size 3, step 2 gives (3, 3). RuntimeError where the window is longer than the tensor.
     """
-__device__ T combined(T value, bool largest) {
-    __shared__ T of_warp[32];
-    for (int k = 16; k > 0; k /= 2) {
-        T other = __shfl_xor_sync(0xffffffff, value, k);
-        value = largest ? (other > value ? other : value) : value + other;
-    }
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
-    __syncthreads();
-    value = of_warp[0];
-    for (int w = 1; w < blockDim.x / 32; w++) {
-        T other = of_warp[w];
-        value = largest ? (other > value ? other : value) : value + other;
-    }
-    __syncthreads();
-    return value;
-}
-
-extern "C" __global__ void softmax(const T* x, T* y, int columns) {
-    x += (long long)blockIdx.x * columns;
-    y += (long long)blockIdx.x * columns;
-    T top = x[threadIdx.x < columns ? threadIdx.x : 0], sum = 0;
-    for (int j = threadIdx.x; j < columns; j += blockDim.x) top = x[j] > top ? x[j] : top;
-    top = combined(top, true);
-    for (int j = threadIdx.x; j < columns; j += blockDim.x) sum += exp(x[j] - top);
-    sum = combined(sum, false);
-    for (int j = threadIdx.x; j < columns; j += blockDim.x) y[j] = exp(x[j] - top) / sum;
-}
-""",
-    ("float32", "float64"),
-)
-
-
-@on_cuda(softmax_forward)
-def softmax_on_cuda(x: Any, ctx: Any) -> Any:
-    if ctx.dims != (x.ndim - 1,) or not softmax_kernel.fits(x) or not x.size:
-        return softmax_forward.dispatch(object)(x, ctx)
-    y, columns = cupy.empty(x.shape, x.dtype), x.shape[-1]
-    threads = min(256, 32 * math.ceil(columns / 128))
-    softmax_kernel.launch(x.dtype, (x.size // columns,), (threads,), x, y, np.int32(columns))
-    return y
-
-
-# Two threads may have the same row to add to. An atomic addition reads, adds and writes as one.
-add_at_kernel = Kernel(
-    "add_at",
-    """
-extern "C" __global__ void add_at(T* out, const long long* rows, const T* values, long long n,
-                                  long long width) {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) atomicAdd(&out[rows[i / width] * width + i % width], values[i]);
-}
-""",
-    ("float32", "float64", "int32"),
-)
-
-
-@on_cuda(add_at)
-def add_at_on_cuda(array: Any, rows: Any, values: Any) -> None:
-    values = cupy.ascontiguousarray(values)
-    if not add_at_kernel.fits(array, values) or not values.size:
-        return add_at.dispatch(object)(array, rows, values)
-    n, width = np.int64(values.size), np.int64(array.shape[1])
-    rows = cupy.ascontiguousarray(rows, dtype=np.int64)
-    blocks = math.ceil(values.size / 256)
-    add_at_kernel.launch(array.dtype, (blocks,), (256,), array, rows, values, n, width)
+    x = self if self.array.ndim else self.reshape(1)
+    dim = normalize_dim(dimension, x.array.ndim)
+    if size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
+    if size > x.array.shape[dim]:
+        raise RuntimeError(
+            f"maximum size for tensor at dimension {dim} is {x.array.shape[dim]} but size is {size}"
+        )
+    if step < 1:
+        raise RuntimeError(f"step is {step} but must be > 0")
+    function = UnfoldToRead if step < size else Unfold
+    out = function.apply(x, dim, size, step)
+    return out if self.array.ndim else out.reshape(size)
 
 
 if __name__ == "__main__":
-    from tinytorch.core.tensor import tensor
-    from tinytorch.kernels.simulator import launch
-    from tinytorch.ops import reduction  # noqa: F401  (its methods)
-    from tinytorch.ops.softmax import softmax
+    import numpy as np
 
-    class Counted(list):
-        """Numbers in the GPU's memory: it counts how often one is read."""
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
+    from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
 
-        reads = 0
+    x = tensor([0.0, 1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    windows = x.as_strided((3, 3), (1, 1))
+    print(windows.tolist())  # -> [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
+    print("the same memory:", windows.data_ptr() == x.data_ptr())  # -> the same memory: True
+    print("unfold says the same:", x.unfold(0, 3, 1).tolist() == windows.tolist())
+    # -> unfold says the same: True
+    print("moving average:", x.unfold(0, 3, 1).mean(1).tolist())
+    # -> moving average: [1.0, 2.0, 3.0]
 
-        def __getitem__(self, place):
-            self.reads += 1
-            return super().__getitem__(place)
+    windows.sum().backward()
+    print("how often each place is read:", x.grad.tolist())
+    # -> how often each place is read: [1.0, 2.0, 3.0, 2.0, 1.0]
+    x64 = tensor(np.arange(12.0).reshape(3, 4), requires_grad=True)
+    for view in (
+        lambda x: x.as_strided((2, 2, 2), (1, 0, 3)),
+        lambda x: x.T.as_strided((2, 3), (4, 1), 1),
+        lambda x: x.T.unfold(0, 3, 1),
+    ):
+        print(gradcheck(view, (x64,)), gradgradcheck(view, (x64,)))
+        # -> True True
+        # -> True True
+        # -> True True
 
-    n, tile = 8, 4
+    # A write through a view: base, view and gradient agree.
+    x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    y = x * 1
+    every_second = y.as_strided((2,), (2,))
+    every_second.mul_(10)
+    print(y.tolist(), y._version, every_second._version)  # -> [10.0, 2.0, 30.0, 4.0] 1 1
+    y.sum().backward()
+    print(x.grad.tolist())  # -> [10.0, 1.0, 10.0, 1.0]
 
-    def naive(t, a, b, c):
-        i = t.blockIdx.y * tile + t.threadIdx.y
-        j = t.blockIdx.x * tile + t.threadIdx.x
-        c[i * n + j] = sum(a[i * n + s] * b[s * n + j] for s in range(n))
+    # Views made before the write follow it.
+    x.grad = None
+    y = x * 1
+    before = y.unfold(0, 2, 2)
+    y.mul_(3)
+    before.sum().backward()
+    print(before.tolist(), x.grad.tolist())
+    # -> [[3.0, 6.0], [9.0, 12.0]] [3.0, 3.0, 3.0, 3.0]
 
-    def tiled(t, a, b, c):
-        y, x = t.threadIdx.y, t.threadIdx.x
-        i, j = t.blockIdx.y * tile + y, t.blockIdx.x * tile + x
-        total = 0
-        for k in range(0, n, tile):
-            t.shared["a", y, x] = a[i * n + k + x]
-            t.shared["b", y, x] = b[(k + y) * n + j]
-            yield  # nobody reads before all have written
-            total += sum(t.shared["a", y, s] * t.shared["b", s, x] for s in range(tile))
-            yield  # nobody writes before all have read
-        c[i * n + j] = total
-
-    rng = np.random.default_rng(0)
-    p, q = (rng.integers(0, 10, (n, n)) for _ in range(2))
-    for kernel in (naive, tiled):
-        a, b, c = Counted(p.ravel().tolist()), Counted(q.ravel().tolist()), [0] * (n * n)
-        launch(kernel, (n // tile, n // tile), (tile, tile), a, b, c)
-        right = (np.array(c).reshape(n, n) == p @ q).all()
-        print(f"{kernel.__name__}: right {right}, reads from memory {a.reads + b.reads}")
-        # -> naive: right True, reads from memory 1024
-        # -> tiled: right True, reads from memory 256
-
-    with np.errstate(over="ignore", invalid="ignore"):
-        row = np.array([1000.0, 999.0, 0.0], np.float32)
-        print("without the largest:", np.exp(row) / np.exp(row).sum())
-        # -> without the largest: [nan nan  0.]
-    print("softmax:", [round(v, 4) for v in softmax(tensor(row), 0).tolist()])
-    # -> softmax: [0.7311, 0.2689, 0.0]
-
-    def scatter(t, out, rows, values):
-        old = out[rows[t.number]]
-        yield  # the others read too
-        out[rows[t.number]] = old + values[t.number]
-
-    rows, values = [0, 2, 2, 2], [1, 10, 20, 30]
-    lost = [0, 0, 0]
-    launch(scatter, 1, 4, lost, rows, values)
-    print("read, add, write:", lost)  # -> read, add, write: [1, 0, 30]
-    out = np.zeros((3, 1))
-    add_at(out, np.array(rows), np.array(values, dtype=float)[:, None])
-    print("add_at:", out[:, 0].tolist())  # -> add_at: [1.0, 0.0, 60.0]
-
-    for kernel in (naive_kernel, tiled_kernel, softmax_kernel, add_at_kernel):
-        print(kernel.name, "in CUDA C:", len(kernel.source.strip().splitlines()), "lines")
-        # -> matmul_naive in CUDA C: 8 lines
-        # -> matmul_tiled in CUDA C: 13 lines
-        # -> softmax in CUDA C: 27 lines
-        # -> add_at in CUDA C: 5 lines
-    x = rng.standard_normal((5, 40))
-    print("generic:", np.allclose(matmul(x, x.T, True), x @ x.T))  # -> generic: True
-
-    def time_of(action):
-        """Milliseconds on the GPU: the shortest of five."""
-        times = []
-        for _ in range(6):
-            start, end = cupy.cuda.Event(), cupy.cuda.Event()
-            start.record()
+    def refused(action):
+        try:
             action()
-            end.record()
-            end.synchronize()
-            times.append(cupy.cuda.get_elapsed_time(start, end))
-        return min(times[1:])
+        except RuntimeError as error:
+            return str(error).split(":")[0]
+        return "allowed"
 
-    if is_available():
-        m = cupy.random.standard_normal((2048, 2048), dtype=cupy.float32)
-        t = tensor(cupy.asnumpy(m), device="cuda")
-
-        def in_five_steps():
-            powers = cupy.exp(m - m.max(axis=1, keepdims=True))
-            return powers / powers.sum(axis=1, keepdims=True)
-
-        places = cupy.asarray(rng.integers(0, len(m) // 20, len(m)))
-        work = {
-            "matmul naive": lambda: matmul(m, m, False),
-            "matmul tiled": lambda: matmul(m, m, True),
-            "matmul of cuBLAS": lambda: m @ m,
-            "softmax, one kernel": lambda: softmax(t, 1),
-            "softmax, CuPy's five": in_five_steps,
-            "copy, the limit": m.copy,
-            "add_at, one kernel": lambda: add_at(cupy.zeros_like(m), places, m),
-            "add_at, CuPy's": lambda: add_at.dispatch(object)(cupy.zeros_like(m), places, m),
-        }
-        report = ", ".join(f"{name} {time_of(action):.3f}" for name, action in work.items())
-        sums, generic_sums = cupy.zeros_like(m), cupy.zeros_like(m)
-        add_at(sums, places, m)
-        add_at.dispatch(object)(generic_sums, places, m)
-        pairs = (
-            (matmul(m, m), m @ m),
-            (softmax(t, 1).array, in_five_steps()),
-            (sums, generic_sums),
-        )
-        off = max(float(abs(ours - theirs).max() / abs(theirs).max()) for ours, theirs in pairs)
-        report += f"; the numbers differ from the library's by {off:.1e} at most"
-    else:
-        report = "left out, for want of a GPU"
-    print("ms:", report)  # -> ...
+    y = x * 1
+    print(refused(lambda: y.unfold(0, 2, 1).mul_(2)))
+    # -> a view made by UnfoldToRead cannot be written in place where gradients are recorded
+    print(refused(lambda: y[:1].as_strided((1,), (1,), 3).mul_(2)))
+    # -> a view made by AsStridedToRead cannot be written in place where gradients are recorded
+    print(refused(lambda: (x * 1).detach().unfold(0, 2, 2).mul_(2)))  # -> allowed
+    print(y[:1].as_strided((1,), (1,), 3).tolist(), "was not in y[:1]")
+    # -> [4.0] was not in y[:1]
+    try:
+        y.as_strided((3, 3), (1, 1))
+    except RuntimeError as error:
+        print(str(error)[-82:])
+        # -> itemsize 4 requiring a storage size of 20 are out of bounds for storage of size 16
+    try:
+        x64.T.view(12)
+    except RuntimeError as error:
+        print(str(error)[:62])
+        # -> view size is not compatible with input tensor's size and strid

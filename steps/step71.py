@@ -1,306 +1,284 @@
-"""Step 71: A module knows its parameters
+"""Step 71: The same program on a GPU
 
-The network of step 62 kept its weights in a list, by hand. Whoever forgets one in that list gets no
-error: the weight is used, has a gradient, and never learns. A network of a hundred layers has
-hundreds of them. So let the layer itself say what there is to learn.
+A GPU is a second computer. It has thousands of small processors, and memory of its own that these
+read at terabytes in a second. To them the CPU's memory is abroad: what they are to work on has to
+be brought over, and the results back, over a bridge that is fifty times slower.
 
-A Module is an object with a forward. What is new is one trick: Python calls `__setattr__` for each
-`self.name = value`, and the module looks at the value. A Parameter goes into `_parameters`, another
-Module into `_modules`; everything else becomes a plain attribute. (`_buffers` waits for step 73.)
-Reading goes through `__getattr__`, which Python calls only for names that it does not find.
+So PyTorch never brings anything over unasked. A tensor lives on one device, `x.to("cuda")` makes a
+copy on the other, and x + y with the two on different devices is an error. A program that asks for
+a transfer in each step of its training (`loss.item()`, just to print it) waits at the bridge.
 
-So a network becomes a tree of modules with parameters as its leaves, and a walk through the tree
-finds them all, with names that tell the way: "second.weight". `parameters()` is what a training
-loop needs. A parameter that stands in two places (tied weights) comes once: it shall learn once.
+We have prepared for this since step 35: an operation takes the array library from where its
+arrays live, ctx.xp. The library for the GPU is CuPy, which has NumPy's functions under NumPy's
+names. All that is missing is to register it. That is Backend(...) below, and no operation changes.
+Some details are the GPU's own:
 
-What is a Parameter? A tensor, and nothing more than its class says: this one is to be learned.
-That is why BadLinear in the demo fails. Its weight requires a gradient and gets one. But it is a
-plain tensor, as any intermediate result is, so no walk finds it. Two more ways to hide a parameter:
-a plain Python list (step 72 has one that registers), and an attribute that is set before
-`super().__init__()`, when there is nothing yet to register in. The latter raises an error.
+- CuPy can be installed where there is no GPU; only the first array fails. It has to be asked.
+- The operating system may move the CPU's memory about, so the GPU cannot fetch from it by itself.
+  pin_memory() makes a copy that stays in its place: then to("cuda", non_blocking=True) only starts
+  the copy, and the CPU goes on. The trap: write into the pinned tensor too early, and the new
+  numbers arrive. We keep the memory alive until the copy is done; when you write is your affair.
+- on_cuda is the seam for kernels of our own: one function, with another body for CuPy's arrays.
 
-Call the module, not its forward: step 72 puts something in between. (torch.nn.Parameter and
-torch.nn.Module are the same two classes. `register_parameter` and `register_module` do by name what
-assigning an attribute does.)
+Without CuPy or a GPU, `cuda` gets a backend that says what is missing to whoever asks for it, as
+PyTorch does. This step then trains on the CPU, and the numbers are the same.
 
-Changed: nothing. New: Parameter, Module, module_text.
-Try: make the weight of BadLinear a Parameter, and leave the rest as it is.
+Changed: CAdd goes. New: tinytorch/cuda/backend.py and device.py; Tensor.pin_memory, is_pinned.
+Try: print loss.item() in the loop. The count stays 0: item() is a transfer too, but no Function.
 """
 
-import importlib
-from collections.abc import Iterator
+import warnings
+import weakref
+from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.modes import no_grad
-from tinytorch.core.printing import format_tensor
-from tinytorch.core.tensor import Tensor, tensor, wrap
+import numpy as np
+
+from tinytorch.core.device import Backend, Device, backends, cpu, register_backend
+from tinytorch.core.tensor import Tensor, tensor_method, wrap
+from tinytorch.core.version import storage_of
+from tinytorch.ops.storage import address_of, strided
 
 
-class Parameter(Tensor):
-    """A tensor that a Module registers when it becomes one of its attributes.
-
-    `Parameter(data)` shows the memory of the tensor `data`, as a leaf that requires a gradient.
-    RuntimeError for integer data, unless requires_grad=False.
-    """
-
-    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> "Parameter":
-        data = tensor([]) if data is None else data
-        self = wrap(data.array.view(), data.device, cls)
-        self.requires_grad = requires_grad
-        return self
-
-    def __init__(self, data: Tensor | None = None, requires_grad: bool = True):
-        pass  # __new__ has done everything: Tensor's own __init__ would make another array
-
-    def __repr__(self) -> str:
-        return "Parameter containing:\n" + format_tensor(self, "tensor")
-
-
-def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
-    """Name(...) with what the module shows of itself and, indented, its parts."""
-    extra = module.extra_repr()
-    lines = extra.split("\n") if extra else []
-    if len(lines) == 1 and not parts:
-        return f"{type(module).__name__}({extra})"
-    lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
-    inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
-    return f"{type(module).__name__}({inside})"
-
-
-class Module:
-    """A part of a network. A subclass makes its parameters and parts in `__init__`, after
-    `super().__init__()`, and says in `forward` what it computes."""
-
-    def __init__(self):
-        # Into __dict__ directly: __setattr__ below relies on these.
-        self.__dict__.update(_parameters={}, _buffers={}, _modules={})
-
-    # What a module consists of.
-
-    def _store_of(self, name: str) -> str | None:
-        """Which of the three dictionaries has a member `name`."""
-        for store in ("_parameters", "_modules", "_buffers"):
-            if name in self.__dict__.get(store, ()):
-                return store
+def load_cupy() -> Any:
+    """CuPy, or None where it is not installed. It imports also where there is no GPU."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns where it finds no CUDA; we ask it ourselves
+            import cupy
+    except ImportError:
         return None
+    return cupy
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        before = store = self._store_of(name)
-        if isinstance(value, Parameter):
-            store = "_parameters"
-        elif isinstance(value, Module) and before != "_parameters":
-            store = "_modules"
-        if store is None:  # anything else, and a plain tensor too, is a plain attribute
-            object.__setattr__(self, name, value)
-            return
-        if store != before:
-            self.__dict__.pop(name, None)
-            self.__dict__.get(before, {}).pop(name, None)
-        self._register(store, name, value)
 
-    def __getattr__(self, name: str) -> Any:
-        # Called only for what is no plain attribute.
-        store = self._store_of(name)
-        if store is None:
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        return self.__dict__[store][name]
+cupy = load_cupy()
 
-    def _register(self, store: str, name: str, value: Any) -> None:
-        """Adds a member. AttributeError, TypeError or KeyError where name or value are none."""
-        kinds = {"_parameters": Parameter, "_modules": Module, "_buffers": Tensor}
-        kind, what = kinds[store], store[1:-1]
-        if store not in self.__dict__:
-            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
-        if not isinstance(name, str):
-            raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
-        if "." in name or not name:
-            raise KeyError(f"{what} name can't contain \".\" or be empty, got '{name}'")
-        if hasattr(self, name) and name not in self.__dict__[store]:
-            raise KeyError(f"attribute '{name}' already exists")
-        if value is not None and not isinstance(value, kind):
-            wrong = type(value).__name__
-            raise TypeError(f"cannot assign '{wrong}' as {what} '{name}': no {kind.__name__}")
-        self.__dict__[store][name] = value
 
-    def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
-        self._register("_parameters", name, param)
+def is_available() -> bool:
+    """Whether there is a GPU that tinytorch can use."""
+    return cupy is not None and cupy.cuda.is_available()
 
-    def register_module(self, name: str, module: "Module | None") -> None:
-        """Makes `module` the part `name` of this module."""
-        self._register("_modules", name, module)
 
-    def named_modules(
-        self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, "Module"]]:
-        """This module and all its parts, however deep: ("", self), ("encoder", ...),
-        ("encoder.0", ...). A part that is used in two places comes once."""
-        memo = set() if memo is None else memo
-        if self in memo:
-            return
-        if remove_duplicate:
-            memo.add(self)
-        yield prefix, self
-        for name, module in self._modules.items():
-            if module is not None:
-                inner = f"{prefix}.{name}" if prefix else name
-                yield from module.named_modules(memo, inner, remove_duplicate)
+def device_count() -> int:
+    """The number of GPUs; 0 where tinytorch can use none."""
+    return cupy.cuda.runtime.getDeviceCount() if is_available() else 0
 
-    def _named_members(
-        self, store: str, prefix: str, recurse: bool, remove_duplicate: bool
-    ) -> Iterator[tuple[str, Any]]:
-        seen = {None}
-        inside = self.named_modules(None, prefix, remove_duplicate)
-        for path, module in inside if recurse else [(prefix, self)]:
-            for name, member in module.__dict__[store].items():
-                if member not in seen:
-                    yield f"{path}.{name}" if path else name, member
-                    if remove_duplicate:
-                        seen.add(member)
 
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Parameter]]:
-        """("encoder.0.weight", parameter), ... in the order of registration; tied ones once."""
-        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
-
-    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """What an optimizer wants: all parameters of this module and of its parts."""
-        return (param for _, param in self.named_parameters(recurse=recurse))
-
-    def modules(self) -> Iterator["Module"]:
-        """This module and all its parts, each once."""
-        return (module for _, module in self.named_modules())
-
-    def named_children(self) -> Iterator[tuple[str, "Module"]]:
-        """The parts one level below, with their names, each once."""
-        seen = {None}
-        for name, module in self._modules.items():
-            if module not in seen:
-                seen.add(module)
-                yield name, module
-
-    def children(self) -> Iterator["Module"]:
-        """The parts one level below."""
-        return (module for _, module in self.named_children())
-
-    # Its text.
-
-    def extra_repr(self) -> str:
-        """What a subclass wants to show of itself between the brackets."""
-        return ""
-
-    def __repr__(self) -> str:
-        return module_text(self, [(n, repr(module)) for n, module in self._modules.items()])
-
-    # Its call, and those who watch it.
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes: every subclass says it."""
-        raise NotImplementedError(
-            f'Module [{type(self).__name__}] is missing the required "forward" function'
+def check_available() -> None:
+    """RuntimeError where no GPU can be used, with what is missing."""
+    if cupy is None:
+        raise RuntimeError(
+            "No CUDA device is available: CuPy is not installed. On a machine with an NVIDIA GPU: "
+            "pip install cupy-cuda12x"
+        )
+    if not is_available():
+        raise RuntimeError(
+            "No CUDA device is available: CuPy finds no NVIDIA GPU, or no driver for it. See "
+            "https://www.nvidia.com/drivers"
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.forward(*args, **kwargs)
+
+class MissingBackend:
+    """Stands in the place of the backend where there is none, and says why to whoever asks."""
+
+    @property
+    def xp(self) -> Any:
+        check_available()
+
+
+# Host arrays in pinned memory, by id. The operating system never moves them, so that the GPU can
+# fetch from them by itself, while the CPU goes on.
+pinned: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+# (event, host array) of copies that may still be under way: the array must live as long as that.
+under_way: list[tuple] = []
+
+
+def from_numpy(array: np.ndarray, index: int | None) -> Any:
+    with cupy.cuda.Device(index):
+        return cupy.array(array)
+
+
+def send(array: np.ndarray, index: int | None) -> Any:
+    """from_numpy, but a pinned array is fetched by the GPU while the CPU goes on."""
+    if id(storage_of(array)) not in pinned or not array.flags.c_contiguous:
+        return from_numpy(array, index)
+    with cupy.cuda.Device(index):
+        out = cupy.empty(array.shape, array.dtype)
+        stream = cupy.cuda.get_current_stream()
+        out.set(array, stream)
+        under_way[:] = [entry for entry in under_way if not entry[0].done]
+        under_way.append((stream.record(), array))
+    return out
+
+
+def strided_view(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    # CuPy's as_strided forgets whose memory its result shows; a view of CuPy's own does not.
+    view = array.view()
+    view._set_shape_and_strides(shape, strides, True, True)
+    return view
+
+
+def register() -> Backend | MissingBackend:
+    """Makes CuPy the backend of `cuda`, or lets `cuda` say what is missing."""
+    if not is_available():
+        backends["cuda"] = MissingBackend()
+        return backends["cuda"]
+    address_of.register(cupy.ndarray, lambda array: array.data.ptr)
+    strided.register(cupy.ndarray, strided_view)
+    backend = Backend(
+        cupy, cupy.ndarray, from_numpy, cupy.asnumpy, lambda array: array.device.id, send
+    )
+    register_backend("cuda", backend)
+    return backend
+
+
+backend = register()
+
+
+def on_cuda(generic: Callable) -> Callable:
+    """Decorator: the function is what `generic`, a functools.singledispatch, does for CuPy."""
+
+    def attach(function: Callable) -> Callable:
+        if is_available():
+            generic.register(cupy.ndarray, function)
+        return function
+
+    return attach
+
+
+@tensor_method("is_pinned")
+def is_pinned(self: Tensor) -> bool:
+    """Whether the tensor lies in pinned host memory."""
+    return id(storage_of(self.array)) in pinned
+
+
+@tensor_method("pin_memory")
+def pin_memory(self: Tensor) -> Tensor:
+    """A copy in pinned host memory, from which `to("cuda", non_blocking=True)` need not wait.
+
+    RuntimeError where there is no GPU, or where the tensor is not on the CPU.
+    """
+    if is_pinned(self):
+        return self
+    if self.device is not cpu:
+        raise RuntimeError(f"cannot pin a tensor on {self.device}: only CPU tensors can be pinned")
+    check_available()
+    memory = cupy.cuda.alloc_pinned_memory(max(self.array.nbytes, 1))
+    array = np.ndarray(self.array.shape, self.array.dtype, buffer=memory)
+    array[...] = self.array
+    pinned[id(array)] = array
+    return wrap(array, cpu)
+
+
+def current_device() -> int:
+    """The number of the GPU that "cuda" without a number means. RuntimeError without a GPU."""
+    check_available()
+    return cupy.cuda.runtime.getDevice()
+
+
+def device_index(device: Any) -> int:
+    """The number of a GPU from a number, "cuda:1", a Device, or None for the current one."""
+    if isinstance(device, str):
+        device = Device(device)
+    if isinstance(device, Device):
+        if device.type != "cuda":
+            raise ValueError(f"Expected a cuda device, but got: {device}")
+        device = device.index
+    check_available()
+    return current_device() if device is None else device
+
+
+def set_device(device: Any) -> None:
+    """Makes a GPU the current one. Operations run on the GPU that is current: see `device`."""
+    index = device_index(device)
+    if index >= 0:  # -1 changes nothing, as in PyTorch
+        cupy.cuda.Device(index).use()
+
+
+class device:
+    """`with tinytorch.cuda.device(1):` makes GPU 1 the current one inside."""
+
+    def __init__(self, device: Any):
+        self.index = device_index(device)
+
+    def __enter__(self) -> None:
+        self.before = current_device()
+        set_device(self.index)
+
+    def __exit__(self, *exception: Any) -> None:
+        set_device(self.before)
+
+
+def get_device_name(device: Any = None) -> str:
+    """The name of a GPU, such as "NVIDIA H200"."""
+    index = device_index(device)
+    return cupy.cuda.runtime.getDeviceProperties(index)["name"].decode()
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """The generation of a GPU as (major, minor): (9, 0) is Hopper."""
+    index = device_index(device)
+    properties = cupy.cuda.runtime.getDeviceProperties(index)
+    return properties["major"], properties["minor"]
+
+
+def synchronize(device: Any = None) -> None:
+    """Waits until the GPU has done all that it was given."""
+    index = device_index(device)
+    cupy.cuda.Device(index).synchronize()
 
 
 if __name__ == "__main__":
-    # Importing the modules of the operations brings their methods to Tensor.
-    for name in ("arithmetic", "elementwise", "matmul", "reduction"):
-        importlib.import_module(f"tinytorch.ops.{name}")
-    importlib.import_module("tinytorch.autograd.engine")
+    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.modes import FunctionMode, no_grad
+    from tinytorch.core.device import as_device
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops import arithmetic, matmul, reduction  # noqa: F401  (their methods)
+    from tinytorch.ops.conversion import Transfer
 
-    class BadLinear(Module):
-        """y = x w: the weight is a plain tensor."""
+    def attempt(action):
+        """What an action gives, or what it says."""
+        try:
+            return action()
+        except (RuntimeError, ValueError) as error:
+            return f"{type(error).__name__}: {error}"
 
-        def __init__(self):
-            super().__init__()
-            self.weight = tensor([[0.5]], requires_grad=True)
+    print("a GPU that can be used:", is_available(), device_count())  # -> ...
+    print("its name:", attempt(get_device_name))  # -> ...
+    print(attempt(lambda: tensor([1.0]).to("cuda")))  # -> ...
+    print(attempt(lambda: tensor([1.0]).pin_memory().is_pinned()))  # -> ...
+    print(attempt(lambda: device_index("cpu")))
+    # -> ValueError: Expected a cuda device, but got: cpu
+    print(Device("cuda", 1), Device("cuda:1") is Device("cuda", 1))  # -> cuda:1 True
+    print("on the CPU and not pinned:", tensor([1.0]).is_cuda, tensor([1.0]).is_pinned())
+    # -> on the CPU and not pinned: False False
 
-        def forward(self, x):
-            return x @ self.weight
+    class Transfers(FunctionMode):
+        """Counts the calls that pass by, and those that bring a tensor to another device."""
 
-    class GoodLinear(Module):
-        """y = x w + b."""
+        calls = transfers = 0
 
-        def __init__(self):
-            super().__init__()
-            self.weight = Parameter(tensor([[0.5]]))
-            self.bias = Parameter(tensor([0.0]))
+        def call(self, function, args):
+            self.calls += 1
+            self.transfers += function is Transfer
+            return function.apply(*args)
 
-        def forward(self, x):
-            return x @ self.weight + self.bias
-
-    # Points on the line y = 3 x + 2, and a loop that knows nothing of the network inside.
-    x = tensor([[-2.0], [-1.0], [0.0], [1.0], [2.0]])
-    target = 3 * x + 2
-
-    def train(model):
+    # Three numbers are found by gradient descent, wherever there is something to compute with.
+    place = as_device("cuda" if is_available() else "cpu")
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((64, 3)).astype(np.float32)
+    x = tensor(points).to(place)
+    target = tensor(points @ np.array([[3.0], [2.0], [-1.0]], np.float32)).to(place)
+    w = tensor(np.zeros((3, 1), np.float32), device=place, requires_grad=True)
+    with Transfers() as counted:
         for _ in range(100):
-            loss = (model(x) - target).square().mean()
+            error = x @ w - target
+            loss = (error * error).mean()
             loss.backward()
             with no_grad():
-                for param in model.parameters():
-                    param -= 0.1 * param.grad
-                    param.grad = None
-        return loss.item()
-
-    bad, good = BadLinear(), GoodLinear()
-    print("BadLinear has", [name for name, _ in bad.named_parameters()])  # -> BadLinear has []
-    print("GoodLinear has", [name for name, _ in good.named_parameters()])
-    # -> GoodLinear has ['weight', 'bias']
-    print(f"losses: {train(bad):.2f} and {train(good):.2f}")  # -> losses: 16.50 and 0.00
-    print("bad: ", bad.weight.item(), "has not moved")  # -> bad:  0.5 has not moved
-    print("but it had a gradient:", bad.weight.grad is not None)  # -> but it had a gradient: True
-    print(f"good: {good.weight.item():.3f} x + {good.bias.item():.3f}")  # -> good: 3.000 x + 2.000
-    print(good.bias)
-    # -> Parameter containing:
-    # -> tensor([2.0000], requires_grad=True)
-
-    # A tree of modules.
-    class Two(Module):
-        def __init__(self):
-            super().__init__()
-            self.first = GoodLinear()
-            self.second = GoodLinear()
-            self.second.bias = self.first.bias  # tied
-            self.hidden_from_all = [GoodLinear()]
-
-    two = Two()
-    print([name for name, _ in two.named_modules()])  # -> ['', 'first', 'second']
-    print([name for name, _ in two.named_parameters()])
-    # -> ['first.weight', 'first.bias', 'second.weight']
-    print(two)
-    # -> Two(
-    # ->   (first): GoodLinear()
-    # ->   (second): GoodLinear()
-    # -> )
-    print("both biases are one:", two.first.bias is two.second.bias)  # -> both biases are one: True
-
-    two.register_parameter("scale", Parameter(tensor([1.0])))
-    two.register_module("third", GoodLinear())
-    print([name for name, _ in two.named_parameters()])
-    # -> ['scale', 'first.weight', 'first.bias', 'second.weight', 'third.weight', 'third.bias']
-    print(two.third is list(two.children())[2], two.scale.item())  # -> True 1.0
-
-    # What is refused.
-    class TooEarly(Module):
-        def __init__(self):
-            self.weight = Parameter(tensor([1.0]))
-            super().__init__()
-
-    for mistake in (
-        lambda: TooEarly(),
-        lambda: setattr(good, "weight", tensor([[1.0]])),
-        lambda: good.register_parameter("a.b", None),
-        lambda: good.nothing,
-    ):
-        try:
-            mistake()
-        except (AttributeError, TypeError, KeyError) as error:
-            print(f"{type(error).__name__}: {error.args[0]}")
-    # -> AttributeError: cannot assign parameter before Module.__init__() call
-    # -> TypeError: cannot assign 'Tensor' as parameter 'weight': no Parameter
-    # -> KeyError: parameter name can't contain "." or be empty, got 'a.b'
-    # -> AttributeError: 'GoodLinear' object has no attribute 'nothing'
+                w.sub_(w.grad, alpha=0.1)
+            w.grad = None
+    print("trained on the", place.type)  # -> ...
+    print("calls that were seen:", counted.calls > 400)  # -> calls that were seen: True
+    print("transfers in 100 steps:", counted.transfers)  # -> transfers in 100 steps: 0
+    print("w =", [round(v, 3) for [v] in w.tolist()])  # -> w = [3.0, 2.0, -1.0]

@@ -1,549 +1,314 @@
-"""Step 73: What is done to a whole network
+"""Step 73: Random numbers that nobody has to wait for
 
-A walk through the tree finds the parameters. The same walk serves for everything else that concerns
-a network as a whole, and each of it is a short method now:
+Most generators are a chain: each number is made from the state that the one before has left. A
+million threads cannot stand in line for it. So the GPU's generator turns the matter round: number i
+is a scrambled i. Any thread can make any number, in any order, at any time, without asking anyone.
 
-    train(), eval()           tell every part whether it is being trained or used (step 74 needs it)
-    requires_grad_(False)     freezes all parameters
-    apply(fn)                 calls fn with each part: the usual way to initialise
-    to(device), double()      moves all parameters, their gradients, and the buffers
-    state_dict()              all values by name; load_state_dict() puts them back
+    words = philox(i, seed):  ten rounds of  multiply by an odd constant, exchange halves, add a key
 
-Some of what a layer knows is not learned and yet belongs to it: a running mean, a mask. That is a
-buffer. It moves along and is saved, but no optimizer sees it. A plain tensor becomes one only by
-`register_buffer`; with persistent=False it moves along and is not saved.
+Philox (Salmon and others, 2011) is simple arithmetic on 32-bit words, and passes the tests that are
+known for randomness. Its state is two numbers: the seed, and how far one has counted. That is what
+get_rng_state gives, and PyTorch's state on a GPU is made the same way.
 
-Two traps. `x.to(device)` of a tensor returns a new tensor, `net.to(device)` of a module changes the
-module: the same Parameter objects hold new data. Were they new objects, an optimizer that was made
-before would go on changing the old ones. And a state_dict shows the memory of the network. It is no
-copy: train on, and the state that you wanted to keep for later changes along. Clone it.
+From words to numbers: the upper 24 of 32 random bits, divided by 2^24, are a float from [0, 1). No
+more bits than the mantissa has, or the largest would be rounded up to 1. (Trap: log(1 - u) is
+finite, log(u) is not: u can be 0.) Two such numbers, one as a direction and one as a distance, give
+a normal one: Box and Muller, 1958.
 
-load_state_dict compares names before it believes anything. What is missing, what is too much, and
-every shape that differs: all is told at once, not one per attempt. With strict=False it takes what
-fits by name and answers with what did not. (The names are PyTorch's for the same layers, so a
-state_dict from there loads here, and the other way round.)
+Each device has a generator of its own, and they do not give the same numbers: seed a program on the
+CPU, and on a GPU it draws others. manual_seed(n) seeds them all. fork_rng() puts all of them back
+as they were: what you draw inside, for a plot or a test, changes nothing for the program outside.
 
-Changed: Module.__init__. Moved: Gate to tinytorch/nn/hooks.py, the lists and the dictionary to
-tinytorch/nn/container.py. New: buffers; Module's methods from named_buffers to load_state_dict;
-IncompatibleKeys.
-Try: leave out `.clone()` where the demo makes its copy, and see which state is put back.
+On top, more things to draw, for any source: coins (bernoulli), indices by weight (multinomial), and
+numbers written into memory that is there already (uniform_, normal_), as initialisations need them.
+multinomial without replacement is a race: element i arrives after a random time, faster the larger
+its weight; the first ones to arrive are the sample.
+
+Changed: nothing. New: philox, PhiloxSource; tinytorch/ops/sampling.py and tinytorch/random.py.
+Try: give float16 12 bits in PhiloxSource.bits, one more than its mantissa has.
 """
 
-import importlib
-from collections import OrderedDict, namedtuple
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import functools
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from tinytorch.autograd.engine import Hooks, RemovableHandle
-from tinytorch.autograd.inplace import assign
-from tinytorch.autograd.modes import no_grad, thread
-from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
-from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.hooks import make_tuple, through_gate
-from tinytorch.nn.parameter import Parameter
+import numpy as np
+
+from tinytorch.autograd.inplace import check_writable, overwrite
+from tinytorch.core.device import Device, as_device, cpu, device_of
+from tinytorch.core.dtype import float32, int64
+from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
+from tinytorch.cuda.backend import is_available
+from tinytorch.ops.random import Generator, generator_for, manual_seed
+
+LOW = 0xFFFFFFFF  # the lower 32 bits
 
 
-def look_up(named: Iterable[tuple[str, Any]], target: str, what: str) -> Any:
-    """The member with the name `target`. AttributeError where there is none."""
-    for name, member in named:
-        if name == target:
-            return member
-    raise AttributeError(f"there is no {what} `{target}`")
+@functools.singledispatch
+def philox(counters: Any, seed: int) -> Any:
+    """Four random 32-bit words for each counter: (n,) uint64 -> (n, 4) uint32.
 
-
-def converter(dtype: DType) -> Callable[["Module"], "Module"]:
-    """The method that makes all floats of a module `dtype`, such as module.double()."""
-    return lambda self: self.to(dtype)
-
-
-class IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
-    """What load_state_dict answers: names without a value, and values without a name."""
-
-    def __repr__(self) -> str:
-        if not self.missing_keys and not self.unexpected_keys:
-            return "<All keys matched successfully>"
-        return super().__repr__()
-
-
-def load_member(key: str, members: dict, name: str, value: Any, itself: bool) -> list[str]:
-    """Copies `value` into a parameter or buffer, or puts it there `itself`. What is wrong, if
-    something is, is the answer."""
-    member = members[name]
-    if not isinstance(value, Tensor):
-        return [f'While copying the parameter named "{key}", expected Tensor, got {type(value)}']
-    if value.shape != member.shape:
-        return [
-            f"size mismatch for {key}: copying a param with shape {value.shape} from checkpoint, "
-            f"the shape in current model is {member.shape}."
-        ]
-    if itself:
-        learned = isinstance(member, Parameter)
-        members[name] = Parameter(value, member.requires_grad) if learned else value
-        return []
-    with no_grad():
-        assign(member, value.to(device=member.device, dtype=member.dtype))
-    return []
-
-
-def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
-    """Name(...) with what the module shows of itself and, indented, its parts."""
-    extra = module.extra_repr()
-    lines = extra.split("\n") if extra else []
-    if len(lines) == 1 and not parts:
-        return f"{type(module).__name__}({extra})"
-    lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
-    inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
-    return f"{type(module).__name__}({inside})"
-
-
-class Module:
-    """A part of a network. A subclass makes its parameters and parts in `__init__`, after
-    `super().__init__()`, and says in `forward` what it computes:
-
-        class Scale(Module):
-            def __init__(self):
-                super().__init__()
-                self.factor = Parameter(tensor(1.0))
-
-            def forward(self, x):
-                return x * self.factor
-
-    Call the module, not its forward: the hooks are in between. Attributes that are Parameters or
-    Modules are registered; `parameters()` finds them, however deep. A plain tensor is not.
+    Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
+    (2011): ten rounds of multiplying, exchanging halves and mixing in a key.
     """
+    xp = device_of(counters).xp
+    a, b = counters & LOW, counters >> 32
+    c = d = xp.zeros_like(counters)
+    key, other_key = seed & LOW, seed >> 32
+    for _ in range(10):
+        p, q = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b, c, d = (q >> 32) ^ b ^ key, q & LOW, (p >> 32) ^ d ^ other_key, p & LOW
+        key, other_key = (key + 0x9E3779B9) & LOW, (other_key + 0xBB67AE85) & LOW
+    return xp.stack([a, b, c, d], axis=-1).astype(xp.uint32)
 
-    training: bool
 
-    def __init__(self):
-        # Into __dict__ directly: __setattr__ below relies on these.
-        self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={})
-        self._non_persistent = set()  # the buffers that the state_dict leaves out
-        self._forward_pre_hooks, self._forward_hooks = Hooks(), Hooks()
-        self._backward_hooks = Hooks()
+class PhiloxSource:
+    """The random numbers of a device, made there. Its state is two numbers: seed and counter."""
 
-    # What a module consists of.
+    bits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # of a mantissa
 
-    def _store_of(self, name: str) -> str | None:
-        """Which of the three dictionaries has a member `name`."""
-        for store in ("_parameters", "_modules", "_buffers"):
-            if name in self.__dict__.get(store, ()):
-                return store
-        return None
+    def __init__(self, device: Device):
+        self.device = device
+        self.seed(0)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        before = store = self._store_of(name)
-        if isinstance(value, Parameter):
-            store = "_parameters"
-        elif isinstance(value, Module) and before != "_parameters":
-            store = "_modules"
-        if store is None:  # anything else, and a plain tensor too, is a plain attribute
-            object.__setattr__(self, name, value)
-            return
-        if store != before:
-            self.__dict__.pop(name, None)
-            self.__dict__.get(before, {}).pop(name, None)
-        self._register(store, name, value)
+    def seed(self, seed: int) -> None:
+        self.key, self.counter = seed, 0
 
-    def __getattr__(self, name: str) -> Any:
-        # Called only for what is no plain attribute.
-        store = self._store_of(name)
-        if store is None:
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        return self.__dict__[store][name]
+    def get_state(self) -> bytes:
+        return struct.pack("<QQ", self.key, self.counter)
 
-    def __delattr__(self, name: str) -> None:
-        self.__dict__.get(self._store_of(name), self.__dict__).pop(name)
+    def set_state(self, state: bytes) -> None:
+        self.key, self.counter = struct.unpack("<QQ", state)
 
-    def _register(self, store: str, name: str, value: Any) -> None:
-        """Adds a member. AttributeError, TypeError or KeyError where name or value are none."""
-        kinds = {"_parameters": Parameter, "_modules": Module, "_buffers": Tensor}
-        kind, what = kinds[store], store[1:-1]
-        if store not in self.__dict__:
-            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
-        if not isinstance(name, str):
-            raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
-        if "." in name or not name:
-            raise KeyError(f"{what} name can't contain \".\" or be empty, got '{name}'")
-        if hasattr(self, name) and name not in self.__dict__[store]:
-            raise KeyError(f"attribute '{name}' already exists")
-        if value is not None and not isinstance(value, kind):
-            wrong = type(value).__name__
-            raise TypeError(f"cannot assign '{wrong}' as {what} '{name}': no {kind.__name__}")
-        self.__dict__[store][name] = value
+    def words(self, n: int) -> Any:
+        """n random numbers of 64 bits; whoever draws next goes on behind them."""
+        xp, count = self.device.xp, (n + 1) // 2
+        words = philox(xp.arange(count, dtype=xp.uint64) + self.counter, self.key)
+        self.counter += count
+        return words.view(xp.uint64).reshape(-1)[:n]
 
-    def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
-        self._register("_parameters", name, param)
+    def mantissa(self, dtype: np.dtype) -> int:
+        if dtype.name not in self.bits:
+            raise NotImplementedError(f"random numbers of type {dtype}: ask for a float type")
+        return self.bits[dtype.name]
 
-    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """A tensor that belongs to the state, moves along, and is not learned: a running mean.
+    def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        bits = self.mantissa(dtype)
+        words = self.words(math.prod(shape)) >> (64 - bits)
+        return (words.astype(dtype) * dtype.type(2.0**-bits)).reshape(shape)
 
-        With persistent=False the state_dict leaves it out.
-        """
-        self._register("_buffers", name, tensor)
-        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
+    def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """By Box and Muller (1958): a random direction, and a random distance from 0."""
+        self.mantissa(dtype)
+        xp, n = self.device.xp, math.prod(shape)
+        wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
+        distance = xp.sqrt(-2.0 * xp.log(1.0 - self.uniform((n,), wide)))
+        direction = (2.0 * math.pi) * self.uniform((n,), wide)
+        return (distance * xp.cos(direction)).astype(dtype).reshape(shape)
 
-    def register_module(self, name: str, module: "Module | None") -> None:
-        """Makes `module` the part `name` of this module."""
-        self._register("_modules", name, module)
+    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        words, span = self.words(math.prod(shape)), high - low
+        words = words % span if span < 1 << 64 else words
+        return (words.astype(np.int64) + low).astype(dtype).reshape(shape)
 
-    add_module = register_module
+    def permutation(self, n: int) -> Any:
+        return self.device.xp.argsort(self.words(n))
 
-    def named_modules(
-        self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, "Module"]]:
-        """This module and all its parts, however deep: ("", self), ("encoder", ...),
-        ("encoder.0", ...). A part that is used in two places comes once."""
-        memo = set() if memo is None else memo
-        if self in memo:
-            return
-        if remove_duplicate:
-            memo.add(self)
-        yield prefix, self
-        for name, module in self._modules.items():
-            if module is not None:
-                inner = f"{prefix}.{name}" if prefix else name
-                yield from module.named_modules(memo, inner, remove_duplicate)
 
-    def _named_members(
-        self, store: str, prefix: str, recurse: bool, remove_duplicate: bool
-    ) -> Iterator[tuple[str, Any]]:
-        seen = {None}
-        inside = self.named_modules(None, prefix, remove_duplicate)
-        for path, module in inside if recurse else [(prefix, self)]:
-            for name, member in module.__dict__[store].items():
-                if member not in seen:
-                    yield f"{path}.{name}" if path else name, member
-                    if remove_duplicate:
-                        seen.add(member)
+def get_rng_state() -> Tensor:
+    """The state of the CPU's default generator."""
+    return generator_for(as_device("cpu"), None).get_state()
 
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Parameter]]:
-        """("encoder.0.weight", parameter), ... in the order of registration; tied ones once."""
-        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
-    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """What an optimizer wants: all parameters of this module and of its parts."""
-        return (param for _, param in self.named_parameters(recurse=recurse))
+def set_rng_state(new_state: Tensor) -> None:
+    """Sets the state of the CPU's default generator."""
+    generator_for(as_device("cpu"), None).set_state(new_state)
 
-    def named_buffers(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Tensor]]:
-        """The buffers, with their names."""
-        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
-    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """The buffers of this module and of its parts."""
-        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
-
-    def modules(self) -> Iterator["Module"]:
-        """This module and all its parts, each once."""
-        return (module for _, module in self.named_modules())
-
-    def named_children(self) -> Iterator[tuple[str, "Module"]]:
-        """The parts one level below, with their names, each once."""
-        seen = {None}
-        for name, module in self._modules.items():
-            if module not in seen:
-                seen.add(module)
-                yield name, module
-
-    def children(self) -> Iterator["Module"]:
-        """The parts one level below."""
-        return (module for _, module in self.named_children())
-
-    def get_submodule(self, target: str) -> "Module":
-        """The part with the name "encoder.0"; "" is the module itself. AttributeError if none."""
-        return look_up(self.named_modules(remove_duplicate=False), target, "module")
-
-    def get_parameter(self, target: str) -> Parameter:
-        """The parameter with the name "encoder.0.weight". AttributeError where there is none."""
-        return look_up(self.named_parameters(remove_duplicate=False), target, "parameter")
-
-    def get_buffer(self, target: str) -> Tensor:
-        """The buffer with the name "norm.running_mean". AttributeError where there is none."""
-        return look_up(self.named_buffers(remove_duplicate=False), target, "buffer")
-
-    # What is done to all of it.
-
-    def apply(self, fn: Callable[["Module"], None]) -> "Module":
-        """Calls fn with each part, the inner ones first, and with this module at last."""
-        for module in self.children():
-            module.apply(fn)
-        fn(self)
-        return self
-
-    def train(self, mode: bool = True) -> "Module":
-        """Tells this module and its parts that they are in training: Dropout drops only then."""
-        if not isinstance(mode, bool):
-            raise ValueError("training mode is expected to be boolean")
-        for module in self.modules():
-            module.training = mode
-        return self
-
-    def eval(self) -> "Module":
-        """The opposite of train(): the network is used, not trained."""
-        return self.train(False)
-
-    def requires_grad_(self, requires_grad: bool = True) -> "Module":
-        """Freezes all parameters (False), or lets them learn again."""
-        for param in self.parameters():
-            param.requires_grad_(requires_grad)
-        return self
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients of all parameters: to None, or to zeros."""
-        for param in self.parameters():
-            if set_to_none or param.grad is None:
-                param.grad = None
-            else:
-                param.grad = param.grad.detach().zero_()
-
-    def _convert(self, convert: Callable[[Tensor], Tensor]) -> "Module":
-        """Replaces the data of each parameter, gradient and buffer. The parameters stay the same
-        objects, so that an optimizer that has them goes on working."""
-        with no_grad():
-            for param in self.parameters():
-                param.data = convert(param.data)
-                if param.grad is not None:
-                    param.grad = convert(param.grad.detach())
-            for module in self.modules():
-                for name, buffer in module._buffers.items():
-                    module._buffers[name] = None if buffer is None else convert(buffer)
-        return self
-
-    def to(self, *args: Any, **kwargs: Any) -> "Module":
-        """Moves the module to a device, or to a float type, with the arguments of Tensor.to.
-
-        Unlike Tensor.to it changes the module itself. Integer buffers keep their type. TypeError
-        for a type that is no float type.
-        """
-
-        def convert(t: Tensor) -> Tensor:
-            moved = t.to(*args, **kwargs)
-            if not t.is_floating_point():
-                return t.to(moved.device)
-            if not moved.is_floating_point():
-                raise TypeError(f"Module.to only accepts floating point, not {moved.dtype!r}")
-            return moved
-
-        return self._convert(convert)
-
-    float = converter(float32)
-    double = converter(float64)
-    half = converter(float16)
-    bfloat16 = converter(bfloat16)
-
-    def cpu(self) -> "Module":
-        return self.to("cpu")
-
-    def cuda(self, device: Any = None) -> "Module":
-        return self.to("cuda" if device is None else device)
-
-    # Its state, as names and values.
-
-    def _named_state(self, prefix: str) -> Iterator[tuple[str, "Module", dict, str]]:
-        """(full name, module, its parameters or buffers, name there) of all that is kept."""
-        for path, module in self.named_modules(None, "", remove_duplicate=False):
-            start = f"{prefix}{path}." if path else prefix
-            for members in (module._parameters, module._buffers):
-                for name, member in members.items():
-                    if member is not None and name not in module._non_persistent:
-                        yield start + name, module, members, name
-
-    def state_dict(
-        self, *, destination: dict | None = None, prefix: str = "", keep_vars: bool = False
-    ) -> dict[str, Tensor]:
-        """All parameters and persistent buffers by name. They show the module's memory: a copy
-        that shall stay as it is has to be cloned. With keep_vars they are the parameters."""
-        state = OrderedDict() if destination is None else destination
-        for key, _, members, name in self._named_state(prefix):
-            state[key] = members[name] if keep_vars else members[name].detach()
-        return state
-
-    def load_state_dict(
-        self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False
-    ) -> IncompatibleKeys:
-        """Copies the values of a state_dict into the parameters and buffers with the same names.
-
-        With assign=True the tensors themselves take their place. RuntimeError that tells all
-        missing and unexpected names (not with strict=False) and all shapes that differ.
-        """
-        if not isinstance(state_dict, Mapping):
-            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        errors, missing, known = [], [], set()
-        for key, _, members, name in self._named_state(""):
-            known.add(key)
-            if key not in state_dict:
-                missing.append(key)
-                continue
-            errors += load_member(key, members, name, state_dict[key], assign)
-        unexpected = [key for key in state_dict if key not in known]
-        for keys, word in ((unexpected, "Unexpected"), (missing, "Missing")):
-            if strict and keys:
-                listed = ", ".join(f'"{key}"' for key in keys)
-                errors.insert(0, f"{word} key(s) in state_dict: {listed}. ")
-        if errors:
-            start = f"Error(s) in loading state_dict for {type(self).__name__}:\n\t"
-            raise RuntimeError(start + "\n\t".join(errors))
-        return IncompatibleKeys(missing, unexpected)
-
-    # Its text.
-
-    def extra_repr(self) -> str:
-        """What a subclass wants to show of itself between the brackets."""
-        return ""
-
-    def __repr__(self) -> str:
-        return module_text(self, [(n, repr(module)) for n, module in self._modules.items()])
-
-    # Its call, and those who watch it.
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes: every subclass says it."""
-        raise NotImplementedError(
-            f'Module [{type(self).__name__}] is missing the required "forward" function'
+@tensor_method("multinomial")
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
+) -> Tensor:
+    """Draws indices with the weights `input` [n] or [rows, n]: int64 [num_samples] or
+    [rows, num_samples]. RuntimeError for weights that are negative or not finite, or all zero,
+    and where too few are positive without replacement."""
+    if not input.is_floating_point():
+        raise RuntimeError(
+            f"multinomial only supports floating-point dtypes for input, got: {input.dtype!r}"
         )
+    weights = input.device.backend.to_numpy(input.array).astype(np.float64)
+    if weights.ndim not in (1, 2):
+        raise RuntimeError(f"prob_dist must be 1 or 2 dim, got {weights.ndim}")
+    if num_samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if (weights.sum(-1) <= 0).any():
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    if not replacement and num_samples > weights.shape[-1]:
+        raise RuntimeError(
+            "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
+        )
+    source = generator_for(input.device, generator).source
+    rows = weights.reshape(-1, weights.shape[-1])
+    shape = (len(rows), num_samples if replacement else weights.shape[-1])
+    draws = input.device.backend.to_numpy(source.uniform(shape, np.dtype(np.float64)))
+    if replacement:
+        edges = rows.cumsum(1)
+        found = [
+            np.searchsorted(e, u * e[-1], side="right") for e, u in zip(edges, draws, strict=True)
+        ]
+        indices = np.minimum(np.stack(found), rows.shape[1] - 1)
+    else:
+        # The smallest of -log(u) / w comes from element i with probability w_i / sum of w.
+        waiting = np.where(rows > 0, -np.log1p(-draws) / np.maximum(rows, 1e-300), np.inf)
+        indices = waiting.argsort(1)[:, :num_samples]
+    indices = indices.reshape(*weights.shape[:-1], num_samples)
+    return tensor(indices, dtype=int64, device=input.device)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks:
-            return self._call_with_hooks(args, kwargs)
-        return self.forward(*args, **kwargs)
 
-    def _call_with_hooks(self, args: tuple, kwargs: dict) -> Any:
-        for hook in list(self._forward_pre_hooks.values()):
-            answer = hook(self, args)
-            args = args if answer is None else make_tuple(answer)
-        grad_output: list = []  # the gradients of the outputs, until those of the inputs are known
-        known_at_inputs = False
+@tensor_method("bernoulli")
+def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:
+    """1 with the probability that `input` gives for each element, else 0; input's type.
 
-        def at_outputs(grads: tuple) -> tuple:
-            grad_output.append(grads)
-            if not known_at_inputs:  # none will arrive there
-                at_inputs((None,) * len(args))
-            return grads
+    RuntimeError for probabilities outside of [0, 1].
+    """
+    p = input.array
+    if p.size and not bool(((p >= 0) & (p <= 1)).all()):
+        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
+    draws = generator_for(input.device, generator).source.uniform(p.shape, np.dtype(np.float32))
+    return wrap((draws < p).astype(p.dtype), input.device)
 
-        def at_inputs(grads: tuple) -> tuple:
-            arrived = grad_output.pop()
-            for hook in list(self._backward_hooks.values()):
-                answer = hook(self, grads, arrived)
-                grads = grads if answer is None else make_tuple(answer)
-            return grads
 
-        watched = self._backward_hooks and thread.grad_enabled
-        if watched:
-            before, args = args, through_gate(args, at_inputs)
-            known_at_inputs = args is not before
-        output = self.forward(*args, **kwargs)
-        for hook in list(self._forward_hooks.values()):
-            answer = hook(self, args, output)
-            output = output if answer is None else answer
-        if not watched:
-            return output
-        passed = through_gate(make_tuple(output), at_outputs)
-        return passed if isinstance(output, tuple) else passed[0]
+def fill_with(self: Tensor, array: Any) -> Tensor:
+    """Random numbers, in the memory of a tensor; they are no function of what was there."""
+    check_writable(self)
+    return overwrite(self, wrap(array.astype(self.array.dtype), self.device))
 
-    def register_forward_pre_hook(self, hook: Callable) -> RemovableHandle:
-        """Calls hook(module, args) before each forward; what it returns takes the place of args."""
-        return self._forward_pre_hooks.add(hook)
 
-    def register_forward_hook(self, hook: Callable) -> RemovableHandle:
-        """Calls hook(module, args, output) after each forward; what it returns is the output."""
-        return self._forward_hooks.add(hook)
+@tensor_method("uniform_")
+def uniform_(
+    self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Any = None, **names: Any
+) -> Tensor:
+    """Fills with numbers from [from, to); `from` is a keyword of Python, so write it as the first
+    argument. RuntimeError where from is above to."""
+    low = names.pop("from", from_)
+    if low > to:
+        raise RuntimeError(
+            f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}"
+        )
+    draws = generator_for(self.device, generator).source.uniform(self.array.shape, self.array.dtype)
+    return fill_with(self, draws * (to - low) + low)
 
-    def register_full_backward_hook(self, hook: Callable) -> RemovableHandle:
-        """Calls hook(module, grad_input, grad_output) when the gradients of the inputs are known.
 
-        Both are tuples, with None where there is no gradient; what the hook returns takes the
-        place of grad_input. A forward hook, in contrast, runs after forward and sees no gradient.
-        """
-        return self._backward_hooks.add(hook)
+@tensor_method("normal_")
+def normal_(
+    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Fills with normal numbers. RuntimeError for a negative standard deviation."""
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    draws = generator_for(self.device, generator).source.normal(self.array.shape, self.array.dtype)
+    return fill_with(self, draws * std + mean)
+
+
+@tensor_method("bernoulli_")
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Fills with ones, with probability p (a number or a tensor), and zeros."""
+    p = p if isinstance(p, Tensor) else tensor(p, dtype=float32, device=self.device)
+    chances = p.detach().to(float32).expand(self.array.shape)
+    return fill_with(self, bernoulli(chances, generator=generator).array)
+
+
+@contextmanager
+def fork_rng(devices: Sequence[int] | None = None, enabled: bool = True) -> Iterator[None]:
+    """`with fork_rng():` what is drawn or seeded inside changes nothing for the program outside.
+
+    It holds for the CPU and for all other devices, or for the GPUs with the numbers `devices`.
+    """
+    generator_for(cpu, None)
+    before = {
+        generator: (generator.get_state(), generator.chosen_seed)
+        for device, generator in Generator.default.items()
+        if enabled and (devices is None or device.type != "cuda" or device.index in devices)
+    }
+    try:
+        yield
+    finally:
+        for generator, (state, chosen) in before.items():
+            generator.set_state(state)
+            generator.chosen_seed = chosen
 
 
 if __name__ == "__main__":
-    # Importing the modules of the operations brings their methods to Tensor.
-    for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
-        importlib.import_module(f"tinytorch.ops.{name}")
-    importlib.import_module("tinytorch.core.printing")
+    from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
+    from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
+    from tinytorch.ops.creation import zeros
+    from tinytorch.ops.random import rand
 
-    class Scale(Module):
-        """y = factor * x, and counts how many rows it has seen."""
+    print([f"{int(word):08x}" for word in philox(np.zeros(1, np.uint64), 0)[0]])
+    # -> ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
+    many = philox(np.arange(1000, dtype=np.uint64), 7)
+    alone = philox(np.array([617], dtype=np.uint64), 7)
+    print("number 617, asked for alone:", (alone[0] == many[617]).all())
+    # -> number 617, asked for alone: True
+    ones = np.unpackbits(many.view(np.uint8)).mean()
+    print(f"bits that are 1: {ones:.2f}")  # -> bits that are 1: 0.50
+    changed = np.unpackbits((many[:-1] ^ many[1:]).view(np.uint8)).mean()
+    print(f"bits that differ from one i to the next: {changed:.2f}")
+    # -> bits that differ from one i to the next: 0.50
 
-        def __init__(self):
-            super().__init__()
-            self.factor = Parameter(tensor([2.0]))
-            self.register_buffer("seen", tensor(0))
-            self.register_buffer("scratch", tensor([0.0]), persistent=False)
+    source = PhiloxSource(cpu)  # on the CPU, for once: it draws wherever it is told
+    source.seed(1)
+    u = source.uniform((100_000,), np.dtype(np.float32))
+    print(f"uniform: {u.min():.2f} to {u.max():.2f}, below 1: {u.max() < 1}, mean {u.mean():.2f}")
+    # -> uniform: 0.00 to 1.00, below 1: True, mean 0.50
+    z = source.normal((100_000,), np.dtype(np.float32))
+    print(f"normal: mean {abs(z.mean()):.1f}, deviation {z.std():.2f}")
+    # -> normal: mean 0.0, deviation 1.00
+    print("the state is two numbers:", struct.unpack("<QQ", source.get_state()))
+    # -> the state is two numbers: (1, 150000)
+    state = source.get_state()
+    first = source.integers(0, 10, (8,), np.dtype(np.int64))
+    source.set_state(state)
+    print("back, and again:", (source.integers(0, 10, (8,), np.dtype(np.int64)) == first).all())
+    # -> back, and again: True
 
-        def forward(self, x):
-            if self.training:
-                self.seen = self.seen + len(x)
-            return x * self.factor
+    half = source.uniform((100_000,), np.dtype(np.float16))
+    print("float16 too is below 1:", half.max() < 1)  # -> float16 too is below 1: True
 
-    class Two(Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = Scale(), Scale()
-
-        def forward(self, x):
-            return self.b(self.a(x))
-
-    net, x = Two(), tensor([[1.0], [2.0], [3.0]])
-    print([name for name, _ in net.named_buffers()])
-    # -> ['a.seen', 'a.scratch', 'b.seen', 'b.scratch']
-
-    # Training or use.
-    net(x)
-    net.eval()
-    net(x)
-    print("seen", net.a.seen.item(), "rows in training")  # -> seen 3 rows in training
-    print("each part knows:", net.training, net.b.training)  # -> each part knows: False False
-
-    # To another type: the same parameters, with other data.
-    factor = net.a.factor
-    net.double()
-    print(net.a.factor is factor, factor.dtype, net.a.seen.dtype)
-    # -> True tinytorch.float64 tinytorch.int64
-    print(net(x.double()).dtype)  # -> tinytorch.float64
-    net.float()
-
-    # Everything with one call.
-    def start(part):
-        if isinstance(part, Scale):
-            part.factor.data.fill_(3.0)
-
-    print("applied:", net.apply(start)(x).tolist())  # -> applied: [[9.0], [18.0], [27.0]]
-    net.requires_grad_(False)
-    print("frozen:", not net(x).requires_grad)  # -> frozen: True
-    net.requires_grad_()
-    net(x).sum().backward()
-    print("gradient", net.a.factor.grad.item())  # -> gradient 18.0
-    net.zero_grad()
-    print("gradient", net.a.factor.grad)  # -> gradient None
-
-    # The state.
-    state = net.state_dict()
-    print({name: value.tolist() for name, value in state.items()})
-    # -> {'a.factor': [3.0], 'a.seen': 3, 'b.factor': [3.0], 'b.seen': 3}
-    copy = {name: value.clone() for name, value in state.items()}
-    net.a.factor.data.fill_(7.0)
-    print("state_dict", state["a.factor"].item(), "and its clone", copy["a.factor"].item())
-    # -> state_dict 7.0 and its clone 3.0
-    print(net.load_state_dict(copy), net.a.factor.item())
-    # -> <All keys matched successfully> 3.0
-
-    del copy["a.factor"]
-    copy["c.factor"] = tensor([1.0])
-    print(net.load_state_dict(copy, strict=False))
-    # -> IncompatibleKeys(missing_keys=['a.factor'], unexpected_keys=['c.factor'])
-    copy["b.factor"] = tensor([1.0, 2.0])
-    try:
-        net.load_state_dict(copy)
-    except RuntimeError as error:
-        print(error)
-    # -> Error(s) in loading state_dict for Two:
-    # ->     Missing key(s) in state_dict: "a.factor".
-    # ->     Unexpected key(s) in state_dict: "c.factor".
+    # The generators of a program: one for each device.
+    manual_seed(3)
+    expected = rand(2)
+    manual_seed(3)
+    with fork_rng():
+        manual_seed(99)
+        rand(1000)
+    print("untouched by what was drawn inside:", (rand(2) == expected).all().item())
+    # -> untouched by what was drawn inside: True
+    state, first = get_rng_state(), rand(2)
+    set_rng_state(state)
+    print("once more from the same state:", (rand(2) == first).all().item())
+    # -> once more from the same state: True
+    place = as_device("cuda" if is_available() else "cpu")
+    manual_seed(3)
+    same = Generator(place).manual_seed(3)
+    drawn = rand(4, device=place, generator=same)
+    print("a stream of its own, again:", (drawn == rand(4, device=place)).all().item())
+    # -> a stream of its own, again: True
+    print("drawn on the GPU" if is_available() else "left out, for want of a GPU: its own stream")
     # -> ...
-    print(net.get_parameter("b.factor").item(), net.get_submodule("b") is net.b)  # -> 3.0 True
+
+    weights = tensor([0.1, 0.2, 0.7])
+    counts = np.bincount(multinomial(weights, 10_000, replacement=True).numpy())
+    print("drawn by weight:", (counts / 10_000).round(1).tolist())
+    # -> drawn by weight: [0.1, 0.2, 0.7]
+    print("each once:", sorted(multinomial(weights, 3).tolist()))  # -> each once: [0, 1, 2]
+    coins = zeros(10_000).bernoulli_(0.3)
+    print("coins:", round(coins.mean().item(), 1))  # -> coins: 0.3
+    x = zeros(10_000).normal_(5.0, 2.0)
+    print(f"in place: {x.mean().item():.1f} and {x.std().item():.1f}")
+    # -> in place: 5.0 and 2.0

@@ -1,319 +1,434 @@
-"""Step 74: Layers
+"""Step 74: Kernels of our own
 
-The most common layer of all is y = x W^T + b: each output is a weighted sum of all inputs. Written
-with operations it leaves three nodes in the graph (transpose, product, sum), and its backward turns
-the gradient of W^T round again. One Function does it with what really has to be computed:
+CuPy has a kernel for each of NumPy's functions. Why write others? Because memory is the limit. A
+softmax made of max, -, exp, sum and / reads or writes the whole matrix eight times. One kernel
+reads it from the GPU's memory once and writes once: a block takes a row, which then lies in its
+cache for the second and third look.
 
-    dL/dX = G W          dL/dW = G^T X          dL/db = the sum of the rows of G
+    y_j = exp(x_j - m) / sum_k exp(x_k - m),      m = the largest x of the row
 
-The weight lies as [outputs, inputs], as in PyTorch: G^T X comes out in that form, and files with
-weights from there fit. A batch of any shape [..., inputs] is a pile of rows.
+Without m, a logit of 1,000 overflows: exp(1000) = inf, and inf / inf = nan. Taking away the largest
+changes nothing in the quotient, and makes every exponent 0 or less. A softmax without it is wrong.
 
-With which numbers does a layer start? Not with zeros: all outputs would be the same, get the same
-gradient, and stay the same for ever. Linear draws from [-1/sqrt(n), 1/sqrt(n)) for n inputs: then
-a sum of n terms does not grow with n. (PyTorch says kaiming_uniform_(a=sqrt(5)), which comes to
-exactly that. Step 77 has the whole story.)
+The matrix product shows what shared memory is for. One thread for each element reads a row and a
+column: 2 k reads for every element. A block of 16 x 16 threads brings one tile of each factor into
+shared memory, and each number that was fetched once is used 16 times. Two barriers keep it right:
+none reads before all have written, none writes before all have read.
 
-Beside it stand layers that only change shapes, one for two inputs (Bilinear), one that does nothing
-and stands in where a layer was taken out (Identity), and one that is different in training and in
-use: Dropout sets each element to 0 with probability p. No unit can rely on a certain other one, and
-a network that would learn its data by heart is hindered (Srivastava et al., 2014). What is left
-grows by 1 / (1 - p), so the expected value is the same, and eval() has nothing to correct. That is
-the trap: forget eval(), and the trained network gives random answers.
+Scatter-add is the gradient of an index: several rows may go to one place. Threads that read, add
+and write lose additions (step 72), so the kernel uses atomicAdd. The price: the order of additions
+is not fixed, and float sums come out a little different each time.
 
-New: Affine, linear, bilinear; Linear, Bilinear, Identity, Flatten, Unflatten; dropout, Dropout.
-Moved: Module to tinytorch/nn/module.py, where all its methods are in one place.
-Try: in dropout leave out `mul_(1 / (1 - p))`, and see what becomes of the mean.
+Each kernel hangs on a seam: softmax_forward and add_at are singledispatch functions that the
+operations call. `on_cuda` gives them another body for CuPy's arrays. No operation changes, and what
+the kernel does not fit (other types, other layouts) goes the generic way, as before.
+
+A kernel is worth its keep if it was measured. On a GPU the demo times each against the library's
+own. For the product NVIDIA's cuBLAS wins by far, with more of the same: more tiles, in registers
+too.
+
+Changed: get_rng_state and set_rng_state, here those of a GPU. New: matmul by two kernels,
+softmax_on_cuda, add_at_on_cuda, philox_on_cuda, and the rest of tinytorch/cuda/random.py.
+Try: take the second `yield` out of `tiled` in the demo, and see what the product becomes.
 """
 
-import importlib
+import functools
 import math
-import timeit
+import struct
 from typing import Any
 
-from tinytorch.autograd.function import Function
-from tinytorch.autograd.modes import no_grad
-from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.creation import empty, empty_like, ones
-from tinytorch.ops.einsum import einsum
-from tinytorch.ops.matmul import MatMul, check_operands, matmul, multiply
-from tinytorch.ops.random import manual_seed, randn
+import numpy as np
+
+from tinytorch.core.device import Device, as_device, device_of
+from tinytorch.core.tensor import Tensor
+from tinytorch.cuda.backend import cupy, device_count, is_available, on_cuda
+from tinytorch.kernels.kernel import Kernel
+from tinytorch.ops.indexing import add_at
+from tinytorch.ops.random import Generator, generator_for, random_sources
+from tinytorch.ops.softmax import softmax_forward
+
+LOW = 0xFFFFFFFF  # the lower 32 bits
 
 
-class Affine(Function):
-    """Y = X W^T + b;   dL/dX = G W,   dL/dW = G^T X,   dL/db = the sum of the rows of G.
+@functools.singledispatch
+def philox(counters: Any, seed: int) -> Any:
+    """Four random 32-bit words for each counter: (n,) uint64 -> (n, 4) uint32.
 
-    One node instead of three, and no gradient of W^T that would have to be turned round.
+    Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
+    (2011): ten rounds of multiplying, exchanging halves and mixing in a key.
     """
-
-    def forward(ctx, x: Any, weight: Any, bias: Any = None) -> Any:
-        ctx.save_for_backward(x, weight)
-        rows = x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-        y = multiply(rows, weight.T)
-        if bias is not None:
-            y += bias
-        return y if x.ndim == 2 else y.reshape((*x.shape[:-1], len(weight)))
-
-    def backward(ctx, g: Any) -> Any:
-        x, weight = ctx.saved
-        need_x, need_weight, *need_bias = ctx.needs_input_grad
-        shape = x.shape
-        if len(shape) != 2:
-            n = math.prod(shape[:-1])
-            x, g = x.reshape(n, shape[-1]), g.reshape(n, weight.shape[0])
-        return (
-            multiply(g, weight).reshape(shape) if need_x else None,
-            multiply(g.T, x) if need_weight else None,
-            g.sum(axis=0) if any(need_bias) else None,
-        )
-
-    @classmethod
-    def explain(cls, error: Exception, arrays: list) -> Exception:
-        return MatMul.explain(error, [arrays[0], arrays[1].T])
+    xp = device_of(counters).xp
+    a, b = counters & LOW, counters >> 32
+    c = d = xp.zeros_like(counters)
+    key, other_key = seed & LOW, seed >> 32
+    for _ in range(10):
+        p, q = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b, c, d = (q >> 32) ^ b ^ key, q & LOW, (p >> 32) ^ d ^ other_key, p & LOW
+        key, other_key = (key + 0x9E3779B9) & LOW, (other_key + 0xBB67AE85) & LOW
+    return xp.stack([a, b, c, d], axis=-1).astype(xp.uint32)
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """input @ weight.T + bias: [..., n] with a weight [m, n] gives [..., m].
+PHILOX = """
+    unsigned int a = counter, b = counter >> 32, c = 0, d = 0, key = seed, other_key = seed >> 32;
+    for (int round = 0; round < 10; round++) {
+        unsigned long long p = 0xD2511F53ull * a, q = 0xCD9E8D57ull * c;
+        a = (unsigned int)(q >> 32) ^ b ^ key, b = (unsigned int)q;
+        c = (unsigned int)(p >> 32) ^ d ^ other_key, d = (unsigned int)p;
+        key += 0x9E3779B9u, other_key += 0xBB67AE85u;
+    }
+    words[4 * i] = a, words[4 * i + 1] = b, words[4 * i + 2] = c, words[4 * i + 3] = d;
+"""
 
-    RuntimeError where shapes or types do not fit.
+
+@functools.cache
+def philox_kernel() -> Any:
+    """CuPy writes the rest of the kernel: the loop over i, and where `counter` comes from."""
+    arguments = "uint64 counter, uint64 seed", "raw uint32 words"
+    return cupy.ElementwiseKernel(*arguments, PHILOX, "philox")
+
+
+@on_cuda(philox)
+def philox_on_cuda(counters: Any, seed: int) -> Any:
+    words = cupy.empty((counters.size, 4), cupy.uint32)
+    philox_kernel()(counters, np.uint64(seed), words, size=counters.size)
+    return words
+
+
+class PhiloxSource:
+    """The random numbers of a device, made there. Its state is two numbers: seed and counter."""
+
+    bits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # of a mantissa
+
+    def __init__(self, device: Device):
+        self.device = device
+        self.seed(0)
+
+    def seed(self, seed: int) -> None:
+        self.key, self.counter = seed, 0
+
+    def get_state(self) -> bytes:
+        return struct.pack("<QQ", self.key, self.counter)
+
+    def set_state(self, state: bytes) -> None:
+        self.key, self.counter = struct.unpack("<QQ", state)
+
+    def words(self, n: int) -> Any:
+        """n random numbers of 64 bits; whoever draws next goes on behind them."""
+        xp, count = self.device.xp, (n + 1) // 2
+        words = philox(xp.arange(count, dtype=xp.uint64) + self.counter, self.key)
+        self.counter += count
+        return words.view(xp.uint64).reshape(-1)[:n]
+
+    def mantissa(self, dtype: np.dtype) -> int:
+        if dtype.name not in self.bits:
+            raise NotImplementedError(f"random numbers of type {dtype}: ask for a float type")
+        return self.bits[dtype.name]
+
+    def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        bits = self.mantissa(dtype)
+        words = self.words(math.prod(shape)) >> (64 - bits)
+        return (words.astype(dtype) * dtype.type(2.0**-bits)).reshape(shape)
+
+    def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """By Box and Muller (1958): a random direction, and a random distance from 0."""
+        self.mantissa(dtype)
+        xp, n = self.device.xp, math.prod(shape)
+        wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
+        distance = xp.sqrt(-2.0 * xp.log(1.0 - self.uniform((n,), wide)))
+        direction = (2.0 * math.pi) * self.uniform((n,), wide)
+        return (distance * xp.cos(direction)).astype(dtype).reshape(shape)
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        words, span = self.words(math.prod(shape)), high - low
+        words = words % span if span < 1 << 64 else words
+        return (words.astype(np.int64) + low).astype(dtype).reshape(shape)
+
+    def permutation(self, n: int) -> Any:
+        return self.device.xp.argsort(self.words(n))
+
+
+def register() -> bool:
+    """Lets the generators of `cuda` draw on the GPU."""
+    if is_available():
+        random_sources["cuda"] = PhiloxSource
+    return is_available()
+
+
+registered = register()
+
+
+def default_generator(device: Any) -> Generator:
+    return generator_for(as_device(device), None)
+
+
+def get_rng_state(device: Any = "cuda") -> Tensor:
+    """Where the random numbers of a GPU are now, as a uint8 tensor on the CPU."""
+    return default_generator(device).get_state()
+
+
+def set_rng_state(new_state: Tensor, device: Any = "cuda") -> None:
+    """Lets a GPU's random numbers go on from where get_rng_state() was called."""
+    default_generator(device).set_state(new_state)
+
+
+def manual_seed(seed: int) -> None:
+    """Seeds the current GPU. tinytorch.manual_seed seeds all devices. Nothing without a GPU."""
+    if is_available():
+        default_generator("cuda").manual_seed(seed)
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seeds all GPUs."""
+    for index in range(device_count()):
+        default_generator(index).manual_seed(seed)
+
+
+def initial_seed() -> int:
+    """The seed of the current GPU."""
+    return default_generator("cuda").initial_seed()
+
+
+# One thread for each element of the product. It reads a whole row and a whole column.
+naive_kernel = Kernel(
+    "matmul_naive",
     """
-    check_operands("linear", input, weight)
-    if weight.array.ndim != 2 or input.array.ndim == 0:
-        product = matmul(input, weight.T if weight.array.ndim == 2 else weight)
-        return product if bias is None else product + bias
-    if bias is None:
-        return Affine.apply(input, weight)
-    check_operands("linear", input, bias)
-    if bias.array.shape != weight.array.shape[:1]:
-        return Affine.apply(input, weight) + bias
-    return Affine.apply(input, weight, bias)
-
-
-def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """input1 weight[k] input2, for each k, plus bias: [..., n], [..., m], [p, n, m] -> [..., p]."""
-    product = einsum("...i,kij,...j->...k", input1, weight, input2)
-    return product if bias is None else product + bias
-
-
-class Layer(Module):
-    """What layers with a weight and a bias share: they start as uniform random numbers."""
-
-    def make_parameters(self, shape: tuple, bias: bool, fan_in: int, options: dict) -> None:
-        """Registers `weight` of that shape, and `bias` or None; fan_in inputs meet an output."""
-        self.fan_in = fan_in
-        self.weight = Parameter(empty(*shape, **options))
-        of_bias = Parameter(empty(shape[0], **options)) if bias else None
-        self.register_parameter("bias", of_bias)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draws weight and bias from [-b, b), b = 1 / sqrt(fan_in), as PyTorch does."""
-        bound = 1 / math.sqrt(self.fan_in) if self.fan_in else 0.0
-        with no_grad():
-            for param in self.parameters(recurse=False):
-                param.uniform_(-bound, bound)
-
-
-class Linear(Layer):
-    """y = x W^T + b, with `weight` [out_features, in_features] and `bias` [out_features].
-
-    `options` are device and dtype of the parameters.
+extern "C" __global__ void matmul_naive(const T* a, const T* b, T* c, int m, int k, int n) {
+    int i = blockIdx.y * blockDim.y + threadIdx.y, j = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= m || j >= n) return;
+    T sum = 0;
+    for (int s = 0; s < k; s++)
+        sum += a[(long long)i * k + s] * b[(long long)s * n + j];
+    c[(long long)i * n + j] = sum;
+}
+""",
+)
+# A block brings a 16 x 16 tile of each factor into its shared memory, where each number is read 16
+# times, and moves on: one sixteenth of the reads from the GPU's memory.
+tiled_kernel = Kernel(
+    "matmul_tiled",
     """
+extern "C" __global__ void matmul_tiled(const T* a, const T* b, T* c, int m, int k, int n) {
+    __shared__ T tile_a[16][16], tile_b[16][16];
+    int y = threadIdx.y, x = threadIdx.x, i = blockIdx.y * 16 + y, j = blockIdx.x * 16 + x;
+    T sum = 0;
+    for (int t = 0; t < k; t += 16) {
+        tile_a[y][x] = i < m && t + x < k ? a[(long long)i * k + t + x] : T(0);
+        tile_b[y][x] = t + y < k && j < n ? b[(long long)(t + y) * n + j] : T(0);
+        __syncthreads();  // nobody reads before all have written
+        for (int s = 0; s < 16; s++) sum += tile_a[y][s] * tile_b[s][x];
+        __syncthreads();  // nobody writes before all have read
+    }
+    if (i < m && j < n) c[(long long)i * n + j] = sum;
+}
+""",
+)
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, **options: Any):
-        super().__init__()
-        self.in_features, self.out_features = in_features, out_features
-        self.make_parameters((out_features, in_features), bias, in_features, options)
 
-    def forward(self, input: Tensor) -> Tensor:
-        return linear(input, self.weight, self.bias)
-
-    def extra_repr(self) -> str:
-        return (
-            f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}"
-        )
+@functools.singledispatch
+def matmul(a: Any, b: Any, tiled: bool = True) -> Any:
+    """The product of two matrices (m, k) and (k, n), with or without tiles in shared memory."""
+    return a @ b
 
 
-class Bilinear(Layer):
-    """y_k = x1^T W_k x2 + b_k, with `weight` [out_features, in1_features, in2_features].
+@on_cuda(matmul)
+def matmul_on_cuda(a: Any, b: Any, tiled: bool = True) -> Any:
+    kernel = tiled_kernel if tiled else naive_kernel
+    (m, k), n = a.shape, b.shape[1]
+    if not kernel.fits(a, b) or not m * k * n:
+        return a @ b
+    c = device_of(a).xp.empty((m, n), a.dtype)
+    grid = (math.ceil(n / 16), math.ceil(m / 16))
+    kernel.launch(a.dtype, grid, (16, 16), a, b, c, np.int32(m), np.int32(k), np.int32(n))
+    return c
 
-    `options` are bias (True), device and dtype.
+
+# A block for each row. A thread takes every blockDim.x-th element; `combined` makes one number of
+# the threads' numbers: first the 32 threads of a warp exchange theirs, then the warps.
+softmax_kernel = Kernel(
+    "softmax",
     """
+__device__ T combined(T value, bool largest) {
+    __shared__ T of_warp[32];
+    for (int k = 16; k > 0; k /= 2) {
+        T other = __shfl_xor_sync(0xffffffff, value, k);
+        value = largest ? (other > value ? other : value) : value + other;
+    }
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = of_warp[0];
+    for (int w = 1; w < blockDim.x / 32; w++) {
+        T other = of_warp[w];
+        value = largest ? (other > value ? other : value) : value + other;
+    }
+    __syncthreads();
+    return value;
+}
 
-    def __init__(self, in1_features: int, in2_features: int, out_features: int, **options: Any):
-        super().__init__()
-        self.in1_features, self.in2_features = in1_features, in2_features
-        self.out_features = out_features
-        shape = (out_features, in1_features, in2_features)
-        self.make_parameters(shape, options.pop("bias", True), in1_features, options)
-
-    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        return bilinear(input1, input2, self.weight, self.bias)
-
-    def extra_repr(self) -> str:
-        return (
-            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
-            f"out_features={self.out_features}, bias={self.bias is not None}"
-        )
-
-
-class Identity(Module):
-    """Gives back its input; takes any arguments, so that it can stand in for any layer."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__()
-
-    def forward(self, input: Tensor) -> Tensor:
-        return input
-
-
-class Flatten(Module):
-    """Makes the dimensions from start_dim to end_dim one: [n, c, h, w] -> [n, c * h * w]."""
-
-    def __init__(self, start_dim: int = 1, end_dim: int = -1):
-        super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
-
-    def forward(self, input: Tensor) -> Tensor:
-        return input.flatten(self.start_dim, self.end_dim)
-
-    def extra_repr(self) -> str:
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+extern "C" __global__ void softmax(const T* x, T* y, int columns) {
+    x += (long long)blockIdx.x * columns;
+    y += (long long)blockIdx.x * columns;
+    T top = x[threadIdx.x < columns ? threadIdx.x : 0], sum = 0;
+    for (int j = threadIdx.x; j < columns; j += blockDim.x) top = x[j] > top ? x[j] : top;
+    top = combined(top, true);
+    for (int j = threadIdx.x; j < columns; j += blockDim.x) sum += exp(x[j] - top);
+    sum = combined(sum, false);
+    for (int j = threadIdx.x; j < columns; j += blockDim.x) y[j] = exp(x[j] - top) / sum;
+}
+""",
+    ("float32", "float64"),
+)
 
 
-class Unflatten(Module):
-    """Gives dimension `dim` several sizes: Unflatten(1, (8, 8)) makes [n, 64] [n, 8, 8]."""
-
-    def __init__(self, dim: int, unflattened_size: tuple[int, ...]):
-        super().__init__()
-        self.dim, self.unflattened_size = dim, unflattened_size
-
-    def forward(self, input: Tensor) -> Tensor:
-        return input.unflatten(self.dim, self.unflattened_size)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+@on_cuda(softmax_forward)
+def softmax_on_cuda(x: Any, ctx: Any) -> Any:
+    if ctx.dims != (x.ndim - 1,) or not softmax_kernel.fits(x) or not x.size:
+        return softmax_forward.dispatch(object)(x, ctx)
+    y, columns = cupy.empty(x.shape, x.dtype), x.shape[-1]
+    threads = min(256, 32 * math.ceil(columns / 128))
+    softmax_kernel.launch(x.dtype, (x.size // columns,), (threads,), x, y, np.int32(columns))
+    return y
 
 
-def check_probability(p: float) -> float:
-    """p itself. ValueError where it is no probability."""
-    if not 0 <= p <= 1:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-    return p
+# Two threads may have the same row to add to. An atomic addition reads, adds and writes as one.
+add_at_kernel = Kernel(
+    "add_at",
+    """
+extern "C" __global__ void add_at(T* out, const long long* rows, const T* values, long long n,
+                                  long long width) {
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) atomicAdd(&out[rows[i / width] * width + i % width], values[i]);
+}
+""",
+    ("float32", "float64", "int32"),
+)
 
 
-def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each element is 0 with probability p. The others grow by 1 / (1 - p), so that the expected
-    value stays what it is, and nothing has to be done when the network is used."""
-    if check_probability(p) == 0 or not training:
-        return input
-    mask = empty_like(input).bernoulli_(1 - p)
-    mask = mask if p == 1 else mask.mul_(1 / (1 - p))
-    return input.mul_(mask) if inplace else input * mask
-
-
-class Dropout(Module):
-    """dropout, in training only: eval() switches it off."""
-
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        super().__init__()
-        self.p, self.inplace = check_probability(p), inplace
-
-    def forward(self, input: Tensor) -> Tensor:
-        return dropout(input, self.p, self.training, self.inplace)
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
+@on_cuda(add_at)
+def add_at_on_cuda(array: Any, rows: Any, values: Any) -> None:
+    values = cupy.ascontiguousarray(values)
+    if not add_at_kernel.fits(array, values) or not values.size:
+        return add_at.dispatch(object)(array, rows, values)
+    n, width = np.int64(values.size), np.int64(array.shape[1])
+    rows = cupy.ascontiguousarray(rows, dtype=np.int64)
+    blocks = math.ceil(values.size / 256)
+    add_at_kernel.launch(array.dtype, (blocks,), (256,), array, rows, values, n, width)
 
 
 if __name__ == "__main__":
-    # Importing the modules of the operations brings their methods to Tensor.
-    for name in ("arithmetic", "comparison", "elementwise", "extremes", "sampling", "shape"):
-        importlib.import_module(f"tinytorch.ops.{name}")
-    importlib.import_module("tinytorch.core.printing")
-    manual_seed(0)
+    from tinytorch.core.tensor import tensor
+    from tinytorch.kernels.simulator import launch
+    from tinytorch.ops import reduction  # noqa: F401  (its methods)
+    from tinytorch.ops.softmax import softmax
 
-    # One node, and the same gradients as three.
-    x, layer = randn(64, 100), Linear(100, 50)
-    print(layer)  # -> Linear(in_features=100, out_features=50, bias=True)
-    print([type(node).__name__ for node, _ in layer(x).grad_fn.next_functions if node])
-    # -> ['AccumulateGrad', 'AccumulateGrad']
+    class Counted(list):
+        """Numbers in the GPU's memory: it counts how often one is read."""
 
-    def composed(x):
-        return x @ layer.weight.T + layer.bias
+        reads = 0
 
-    def gradients(function):
-        layer.zero_grad()
-        function(x).square().sum().backward()
-        return layer.weight.grad, layer.bias.grad
+        def __getitem__(self, place):
+            self.reads += 1
+            return super().__getitem__(place)
 
-    pairs = zip(gradients(layer), gradients(composed), strict=True)
-    print("same gradients:", all((a - b).abs().max().item() < 1e-3 for a, b in pairs))
-    # -> same gradients: True
-    one, three = (
-        min(timeit.repeat(lambda f=f: gradients(f), number=50)) for f in (layer, composed)
-    )
-    print(f"one node takes {one / three:.2f} of the time of three")  # -> ...
+    n, tile = 8, 4
 
-    # A batch of any shape; the bias is added to each row, so its gradient is a sum over rows.
-    print(layer(randn(2, 3, 100)).shape, layer(randn(100)).shape)
-    # -> tinytorch.Size([2, 3, 50]) tinytorch.Size([50])
-    try:
-        layer(randn(64, 99))
-    except RuntimeError as error:
-        print(str(error).partition(", of")[0])
-    # -> mat1 and mat2 shapes cannot be multiplied (64x99 and 100x50)
+    def naive(t, a, b, c):
+        i = t.blockIdx.y * tile + t.threadIdx.y
+        j = t.blockIdx.x * tile + t.threadIdx.x
+        c[i * n + j] = sum(a[i * n + s] * b[s * n + j] for s in range(n))
 
-    # The first numbers.
-    print("largest weight below 1/sqrt(100):", 0.099 < layer.weight.abs().max().item() < 0.1)
-    # -> largest weight below 1/sqrt(100): True
+    def tiled(t, a, b, c):
+        y, x = t.threadIdx.y, t.threadIdx.x
+        i, j = t.blockIdx.y * tile + y, t.blockIdx.x * tile + x
+        total = 0
+        for k in range(0, n, tile):
+            t.shared["a", y, x] = a[i * n + k + x]
+            t.shared["b", y, x] = b[(k + y) * n + j]
+            yield  # nobody reads before all have written
+            total += sum(t.shared["a", y, s] * t.shared["b", s, x] for s in range(tile))
+            yield  # nobody writes before all have read
+        c[i * n + j] = total
 
-    # Linear regression: y = 3 x + 2, from points with noise.
-    points = randn(200, 1)
-    target = 3 * points + 2 + 0.1 * randn(200, 1)
-    line = Linear(1, 1)
-    for _ in range(200):
-        (line(points) - target).square().mean().backward()
-        with no_grad():
-            for param in line.parameters():
-                param -= 0.1 * param.grad
-        line.zero_grad()
-    print(f"y = {line.weight.item():.1f} x + {line.bias.item():.1f}")  # -> y = 3.0 x + 2.0
+    rng = np.random.default_rng(0)
+    p, q = (rng.integers(0, 10, (n, n)) for _ in range(2))
+    for kernel in (naive, tiled):
+        a, b, c = Counted(p.ravel().tolist()), Counted(q.ravel().tolist()), [0] * (n * n)
+        launch(kernel, (n // tile, n // tile), (tile, tile), a, b, c)
+        right = (np.array(c).reshape(n, n) == p @ q).all()
+        print(f"{kernel.__name__}: right {right}, reads from memory {a.reads + b.reads}")
+        # -> naive: right True, reads from memory 1024
+        # -> tiled: right True, reads from memory 256
 
-    # Units that start alike stay alike.
-    def different_units(start):
-        """How many of four hidden units differ after training, if all numbers were `start`."""
-        hidden, out = Linear(1, 4), Linear(4, 1)
-        params = [*hidden.parameters(), *out.parameters()]
-        for param in params if start is not None else ():
-            param.data.fill_(start)
-        for _ in range(50):
-            (out(hidden(points).tanh()) - target).square().mean().backward()
-            with no_grad():
-                for param in params:
-                    param -= 0.1 * param.grad
-                    param.grad = None
-        return len({round(weight, 5) for [weight] in hidden.weight.tolist()})
+    with np.errstate(over="ignore", invalid="ignore"):
+        row = np.array([1000.0, 999.0, 0.0], np.float32)
+        print("without the largest:", np.exp(row) / np.exp(row).sum())
+        # -> without the largest: [nan nan  0.]
+    print("softmax:", [round(v, 4) for v in softmax(tensor(row), 0).tolist()])
+    # -> softmax: [0.7311, 0.2689, 0.0]
 
-    print("all zero, all 0.5, as drawn:", *map(different_units, (0.0, 0.5, None)))
-    # -> all zero, all 0.5, as drawn: 1 1 4
+    def scatter(t, out, rows, values):
+        old = out[rows[t.number]]
+        yield  # the others read too
+        out[rows[t.number]] = old + values[t.number]
 
-    # Shapes.
-    shapes = Sequential(Flatten(), Linear(12, 4), Unflatten(1, (2, 2)), Identity())
-    print(shapes(randn(5, 3, 4)).shape)  # -> tinytorch.Size([5, 2, 2])
-    print(Bilinear(3, 4, 2)(randn(5, 3), randn(5, 4)).shape)  # -> tinytorch.Size([5, 2])
+    rows, values = [0, 2, 2, 2], [1, 10, 20, 30]
+    lost = [0, 0, 0]
+    launch(scatter, 1, 4, lost, rows, values)
+    print("read, add, write:", lost)  # -> read, add, write: [1, 0, 30]
+    out = np.zeros((3, 1))
+    add_at(out, np.array(rows), np.array(values, dtype=float)[:, None])
+    print("add_at:", out[:, 0].tolist())  # -> add_at: [1.0, 0.0, 60.0]
 
-    # Dropout.
-    drop, many = Dropout(0.25), ones(100, 1000)
-    y = drop(many)
-    kept = (y > 0).float().mean().item()
-    print(
-        f"{kept:.2f} of all are kept, each is {y.max().item():.4f}, the mean {y.mean().item():.2f}"
-    )
-    # -> 0.75 of all are kept, each is 1.3333, the mean 1.00
-    print("in use nothing changes:", drop.eval()(many) is many)  # -> in use nothing changes: True
-    print(dropout(tensor([1.0, 2.0]), p=1.0))  # -> tensor([0., 0.])
+    for kernel in (naive_kernel, tiled_kernel, softmax_kernel, add_at_kernel):
+        print(kernel.name, "in CUDA C:", len(kernel.source.strip().splitlines()), "lines")
+        # -> matmul_naive in CUDA C: 8 lines
+        # -> matmul_tiled in CUDA C: 13 lines
+        # -> softmax in CUDA C: 27 lines
+        # -> add_at in CUDA C: 5 lines
+    x = rng.standard_normal((5, 40))
+    print("generic:", np.allclose(matmul(x, x.T, True), x @ x.T))  # -> generic: True
+
+    def time_of(action):
+        """Milliseconds on the GPU: the shortest of five."""
+        times = []
+        for _ in range(6):
+            start, end = cupy.cuda.Event(), cupy.cuda.Event()
+            start.record()
+            action()
+            end.record()
+            end.synchronize()
+            times.append(cupy.cuda.get_elapsed_time(start, end))
+        return min(times[1:])
+
+    if is_available():
+        m = cupy.random.standard_normal((2048, 2048), dtype=cupy.float32)
+        t = tensor(cupy.asnumpy(m), device="cuda")
+
+        def in_five_steps():
+            powers = cupy.exp(m - m.max(axis=1, keepdims=True))
+            return powers / powers.sum(axis=1, keepdims=True)
+
+        places = cupy.asarray(rng.integers(0, len(m) // 20, len(m)))
+        work = {
+            "matmul naive": lambda: matmul(m, m, False),
+            "matmul tiled": lambda: matmul(m, m, True),
+            "matmul of cuBLAS": lambda: m @ m,
+            "softmax, one kernel": lambda: softmax(t, 1),
+            "softmax, CuPy's five": in_five_steps,
+            "copy, the limit": m.copy,
+            "add_at, one kernel": lambda: add_at(cupy.zeros_like(m), places, m),
+            "add_at, CuPy's": lambda: add_at.dispatch(object)(cupy.zeros_like(m), places, m),
+        }
+        report = ", ".join(f"{name} {time_of(action):.3f}" for name, action in work.items())
+        sums, generic_sums = cupy.zeros_like(m), cupy.zeros_like(m)
+        add_at(sums, places, m)
+        add_at.dispatch(object)(generic_sums, places, m)
+        pairs = (
+            (matmul(m, m), m @ m),
+            (softmax(t, 1).array, in_five_steps()),
+            (sums, generic_sums),
+        )
+        off = max(float(abs(ours - theirs).max() / abs(theirs).max()) for ours, theirs in pairs)
+        report += f"; the numbers differ from the library's by {off:.1e} at most"
+    else:
+        report = "left out, for want of a GPU"
+    print("ms:", report)  # -> ...

@@ -1,409 +1,369 @@
-"""Step 75: What stands between two layers
+"""Step 75: Nobody waits: streams, events and a pool
 
-Two linear layers in a row are one linear layer: W2 (W1 x) = (W2 W1) x. What makes a network more is
-the bend in between, the activation. relu, tanh and sigmoid are there since step 45. These are the
-others that people use, each one line of mathematics:
+`a @ b` on a GPU returns before anything is computed. The CPU puts the kernel into a line, a stream,
+and goes on; the GPU works the line off in order. Only who asks for a number waits: item(),
+tolist(), cpu(). So a stopwatch around `a @ b` measures how long it takes to order a product. Right
+is an Event: a mark in the stream before, a mark behind, and the GPU's own time between them.
 
-    leaky_relu   x, or s x below 0            no unit is ever cut off from its gradient
-    elu          x, or a (exp(x) - 1)         smooth, and its mean is nearer to 0
-    gelu         x P(x)                       P: the share of the normal distribution below x
-    silu         x sigmoid(x)                 nearly the same, and cheaper
-    softplus     log(1 + exp(x))              a smooth relu
-    logsigmoid   log(sigmoid(x))              for losses
+Two streams are two lines. While one computes with a batch, the other fetches the next (from pinned
+memory, or it cannot). `wait_stream` lets one wait for the other without stopping the CPU. The demo
+plans both: bring and compute in turn, 3 batches take 6 units; overlapped, 4.
 
-Each is a Function of its own, because a composition fails where numbers are large. exp(1000) is
-inf, and so is log(1 + inf), where softplus(1000) is 1000; in backward inf / inf is nan. So exp is
-given what is not positive: log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)). Or its inf stands
-below a fraction line, and nowhere else: 1 / (1 + inf) is 0, which is right.
+The other thing that costs is memory. CUDA's own calls for it, cudaMalloc and cudaFree, make the GPU
+wait, and a training step asks for hundreds of pieces, the same in every step. So nobody gives back:
+a pool keeps what was freed, sorted by size, and hands it out again. From the second step on all
+requests are hits.
 
-With inplace=True the result is written into the input's memory. Its backward may need what was
-there, so a copy is kept: in place saves nothing here, but programs that ask for it run.
+    sizes are rounded up (here: to 512 bytes, then to powers of two), so that few sizes come often
 
-As modules they need no code of their own. FunctionModule looks at the signature of a function: what
-comes after the input becomes the module's arguments, its attributes and its text. The losses are
-made in the same way, with two inputs; here are the first, those for numbers (the next step has
-those for classes). mse_loss warns where shapes differ: [n, 1] minus [n] is [n, n] by broadcasting,
-a loss that goes down and teaches nothing: no error tells you.
+Our tensors need nothing for it. They die by reference count (there are no cycles), so their memory
+is back in the pool in the same line of the program in which the last name goes. Three things hold
+memory longer than one thinks: a list of losses that still have their graph (keep loss.item()), a
+small view of a large tensor, and a name that survives its loop. memory_allocated says what tensors
+hold, memory_reserved what the pool holds; a leak is the first one growing. empty_cache gives back
+the difference. When the GPU is full you get an OutOfMemoryError: smaller batches, first of all.
 
-New: Curve and the activations, FunctionModule and the modules made with it; reduce, mse_loss,
-l1_loss, smooth_l1_loss. Moved: linear.py and dropout.py.
-Try: in Elu.slope give exp the x itself, and look at the gradient of elu at 1000.
+Pool is such an allocator in plain Python, with counts. CuPy has its own, in C; watched_malloc is
+the hook through which all of its requests go, for the peak and for PyTorch's error.
+
+Changed: the kernels are finished. New: Pool, to look at; tinytorch/cuda/streams.py and memory.py.
+Try: `return size` in Pool.size_class, and see what happens to the hit rate.
 """
 
-import importlib
-import inspect
-import math
-import warnings
-from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.function import Function
-from tinytorch.autograd.inplace import assign, check_writable
-from tinytorch.autograd.modes import no_grad
-from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
-from tinytorch.ops.conversion import clone
-from tinytorch.ops.creation import linspace, zeros
-from tinytorch.ops.elementwise import erf_of, sigmoid, tanh
-from tinytorch.ops.elementwise import relu as plain_relu
-from tinytorch.ops.random import manual_seed
-from tinytorch.ops.reduction import wide
-from tinytorch.ops.softmax import log_softmax, softmax
-
-# Importing the modules of the operations brings their methods to Tensor.
-for name in ("arithmetic", "comparison", "reduction", "sampling", "shape"):
-    importlib.import_module(f"tinytorch.ops.{name}")
+from tinytorch.cuda.backend import check_available, cupy, is_available
+from tinytorch.cuda.device import device_index
 
 
-class Curve(Function):
-    """y = f(x), element for element: a subclass says `value`, f, and `slope`, g times dy/dx.
+class Pool:
+    """A caching allocator: what is freed is kept by size, and given out again.
 
-    float16 is computed as float32 and rounded once. exp never gets a large positive number where
-    its result counts: that would be inf, and inf * 0 is nan.
+    Memory is played by a number, its address. `limit` is what the GPU has.
     """
 
-    def forward(ctx, x: Any, *options: float) -> Any:
-        ctx.options = options
-        ctx.save_for_backward(x)
-        return ctx.value(wide(x), *options).astype(x.dtype, copy=False)
+    def __init__(self, limit):
+        self.limit, self.next_address = limit, 0
+        self.free_blocks = {}  # size -> addresses that nobody uses
+        self.in_use = {}  # address -> size
+        self.requests = self.hits = self.used = self.peak = self.reserved = 0
 
-    def backward(ctx, g: Any) -> Any:
-        return ctx.slope(g, *ctx.saved, *ctx.options)
+    def size_class(self, size):
+        """Small sizes in steps of 512 bytes, large ones in powers of two."""
+        return -(-size // 512) * 512 if size <= 4096 else 1 << (size - 1).bit_length()
 
+    def malloc(self, size):
+        size = self.size_class(size)
+        self.requests += 1
+        if self.free_blocks.get(size):
+            self.hits += 1
+            address = self.free_blocks[size].pop()
+        else:
+            if self.reserved + size > self.limit:
+                self.empty_cache()  # blocks of other sizes may be all that is missing
+            if self.reserved + size > self.limit:
+                raise MemoryError(f"{size} bytes wanted, {self.limit - self.reserved} left")
+            address, self.next_address = self.next_address, self.next_address + size
+            self.reserved += size
+        self.in_use[address] = size
+        self.used += size
+        self.peak = max(self.peak, self.used)
+        return address
 
-class LeakyRelu(Curve):
-    """y = x where x > 0, s x elsewhere;   dy/dx = 1, or s."""
+    def free(self, address):
+        size = self.in_use.pop(address)
+        self.used -= size
+        self.free_blocks.setdefault(size, []).append(address)
 
-    def value(ctx, x: Any, s: float) -> Any:
-        return ctx.xp.maximum(x, 0) + s * ctx.xp.minimum(x, 0)
-
-    def slope(ctx, g: Any, x: Any, s: float) -> Any:
-        return g * s + g * (x > 0) * (1 - s)
-
-
-class Elu(Curve):
-    """y = x where x > 0, a (exp(x) - 1) elsewhere;   dy/dx = 1, or a exp(x)."""
-
-    def value(ctx, x: Any, a: float) -> Any:
-        return ctx.xp.maximum(x, 0) + a * ctx.xp.expm1(ctx.xp.minimum(x, 0))
-
-    def slope(ctx, g: Any, x: Any, a: float) -> Any:
-        return g * (x > 0) + g * (x <= 0) * ctx.xp.exp(ctx.xp.clip(x, None, 0)) * a
-
-
-class Gelu(Curve):
-    """y = x P(x), P the share of the normal distribution below x;   dy/dx = P(x) + x P'(x)."""
-
-    def share(ctx, x: Any) -> Any:
-        x = x * math.sqrt(0.5)
-        return 0.5 + 0.5 * (x.erf() if isinstance(x, Tensor) else erf_of(x, ctx.xp))
-
-    def value(ctx, x: Any) -> Any:
-        return x * ctx.share(x)
-
-    def slope(ctx, g: Any, x: Any) -> Any:
-        return g * (ctx.share(x) + x * ctx.xp.exp(x * x * -0.5) * math.sqrt(0.5 / math.pi))
+    def empty_cache(self):
+        """Gives back what nobody uses."""
+        self.reserved = self.used
+        self.free_blocks.clear()
 
 
-class GeluTanh(Curve):
-    """y = x (1 + t) / 2 with t = tanh(c (x + 0.044715 x^3)), c = sqrt(2 / pi): almost Gelu."""
+class Event:
+    """A mark in a stream: record it, then wait for it, or measure the time between two of them."""
 
-    def tanh(ctx, x: Any) -> Any:
-        return ctx.xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x)))
+    def __init__(self, enable_timing: bool = False, blocking: bool = False):
+        check_available()
+        self.cupy = cupy.cuda.Event(block=blocking, disable_timing=not enable_timing)
 
-    def value(ctx, x: Any) -> Any:
-        return 0.5 * x * (1 + ctx.tanh(x))
+    def record(self, stream: "Stream | None" = None) -> None:
+        """Puts the mark at the end of what the stream (the current one by default) has to do."""
+        self.cupy.record((current_stream() if stream is None else stream).cupy)
 
-    def slope(ctx, g: Any, x: Any) -> Any:
-        t = ctx.tanh(x)
-        inner = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * (x * x))
-        return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner)
+    def wait(self, stream: "Stream | None" = None) -> None:
+        """Lets the stream wait for the mark. The CPU does not wait."""
+        (current_stream() if stream is None else stream).wait_event(self)
 
+    def query(self) -> bool:
+        """Whether all work before the mark is done."""
+        return self.cupy.done
 
-class Silu(Curve):
-    """y = x s(x), s the sigmoid;   dy/dx = s + x s (1 - s)."""
+    def synchronize(self) -> None:
+        """Lets the CPU wait until all work before the mark is done."""
+        self.cupy.synchronize()
 
-    def value(ctx, x: Any) -> Any:
-        return x / (1 + ctx.xp.exp(-x))
-
-    def slope(ctx, g: Any, x: Any) -> Any:
-        s = 1 / (1 + ctx.xp.exp(-x))
-        return g * s * (1 + x * (1 - s))
-
-
-class SoftplusCurve(Curve):
-    """y = log(1 + exp(b x)) / b, or x where b x > limit;   dy/dx = 1 / (1 + exp(-b x)), or 1."""
-
-    def value(ctx, x: Any, b: float, limit: float) -> Any:
-        soft = ctx.xp.maximum(x * b, 0) + ctx.xp.log1p(ctx.xp.exp(-ctx.xp.abs(x * b)))
-        return x * (x * b > limit) + soft * (x * b <= limit) / b
-
-    def slope(ctx, g: Any, x: Any, b: float, limit: float) -> Any:
-        return g * (x * b > limit) + g * (x * b <= limit) / (1 + ctx.xp.exp(x * -b))
+    def elapsed_time(self, end_event: "Event") -> float:
+        """Milliseconds on the GPU from this mark to another; both with enable_timing=True."""
+        return cupy.cuda.get_elapsed_time(self.cupy, end_event.cupy)
 
 
-def activate(function: type, input: Tensor, inplace: bool, *options: float) -> Tensor:
-    """function.apply, the result written into `input` if that is wished.
+class Stream:
+    """A line of work on a GPU. What stands in one stream is done in order; streams do not wait for
+    one another unless told so. Use it with `with tinytorch.cuda.stream(s):`.
 
-    NotImplementedError for integers.
+    Memory belongs to the stream that was current when it was asked for. Before another stream uses
+    a tensor, let it wait: `other.wait_stream(s)`; and keep the tensor until that has been done.
     """
-    if not input.is_floating_point():
-        raise NotImplementedError(f"{function.__name__} is not implemented for {input.dtype!r}")
-    if not inplace:
-        return function.apply(input, *options)
-    check_writable(input)
-    # backward needs what is overwritten here: it keeps a copy.
-    return assign(input, function.apply(clone(input), *options))
 
+    def __init__(self, device: Any = None, priority: int = 0, *, cupy_stream: Any = None):
+        check_available()
+        if cupy_stream is None:
+            with cupy.cuda.Device(device_index(device)):
+                cupy_stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
+        self.cupy = cupy_stream
 
-def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """max(input, 0)."""
-    return input.relu_() if inplace else plain_relu(input)
+    def synchronize(self) -> None:
+        """Lets the CPU wait until the stream is empty."""
+        self.cupy.synchronize()
 
+    def query(self) -> bool:
+        """Whether the stream is empty."""
+        return self.cupy.done
 
-def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """input where it is positive, negative_slope * input elsewhere."""
-    return activate(LeakyRelu, input, inplace, negative_slope)
+    def record_event(self, event: Event | None = None) -> Event:
+        event = Event() if event is None else event
+        event.record(self)
+        return event
 
+    def wait_event(self, event: Event) -> None:
+        """What is put into this stream from now on starts after the event's mark."""
+        self.cupy.wait_event(event.cupy)
 
-def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """input where it is positive, alpha * (exp(input) - 1) elsewhere (Clevert et al., 2015)."""
-    return activate(Elu, input, inplace, alpha)
+    def wait_stream(self, stream: "Stream") -> None:
+        """What is put into this stream from now on starts after all that `stream` has now."""
+        self.wait_event(stream.record_event())
 
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Stream) and self.cupy.ptr == other.cupy.ptr
 
-def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """input times the normal distribution's share below it (Hendrycks and Gimpel, 2016).
+    def __hash__(self) -> int:
+        return hash(self.cupy.ptr)
 
-    approximate="tanh" is a formula without erf, off by 0.0005 at most. RuntimeError for others.
-    """
-    if approximate not in ("none", "tanh"):
-        raise RuntimeError("approximate argument must be either none or tanh.")
-    return activate(Gelu if approximate == "none" else GeluTanh, input, False)
 
+class stream:
+    """`with tinytorch.cuda.stream(s):` puts the work inside into stream s; None changes nothing."""
 
-def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    """input * sigmoid(input), also called swish (Elfwing et al., 2017)."""
-    return activate(Silu, input, inplace)
+    def __init__(self, stream: Stream | None):
+        self.stream = stream
 
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.stream.cupy.__enter__()
 
-def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """log(1 + exp(beta * input)) / beta, a smooth relu; input itself above threshold / beta."""
-    return activate(SoftplusCurve, input, False, beta, threshold)
+    def __exit__(self, *exception: Any) -> None:
+        if self.stream is not None:
+            self.stream.cupy.__exit__(*exception)
 
 
-def logsigmoid(input: Tensor) -> Tensor:
-    """log(sigmoid(input)), right also where the sigmoid is too small for a float."""
-    return -activate(SoftplusCurve, -input, False, 1.0, math.inf)
+def current_stream() -> Stream:
+    """The stream into which operations are put now."""
+    check_available()
+    return Stream(cupy_stream=cupy.cuda.get_current_stream())
 
 
-class FunctionModule(Module):
-    """A module that calls `function`. Its arguments are the options of this function, which become
-    attributes: LeakyReLU(0.2).negative_slope is 0.2. A tensor among them becomes a buffer."""
+def default_stream() -> Stream:
+    """The stream that is current where nobody has chosen another."""
+    check_available()
+    return Stream(cupy_stream=cupy.cuda.Stream.null)
 
-    function: Callable[..., Tensor]
-    inputs = 1  # how many arguments of the function come with each call
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__()
-        given = inspect.signature(self.function).bind(*[None] * self.inputs, *args, **kwargs)
-        given.apply_defaults()
-        self.options = list(given.arguments)[self.inputs :]
-        for name in self.options:
-            if isinstance(given.arguments[name], Tensor):
-                self.register_buffer(name, given.arguments[name])
-            else:
-                setattr(self, name, given.arguments[name])
+# Number of a GPU -> the most bytes that were in use there at once.
+peaks: dict[int, int] = {}
 
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return self.function(*inputs, *[getattr(self, name) for name in self.options])
 
-    def extra_repr(self) -> str:
-        shown = [(name, getattr(self, name)) for name in self.options]
-        return ", ".join(f"{n}={v!r}" for n, v in shown if v is not None and v is not False)
+class OutOfMemoryError(RuntimeError):
+    """The GPU has not as much memory left as an operation asked for."""
 
 
-class ReLU(FunctionModule):
-    """relu as a module."""
+def watched_malloc(size: int) -> Any:
+    """Memory from CuPy's pool. Looks at each piece, for the peak, and speaks PyTorch's error."""
+    pool = cupy.get_default_memory_pool()
+    try:
+        memory = pool.malloc(size)
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        free, total = cupy.cuda.runtime.memGetInfo()
+        raise OutOfMemoryError(
+            f"CUDA out of memory. Tried to allocate {size / 2**20:.2f} MiB. The GPU has "
+            f"{total / 2**20:.0f} MiB, {free / 2**20:.0f} MiB of them free. Tensors take "
+            f"{pool.used_bytes() / 2**20:.0f} MiB, of {pool.total_bytes() / 2**20:.0f} MiB in the "
+            f"pool."
+        ) from error
+    used, index = pool.used_bytes(), cupy.cuda.runtime.getDevice()
+    if used > peaks.get(index, 0):
+        peaks[index] = used
+    return memory
 
-    function = staticmethod(relu)
 
+def watch() -> bool:
+    """Lets CuPy ask us for memory, where there is a GPU."""
+    if is_available():
+        cupy.cuda.set_allocator(watched_malloc)
+    return is_available()
 
-class LeakyReLU(FunctionModule):
-    """leaky_relu as a module."""
 
-    function = staticmethod(leaky_relu)
+watching = watch()
 
 
-class ELU(FunctionModule):
-    """elu as a module."""
+def pool_bytes(device: Any, name: str) -> int:
+    """used_bytes or total_bytes of CuPy's pool on a GPU; 0 where there is none."""
+    if not is_available():
+        return 0
+    with cupy.cuda.Device(device_index(device)):
+        return getattr(cupy.get_default_memory_pool(), name)()
 
-    function = staticmethod(elu)
 
+def memory_allocated(device: Any = None) -> int:
+    """Bytes that tensors take on the GPU now, rounded up as the pool rounds. 0 without a GPU."""
+    return pool_bytes(device, "used_bytes")
 
-class GELU(FunctionModule):
-    """gelu as a module."""
 
-    function = staticmethod(gelu)
+def memory_reserved(device: Any = None) -> int:
+    """Bytes that the pool has taken from the GPU: those of tensors, and those that it keeps."""
+    return pool_bytes(device, "total_bytes")
 
 
-class SiLU(FunctionModule):
-    """silu as a module."""
+def max_memory_allocated(device: Any = None) -> int:
+    """The largest memory_allocated since the start, or since reset_peak_memory_stats()."""
+    return max(peaks.get(device_index(device), 0), memory_allocated(device)) if watching else 0
 
-    function = staticmethod(silu)
 
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Lets max_memory_allocated start from what is allocated now."""
+    if is_available():
+        peaks[device_index(device)] = memory_allocated(device)
 
-class Softplus(FunctionModule):
-    """softplus as a module."""
 
-    function = staticmethod(softplus)
+def empty_cache() -> None:
+    """Gives the memory that the pool keeps, and no tensor uses, back to the GPU."""
+    if is_available():
+        cupy.get_default_memory_pool().free_all_blocks()
 
 
-class LogSigmoid(FunctionModule):
-    """logsigmoid as a module."""
-
-    function = staticmethod(logsigmoid)
-
-
-class Sigmoid(FunctionModule):
-    """sigmoid as a module."""
-
-    function = staticmethod(sigmoid)
-
-
-class Tanh(FunctionModule):
-    """tanh as a module."""
-
-    function = staticmethod(tanh)
-
-
-class Softmax(FunctionModule):
-    """softmax as a module."""
-
-    function = staticmethod(softmax)
-
-
-class LogSoftmax(FunctionModule):
-    """log_softmax as a module."""
-
-    function = staticmethod(log_softmax)
-
-
-def reduce(losses: Tensor, reduction: str) -> Tensor:
-    """The mean or the sum of all losses, or all of them ("none"). ValueError for other words."""
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"{reduction} is not a valid value for reduction")
-    return losses if reduction == "none" else getattr(losses, reduction)()
-
-
-def difference(input: Tensor, target: Tensor) -> Tensor:
-    """input - target. A warning where their shapes differ: broadcasting is seldom what is meant."""
-    d, a, b = input - target, tuple(target.array.shape), tuple(input.array.shape)
-    if a != b:
-        text = f"Using a target size {a} that is different to the input size {b}"
-        warnings.warn(text + ": check that the broadcasting is meant.", stacklevel=3)
-    return d
-
-
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """(input - target)^2."""
-    d = difference(input, target)
-    return reduce(d * d, reduction)
-
-
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """|input - target|."""
-    return reduce(difference(input, target).abs(), reduction)
-
-
-def smooth_l1_loss(
-    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
-) -> Tensor:
-    """d^2 / (2 beta) for d = |input - target| below beta; beyond, the line of slope 1 that goes on
-    (Girshick, 2015). RuntimeError for a negative beta."""
-    if beta < 0:
-        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
-    d = difference(input, target).abs()
-    near = d.clamp(max=beta)
-    return reduce(near * (d - 0.5 * near) / beta if beta else d, reduction)
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """(free, total) bytes of the GPU, as its driver sees them. RuntimeError without a GPU."""
+    index = device_index(device)
+    with cupy.cuda.Device(index):
+        return cupy.cuda.runtime.memGetInfo()
 
 
 if __name__ == "__main__":
-    importlib.import_module("tinytorch.core.printing")
+    import weakref
 
-    x = tensor([-2.0, 0.0, 2.0])
-    for curve in (relu, leaky_relu, elu, gelu, silu, softplus, logsigmoid):
-        print(f"{curve.__name__:10}", " ".join(f"{value:7.4f}" for value in curve(x).tolist()))
-    # -> relu        0.0000  0.0000  2.0000
-    # -> leaky_relu -0.0200  0.0000  2.0000
-    # -> elu        -0.8647  0.0000  2.0000
-    # -> gelu       -0.0455  0.0000  1.9545
-    # -> silu       -0.2384  0.0000  1.7616
-    # -> softplus    0.1269  0.6931  2.1269
-    # -> logsigmoid -2.1269 -0.6931 -0.1269
+    import numpy as np
 
-    # Large numbers, in values and in gradients.
-    for curve in (softplus, logsigmoid, silu, elu):
-        x = tensor([-1000.0, 1000.0], requires_grad=True)
-        y = curve(x)
-        y.sum().backward()
-        print(curve.__name__, (y + 0).tolist(), (x.grad + 0).tolist())
-    # -> softplus [0.0, 1000.0] [0.0, 1.0]
-    # -> logsigmoid [-1000.0, 0.0] [1.0, 0.0]
-    # -> silu [0.0, 1000.0] [0.0, 1.0]
-    # -> elu [-1.0, 1000.0] [0.0, 1.0]
-    x = tensor([1000.0], requires_grad=True)
-    y = (1 + x.exp()).log()
-    y.backward()
-    print("log(1 + exp(1000)) as written:", y.item(), x.grad.item())
-    # -> log(1 + exp(1000)) as written: inf nan
+    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops import arithmetic, matmul, reduction  # noqa: F401  (their methods)
 
-    # Modules from functions.
-    print(Sequential(LeakyReLU(0.2), GELU(approximate="tanh"), Softmax(dim=1), ReLU(inplace=True)))
-    # -> Sequential(
-    # ->   (0): LeakyReLU(negative_slope=0.2)
-    # ->   (1): GELU(approximate='tanh')
-    # ->   (2): Softmax(dim=1)
-    # ->   (3): ReLU(inplace=True)
-    # -> )
-    inside = tensor([-1.0, 2.0]) * 1
-    print(
-        LeakyReLU(0.5, inplace=True)(inside) is inside, inside
-    )  # -> True tensor([-0.5000,  2.0000])
+    # Two lines of work, planned: each batch is brought (1 unit) and computed with (1 unit).
+    def finish(batches, streams):
+        """When the last batch is done: bringing and computing share one stream, or have two."""
+        brought = computed = 0
+        for _ in range(batches):
+            begin = brought if streams == 2 else computed
+            brought = begin + 1
+            computed = max(brought, computed) + 1
+        return computed
 
-    # Without a bend a network is a line, however deep it is.
-    manual_seed(0)
-    x = linspace(-2, 2, 41).reshape(-1, 1)
-    target = x.square()
+    print("3 batches, one stream:", finish(3, 1), "units; two:", finish(3, 2))
+    # -> 3 batches, one stream: 6 units; two: 4
 
-    def train(model):
-        for _ in range(300):
-            loss = mse_loss(model(x), target)
-            model.zero_grad()
-            loss.backward()
-            with no_grad():
-                for param in model.parameters():
-                    param -= 0.05 * param.grad
+    class Memory:
+        """A piece of a pool that goes back when the last reference to it goes."""
+
+        def __init__(self, pool, size):
+            self.address = pool.malloc(size)
+            weakref.finalize(self, pool.free, self.address)
+
+    def train(pool, steps, sizes):
+        for number in range(steps):
+            held = [Memory(pool, size + number) for size in sizes]  # batches differ a little
+            del held
+
+    pool = Pool(limit=1 << 20)
+    print([pool.size_class(size) for size in (1, 512, 513, 5000)])  # -> [512, 512, 1024, 8192]
+    train(pool, 1, [400, 700, 5000, 400])
+    print("after one step:", pool.hits, "hits of", pool.requests, "- in use", pool.used)
+    # -> after one step: 0 hits of 4 - in use 0
+    train(pool, 99, [400, 700, 5000, 400])
+    print(f"after 100 steps: {pool.hits / pool.requests:.0%} hits, {pool.reserved} bytes held")
+    # -> after 100 steps: 99% hits, 10240 bytes held
+    whole = Memory(pool, 5000)
+    view = whole  # a view is a second reference to the same memory
+    del whole
+    print("a view keeps its base alive:", pool.used)  # -> a view keeps its base alive: 8192
+    del view
+    print("freed with the last name:", pool.used)  # -> freed with the last name: 0
+    leak = []
+    try:
+        while True:
+            leak.append(Memory(pool, 100_000))
+    except MemoryError as error:
+        print(len(leak), "pieces, then:", error)
+        # -> 8 pieces, then: 131072 bytes wanted, 0 left
+    leak.clear()
+    print("used", pool.used, "reserved", pool.reserved)  # -> used 0 reserved 1048576
+    pool.empty_cache()
+    print("after empty_cache:", pool.reserved)  # -> after empty_cache: 0
+
+    # Our tensors: a graph and all it holds go with the last name, and nothing grows.
+    alive = []
+
+    def step(w):
+        hidden = w @ w
+        alive.append(weakref.ref(hidden.array))
+        loss = (hidden * hidden).sum()
+        loss.backward()
+        w.grad = None
         return loss.item()
 
-    bend = train(Sequential(Linear(1, 20), Tanh(), Linear(20, 1)))
-    line = train(Sequential(Linear(1, 20), Linear(20, 1)))
-    best = (target - target.mean()).square().mean().item()
-    print(f"x^2: two layers {line:.2f}, the best line {best:.2f}")
-    # -> x^2: two layers 1.57, the best line 1.57
-    print("with tanh in between it is better by far:", bend < 0.1)
-    # -> with tanh in between it is better by far: True
+    w = tensor(np.eye(4, dtype=np.float32), requires_grad=True)
+    losses = [step(w) for _ in range(50)]
+    print("arrays of 50 steps that are still alive:", sum(ref() is not None for ref in alive))
+    # -> arrays of 50 steps that are still alive: 0
 
-    # Losses for numbers: the square, the absolute value, and one that is both.
-    error = tensor([0.1, 1.0, 10.0])
-    for loss in (mse_loss, l1_loss, smooth_l1_loss):
-        print(loss.__name__, loss(error, zeros(3), reduction="none"))
-    # -> mse_loss tensor([1.0000e-02, 1.0000e+00, 1.0000e+02])
-    # -> l1_loss tensor([ 0.1000,  1.0000, 10.0000])
-    # -> smooth_l1_loss tensor([5.0000e-03, 5.0000e-01, 9.5000e+00])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        mse_loss(zeros(3, 1), zeros(3))
-    print(str(caught[0].message).partition(":")[0])
-    # -> Using a target size (3,) that is different to the input size (3, 1)
+    def on_a_gpu():
+        """A product timed by the CPU's watch and by events; copies beside products; memory."""
+        import time
+
+        a = tensor(np.ones((4096, 4096), np.float32), device="cuda")
+        a @ a
+        begin, end = Event(enable_timing=True), Event(enable_timing=True)
+        current_stream().synchronize()
+        started = time.perf_counter()
+        begin.record()
+        a @ a
+        end.record()
+        ordered = 1000 * (time.perf_counter() - started)
+        end.synchronize()
+        host = tensor(np.ones((2048, 2048), np.float32)).pin_memory()
+        copies, seconds = Stream(), {}
+        for way in ("one stream", "two streams"):
+            current_stream().synchronize()
+            started = time.perf_counter()
+            for _ in range(10):
+                with stream(copies if way == "two streams" else None):
+                    host.to("cuda", non_blocking=True)
+                a @ a
+            copies.synchronize()
+            current_stream().synchronize()
+            seconds[way] = round(time.perf_counter() - started, 4)
+        memory = [memory_allocated(), max_memory_allocated(), memory_reserved()]
+        return ordered, begin.elapsed_time(end), seconds, memory
+
+    print("ms to order, ms to compute, overlap, memory:", end=" ")
+    print(on_a_gpu() if is_available() else "left out, for want of a GPU")  # -> ...
+    print("allocated without one:", memory_allocated() if not is_available() else 0)
+    # -> allocated without one: 0

@@ -1,462 +1,306 @@
-"""Step 76: How wrong is an answer?
+"""Step 76: A module knows its parameters
 
-A network that tells classes apart gives one number for each class. softmax makes probabilities of
-them, and the loss is -log of the probability that the right class got: 0 where the network is sure
-and right, large where it is sure and wrong. Step 62 had it as log_softmax and an index. Here it is
-one Function, since its gradient is so simple that everything in between can be left out:
+The network of step 67 kept its weights in a list, by hand. Whoever forgets one in that list gets no
+error: the weight is used, has a gradient, and never learns. A network of a hundred layers has
+hundreds of them. So let the layer itself say what there is to learn.
 
-    l = log(exp(x_1) + ... + exp(x_c)) - x_t         dl/dx_i = softmax(x)_i - [i = t]
+A Module is an object with a forward. What is new is one trick: Python calls `__setattr__` for each
+`self.name = value`, and the module looks at the value. A Parameter goes into `_parameters`, another
+Module into `_modules`; everything else becomes a plain attribute. (`_buffers` waits for step 78.)
+Reading goes through `__getattr__`, which Python calls only for names that it does not find.
 
-What the network says minus what is true. For a second derivative it must be a function of x again:
-on Tensors backward computes the softmax anew (step 33 explains the two kinds of backward).
+So a network becomes a tree of modules with parameters as its leaves, and a walk through the tree
+finds them all, with names that tell the way: "second.weight". `parameters()` is what a training
+loop needs. A parameter that stands in two places (tied weights) comes once: it shall learn once.
 
-The trap: cross_entropy wants logits, any numbers. Who puts a Softmax before it takes the softmax
-twice. The loss looks fine and goes down, but it cannot come near 0 any more, and the gradients are
-small. The same holds for yes-or-no questions: binary_cross_entropy wants probabilities,
-binary_cross_entropy_with_logits the numbers before the sigmoid. Take the latter: sigmoid(100) is 1
-in float32, and log(1 - 1) is minus infinity. It counts as -100, and there is no gradient left. The
-version with logits still knows how wrong it is.
+What is a Parameter? A tensor, and nothing more than its class says: this one is to be learned.
+That is why BadLinear in the demo fails. Its weight requires a gradient and gets one. But it is a
+plain tensor, as any intermediate result is, so no walk finds it. Two more ways to hide a parameter:
+a plain Python list (step 77 has one that registers), and an attribute that is set before
+`super().__init__()`, when there is nothing yet to register in. The latter raises an error.
 
-What people need besides: a weight for each class, where some are rare (pos_weight, where a yes is);
-ignore_index for rows that do not count, such as padding; label_smoothing, which spreads a part of
-the truth over all classes; and targets that are probabilities themselves. The mean divides by what
-all rows weigh, not by their number, as in PyTorch. A class that does not exist raises an error, and
-never takes a neighbour's number: index -1 would be the last class in NumPy.
+Call the module, not its forward: step 77 puts something in between. (torch.nn.Parameter and
+torch.nn.Module are the same two classes. `register_parameter` and `register_module` do by name what
+assigning an attribute does.)
 
-nll_loss is the part after log_softmax; kl_div compares two distributions ("batchmean" is the mean
-of the definition, "mean" is not).
-
-New: the losses for classes, one_hot, and a module for each loss. Moved: the activations, to
-tinytorch/nn/activation.py. tinytorch/nn/functional.py offers all functions under one name now.
-Try: in step 62 give log_softmax the logits.softmax(1), and compare the digits after 20 epochs.
+Changed: nothing. New: Parameter, Module, module_text.
+Try: make the weight of BadLinear a Parameter, and leave the rest as it is.
 """
 
 import importlib
-import math
-import warnings
+from collections.abc import Iterator
 from typing import Any
 
-from tinytorch.autograd.function import Function
-from tinytorch.autograd.gradcheck import gradgradcheck
-from tinytorch.core.dtype import float64, int64, uint8
+from tinytorch.autograd.modes import no_grad
+from tinytorch.core.printing import format_tensor
 from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.nn.activation import FunctionModule, logsigmoid
-from tinytorch.ops.random import manual_seed, randn
-from tinytorch.ops.reduction import wide
-from tinytorch.ops.softmax import Softmax, log_softmax, minus_max
-
-# Importing the modules of the operations brings their methods to Tensor.
-for name in ("arithmetic", "comparison", "elementwise", "extremes", "indexing", "gather", "shape"):
-    importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def reduce(losses: Tensor, reduction: str) -> Tensor:
-    """The mean or the sum of all losses, or all of them ("none"). ValueError for other words."""
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"{reduction} is not a valid value for reduction")
-    return losses if reduction == "none" else getattr(losses, reduction)()
+class Parameter(Tensor):
+    """A tensor that a Module registers when it becomes one of its attributes.
 
-
-def difference(input: Tensor, target: Tensor) -> Tensor:
-    """input - target. A warning where their shapes differ: broadcasting is seldom what is meant."""
-    d, a, b = input - target, tuple(target.array.shape), tuple(input.array.shape)
-    if a != b:
-        text = f"Using a target size {a} that is different to the input size {b}"
-        warnings.warn(text + ": check that the broadcasting is meant.", stacklevel=3)
-    return d
-
-
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """(input - target)^2."""
-    d = difference(input, target)
-    return reduce(d * d, reduction)
-
-
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """|input - target|."""
-    return reduce(difference(input, target).abs(), reduction)
-
-
-def smooth_l1_loss(
-    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
-) -> Tensor:
-    """d^2 / (2 beta) for d = |input - target| below beta; beyond, the line of slope 1 that goes on
-    (Girshick, 2015). RuntimeError for a negative beta."""
-    if beta < 0:
-        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
-    d = difference(input, target).abs()
-    near = d.clamp(max=beta)
-    return reduce(near * (d - 0.5 * near) / beta if beta else d, reduction)
-
-
-def kl_div(
-    input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
-) -> Tensor:
-    """target * (log(target) - input), where input is a logarithm: sum it for the divergence.
-
-    "batchmean" is the sum divided by the first size, which is the mean of the definition.
-    """
-    if log_target:
-        losses = target.exp() * (target - input)
-    else:
-        losses = target * ((target + (target == 0)).log() - input)  # 0 log 0 is 0
-    if reduction == "batchmean":
-        return losses.sum() / (input.array.shape or (1,))[0]
-    return reduce(losses, reduction)
-
-
-def same_shape(input: Tensor, target: Tensor) -> None:
-    """ValueError where two shapes differ."""
-    a, b = target.shape, input.shape
-    if a != b:
-        raise ValueError(f"Target size ({a}) must be the same as input size ({b})")
-
-
-class BinaryCrossEntropy(Function):
-    """l = -t log(x) - (1 - t) log(1 - x);   dl/dx = (x - t) / (x (1 - x)).
-
-    Logarithms below -100 count as -100, so that a wrong 0 or 1 costs much, and not inf.
+    `Parameter(data)` shows the memory of the tensor `data`, as a leaf that requires a gradient.
+    RuntimeError for integer data, unless requires_grad=False.
     """
 
-    elementwise = True
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> "Parameter":
+        data = tensor([]) if data is None else data
+        self = wrap(data.array.view(), data.device, cls)
+        self.requires_grad = requires_grad
+        return self
 
-    def forward(ctx, x: Any, t: Any) -> Any:
-        ctx.save_for_backward(x, t)
-        log, log1m = ctx.xp.log(x), ctx.xp.log1p(-x)
-        return (t - 1) * ctx.xp.clip(log1m, -100, None) - t * ctx.xp.clip(log, -100, None)
+    def __init__(self, data: Tensor | None = None, requires_grad: bool = True):
+        pass  # __new__ has done everything: Tensor's own __init__ would make another array
 
-    def backward(ctx, g: Any) -> Any:
-        x, t = ctx.saved
-        gx = g * (x - t) / ctx.xp.clip(x * (1 - x), 1e-12, None)
-        return gx, None if ctx.edges[1] is None else g * (ctx.xp.log1p(-x) - ctx.xp.log(x))
-
-
-def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
-) -> Tensor:
-    """-log of the probability that `input` gives to what `target` says: 1 (yes) or 0 (no).
-
-    ValueError where the shapes differ, RuntimeError where input is no probability.
-    """
-    same_shape(input, target)
-    if bool(((input < 0) | (input > 1)).any()):
-        raise RuntimeError("all elements of input should be between 0 and 1")
-    losses = BinaryCrossEntropy.apply(input, target)
-    return reduce(losses if weight is None else losses * weight, reduction)
+    def __repr__(self) -> str:
+        return "Parameter containing:\n" + format_tensor(self, "tensor")
 
 
-def binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    reduction: str = "mean",
-    pos_weight: Tensor | None = None,
-) -> Tensor:
-    """binary_cross_entropy(sigmoid(input), target), without the sigmoid that could become 0 or 1.
-
-    `pos_weight` counts each yes that often. ValueError where the shapes differ.
-    """
-    same_shape(input, target)
-    yes = 1 if pos_weight is None else 1 + (pos_weight - 1) * target
-    losses = (1 - target) * input - yes * logsigmoid(input)
-    return reduce(losses if weight is None else losses * weight, reduction)
+def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
+    """Name(...) with what the module shows of itself and, indented, its parts."""
+    extra = module.extra_repr()
+    lines = extra.split("\n") if extra else []
+    if len(lines) == 1 and not parts:
+        return f"{type(module).__name__}({extra})"
+    lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
+    inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
+    return f"{type(module).__name__}({inside})"
 
 
-def as_rows(input: Tensor) -> Tensor:
-    """[n, c, ...] as [n * ..., c], and [c] as [1, c]."""
-    shape, ndim = input.array.shape, input.array.ndim
-    if ndim == 2:
-        return input
-    place = min(ndim - 1, 1)
-    return input.movedim(place, -1).reshape(math.prod(shape) // max(shape[place], 1), shape[place])
+class Module:
+    """A part of a network. A subclass makes its parameters and parts in `__init__`, after
+    `super().__init__()`, and says in `forward` what it computes."""
 
+    def __init__(self):
+        # Into __dict__ directly: __setattr__ below relies on these.
+        self.__dict__.update(_parameters={}, _buffers={}, _modules={})
 
-def check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> tuple[int, ...]:
-    """The shape of the losses. ValueError or RuntimeError where shapes do not fit."""
-    shape, found = input.array.shape, target.array.shape
-    if not shape:
-        raise ValueError("Expected 1 or more dimensions (got 0)")
-    c, expected = shape[min(len(shape) - 1, 1)], shape[:1] + shape[2:] if shape[1:] else ()
-    if weight is not None and weight.array.shape != (c,):
-        raise RuntimeError(f"weight: either for all {c} classes, or None: {weight.shape}")
-    if weight is not None and weight.dtype is not input.dtype:
-        raise RuntimeError(f"expected scalar type {input.dtype!r} but found {weight.dtype!r}")
-    if found not in (shape, expected) and shape[1:] and found[:1] != shape[:1]:
-        raise ValueError(f"batch sizes of input, {shape}, and target, {found}, differ")
-    if found not in (shape, expected):
-        raise RuntimeError(f"Expected target size {list(expected)}, got {list(found)}")
-    return expected
+    # What a module consists of.
 
+    def _store_of(self, name: str) -> str | None:
+        """Which of the three dictionaries has a member `name`."""
+        for store in ("_parameters", "_modules", "_buffers"):
+            if name in self.__dict__.get(store, ()):
+                return store
+        return None
 
-def chosen(target: Tensor, c: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
-    """(class of each row, which rows are ignored), None where none is.
+    def __setattr__(self, name: str, value: Any) -> None:
+        before = store = self._store_of(name)
+        if isinstance(value, Parameter):
+            store = "_parameters"
+        elif isinstance(value, Module) and before != "_parameters":
+            store = "_modules"
+        if store is None:  # anything else, and a plain tensor too, is a plain attribute
+            object.__setattr__(self, name, value)
+            return
+        if store != before:
+            self.__dict__.pop(name, None)
+            self.__dict__.get(before, {}).pop(name, None)
+        self._register(store, name, value)
 
-    IndexError for a class that does not exist, RuntimeError where targets are no integers.
-    """
-    if target.dtype not in (int64, uint8):
-        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {target.dtype!r}")
-    index = (target if target.array.ndim == 1 else target.reshape(-1)).long()
-    if index.array.size == 0 or (
-        not 0 <= ignore_index < c and 0 <= int(index.array.min()) and int(index.array.max()) < c
-    ):
-        return index, None
-    ignored = index == ignore_index
-    index = index.masked_fill(ignored, 0)
-    for wrong in (int(index.array.min()), int(index.array.max())):
-        if not 0 <= wrong < c:
-            raise IndexError(f"Target {wrong} is out of bounds.")
-    return index, ignored
+    def __getattr__(self, name: str) -> Any:
+        # Called only for what is no plain attribute.
+        store = self._store_of(name)
+        if store is None:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return self.__dict__[store][name]
 
+    def _register(self, store: str, name: str, value: Any) -> None:
+        """Adds a member. AttributeError, TypeError or KeyError where name or value are none."""
+        kinds = {"_parameters": Parameter, "_modules": Module, "_buffers": Tensor}
+        kind, what = kinds[store], store[1:-1]
+        if store not in self.__dict__:
+            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
+        if not isinstance(name, str):
+            raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
+        if "." in name or not name:
+            raise KeyError(f"{what} name can't contain \".\" or be empty, got '{name}'")
+        if hasattr(self, name) and name not in self.__dict__[store]:
+            raise KeyError(f"attribute '{name}' already exists")
+        if value is not None and not isinstance(value, kind):
+            wrong = type(value).__name__
+            raise TypeError(f"cannot assign '{wrong}' as {what} '{name}': no {kind.__name__}")
+        self.__dict__[store][name] = value
 
-def reduce_rows(
-    losses: Tensor, counts: Tensor | None, ignored: Tensor | None, shape: tuple, reduction: str
-) -> Tensor:
-    """The reduced losses, 0 where a row is ignored. The mean divides by what all rows count."""
-    if ignored is not None:
-        losses = losses.masked_fill(ignored, 0)
-        counts = ~ignored if counts is None else counts.masked_fill(ignored, 0)
-    if reduction == "mean" and counts is not None:
-        return losses.sum() / counts.sum()
-    return reduce(losses if losses.array.shape == shape else losses.reshape(shape), reduction)
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
+        self._register("_parameters", name, param)
 
+    def register_module(self, name: str, module: "Module | None") -> None:
+        """Makes `module` the part `name` of this module."""
+        self._register("_modules", name, module)
 
-def nll_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Tensor:
-    """-input at the right class: the negative log likelihood, if `input` are log probabilities.
+    def named_modules(
+        self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, "Module"]]:
+        """This module and all its parts, however deep: ("", self), ("encoder", ...),
+        ("encoder.0", ...). A part that is used in two places comes once."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                inner = f"{prefix}.{name}" if prefix else name
+                yield from module.named_modules(memo, inner, remove_duplicate)
 
-    Shapes, weights and errors as in cross_entropy.
-    """
-    shape, rows = check_classes(input, target, weight), as_rows(input)
-    index, ignored = chosen(target, rows.array.shape[1], ignore_index)
-    losses = -rows.gather(1, index.unsqueeze(1)).squeeze(1)
-    counts = None if weight is None else weight[index]
-    losses = losses if counts is None else losses * counts
-    return reduce_rows(losses, counts, ignored, shape, reduction)
+    def _named_members(
+        self, store: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        seen = {None}
+        inside = self.named_modules(None, prefix, remove_duplicate)
+        for path, module in inside if recurse else [(prefix, self)]:
+            for name, member in module.__dict__[store].items():
+                if member not in seen:
+                    yield f"{path}.{name}" if path else name, member
+                    if remove_duplicate:
+                        seen.add(member)
 
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """("encoder.0.weight", parameter), ... in the order of registration; tied ones once."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
-class CrossEntropy(Function):
-    """l = log(exp(x_1) + ... + exp(x_c)) - x_t for each row;   dl/dx_i = softmax(x)_i - [i = t].
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """What an optimizer wants: all parameters of this module and of its parts."""
+        return (param for _, param in self.named_parameters(recurse=recurse))
 
-    Softmax, logarithm and choice in one: stable, as the maximum is taken out first, and only one
-    exp. The gradient is what is said minus what is true.
-    """
+    def modules(self) -> Iterator["Module"]:
+        """This module and all its parts, each once."""
+        return (module for _, module in self.named_modules())
 
-    def forward(ctx, x: Any, index: Any) -> Any:
-        xp = ctx.xp
-        z = minus_max(wide(x), (1,), xp)
-        e = xp.exp(z)
-        total = e.sum(axis=1, keepdims=True)
-        e /= total
-        ctx.softmax = e.astype(x.dtype, copy=False)
-        ctx.save_for_backward(x, index, xp.arange(x.shape[1]))
-        losses = xp.log(total[:, 0]) - z[xp.arange(len(x)), index]
-        return losses.astype(x.dtype, copy=False)
+    def named_children(self) -> Iterator[tuple[str, "Module"]]:
+        """The parts one level below, with their names, each once."""
+        seen = {None}
+        for name, module in self._modules.items():
+            if module not in seen:
+                seen.add(module)
+                yield name, module
 
-    def backward(ctx, g: Any) -> Any:
-        x, index, classes = ctx.saved
-        # On arrays the softmax is at hand. On Tensors it has to be a function of x again.
-        p = ctx.call(Softmax, x, (1,)) if ctx.xp is Tensor else ctx.softmax
-        g = g.reshape(-1, 1)
-        return p * g - (index.reshape(-1, 1) == classes) * g, None
+    def children(self) -> Iterator["Module"]:
+        """The parts one level below."""
+        return (module for _, module in self.named_children())
 
-
-def cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    """-log of the probability that softmax(input) gives to the right class.
-
-    Args:
-        input: [n, c], [n, c, ...] or [c]: any numbers, the higher the more probable.
-        target: [n], [n, ...] or []: classes; or, in the shape of input, probabilities.
-        weight: [c]: how much a row of each class counts. The mean divides by what all count.
-        ignore_index: rows of this class do not count.
-        label_smoothing: this share of the truth is spread evenly over all classes.
-    RuntimeError, ValueError or IndexError where they do not fit, as in PyTorch.
-    """
-    if not 0 <= label_smoothing <= 1:
-        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
-    shape, rows = check_classes(input, target, weight), as_rows(input)
-    c, one = rows.array.shape[1], 1 - label_smoothing
-    if target.array.shape == input.array.shape:
-        if not target.is_floating_point():
-            raise RuntimeError("Expected floating point type for target with class probabilities")
-        if ignore_index >= 0:
-            raise RuntimeError("ignore_index is not supported for floating point target")
-        truth = as_rows(target) * one + label_smoothing / c
-        truth = truth if weight is None else truth * weight
-        return reduce(-(log_softmax(rows, 1) * truth).sum(1).reshape(shape), reduction)
-    index, ignored = chosen(target, c, ignore_index)
-    losses, counts = CrossEntropy.apply(rows, index), None if weight is None else weight[index]
-    losses = losses if counts is None else losses * counts
-    if label_smoothing:
-        logs = log_softmax(rows, 1) if weight is None else log_softmax(rows, 1) * weight
-        losses = losses * one - logs.sum(1) * (label_smoothing / c)
-    return reduce_rows(losses, counts, ignored, shape, reduction)
-
-
-def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """1 at the class that an integer names, 0 elsewhere: [...] becomes [..., num_classes], int64.
-
-    Without num_classes there are as many as the largest integer needs. RuntimeError for others.
-    """
-    if tensor.dtype is not int64:
-        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
-    some = tensor.array.size > 0
-    low, high = (int(tensor.min()), int(tensor.max())) if some else (0, num_classes - 1)
-    c = high + 1 if num_classes == -1 else num_classes
-    if low < 0 or high >= c or c < 1:
-        raise RuntimeError(f"Class values must be from 0 to num_classes - 1, got {low} to {high}")
-    return (tensor.unsqueeze(-1) == wrap(tensor.device.xp.arange(c), tensor.device)).long()
-
-
-class Loss(FunctionModule):
-    """A module that compares input and target."""
-
-    inputs = 2
+    # Its text.
 
     def extra_repr(self) -> str:
+        """What a subclass wants to show of itself between the brackets."""
         return ""
 
+    def __repr__(self) -> str:
+        return module_text(self, [(n, repr(module)) for n, module in self._modules.items()])
 
-class MSELoss(Loss):
-    """mse_loss as a module."""
+    # Its call, and those who watch it.
 
-    function = staticmethod(mse_loss)
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes: every subclass says it."""
+        raise NotImplementedError(
+            f'Module [{type(self).__name__}] is missing the required "forward" function'
+        )
 
-
-class L1Loss(Loss):
-    """l1_loss as a module."""
-
-    function = staticmethod(l1_loss)
-
-
-class SmoothL1Loss(Loss):
-    """smooth_l1_loss as a module."""
-
-    function = staticmethod(smooth_l1_loss)
-
-
-class KLDivLoss(Loss):
-    """kl_div as a module."""
-
-    function = staticmethod(kl_div)
-
-
-class BCELoss(Loss):
-    """binary_cross_entropy as a module; `weight` is a buffer."""
-
-    function = staticmethod(binary_cross_entropy)
-
-
-class BCEWithLogitsLoss(Loss):
-    """binary_cross_entropy_with_logits as a module; `weight` and `pos_weight` are buffers."""
-
-    function = staticmethod(binary_cross_entropy_with_logits)
-
-
-class NLLLoss(Loss):
-    """nll_loss as a module; `weight` is a buffer."""
-
-    function = staticmethod(nll_loss)
-
-
-class CrossEntropyLoss(Loss):
-    """cross_entropy as a module; `weight` is a buffer."""
-
-    function = staticmethod(cross_entropy)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
 
 
 if __name__ == "__main__":
-    importlib.import_module("tinytorch.core.printing")
-    manual_seed(0)
+    # Importing the modules of the operations brings their methods to Tensor.
+    for name in ("arithmetic", "elementwise", "matmul", "reduction"):
+        importlib.import_module(f"tinytorch.ops.{name}")
+    importlib.import_module("tinytorch.autograd.engine")
 
-    # Three rows of logits, and the right classes.
-    x = tensor([[2.0, 1.0, 0.0], [0.0, 5.0, 0.0], [1.0, 0.0, 3.0]], requires_grad=True)
-    target = tensor([0, 1, 0])
-    losses = cross_entropy(x, target, reduction="none")
-    print(losses.detach())  # -> tensor([0.4076, 0.0134, 2.1698])
-    losses.sum().backward()
-    print(x.grad)
-    # -> tensor([[-0.3348,  0.2447,  0.0900],
-    # ->         [ 0.0066, -0.0133,  0.0066],
-    # ->         [-0.8858,  0.0420,  0.8438]])
-    said, true = x.detach().softmax(1), one_hot(target, 3)
-    print("said minus true:", (x.grad - (said - true)).abs().max().item() < 1e-6)
-    # -> said minus true: True
-    double = randn(3, 3, dtype=float64, requires_grad=True)
-    print("twice:", gradgradcheck(lambda x: cross_entropy(x, target), (double,)))  # -> twice: True
+    class BadLinear(Module):
+        """y = x w: the weight is a plain tensor."""
 
-    # Large numbers, in float32.
-    large = tensor([[1000.0, 0.0, -1000.0]])
-    print(
-        "as written:", -(large.exp() / large.exp().sum()).log()[0, 0].item()
-    )  # -> as written: nan
-    for right in (0, 2):
-        print("cross_entropy:", cross_entropy(large, tensor([right])).item())
-    # -> cross_entropy: 0.0
-    # -> cross_entropy: 2000.0
-    logit, no = tensor([200.0], requires_grad=True), tensor([0.0])
-    loss = binary_cross_entropy_with_logits(logit, no)
-    loss.backward()
-    print("with logits:", loss.item(), "gradient", logit.grad.item())
-    # -> with logits: 200.0 gradient 1.0
-    logit.grad = None
-    loss = binary_cross_entropy(logit.sigmoid(), no)
-    loss.backward()
-    print("after a sigmoid:", loss.item(), "gradient", logit.grad.item())
-    # -> after a sigmoid: 100.0 gradient 0.0
+        def __init__(self):
+            super().__init__()
+            self.weight = tensor([[0.5]], requires_grad=True)
 
-    # The softmax taken twice.
-    sure, right = tensor([[20.0, 0.0, 0.0]]), tensor([0])
-    for logits in (sure, sure.softmax(1)):
-        print(f"sure and right: {cross_entropy(logits, right).item():.4f}")
-    # -> sure and right: 0.0000
-    # -> sure and right: 0.5514
+        def forward(self, x):
+            return x @ self.weight
 
-    # Weights, rows that do not count, smoothed truth, and probabilities as truth.
-    x = x.detach()
-    losses, weight = cross_entropy(x, target, reduction="none"), tensor([1.0, 10.0, 1.0])
-    by_hand = (losses[0] + 10 * losses[1] + losses[2]) / 12
-    print(f"{by_hand.item():.5f} = {cross_entropy(x, target, weight=weight).item():.5f}")
-    # -> 0.22594 = 0.22594
-    padded = cross_entropy(x, tensor([0, -100, 0]))
-    print(f"{((losses[0] + losses[2]) / 2).item():.5f} = {padded.item():.5f}")
-    # -> 1.28873 = 1.28873
-    truth = one_hot(target, 3) * 0.7 + 0.1
-    smooth = cross_entropy(x, target, label_smoothing=0.3)
-    print(f"{cross_entropy(x, truth).item():.5f} = {smooth.item():.5f}")
-    # -> 1.26361 = 1.26361
-    nll = nll_loss(log_softmax(x, 1), target)
-    print(f"{losses.mean().item():.5f} = {nll.item():.5f}")  # -> 0.86361 = 0.86361
-    for wrong in (tensor([0, 1, 3]), tensor([0, 1, -1]), tensor([0, 1])):
+    class GoodLinear(Module):
+        """y = x w + b."""
+
+        def __init__(self):
+            super().__init__()
+            self.weight = Parameter(tensor([[0.5]]))
+            self.bias = Parameter(tensor([0.0]))
+
+        def forward(self, x):
+            return x @ self.weight + self.bias
+
+    # Points on the line y = 3 x + 2, and a loop that knows nothing of the network inside.
+    x = tensor([[-2.0], [-1.0], [0.0], [1.0], [2.0]])
+    target = 3 * x + 2
+
+    def train(model):
+        for _ in range(100):
+            loss = (model(x) - target).square().mean()
+            loss.backward()
+            with no_grad():
+                for param in model.parameters():
+                    param -= 0.1 * param.grad
+                    param.grad = None
+        return loss.item()
+
+    bad, good = BadLinear(), GoodLinear()
+    print("BadLinear has", [name for name, _ in bad.named_parameters()])  # -> BadLinear has []
+    print("GoodLinear has", [name for name, _ in good.named_parameters()])
+    # -> GoodLinear has ['weight', 'bias']
+    print(f"losses: {train(bad):.2f} and {train(good):.2f}")  # -> losses: 16.50 and 0.00
+    print("bad: ", bad.weight.item(), "has not moved")  # -> bad:  0.5 has not moved
+    print("but it had a gradient:", bad.weight.grad is not None)  # -> but it had a gradient: True
+    print(f"good: {good.weight.item():.3f} x + {good.bias.item():.3f}")  # -> good: 3.000 x + 2.000
+    print(good.bias)
+    # -> Parameter containing:
+    # -> tensor([2.0000], requires_grad=True)
+
+    # A tree of modules.
+    class Two(Module):
+        def __init__(self):
+            super().__init__()
+            self.first = GoodLinear()
+            self.second = GoodLinear()
+            self.second.bias = self.first.bias  # tied
+            self.hidden_from_all = [GoodLinear()]
+
+    two = Two()
+    print([name for name, _ in two.named_modules()])  # -> ['', 'first', 'second']
+    print([name for name, _ in two.named_parameters()])
+    # -> ['first.weight', 'first.bias', 'second.weight']
+    print(two)
+    # -> Two(
+    # ->   (first): GoodLinear()
+    # ->   (second): GoodLinear()
+    # -> )
+    print("both biases are one:", two.first.bias is two.second.bias)  # -> both biases are one: True
+
+    two.register_parameter("scale", Parameter(tensor([1.0])))
+    two.register_module("third", GoodLinear())
+    print([name for name, _ in two.named_parameters()])
+    # -> ['scale', 'first.weight', 'first.bias', 'second.weight', 'third.weight', 'third.bias']
+    print(two.third is list(two.children())[2], two.scale.item())  # -> True 1.0
+
+    # What is refused.
+    class TooEarly(Module):
+        def __init__(self):
+            self.weight = Parameter(tensor([1.0]))
+            super().__init__()
+
+    for mistake in (
+        lambda: TooEarly(),
+        lambda: setattr(good, "weight", tensor([[1.0]])),
+        lambda: good.register_parameter("a.b", None),
+        lambda: good.nothing,
+    ):
         try:
-            cross_entropy(x, wrong)
-        except (IndexError, ValueError) as error:
-            print(f"{type(error).__name__}: {error}")
-    # -> IndexError: Target 3 is out of bounds.
-    # -> IndexError: Target -1 is out of bounds.
-    # -> ValueError: batch sizes of input, (3, 3), and target, (2,), differ
-
-    unsure, yes = tensor([0.0]), tensor([1.0])
-    once = binary_cross_entropy_with_logits(unsure, yes)
-    three = binary_cross_entropy_with_logits(unsure, yes, pos_weight=tensor([3.0]))
-    print(f"3 * {once.item():.4f} = {three.item():.4f}")  # -> 3 * 0.6931 = 2.0794
-
-    # How far one distribution is from another.
-    p, q = tensor([[0.5, 0.5]]), tensor([[0.9, 0.1]])
-    print(f"{kl_div(q.log(), p, reduction='batchmean').item():.4f}")  # -> 0.5108
-
-    # As modules: their tensors are buffers, so that to() and state_dict() know them.
-    loss = CrossEntropyLoss(weight=weight, label_smoothing=0.1)
-    print(loss, list(loss.state_dict()), loss.double().weight.dtype)
-    # -> CrossEntropyLoss() ['weight'] tinytorch.float64
+            mistake()
+        except (AttributeError, TypeError, KeyError) as error:
+            print(f"{type(error).__name__}: {error.args[0]}")
+    # -> AttributeError: cannot assign parameter before Module.__init__() call
+    # -> TypeError: cannot assign 'Tensor' as parameter 'weight': no Parameter
+    # -> KeyError: parameter name can't contain "." or be empty, got 'a.b'
+    # -> AttributeError: 'GoodLinear' object has no attribute 'nothing'

@@ -1,421 +1,536 @@
-"""Step 77: How a network starts, and what keeps it from falling
+"""Step 77: Modules that hold modules, and those who look on
 
-Send a signal through 30 layers. Each multiplies its standard deviation by some factor, and after
-the 30th it is that factor to the power of 30: with 0.7 a 40,000th part arrives, with 1.4 it is
-24,000 times as large. On the way back the same happens to the gradient. These are the vanishing and
-exploding gradients, because of which deep networks could not be trained for a long time.
+A residual network has, say, twelve equal blocks. As attributes block1 ... block12 nobody wants to
+write them, and a Python list hides them (step 76). So there are lists that register:
 
-A sum of n terms with weights of variance v has n v times the variance of one term. So v = 1 / n
-keeps the signal as it is, and a relu, which lets half of it pass, needs v = 2 / n:
+    Sequential    a row of modules, called one after the other; needs no forward of yours
+    ModuleList    a list; your forward says how to go through it
+    ModuleDict    modules by name; your forward chooses
 
-    kaiming    gain^2 / fan_in            fan_in = n: keeps the signal ("fan_out": the gradient)
-    xavier     2 / (fan_in + fan_out)     a compromise between the two, for tanh
-    orthogonal                            a rotation: keeps every length, at any depth
+What a list can do comes from Python: whoever defines the five methods of MutableSequence (length,
+get, set, delete, insert) is given pop, remove, reverse and += by it. MutableMapping does the same
+for dictionaries. (ParameterList is there too, for loose parameters.)
 
-The gain makes up for what the activation takes away. (The layers of step 74 start smaller: behind a
-relu the signal fades with depth. PyTorch keeps that for the sake of old programs. It matters for
-deep networks only, and those have normalisation, of a later stage.)
+Now, why call the module and not its forward? Because there is a place to stand in between. A hook
+is a function of yours that is called there, with no line of the network changed:
 
-Even a network that starts well can meet a cliff: one strange batch, one huge gradient, and a single
-step throws it so far that it never comes back. clip_grad_norm_ takes all gradients as one vector.
-Where that is longer than max_norm it is shortened, and keeps its direction. clip_grad_value_ cuts
-each element and so changes the direction.
+    register_forward_pre_hook(hook)      hook(module, args), before forward; may replace args
+    register_forward_hook(hook)          hook(module, args, output), after it; may replace output
+    register_full_backward_hook(hook)    hook(module, grad_input, grad_output), on the way back
 
-And an autoencoder: 64 pixels through 8 numbers and back. What comes out shall be what went in, so
-no labels are needed. The sigmoid stands at the end, where pixels between 0 and 1 are wanted, and
-not on the 8 numbers in the middle, where it would only squeeze what little there is.
+Each returns a handle; handle.remove() takes the hook away again. Without hooks it costs one test.
 
-New: tinytorch/nn/init.py; clip_grad_norm_, clip_grad_value_; parameters_to_vector and back.
-Moved: the losses to tinytorch/nn/loss.py.
-Try: --draw shows the digits and what the autoencoder makes of them. Or let run clip to 1000.
+A forward hook runs after forward, not on the way back. To see gradients, a module with backward
+hooks leads its inputs and its outputs through a Gate: a Function that changes nothing on the way
+there. On the way back the gate of the outputs sees what arrives, the gate of the inputs what
+leaves. The first layer gets data that need no gradient: there is nothing to wait for at its inputs,
+and the hook is called with None for them.
+
+Changed: Module.__init__, Module.__call__. New: Gate, the three kinds of hooks; Sequential,
+ModuleList, ModuleDict, ParameterList and what they share.
+Try: before the last line, give row[1] a forward hook that returns `output * 0`. Which gradients are
+left?
 """
 
-import argparse
 import importlib
-import math
-from collections.abc import Callable, Iterable
+import operator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
+from itertools import groupby
+from typing import Any
 
-from tinytorch.autograd.modes import no_grad
-from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.datasets.digits import load_digits
-from tinytorch.nn.activation import ReLU, Sigmoid, Tanh
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.loss import mse_loss
-from tinytorch.ops.creation import linspace
-from tinytorch.ops.joining import cat, stack
-from tinytorch.ops.norm import norm
-from tinytorch.ops.random import Generator, manual_seed, randn, randperm
-
-# Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
-for name in operations.split():
-    importlib.import_module(f"tinytorch.ops.{name}")
+from tinytorch.autograd.engine import Hooks, RemovableHandle
+from tinytorch.autograd.function import Function
+from tinytorch.autograd.modes import thread
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.parameter import Parameter
 
 
-# How much a nonlinearity shrinks its signal, turned round: the gain that makes up for it.
-GAINS = dict.fromkeys(["linear", "conv1d", "conv2d", "conv3d", "sigmoid"], 1.0) | {
-    "tanh": 5 / 3,
-    "relu": math.sqrt(2),
-    "selu": 3 / 4,
-}
+class Gate(Function):
+    """Passes tensors on unchanged. On the way back `watch` sees all their gradients at once, at
+    their `places` among n values, and answers with those that go on."""
+
+    on_tensors = True
+    fill_missing = False
+
+    def forward(ctx, watch: Callable, places: list[int], n: int, *arrays: Any) -> Any:
+        ctx.watch, ctx.places, ctx.n = watch, places, n
+        return arrays if len(arrays) > 1 else arrays[0]
+
+    def backward(ctx, *grads: Any) -> tuple:
+        given = dict(zip(ctx.places, grads, strict=True))
+        answer = ctx.watch(tuple(given.get(place) for place in range(ctx.n)))
+        return (None, None, None, *(answer[place] for place in ctx.places))
 
 
-def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The gain for a nonlinearity by name; `param` is the slope of "leaky_relu" (0.01).
+def make_tuple(value: Any) -> tuple:
+    return value if isinstance(value, tuple) else (value,)
 
-    ValueError for an unknown name.
+
+def through_gate(values: tuple, watch: Callable[[tuple], tuple]) -> tuple:
+    """The values; those that require a gradient have passed a gate."""
+    places = [i for i, x in enumerate(values) if isinstance(x, Tensor) and x.requires_grad]
+    if not places:
+        return values
+    passed = Gate.apply(watch, places, len(values), *(values[i] for i in places))
+    passed = iter(make_tuple(passed))
+    return tuple(next(passed) if i in places else x for i, x in enumerate(values))
+
+
+def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
+    """Name(...) with what the module shows of itself and, indented, its parts."""
+    extra = module.extra_repr()
+    lines = extra.split("\n") if extra else []
+    if len(lines) == 1 and not parts:
+        return f"{type(module).__name__}({extra})"
+    lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
+    inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
+    return f"{type(module).__name__}({inside})"
+
+
+class Module:
+    """A part of a network. A subclass makes its parameters and parts in `__init__`, after
+    `super().__init__()`, and says in `forward` what it computes."""
+
+    def __init__(self):
+        # Into __dict__ directly: __setattr__ below relies on these.
+        self.__dict__.update(_parameters={}, _buffers={}, _modules={})
+        self._forward_pre_hooks, self._forward_hooks = Hooks(), Hooks()
+        self._backward_hooks = Hooks()
+
+    # What a module consists of.
+
+    def _store_of(self, name: str) -> str | None:
+        """Which of the three dictionaries has a member `name`."""
+        for store in ("_parameters", "_modules", "_buffers"):
+            if name in self.__dict__.get(store, ()):
+                return store
+        return None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        before = store = self._store_of(name)
+        if isinstance(value, Parameter):
+            store = "_parameters"
+        elif isinstance(value, Module) and before != "_parameters":
+            store = "_modules"
+        if store is None:  # anything else, and a plain tensor too, is a plain attribute
+            object.__setattr__(self, name, value)
+            return
+        if store != before:
+            self.__dict__.pop(name, None)
+            self.__dict__.get(before, {}).pop(name, None)
+        self._register(store, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        # Called only for what is no plain attribute.
+        store = self._store_of(name)
+        if store is None:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return self.__dict__[store][name]
+
+    def _register(self, store: str, name: str, value: Any) -> None:
+        """Adds a member. AttributeError, TypeError or KeyError where name or value are none."""
+        kinds = {"_parameters": Parameter, "_modules": Module, "_buffers": Tensor}
+        kind, what = kinds[store], store[1:-1]
+        if store not in self.__dict__:
+            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
+        if not isinstance(name, str):
+            raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
+        if "." in name or not name:
+            raise KeyError(f"{what} name can't contain \".\" or be empty, got '{name}'")
+        if hasattr(self, name) and name not in self.__dict__[store]:
+            raise KeyError(f"attribute '{name}' already exists")
+        if value is not None and not isinstance(value, kind):
+            wrong = type(value).__name__
+            raise TypeError(f"cannot assign '{wrong}' as {what} '{name}': no {kind.__name__}")
+        self.__dict__[store][name] = value
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
+        self._register("_parameters", name, param)
+
+    def register_module(self, name: str, module: "Module | None") -> None:
+        """Makes `module` the part `name` of this module."""
+        self._register("_modules", name, module)
+
+    def named_modules(
+        self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, "Module"]]:
+        """This module and all its parts, however deep: ("", self), ("encoder", ...),
+        ("encoder.0", ...). A part that is used in two places comes once."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                inner = f"{prefix}.{name}" if prefix else name
+                yield from module.named_modules(memo, inner, remove_duplicate)
+
+    def _named_members(
+        self, store: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        seen = {None}
+        inside = self.named_modules(None, prefix, remove_duplicate)
+        for path, module in inside if recurse else [(prefix, self)]:
+            for name, member in module.__dict__[store].items():
+                if member not in seen:
+                    yield f"{path}.{name}" if path else name, member
+                    if remove_duplicate:
+                        seen.add(member)
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """("encoder.0.weight", parameter), ... in the order of registration; tied ones once."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """What an optimizer wants: all parameters of this module and of its parts."""
+        return (param for _, param in self.named_parameters(recurse=recurse))
+
+    def modules(self) -> Iterator["Module"]:
+        """This module and all its parts, each once."""
+        return (module for _, module in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, "Module"]]:
+        """The parts one level below, with their names, each once."""
+        seen = {None}
+        for name, module in self._modules.items():
+            if module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def children(self) -> Iterator["Module"]:
+        """The parts one level below."""
+        return (module for _, module in self.named_children())
+
+    # Its text.
+
+    def extra_repr(self) -> str:
+        """What a subclass wants to show of itself between the brackets."""
+        return ""
+
+    def __repr__(self) -> str:
+        return module_text(self, [(n, repr(module)) for n, module in self._modules.items()])
+
+    # Its call, and those who watch it.
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes: every subclass says it."""
+        raise NotImplementedError(
+            f'Module [{type(self).__name__}] is missing the required "forward" function'
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks:
+            return self._call_with_hooks(args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    def _call_with_hooks(self, args: tuple, kwargs: dict) -> Any:
+        for hook in list(self._forward_pre_hooks.values()):
+            answer = hook(self, args)
+            args = args if answer is None else make_tuple(answer)
+        grad_output: list = []  # the gradients of the outputs, until those of the inputs are known
+        known_at_inputs = False
+
+        def at_outputs(grads: tuple) -> tuple:
+            grad_output.append(grads)
+            if not known_at_inputs:  # none will arrive there
+                at_inputs((None,) * len(args))
+            return grads
+
+        def at_inputs(grads: tuple) -> tuple:
+            arrived = grad_output.pop()
+            for hook in list(self._backward_hooks.values()):
+                answer = hook(self, grads, arrived)
+                grads = grads if answer is None else make_tuple(answer)
+            return grads
+
+        watched = self._backward_hooks and thread.grad_enabled
+        if watched:
+            before, args = args, through_gate(args, at_inputs)
+            known_at_inputs = args is not before
+        output = self.forward(*args, **kwargs)
+        for hook in list(self._forward_hooks.values()):
+            answer = hook(self, args, output)
+            output = output if answer is None else answer
+        if not watched:
+            return output
+        passed = through_gate(make_tuple(output), at_outputs)
+        return passed if isinstance(output, tuple) else passed[0]
+
+    def register_forward_pre_hook(self, hook: Callable) -> RemovableHandle:
+        """Calls hook(module, args) before each forward; what it returns takes the place of args."""
+        return self._forward_pre_hooks.add(hook)
+
+    def register_forward_hook(self, hook: Callable) -> RemovableHandle:
+        """Calls hook(module, args, output) after each forward; what it returns is the output."""
+        return self._forward_hooks.add(hook)
+
+    def register_full_backward_hook(self, hook: Callable) -> RemovableHandle:
+        """Calls hook(module, grad_input, grad_output) when the gradients of the inputs are known.
+
+        Both are tuples, with None where there is no gradient; what the hook returns takes the
+        place of grad_input. A forward hook, in contrast, runs after forward and sees no gradient.
+        """
+        return self._backward_hooks.add(hook)
+
+
+class Numbered(Module, MutableSequence):
+    """What lists of members have in common: the names "0", "1", ... and the methods of a list.
+
+    The members are registered, as attributes would be; those of a plain Python list are not.
+    Python's MutableSequence adds what follows from the methods here: pop, remove, reverse, +=.
     """
-    if nonlinearity == "leaky_relu":
-        return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
-    if nonlinearity not in GAINS:
-        raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
-    return GAINS[nonlinearity]
+
+    store = "_modules"
+
+    def _set_all(self, members: list) -> None:
+        """Replaces all members by these, under the names 0, 1, 2, ..."""
+        self.__dict__[self.store].clear()
+        self.extend(members)
+
+    def _check_index(self, index: Any) -> int:
+        """`index`, counted from the front. IndexError outside."""
+        index, n = operator.index(index), len(self)
+        if not -n <= index < n:
+            raise IndexError(f"index {index} is out of range")
+        return index % n
+
+    def __len__(self) -> int:
+        return len(self.__dict__[self.store])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self.__dict__[self.store].values()))
+
+    def __getitem__(self, index: Any) -> Any:
+        """The member at `index`; for a slice, a module of the same kind with those members."""
+        if isinstance(index, slice):
+            return type(self)(list(self)[index])
+        return list(self)[self._check_index(index)]
+
+    def __setitem__(self, index: int, member: Any) -> None:
+        name = list(self.__dict__[self.store])[self._check_index(index)]
+        self._register(self.store, name, member)
+
+    def __delitem__(self, index: Any) -> None:
+        members = list(self)
+        del members[index if isinstance(index, slice) else self._check_index(index)]
+        self._set_all(members)
+
+    def insert(self, index: int, member: Any) -> "Numbered":
+        """Puts a member before the one at `index`."""
+        members = list(self)
+        members.insert(index, member)
+        self._set_all(members)
+        return self
+
+    def append(self, member: Any) -> "Numbered":
+        """Adds a member at the end. TypeError for what is none."""
+        self._register(self.store, str(len(self)), member)
+        return self
+
+    def extend(self, members: Iterable[Any]) -> "Numbered":
+        """Adds members at the end. TypeError for what cannot be iterated."""
+        for member in list(members):
+            self.append(member)
+        return self
 
 
-@no_grad()
-def uniform_(
-    tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
-) -> Tensor:
-    """Uniform numbers from [a, b)."""
-    return tensor.uniform_(a, b, generator=generator)
+class Sequential(Numbered):
+    """Modules in a row: each gets what the one before it gives. The arguments are modules, or one
+    OrderedDict of modules by name.
 
-
-@no_grad()
-def normal_(
-    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
-) -> Tensor:
-    """Normal numbers."""
-    return tensor.normal_(mean, std, generator=generator)
-
-
-@no_grad()
-def trunc_normal_(
-    tensor: Tensor,
-    mean: float = 0.0,
-    std: float = 1.0,
-    a: float = -2.0,
-    b: float = 2.0,
-    generator: Generator | None = None,
-) -> Tensor:
-    """Normal numbers between a and b. What falls outside is drawn again."""
-    tensor.normal_(mean, std, generator=generator)
-    while bool((outside := (tensor < a) | (tensor > b)).any()):
-        again = tensor.clone().normal_(mean, std, generator=generator)
-        tensor.copy_(again.where(outside, tensor))
-    return tensor
-
-
-@no_grad()
-def constant_(tensor: Tensor, val: float) -> Tensor:
-    """The same number everywhere."""
-    return tensor.fill_(val)
-
-
-def ones_(tensor: Tensor) -> Tensor:
-    """1 everywhere."""
-    return constant_(tensor, 1.0)
-
-
-def zeros_(tensor: Tensor) -> Tensor:
-    """0 everywhere."""
-    return constant_(tensor, 0.0)
-
-
-@no_grad()
-def eye_(tensor: Tensor) -> Tensor:
-    """The identity matrix: as much as possible of the input goes through. ValueError if not 2D."""
-    if tensor.array.ndim != 2:
-        raise ValueError("Only tensors with 2 dimensions are supported")
-    return tensor.copy_(wrap(tensor.device.xp.eye(*tensor.array.shape), tensor.device))
-
-
-@no_grad()
-def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """The kernel of a convolution that passes each channel on. ValueError if not 3D to 5D."""
-    shape = tensor.array.shape
-    if len(shape) not in (3, 4, 5):
-        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
-    if shape[0] % groups:
-        raise ValueError("dim 0 must be divisible by groups")
-    tensor.zero_()
-    n, middle = shape[0] // groups, [size // 2 for size in shape[2:]]
-    for out in range(shape[0]):
-        if out % n < shape[1]:
-            tensor[(out, out % n, *middle)] = 1
-    return tensor
-
-
-def fans(tensor: Tensor) -> tuple[int, int]:
-    """(fan_in, fan_out): how many numbers meet in one output, and how many one input goes to.
-
-    ValueError for fewer than two dimensions.
+        Sequential(Linear(784, 128), ReLU(), Linear(128, 10))
     """
-    shape = tensor.array.shape
-    if len(shape) < 2:
-        raise ValueError("fan in and fan out need a tensor with 2 or more dimensions")
-    return math.prod(shape[1:]), shape[0] * math.prod(shape[2:])
+
+    def __init__(self, *modules: Any):
+        super().__init__()
+        if len(modules) == 1 and isinstance(modules[0], OrderedDict):
+            for name, module in modules[0].items():
+                self.register_module(name, module)
+        else:
+            self.extend(modules)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return type(self)(OrderedDict(list(self._modules.items())[index]))
+        return super().__getitem__(index)
+
+    def forward(self, input: Any) -> Any:
+        for module in self._modules.values():
+            input = module(input)
+        return input
 
 
-def uniform_of_std(tensor: Tensor, std: float, generator: Generator | None) -> Tensor:
-    """Uniform numbers of a standard deviation: those from [-b, b) have b / sqrt(3)."""
-    bound = math.sqrt(3) * std
-    return uniform_(tensor, -bound, bound, generator)
+class ModuleList(Numbered):
+    """A list of modules, for a forward that goes through them in its own way."""
+
+    def __init__(self, modules: Iterable[Module] | None = None):
+        super().__init__()
+        self.extend(() if modules is None else modules)
+
+    def __repr__(self) -> str:
+        parts = []  # equal neighbours share a line: (0-2): 3 x Linear(...)
+        for text, equal in groupby(enumerate(map(repr, self)), key=operator.itemgetter(1)):
+            first, *rest = [number for number, _ in equal]
+            several = (f"{first}-{rest[-1]}", f"{len(rest) + 1} x {text}") if rest else None
+            parts.append(several or (str(first), text))
+        return module_text(self, parts)
 
 
-def normal_of_std(tensor: Tensor, std: float, generator: Generator | None) -> Tensor:
-    """Normal numbers of a standard deviation."""
-    return normal_(tensor, 0.0, std, generator)
+class ParameterList(Numbered):
+    """A list of parameters. Plain tensors become parameters."""
+
+    store = "_parameters"
+
+    def __init__(self, values: Iterable[Tensor] | None = None):
+        super().__init__()
+        self.extend(() if values is None else values)
+
+    def _register(self, store: str, name: str, value: Any) -> None:
+        plain = isinstance(value, Tensor) and not isinstance(value, Parameter)
+        super()._register(store, name, Parameter(value) if plain else value)
+
+    def extra_repr(self) -> str:
+        lines = []
+        for number, param in enumerate(self):
+            size = "x".join(map(str, param.shape))
+            lines.append(f"({number}): Parameter containing: [{param.dtype!r} of size {size}]")
+        return "\n".join(lines)
 
 
-def xavier(draw: Callable) -> Callable[..., Tensor]:
-    """The function that draws with variance 2 / (fan_in + fan_out)."""
+class ModuleDict(Module, MutableMapping):
+    """Modules by name, for a forward that chooses among them. It has the methods of a dict."""
 
-    def fill(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-        """Variance gain^2 * 2 / (fan_in + fan_out): a compromise between the way there and the way
-        back (Glorot and Bengio, 2010). ValueError for fewer than two dimensions."""
-        return draw(tensor, gain * math.sqrt(2 / sum(fans(tensor))), generator)
+    # A Mapping compares by content and so cannot be a key; a module is told apart by who it is.
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
-    return fill
+    def __init__(self, modules: Any = None):
+        super().__init__()
+        self.update({} if modules is None else modules)
 
+    def __getitem__(self, key: str) -> Module:
+        return self._modules[key]
 
-def kaiming(draw: Callable) -> Callable[..., Tensor]:
-    """The function that draws with variance gain^2 / fan."""
+    def __setitem__(self, key: str, module: Module) -> None:
+        self.register_module(key, module)
 
-    def fill(
-        tensor: Tensor,
-        a: float = 0,
-        mode: str = "fan_in",
-        nonlinearity: str = "leaky_relu",
-        generator: Generator | None = None,
-    ) -> Tensor:
-        """Variance gain^2 / fan: with `nonlinearity` (a is its slope) behind each layer the signal
-        keeps its size on the way there, or with mode="fan_out" the gradient on the way back (He et
-        al., 2015). ValueError for other modes and for fewer than two dimensions."""
-        if mode.lower() not in ("fan_in", "fan_out"):
-            raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
-        fan = fans(tensor)[mode.lower() == "fan_out"]
-        return draw(tensor, calculate_gain(nonlinearity, a) / math.sqrt(fan), generator)
+    def __delitem__(self, key: str) -> None:
+        del self._modules[key]
 
-    return fill
+    def __len__(self) -> int:
+        return len(self._modules)
 
-
-xavier_uniform_ = xavier(uniform_of_std)
-
-
-xavier_normal_ = xavier(normal_of_std)
-
-
-kaiming_uniform_ = kaiming(uniform_of_std)
-
-
-kaiming_normal_ = kaiming(normal_of_std)
-
-
-@no_grad()
-def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
-    """A matrix that turns and does not stretch: rows, or columns, orthogonal (Saxe, 2013).
-
-    ValueError for fewer than two dimensions.
-    """
-    shape = tensor.array.shape
-    if len(shape) < 2:
-        raise ValueError("Only tensors with 2 or more dimensions are supported")
-    if tensor.array.size == 0:
-        return tensor
-    xp, matrix = tensor.device.xp, tensor.clone().float().reshape(shape[0], -1)
-    matrix.normal_(generator=generator)
-    wide = matrix.array.shape[0] < matrix.array.shape[1]
-    q, r = xp.linalg.qr(matrix.array.T if wide else matrix.array)
-    q = q * xp.sign(xp.diagonal(r))  # makes all turns equally probable
-    return tensor.copy_(wrap((q.T if wide else q).reshape(shape) * gain, tensor.device))
-
-
-@no_grad()
-def sparse_(
-    tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None
-) -> Tensor:
-    """Normal numbers, and in each column a share `sparsity` of zeros. ValueError if not 2D."""
-    if tensor.array.ndim != 2:
-        raise ValueError("Only tensors with 2 dimensions are supported")
-    order = tensor.clone().uniform_(generator=generator).argsort(0).argsort(0)
-    tensor.normal_(0, std, generator=generator)
-    return tensor.mul_(order >= math.ceil(sparsity * tensor.array.shape[0]))
-
-
-def gradients_of(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    """The gradients of a tensor, or of those of several tensors that have one."""
-    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    return [param.grad for param in parameters if param.grad is not None]
-
-
-@no_grad()
-def clip_grad_norm_(
-    parameters: Tensor | Iterable[Tensor],
-    max_norm: float,
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
-) -> Tensor:
-    """Shortens the gradient of all parameters, taken as one vector, to max_norm, and returns how
-    long it was. The direction stays: only the length of the step changes.
-
-    RuntimeError where the length is nan or inf, if error_if_nonfinite asks for that.
-    """
-    grads = gradients_of(parameters)
-    if not grads:
-        return tensor(0.0)
-    total = norm(stack([norm(grad, norm_type).to(grads[0].device) for grad in grads]), norm_type)
-    if error_if_nonfinite and not bool(total.isfinite()):
-        raise RuntimeError(f"the total norm of order {norm_type} is non-finite")
-    # Multiplied even by 1: to ask on a GPU whether it is 1 would cost more.
-    factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
-    for grad in grads:
-        grad.mul_(factor.to(device=grad.device, dtype=grad.dtype))
-    return total
-
-
-@no_grad()
-def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
-    """Cuts each element of the gradients to [-clip_value, clip_value]: the direction changes."""
-    for grad in gradients_of(parameters):
-        grad.clamp_(-float(clip_value), float(clip_value))
-
-
-def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """The elements of all parameters in one row; the gradient flows through."""
-    return cat([param.reshape(-1) for param in parameters])
-
-
-def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Gives each parameter its part of the vector as data. TypeError for what is no tensor."""
-    if not isinstance(vec, Tensor):
-        raise TypeError(f"expected Tensor, but got: {type(vec).__name__}")
-    start = 0
-    for param in parameters:
-        n = param.numel()
-        param.data = vec[start : start + n].reshape(param.shape).detach()
-        start += n
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
 
 
 if __name__ == "__main__":
-    flags = argparse.ArgumentParser()
-    flags.add_argument("--draw", action="store_true", help="draw what the autoencoder makes")
-    draw = flags.parse_args().draw
+    # Importing the modules of the operations brings their methods to Tensor.
+    for name in ("arithmetic", "elementwise", "matmul", "reduction"):
+        importlib.import_module(f"tinytorch.ops.{name}")
+    importlib.import_module("tinytorch.core.printing")
 
-    # A signal of size 1 through 30 layers of 100 units, and its gradient back to the first one.
-    depths = (1, 10, 20, 30)
+    class Scale(Module):
+        """y = factor * x."""
 
-    def depth_test(start, activation):
-        """The size of the signal after so many layers, and that of the gradient at the input."""
-        manual_seed(0)
-        layers = [Linear(100, 100, bias=False) for _ in range(30)]
-        for layer in layers:
-            start(layer.weight)
-        net = Sequential(*(part for layer in layers for part in (layer, activation())))
-        x = randn(200, 100, requires_grad=True)
-        net(x).backward(randn(200, 100))  # a gradient of size 1 starts its way back
-        with no_grad():
-            signal = [net[: 2 * depth](x).std().item() for depth in depths]
-        return signal[-1], x.grad.std().item(), signal
+        def __init__(self, factor):
+            super().__init__()
+            self.factor = Parameter(tensor([factor]))
 
-    starts = {
-        "too small, 0.5/n": lambda w: normal_(w, 0.0, math.sqrt(0.5 / 100)),
-        "as Linear starts": lambda w: w,
-        "xavier_normal_": xavier_normal_,
-        "kaiming_normal_": lambda w: kaiming_normal_(w, nonlinearity="relu"),
-        "orthogonal_, gain": lambda w: orthogonal_(w, calculate_gain("relu")),
-        "too large, 6/n": lambda w: normal_(w, 0.0, math.sqrt(6 / 100)),
-    }
-    sizes = {}
-    print("layers with relu  ", *(f"{depth:8}" for depth in depths), " gradient")
-    # -> layers with relu          1       10       20       30  gradient
-    for name, start in starts.items():
-        sizes[name] = depth_test(start, ReLU)
-        numbers = (*sizes[name][2], sizes[name][1])
-        print(f"{name:18}", *(f"{size:8.1e}" for size in numbers))  # -> ...
-    print("vanished:", sizes["too small, 0.5/n"][0] < 1e-7, sizes["as Linear starts"][0] < 1e-7)
-    # -> vanished: True True
-    print("exploded:", sizes["too large, 6/n"][0] > 1e5)  # -> exploded: True
-    print("kept by kaiming:", 0.05 < sizes["kaiming_normal_"][0] < 20)  # -> kept by kaiming: True
+        def forward(self, x):
+            return x * self.factor
 
-    # The standard deviations are as promised.
-    w = Tensor(300, 200)
-    xavier_std, kaiming_std = math.sqrt(2 / (200 + 300)), math.sqrt(2 / 200)
-    print(f"{xavier_uniform_(w).std().item() / xavier_std:.1f}", fans(w))  # -> 1.0 (200, 300)
-    print(f"{kaiming_uniform_(w).std().item() / kaiming_std:.1f}")  # -> 1.0
-    turned = orthogonal_(Tensor(3, 3))
-    print("a rotation:", ((turned @ turned.T - eye_(Tensor(3, 3))).abs().sum().item() < 1e-5))
-    # -> a rotation: True
+        def extra_repr(self):
+            return f"factor={self.factor.item()}"
 
-    thin = sparse_(Tensor(10, 3), sparsity=0.8)
-    print(
-        "zeros in each column:", (thin == 0).sum(0).tolist()
-    )  # -> zeros in each column: [8, 8, 8]
+    class Tanh(Module):
+        def forward(self, x):
+            return x.tanh()
 
-    print("none beyond 2:", trunc_normal_(Tensor(1000)).abs().max().item() <= 2)
-    # -> none beyond 2: True
-    print("each channel:", *dirac_(Tensor(2, 2, 3)).tolist())
-    # -> each channel: [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]] [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    # A row.
+    row = Sequential(Scale(2.0), Tanh(), Scale(10.0))
+    x = tensor([[0.5]])
+    print(f"{row(x).item():.6f} = {row[2](row[1](row[0](x))).item():.6f}")
+    # -> 7.615942 = 7.615942
+    print(row)
+    # -> Sequential(
+    # ->   (0): Scale(factor=2.0)
+    # ->   (1): Tanh()
+    # ->   (2): Scale(factor=10.0)
+    # -> )
+    print(row[:2](x).shape, len(row), [name for name, _ in row.named_parameters()])
+    # -> tinytorch.Size([1, 1]) 3 ['0.factor', '2.factor']
 
-    # A run that falls off a cliff: the target has one wild value.
-    def run(max_norm):
-        manual_seed(0)
-        net = Sequential(Linear(1, 50), Tanh(), Linear(50, 1))
-        x = linspace(-1, 1, 20).reshape(-1, 1)
-        for step in range(300):
-            target = x * 3 + (1e6 if step == 100 else 0.0)  # one bad batch
-            net.zero_grad()
-            loss = mse_loss(net(x), target)
-            loss.backward()
-            if max_norm:
-                clip_grad_norm_(net.parameters(), max_norm)
-            with no_grad():
-                for param in net.parameters():
-                    param -= 0.05 * param.grad
-        return mse_loss(net(x), x * 3).item()
+    # A residual stack: each block adds something to what it gets.
+    class Residual(Module):
+        def __init__(self, depth):
+            super().__init__()
+            self.blocks = ModuleList([Scale(0.5) for _ in range(depth)])
 
-    fallen, saved = run(None), run(1.0)
-    print(f"one bad batch in 300: loss {fallen:.3g}, with clipping {saved:.3g}")  # -> ...
-    print("the run is saved:", saved < 0.05 and not fallen < 100)  # -> the run is saved: True
-    weights = [tensor([0.0]), tensor([0.0, 0.0])]
-    weights[0].grad, weights[1].grad = tensor([3.0]), tensor([0.0, 4.0])
-    print("length", clip_grad_norm_(weights, 1.0).item())  # -> length 5.0
-    print([[round(value, 3) for value in w.grad.tolist()] for w in weights])
-    # -> [[0.6], [0.0, 0.8]]
-    clip_grad_value_(weights, 0.7)
-    print([[round(value, 3) for value in w.grad.tolist()] for w in weights])
-    # -> [[0.6], [0.0, 0.7]]
+        def forward(self, x):
+            for block in self.blocks:
+                x = x + block(x).tanh()
+            return x
 
-    vector_to_parameters(2 * parameters_to_vector([tensor([1.0]), tensor([2.0, 3.0])]), weights)
-    print([w.tolist() for w in weights])  # -> [[2.0], [4.0, 6.0]]
+    stack = Residual(3)
+    print(len(list(stack.parameters())), "parameters;", f"{stack(x).item():.4f}")
+    # -> 3 parameters; 1.6020
+    print(stack)
+    # -> Residual(
+    # ->   (blocks): ModuleList(
+    # ->     (0-2): 3 x Scale(factor=0.5)
+    # ->   )
+    # -> )
+    stack.blocks.append(Scale(1.0))
+    stack.blocks.insert(0, Tanh())
+    print([name for name, _ in stack.blocks.named_children()])  # -> ['0', '1', '2', '3', '4']
 
-    # The autoencoder: 64 -> 32 -> 8 -> 32 -> 64.
-    manual_seed(0)
-    images = load_digits()[0].reshape(-1, 64)
-    encoder = Sequential(Linear(64, 32), ReLU(), Linear(32, 8))
-    decoder = Sequential(Linear(8, 32), ReLU(), Linear(32, 64), Sigmoid())
-    model = Sequential(encoder, decoder)
-    print(len(parameters_to_vector(model.parameters())), "numbers to learn")
-    # -> 4744 numbers to learn
-    nothing = (images - images.mean(0)).square().mean().item()
-    velocities = [Tensor(*param.shape).zero_() for param in model.parameters()]
-    for _ in range(30):
-        for batch in randperm(1792).reshape(-1, 64):
-            model.zero_grad()
-            mse_loss(model(images[batch]), images[batch]).backward()
-            with no_grad():
-                for param, velocity in zip(model.parameters(), velocities, strict=True):
-                    velocity.mul_(0.9).add_(param.grad)  # momentum: step 78
-                    param -= 2.0 * velocity
-    loss = mse_loss(model(images), images).item()
-    print(f"error of the mean image {nothing:.4f}, of the autoencoder {loss:.4f}")  # -> ...
-    print("a third of it or less:", loss < nothing / 3)  # -> a third of it or less: True
-    if draw:
-        plt = importlib.import_module("matplotlib.pyplot")
-        shown = cat([images[:10], model(images[:10])])
-        figure, places = plt.subplots(2, 10, figsize=(10, 2.4))
-        for place, picture in zip(places.flat, shown.tolist(), strict=True):
-            rows = [picture[start : start + 8] for start in range(0, 64, 8)]
-            place.imshow(rows, cmap="gray_r", vmin=0, vmax=1)
-            place.axis("off")
-        plt.show()
+    # A switch.
+    class Switch(Module):
+        def __init__(self):
+            super().__init__()
+            self.kinds = ModuleDict({"tanh": Tanh(), "twice": Scale(2.0)})
+
+        def forward(self, x, kind):
+            return self.kinds[kind](x)
+
+    switch = Switch()
+    print(f"{switch(x, 'tanh').item():.4f}", switch(x, "twice").item(), list(switch.kinds))
+    # -> 0.4621 1.0 ['tanh', 'twice']
+
+    # Loose parameters.
+    loose = ParameterList([tensor([1.0]), tensor([[2.0, 3.0]])])
+    print([(name, list(param.shape)) for name, param in loose.named_parameters()])
+    # -> [('0', [1]), ('1', [1, 2])]
+
+    # Hooks.
+    def shapes(module, args, output):
+        name = type(module).__name__
+        print(f"{name}: {list(args[0].shape)} -> {list(output.shape)}, {output.item():.4f}")
+
+    handles = [part.register_forward_hook(shapes) for part in row]
+    row(x)
+    # -> Scale: [1, 1] -> [1, 1], 1.0000
+    # -> Tanh: [1, 1] -> [1, 1], 0.7616
+    # -> Scale: [1, 1] -> [1, 1], 7.6159
+    for handle in handles:
+        handle.remove()
+    row(x)  # silence
+    with row.register_forward_pre_hook(lambda module, args: args[0] * 0):
+        print("a hook has replaced the input:", row(x).item())
+        # -> a hook has replaced the input: 0.0
+
+    def gradients(module, grad_input, grad_output):
+        entered = None if grad_input[0] is None else round(grad_input[0].item(), 4)
+        print(f"{type(module).__name__}: {grad_output[0].item():.4f} in, {entered} out")
+
+    handles = [part.register_full_backward_hook(gradients) for part in row]
+    row(x).backward()
+    # -> Scale: 1.0000 in, 10.0 out
+    # -> Tanh: 10.0000 in, 4.1997 out
+    # -> Scale: 4.1997 in, None out

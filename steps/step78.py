@@ -1,347 +1,549 @@
-"""Step 78: Somebody has to move the parameters
+"""Step 78: What is done to a whole network
 
-Every training loop so far held these lines, and each copy is a chance to forget no_grad, to forget
-the gradient of the batch before, or to keep a velocity for the wrong weight:
+A walk through the tree finds the parameters. The same walk serves for everything else that concerns
+a network as a whole, and each of it is a short method now:
 
-    with no_grad():
-        for p in parameters:
-            p -= lr * p.grad
+    train(), eval()           tell every part whether it is being trained or used (step 79 needs it)
+    requires_grad_(False)     freezes all parameters
+    apply(fn)                 calls fn with each part: the usual way to initialise
+    to(device), double()      moves all parameters, their gradients, and the buffers
+    state_dict()              all values by name; load_state_dict() puts them back
 
-The rule that moves is one matter, what surrounds it another. An Optimizer is what surrounds it:
+Some of what a layer knows is not learned and yet belongs to it: a running mean, a mask. That is a
+buffer. It moves along and is saved, but no optimizer sees it. A plain tensor becomes one only by
+`register_buffer`; with persistent=False it moves along and is not saved.
 
-    param_groups   lists of parameters with their options, so that a layer can learn more slowly
-    state          what a rule remembers for each parameter, such as a velocity
-    zero_grad      gradients pile up (step 14): forget them before the next backward
-    step           moves all that have a gradient, under no_grad
-    state_dict     groups and state with numbers in the parameters' places, to be saved
+Two traps. `x.to(device)` of a tensor returns a new tensor, `net.to(device)` of a module changes the
+module: the same Parameter objects hold new data. Were they new objects, an optimizer that was made
+before would go on changing the old ones. And a state_dict shows the memory of the network. It is no
+copy: train on, and the state that you wanted to keep for later changes along. Clone it.
 
-A subclass writes `update`. Plain, below, is gradient descent in four lines, here on the straight
-line y = 3 x + 2 with noise: one step by hand with the numbers printed, then the same step by it.
+load_state_dict compares names before it believes anything. What is missing, what is too much, and
+every shape that differs: all is told at once, not one per attempt. With strict=False it takes what
+fits by name and answers with what did not. (The names are PyTorch's for the same layers, so a
+state_dict from there loads here, and the other way round.)
 
-`step(closure)` is for rules that want to compute the loss themselves. A parameter without gradient
-does not move at all: that is not the same as a gradient of zero, which with momentum still moves.
-A rate that is too large does not slow learning down, it makes the loss explode: the error along
-direction i is multiplied by 1 - lr * c_i in each step, with c_i the curvature. So lr must stay
-below 2 / c for the steepest direction, and the flattest one decides how long it takes.
-
-The checks at the door are there for mistakes that would never raise by themselves: a set, whose
-order differs from run to run and with it the numbers in state_dict; a tensor that is no leaf, whose
-change nobody would see; a parameter in two groups, which would move twice.
-(torch.optim.Optimizer is the same class, and its state_dict the same dictionary.)
-
-Changed: nothing. New: check_at_least, check_switches, Optimizer; Plain, to look at.
-Try: leave zero_grad out of the loop.
+Changed: Module.__init__. Moved: Gate to tinytorch/nn/hooks.py, the lists and the dictionary to
+tinytorch/nn/container.py. New: buffers; Module's methods from named_buffers to load_state_dict;
+IncompatibleKeys.
+Try: leave out `.clone()` where the demo makes its copy, and see which state is put back.
 """
 
-import copy
 import importlib
-import warnings
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tinytorch.autograd.engine import Hooks, RemovableHandle
-from tinytorch.autograd.modes import enable_grad, no_grad
+from tinytorch.autograd.inplace import assign
+from tinytorch.autograd.modes import no_grad, thread
+from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.loss import mse_loss
-from tinytorch.ops.creation import zero_
-from tinytorch.ops.random import manual_seed, rand, randn
-
-# Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
-for name in operations.split():
-    importlib.import_module(f"tinytorch.ops.{name}")
+from tinytorch.nn.hooks import make_tuple, through_gate
+from tinytorch.nn.parameter import Parameter
 
 
-def check_at_least(low: float, **values: float) -> None:
-    """ValueError for a value below `low`, or one that is no number."""
-    for name, value in values.items():
-        if not low <= value:
-            raise ValueError(f"Invalid {name} value: {value}")
+def look_up(named: Iterable[tuple[str, Any]], target: str, what: str) -> Any:
+    """The member with the name `target`. AttributeError where there is none."""
+    for name, member in named:
+        if name == target:
+            return member
+    raise AttributeError(f"there is no {what} `{target}`")
 
 
-def check_switches(switches: dict[str, Any]) -> None:
-    """Takes PyTorch's choices of an implementation, which change no number: there is one here.
-
-    TypeError for other names, and RuntimeError for differentiable=True, which is not there.
-    """
-    for name in switches:
-        if name not in ("foreach", "fused", "capturable", "differentiable"):
-            raise TypeError(f"got an unexpected keyword argument '{name}'")
-    if switches.get("differentiable"):
-        raise RuntimeError("differentiable=True is not supported: a step is not recorded")
+def converter(dtype: DType) -> Callable[["Module"], "Module"]:
+    """The method that makes all floats of a module `dtype`, such as module.double()."""
+    return lambda self: self.to(dtype)
 
 
-class Optimizer:
-    """Base of all optimizers: it holds the parameters, a subclass says how they move.
-
-    Args:
-        params: an iterable of tensors, of (name, tensor), or of dicts, each a group with options of
-            its own: [{"params": [...], "lr": 0.1}, ...].
-        defaults: the options that a group gets where it has none.
-    Raises TypeError for what is no iterable of tensors, ValueError for no parameter at all, one
-    that is no leaf, or one that stands in two groups.
-    """
-
-    def __init__(self, params: Iterable, defaults: dict[str, Any]):
-        if isinstance(params, Tensor):
-            raise TypeError(
-                "params argument given to the optimizer should be an iterable of Tensors or "
-                "dicts, but got a Tensor"
-            )
-        self.defaults = defaults
-        self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
-        self.param_groups: list[dict[str, Any]] = []
-        self.hooks = {"before": Hooks(), "after": Hooks()}
-        groups = list(params)
-        if not groups:
-            raise ValueError("optimizer got an empty parameter list")
-        if not isinstance(groups[0], dict):
-            groups = [{"params": groups}]
-        for group in groups:
-            self.add_param_group(group)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds a group of parameters; what it does not say, the defaults do."""
-        if not isinstance(param_group, dict):
-            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
-        group = dict(param_group)
-        params = group["params"]
-        if isinstance(params, set):
-            raise TypeError(
-                "optimizer parameters need to be organized in ordered collections, but the "
-                "ordering of tensors in sets will change between runs. Please use a list instead."
-            )
-        params = [params] if isinstance(params, Tensor) else list(params)
-        named = [isinstance(param, tuple) for param in params]
-        if any(named):
-            if not all(named):
-                raise ValueError(
-                    "all optimizer params should be with/without names. "
-                    "Some param names are missing"
-                )
-            group["param_names"] = [name for name, _ in params]
-            params = [param for _, param in params]
-        group["params"] = params
-        for param in params:
-            if not isinstance(param, Tensor):
-                raise TypeError(
-                    f"optimizer can only optimize Tensors, but one of the params is {type(param)}"
-                )
-            if not param.is_leaf:
-                raise ValueError("can't optimize a non-leaf Tensor")
-        if self.param_groups and any(named) != ("param_names" in self.param_groups[0]):
-            raise ValueError("all optimizer param groups should be with/without names")
-        for name, default in self.defaults.items():
-            group.setdefault(name, default)
-        if len({id(param) for param in params}) != len(params):
-            warnings.warn(
-                "optimizer contains a parameter group with duplicate parameters", stacklevel=3
-            )
-        known = {id(param) for other in self.param_groups for param in other["params"]}
-        if any(id(param) in known for param in params):
-            raise ValueError("some parameters appear in more than one parameter group")
-        self.param_groups.append(group)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients: None, or zeros in the same memory with set_to_none=False."""
-        for group in self.param_groups:
-            for param in group["params"]:
-                if param.grad is None:
-                    continue
-                param.grad = None if set_to_none else zero_(param.grad.detach())
-
-    @no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Moves the parameters once, along the gradients that they have now.
-
-        `closure`, where an optimizer is given one, computes the loss and its gradients first; its
-        loss is returned.
-        """
-        for hook in list(self.hooks["before"].values()):
-            hook(self, (closure,), {})
-        loss = None
-        if closure is not None:
-            with enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            active = [param for param in group["params"] if param.grad is not None]
-            if active:
-                self.update(active, group)
-        for hook in list(self.hooks["after"].values()):
-            hook(self, (closure,), {})
-        return loss
-
-    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        """Moves these parameters of one group. Subclasses write it."""
-        raise NotImplementedError(f"{type(self).__name__} has no update")
-
-    def register_step_pre_hook(self, hook: Callable) -> RemovableHandle:
-        """Calls hook(optimizer, args, kwargs) before each step."""
-        return self.hooks["before"].add(hook)
-
-    def register_step_post_hook(self, hook: Callable) -> RemovableHandle:
-        """Calls hook(optimizer, args, kwargs) after each step."""
-        return self.hooks["after"].add(hook)
-
-    def state_dict(self) -> dict[str, Any]:
-        """{"state": {number of the parameter: its state}, "param_groups": [options, ...]}.
-
-        The tensors in it are the optimizer's own, as in PyTorch: copy them to keep them.
-        """
-        numbers: dict[int, int] = {}
-        for group in self.param_groups:
-            for param in group["params"]:
-                numbers.setdefault(id(param), len(numbers))
-        groups = [
-            {**group, "params": [numbers[id(param)] for param in group["params"]]}
-            for group in self.param_groups
-        ]
-        state = {numbers[id(param)]: dict(state) for param, state in self.state.items() if state}
-        return {"state": state, "param_groups": groups}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over a state_dict; its tensors are cast and moved to where each parameter is.
-
-        ValueError where the groups are not of the same number and lengths.
-        """
-        saved = state_dict["param_groups"]
-        if len(saved) != len(self.param_groups):
-            raise ValueError(
-                f"loaded state dict has a different number of parameter groups: {len(saved)}, "
-                f"here {len(self.param_groups)}"
-            )
-        lengths = [
-            (len(a["params"]), len(b["params"]))
-            for a, b in zip(saved, self.param_groups, strict=True)
-        ]
-        if any(theirs != ours for theirs, ours in lengths):
-            raise ValueError(
-                f"loaded state dict contains a parameter group that doesn't match the size of "
-                f"optimizer's group: (loaded, here) = {lengths}"
-            )
-        params = {}
-        for theirs, ours in zip(saved, self.param_groups, strict=True):
-            params.update(zip(theirs["params"], ours["params"], strict=True))
-        self.state = defaultdict(dict)
-        for number, state in state_dict["state"].items():
-            self.state[params[number]] = {
-                name: self.adopted(name, value, params[number]) for name, value in state.items()
-            }
-        self.param_groups = [
-            {
-                **copy.deepcopy({k: v for k, v in theirs.items() if k != "params"}),
-                "params": ours["params"],
-            }
-            for theirs, ours in zip(saved, self.param_groups, strict=True)
-        ]
-
-    @staticmethod
-    def adopted(name: str, value: Any, param: Tensor) -> Any:
-        """A copy of a loaded value, fit for `param`; the count of steps keeps its own type."""
-        if not isinstance(value, Tensor):
-            return copy.deepcopy(value)
-        if name == "step":
-            return value.detach().clone()
-        return value.detach().to(device=param.device, dtype=param.dtype).clone()
+class IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
+    """What load_state_dict answers: names without a value, and values without a name."""
 
     def __repr__(self) -> str:
-        lines = [f"{type(self).__name__} ("]
-        for number, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {number}")
-            lines += [
-                f"    {k}: {group[k]}" for k in sorted(group) if k not in ("params", "param_names")
-            ]
-        return "\n".join([*lines, ")"])
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return super().__repr__()
 
 
-class Plain(Optimizer):
-    """Gradient descent: p = p - lr * gradient. Step 79 has it with momentum."""
+def load_member(key: str, members: dict, name: str, value: Any, itself: bool) -> list[str]:
+    """Copies `value` into a parameter or buffer, or puts it there `itself`. What is wrong, if
+    something is, is the answer."""
+    member = members[name]
+    if not isinstance(value, Tensor):
+        return [f'While copying the parameter named "{key}", expected Tensor, got {type(value)}']
+    if value.shape != member.shape:
+        return [
+            f"size mismatch for {key}: copying a param with shape {value.shape} from checkpoint, "
+            f"the shape in current model is {member.shape}."
+        ]
+    if itself:
+        learned = isinstance(member, Parameter)
+        members[name] = Parameter(value, member.requires_grad) if learned else value
+        return []
+    with no_grad():
+        assign(member, value.to(device=member.device, dtype=member.dtype))
+    return []
 
-    def __init__(self, params: Iterable, lr: float):
-        check_at_least(0.0, **{"learning rate": lr})
-        super().__init__(params, {"lr": lr})
 
-    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        for param in params:
-            param -= group["lr"] * param.grad
+def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
+    """Name(...) with what the module shows of itself and, indented, its parts."""
+    extra = module.extra_repr()
+    lines = extra.split("\n") if extra else []
+    if len(lines) == 1 and not parts:
+        return f"{type(module).__name__}({extra})"
+    lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
+    inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
+    return f"{type(module).__name__}({inside})"
+
+
+class Module:
+    """A part of a network. A subclass makes its parameters and parts in `__init__`, after
+    `super().__init__()`, and says in `forward` what it computes:
+
+        class Scale(Module):
+            def __init__(self):
+                super().__init__()
+                self.factor = Parameter(tensor(1.0))
+
+            def forward(self, x):
+                return x * self.factor
+
+    Call the module, not its forward: the hooks are in between. Attributes that are Parameters or
+    Modules are registered; `parameters()` finds them, however deep. A plain tensor is not.
+    """
+
+    training: bool
+
+    def __init__(self):
+        # Into __dict__ directly: __setattr__ below relies on these.
+        self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={})
+        self._non_persistent = set()  # the buffers that the state_dict leaves out
+        self._forward_pre_hooks, self._forward_hooks = Hooks(), Hooks()
+        self._backward_hooks = Hooks()
+
+    # What a module consists of.
+
+    def _store_of(self, name: str) -> str | None:
+        """Which of the three dictionaries has a member `name`."""
+        for store in ("_parameters", "_modules", "_buffers"):
+            if name in self.__dict__.get(store, ()):
+                return store
+        return None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        before = store = self._store_of(name)
+        if isinstance(value, Parameter):
+            store = "_parameters"
+        elif isinstance(value, Module) and before != "_parameters":
+            store = "_modules"
+        if store is None:  # anything else, and a plain tensor too, is a plain attribute
+            object.__setattr__(self, name, value)
+            return
+        if store != before:
+            self.__dict__.pop(name, None)
+            self.__dict__.get(before, {}).pop(name, None)
+        self._register(store, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        # Called only for what is no plain attribute.
+        store = self._store_of(name)
+        if store is None:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return self.__dict__[store][name]
+
+    def __delattr__(self, name: str) -> None:
+        self.__dict__.get(self._store_of(name), self.__dict__).pop(name)
+
+    def _register(self, store: str, name: str, value: Any) -> None:
+        """Adds a member. AttributeError, TypeError or KeyError where name or value are none."""
+        kinds = {"_parameters": Parameter, "_modules": Module, "_buffers": Tensor}
+        kind, what = kinds[store], store[1:-1]
+        if store not in self.__dict__:
+            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
+        if not isinstance(name, str):
+            raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
+        if "." in name or not name:
+            raise KeyError(f"{what} name can't contain \".\" or be empty, got '{name}'")
+        if hasattr(self, name) and name not in self.__dict__[store]:
+            raise KeyError(f"attribute '{name}' already exists")
+        if value is not None and not isinstance(value, kind):
+            wrong = type(value).__name__
+            raise TypeError(f"cannot assign '{wrong}' as {what} '{name}': no {kind.__name__}")
+        self.__dict__[store][name] = value
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
+        self._register("_parameters", name, param)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """A tensor that belongs to the state, moves along, and is not learned: a running mean.
+
+        With persistent=False the state_dict leaves it out.
+        """
+        self._register("_buffers", name, tensor)
+        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
+
+    def register_module(self, name: str, module: "Module | None") -> None:
+        """Makes `module` the part `name` of this module."""
+        self._register("_modules", name, module)
+
+    add_module = register_module
+
+    def named_modules(
+        self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, "Module"]]:
+        """This module and all its parts, however deep: ("", self), ("encoder", ...),
+        ("encoder.0", ...). A part that is used in two places comes once."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                inner = f"{prefix}.{name}" if prefix else name
+                yield from module.named_modules(memo, inner, remove_duplicate)
+
+    def _named_members(
+        self, store: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        seen = {None}
+        inside = self.named_modules(None, prefix, remove_duplicate)
+        for path, module in inside if recurse else [(prefix, self)]:
+            for name, member in module.__dict__[store].items():
+                if member not in seen:
+                    yield f"{path}.{name}" if path else name, member
+                    if remove_duplicate:
+                        seen.add(member)
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """("encoder.0.weight", parameter), ... in the order of registration; tied ones once."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """What an optimizer wants: all parameters of this module and of its parts."""
+        return (param for _, param in self.named_parameters(recurse=recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The buffers, with their names."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers of this module and of its parts."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    def modules(self) -> Iterator["Module"]:
+        """This module and all its parts, each once."""
+        return (module for _, module in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, "Module"]]:
+        """The parts one level below, with their names, each once."""
+        seen = {None}
+        for name, module in self._modules.items():
+            if module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def children(self) -> Iterator["Module"]:
+        """The parts one level below."""
+        return (module for _, module in self.named_children())
+
+    def get_submodule(self, target: str) -> "Module":
+        """The part with the name "encoder.0"; "" is the module itself. AttributeError if none."""
+        return look_up(self.named_modules(remove_duplicate=False), target, "module")
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter with the name "encoder.0.weight". AttributeError where there is none."""
+        return look_up(self.named_parameters(remove_duplicate=False), target, "parameter")
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer with the name "norm.running_mean". AttributeError where there is none."""
+        return look_up(self.named_buffers(remove_duplicate=False), target, "buffer")
+
+    # What is done to all of it.
+
+    def apply(self, fn: Callable[["Module"], None]) -> "Module":
+        """Calls fn with each part, the inner ones first, and with this module at last."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    def train(self, mode: bool = True) -> "Module":
+        """Tells this module and its parts that they are in training: Dropout drops only then."""
+        if not isinstance(mode, bool):
+            raise ValueError("training mode is expected to be boolean")
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> "Module":
+        """The opposite of train(): the network is used, not trained."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> "Module":
+        """Freezes all parameters (False), or lets them learn again."""
+        for param in self.parameters():
+            param.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clears the gradients of all parameters: to None, or to zeros."""
+        for param in self.parameters():
+            if set_to_none or param.grad is None:
+                param.grad = None
+            else:
+                param.grad = param.grad.detach().zero_()
+
+    def _convert(self, convert: Callable[[Tensor], Tensor]) -> "Module":
+        """Replaces the data of each parameter, gradient and buffer. The parameters stay the same
+        objects, so that an optimizer that has them goes on working."""
+        with no_grad():
+            for param in self.parameters():
+                param.data = convert(param.data)
+                if param.grad is not None:
+                    param.grad = convert(param.grad.detach())
+            for module in self.modules():
+                for name, buffer in module._buffers.items():
+                    module._buffers[name] = None if buffer is None else convert(buffer)
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> "Module":
+        """Moves the module to a device, or to a float type, with the arguments of Tensor.to.
+
+        Unlike Tensor.to it changes the module itself. Integer buffers keep their type. TypeError
+        for a type that is no float type.
+        """
+
+        def convert(t: Tensor) -> Tensor:
+            moved = t.to(*args, **kwargs)
+            if not t.is_floating_point():
+                return t.to(moved.device)
+            if not moved.is_floating_point():
+                raise TypeError(f"Module.to only accepts floating point, not {moved.dtype!r}")
+            return moved
+
+        return self._convert(convert)
+
+    float = converter(float32)
+    double = converter(float64)
+    half = converter(float16)
+    bfloat16 = converter(bfloat16)
+
+    def cpu(self) -> "Module":
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> "Module":
+        return self.to("cuda" if device is None else device)
+
+    # Its state, as names and values.
+
+    def _named_state(self, prefix: str) -> Iterator[tuple[str, "Module", dict, str]]:
+        """(full name, module, its parameters or buffers, name there) of all that is kept."""
+        for path, module in self.named_modules(None, "", remove_duplicate=False):
+            start = f"{prefix}{path}." if path else prefix
+            for members in (module._parameters, module._buffers):
+                for name, member in members.items():
+                    if member is not None and name not in module._non_persistent:
+                        yield start + name, module, members, name
+
+    def state_dict(
+        self, *, destination: dict | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Tensor]:
+        """All parameters and persistent buffers by name. They show the module's memory: a copy
+        that shall stay as it is has to be cloned. With keep_vars they are the parameters."""
+        state = OrderedDict() if destination is None else destination
+        for key, _, members, name in self._named_state(prefix):
+            state[key] = members[name] if keep_vars else members[name].detach()
+        return state
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False
+    ) -> IncompatibleKeys:
+        """Copies the values of a state_dict into the parameters and buffers with the same names.
+
+        With assign=True the tensors themselves take their place. RuntimeError that tells all
+        missing and unexpected names (not with strict=False) and all shapes that differ.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+        errors, missing, known = [], [], set()
+        for key, _, members, name in self._named_state(""):
+            known.add(key)
+            if key not in state_dict:
+                missing.append(key)
+                continue
+            errors += load_member(key, members, name, state_dict[key], assign)
+        unexpected = [key for key in state_dict if key not in known]
+        for keys, word in ((unexpected, "Unexpected"), (missing, "Missing")):
+            if strict and keys:
+                listed = ", ".join(f'"{key}"' for key in keys)
+                errors.insert(0, f"{word} key(s) in state_dict: {listed}. ")
+        if errors:
+            start = f"Error(s) in loading state_dict for {type(self).__name__}:\n\t"
+            raise RuntimeError(start + "\n\t".join(errors))
+        return IncompatibleKeys(missing, unexpected)
+
+    # Its text.
+
+    def extra_repr(self) -> str:
+        """What a subclass wants to show of itself between the brackets."""
+        return ""
+
+    def __repr__(self) -> str:
+        return module_text(self, [(n, repr(module)) for n, module in self._modules.items()])
+
+    # Its call, and those who watch it.
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes: every subclass says it."""
+        raise NotImplementedError(
+            f'Module [{type(self).__name__}] is missing the required "forward" function'
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks:
+            return self._call_with_hooks(args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    def _call_with_hooks(self, args: tuple, kwargs: dict) -> Any:
+        for hook in list(self._forward_pre_hooks.values()):
+            answer = hook(self, args)
+            args = args if answer is None else make_tuple(answer)
+        grad_output: list = []  # the gradients of the outputs, until those of the inputs are known
+        known_at_inputs = False
+
+        def at_outputs(grads: tuple) -> tuple:
+            grad_output.append(grads)
+            if not known_at_inputs:  # none will arrive there
+                at_inputs((None,) * len(args))
+            return grads
+
+        def at_inputs(grads: tuple) -> tuple:
+            arrived = grad_output.pop()
+            for hook in list(self._backward_hooks.values()):
+                answer = hook(self, grads, arrived)
+                grads = grads if answer is None else make_tuple(answer)
+            return grads
+
+        watched = self._backward_hooks and thread.grad_enabled
+        if watched:
+            before, args = args, through_gate(args, at_inputs)
+            known_at_inputs = args is not before
+        output = self.forward(*args, **kwargs)
+        for hook in list(self._forward_hooks.values()):
+            answer = hook(self, args, output)
+            output = output if answer is None else answer
+        if not watched:
+            return output
+        passed = through_gate(make_tuple(output), at_outputs)
+        return passed if isinstance(output, tuple) else passed[0]
+
+    def register_forward_pre_hook(self, hook: Callable) -> RemovableHandle:
+        """Calls hook(module, args) before each forward; what it returns takes the place of args."""
+        return self._forward_pre_hooks.add(hook)
+
+    def register_forward_hook(self, hook: Callable) -> RemovableHandle:
+        """Calls hook(module, args, output) after each forward; what it returns is the output."""
+        return self._forward_hooks.add(hook)
+
+    def register_full_backward_hook(self, hook: Callable) -> RemovableHandle:
+        """Calls hook(module, grad_input, grad_output) when the gradients of the inputs are known.
+
+        Both are tuples, with None where there is no gradient; what the hook returns takes the
+        place of grad_input. A forward hook, in contrast, runs after forward and sees no gradient.
+        """
+        return self._backward_hooks.add(hook)
 
 
 if __name__ == "__main__":
-    # One step by hand: one point (2, 8), and the line y = w x + b through (0, 0).
-    w, b = tensor(1.0, requires_grad=True), tensor(0.0, requires_grad=True)
-    ((w * 2.0 + b - 8.0) ** 2).backward()
-    print("gradients", w.grad.item(), b.grad.item())  # -> gradients -24.0 -12.0
-    print(f"by hand w = {1.0 - 0.125 * -24.0}, b = {0.0 - 0.125 * -12.0}")
-    # -> by hand w = 4.0, b = 1.5
-    optimizer = Plain([w, b], lr=0.125)
-    optimizer.step()
-    print("by step w =", w.item(), "and b =", b.item())  # -> by step w = 4.0 and b = 1.5
+    # Importing the modules of the operations brings their methods to Tensor.
+    for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
+        importlib.import_module(f"tinytorch.ops.{name}")
+    importlib.import_module("tinytorch.core.printing")
 
-    # A line through a hundred points.
-    manual_seed(0)
-    x = rand(100, 1)
-    y = 3 * x + 2 + 0.1 * randn(100, 1)
-    model = Linear(1, 1)
-    optimizer = Plain(model.parameters(), lr=0.5)
-    for _ in range(200):
-        optimizer.zero_grad()
-        loss = mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
-    slope, offset = model.weight.item(), model.bias.item()
-    print(
-        "found 3 and 2:", abs(slope - 3) < 0.1, abs(offset - 2) < 0.1
-    )  # -> found 3 and 2: True True
-    print(optimizer)
-    # -> Plain (
-    # -> Parameter Group 0
-    # ->     lr: 0.5
-    # -> )
+    class Scale(Module):
+        """y = factor * x, and counts how many rows it has seen."""
 
-    # The rate and the curvature: x^2 has curvature 2, so 1 - 2 lr is what one step leaves.
-    for lr in (0.1, 0.5, 0.9, 1.1):
-        p = tensor([1.0], requires_grad=True)
-        optimizer = Plain([p], lr=lr)
-        for _ in range(10):
-            optimizer.zero_grad()
-            (p**2).sum().backward()
-            optimizer.step()
-        print(f"lr {lr}: ten steps leave {p.item():.4f}, expected {(1 - 2 * lr) ** 10:.4f}")
-    # -> lr 0.1: ten steps leave 0.1074, expected 0.1074
-    # -> lr 0.5: ten steps leave 0.0000, expected 0.0000
-    # -> lr 0.9: ten steps leave 0.1074, expected 0.1074
-    # -> lr 1.1: ten steps leave 6.1917, expected 6.1917
+        def __init__(self):
+            super().__init__()
+            self.factor = Parameter(tensor([2.0]))
+            self.register_buffer("seen", tensor(0))
+            self.register_buffer("scratch", tensor([0.0]), persistent=False)
 
-    # Groups: the second layer rests, since its rate is 0.
-    first, second = Linear(2, 2), Linear(2, 1)
-    optimizer = Plain(
-        [{"params": first.parameters()}, {"params": second.parameters(), "lr": 0}], 0.1
-    )
-    before = [p.detach().clone() for p in (first.weight, second.weight)]
+        def forward(self, x):
+            if self.training:
+                self.seen = self.seen + len(x)
+            return x * self.factor
 
-    def closure():
-        optimizer.zero_grad()
-        loss = second(first(randn(8, 2))).square().mean()
-        loss.backward()
-        return loss
+    class Two(Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = Scale(), Scale()
 
-    print("the closure's loss comes back:", optimizer.step(closure).item() > 0)
-    # -> the closure's loss comes back: True
-    print(
-        "moved:",
-        [bool((p != q).any()) for p, q in zip((first.weight, second.weight), before, strict=True)],
-    )
-    # -> moved: [True, False]
-    print(optimizer.state_dict())
-    # -> {'state': {}, 'param_groups': [{'params': [0, 1], 'lr': 0.1}, {'params': [2, 3], 'lr': 0}]}
-    for wrong in ([], first.weight, [{"params": {first.weight}}], [first.weight * 2]):
-        try:
-            Plain(wrong, lr=0.1)
-        except (TypeError, ValueError) as error:
-            print(f"{type(error).__name__}: {str(error)[:60]}")
-    # -> ValueError: optimizer got an empty parameter list
-    # -> TypeError: params argument given to the optimizer should be an iterable
-    # -> TypeError: optimizer parameters need to be organized in ordered collect
-    # -> ValueError: can't optimize a non-leaf Tensor
+        def forward(self, x):
+            return self.b(self.a(x))
+
+    net, x = Two(), tensor([[1.0], [2.0], [3.0]])
+    print([name for name, _ in net.named_buffers()])
+    # -> ['a.seen', 'a.scratch', 'b.seen', 'b.scratch']
+
+    # Training or use.
+    net(x)
+    net.eval()
+    net(x)
+    print("seen", net.a.seen.item(), "rows in training")  # -> seen 3 rows in training
+    print("each part knows:", net.training, net.b.training)  # -> each part knows: False False
+
+    # To another type: the same parameters, with other data.
+    factor = net.a.factor
+    net.double()
+    print(net.a.factor is factor, factor.dtype, net.a.seen.dtype)
+    # -> True tinytorch.float64 tinytorch.int64
+    print(net(x.double()).dtype)  # -> tinytorch.float64
+    net.float()
+
+    # Everything with one call.
+    def start(part):
+        if isinstance(part, Scale):
+            part.factor.data.fill_(3.0)
+
+    print("applied:", net.apply(start)(x).tolist())  # -> applied: [[9.0], [18.0], [27.0]]
+    net.requires_grad_(False)
+    print("frozen:", not net(x).requires_grad)  # -> frozen: True
+    net.requires_grad_()
+    net(x).sum().backward()
+    print("gradient", net.a.factor.grad.item())  # -> gradient 18.0
+    net.zero_grad()
+    print("gradient", net.a.factor.grad)  # -> gradient None
+
+    # The state.
+    state = net.state_dict()
+    print({name: value.tolist() for name, value in state.items()})
+    # -> {'a.factor': [3.0], 'a.seen': 3, 'b.factor': [3.0], 'b.seen': 3}
+    copy = {name: value.clone() for name, value in state.items()}
+    net.a.factor.data.fill_(7.0)
+    print("state_dict", state["a.factor"].item(), "and its clone", copy["a.factor"].item())
+    # -> state_dict 7.0 and its clone 3.0
+    print(net.load_state_dict(copy), net.a.factor.item())
+    # -> <All keys matched successfully> 3.0
+
+    del copy["a.factor"]
+    copy["c.factor"] = tensor([1.0])
+    print(net.load_state_dict(copy, strict=False))
+    # -> IncompatibleKeys(missing_keys=['a.factor'], unexpected_keys=['c.factor'])
+    copy["b.factor"] = tensor([1.0, 2.0])
+    try:
+        net.load_state_dict(copy)
+    except RuntimeError as error:
+        print(error)
+    # -> Error(s) in loading state_dict for Two:
+    # ->     Missing key(s) in state_dict: "a.factor".
+    # ->     Unexpected key(s) in state_dict: "c.factor".
+    # -> ...
+    print(net.get_parameter("b.factor").item(), net.get_submodule("b") is net.b)  # -> 3.0 True

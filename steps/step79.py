@@ -1,368 +1,319 @@
-"""Step 79: SGD, in pieces that fit the cache
+"""Step 79: Layers
 
-Plain descent zigzags through a valley: steps that are small enough for the steep walls are tiny
-along the bottom. Momentum lets them add up, as a ball that rolls: across the valley they cancel,
-along it they grow up to 1 / (1 - momentum) times.
+The most common layer of all is y = x W^T + b: each output is a weighted sum of all inputs. Written
+with operations it leaves three nodes in the graph (transpose, product, sum), and its backward turns
+the gradient of W^T round again. One Function does it with what really has to be computed:
 
-    v = momentum * v + g,    p = p - lr * v         (nesterov: g + momentum * v instead of v)
+    dL/dX = G W          dL/dW = G^T X          dL/db = the sum of the rows of G
 
-weight_decay adds weight_decay * p to the gradient: it pulls all weights towards zero.
+The weight lies as [outputs, inputs], as in PyTorch: G^T X comes out in that form, and files with
+weights from there fit. A batch of any shape [..., inputs] is a pile of rows.
 
-That is the class SGD, and most of its lines are options. The other half of this step is about time.
-A formula like this one does almost nothing to each number, but reads and writes it several times.
-What costs is to fetch the numbers: from main memory, when the arrays are large; the calls, when
-they are small, since a network has dozens of small parameters and a call costs a microsecond.
+With which numbers does a layer start? Not with zeros: all outputs would be the same, get the same
+gradient, and stay the same for ever. Linear draws from [-1/sqrt(n), 1/sqrt(n)) for n inputs: then
+a sum of n terms does not grow with n. (PyTorch says kaiming_uniform_(a=sqrt(5)), which comes to
+exactly that. Step 83 has the whole story.)
 
-Both have one cure. Take parameters and gradients as flat arrays, whatever their shapes were: many
-small parameters together in one piece, a large one in several pieces, each piece so small (128 KB)
-that it stays in the cache near the core while the whole formula runs over it. All operations write
-in place, into memory that is there already, so that none is asked for.
+Beside it stand layers that only change shapes, one for two inputs (Bilinear), one that does nothing
+and stands in where a layer was taken out (Identity), and one that is different in training and in
+use: Dropout sets each element to 0 with probability p. No unit can rely on a certain other one, and
+a network that would learn its data by heart is hindered (Srivastava et al., 2014). What is left
+grows by 1 / (1 - p), so the expected value is the same, and eval() has nothing to correct. That is
+the trap: forget eval(), and the trained network gives random answers.
 
-    layout          which parts of which parameters make up a piece
-    FlatParameters  the pieces; the state of all parameters lies in one flat array, and
-                    optimizer.state holds views of it (step 63), so state_dict sees nothing of it
-    FlatOptimizer   groups what has the same type, device and number of steps, and calls `move`
-
-It is allowed because `move` treats each element alone. On a GPU all is one piece. And an in-place
-write must be counted (step 41), or a saved tensor would not notice: see count_write.
-(torch.optim.SGD has the same options. What it calls foreach has the same aim.)
-
-Changed: nothing. New: layout, FlatParameters, count_step, FlatOptimizer, SGD. Removed: Plain.
-Try: cache_elements = 10, and then 10_000_000, and look at the time.
+New: Affine, linear, bilinear; Linear, Bilinear, Identity, Flatten, Unflatten; dropout, Dropout.
+Moved: Module to tinytorch/nn/module.py, where all its methods are in one place.
+Try: in dropout leave out `mul_(1 / (1 - p))`, and see what becomes of the mean.
 """
 
 import importlib
-import itertools
-import time
-from collections.abc import Iterable, Iterator
+import math
+import timeit
 from typing import Any
 
+from tinytorch.autograd.function import Function
 from tinytorch.autograd.modes import no_grad
-from tinytorch.core.dtype import float32
-from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.core.version import count_write
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.container import Sequential
+from tinytorch.nn.module import Module
+from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.creation import empty, empty_like, ones
+from tinytorch.ops.einsum import einsum
+from tinytorch.ops.matmul import MatMul, check_operands, matmul, multiply
 from tinytorch.ops.random import manual_seed, randn
-from tinytorch.optim.optimizer import Optimizer, check_at_least, check_switches
-
-# Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise extremes indexing reduction sampling shape"
-for name in operations.split():
-    importlib.import_module(f"tinytorch.ops.{name}")
 
 
-# Elements of a piece on the CPU: a dozen operations on it find it in the fast memory near the core.
-# A GPU wants all in one piece, since each operation is a launch.
-cache_elements = 65536
+class Affine(Function):
+    """Y = X W^T + b;   dL/dX = G W,   dL/dW = G^T X,   dL/db = the sum of the rows of G.
 
-
-def layout(sizes: list[int], limit: int) -> list[list[tuple[int, int, int]]]:
-    """Divides arrays of these sizes into pieces of at most `limit` elements.
-
-    A piece is a list of (number of the array, start, stop). Neighbours share a piece while there is
-    room; an array that is larger than a piece is divided evenly, and shares with nobody.
-    """
-    pieces: list[list[tuple[int, int, int]]] = []
-    room = 0
-    for number, size in enumerate(sizes):
-        if size > limit:
-            parts = -(-size // limit)
-            cuts = [size * i // parts for i in range(parts + 1)]
-            pieces += [[(number, a, b)] for a, b in itertools.pairwise(cuts)]
-            room = 0
-        elif size > room:
-            pieces.append([(number, 0, size)])
-            room = limit - size
-        elif size:
-            pieces[-1].append((number, 0, size))
-            room -= size
-    return pieces
-
-
-class FlatParameters:
-    """Parameters of one type and device, with what an optimizer keeps for each of their elements.
-
-    The state of all lies in one flat array for each name; what stands in optimizer.state are views
-    of it. `pieces` hands out parameters, gradients and state as flat arrays that belong together:
-    the optimizer's formula runs on them, in place.
+    One node instead of three, and no gradient of W^T that would have to be turned round.
     """
 
-    def __init__(self, params: list[Tensor], states: list[dict[str, Any]], names: list[str]):
-        self.params, self.states, self.names = params, states, names
-        self.device = params[0].device
-        xp, dtype = self.device.xp, params[0].array.dtype
-        sizes = [param.array.size for param in params]
-        limit = max(sum(sizes), 1) if self.device.type == "cuda" else cache_elements
-        self.plan = layout(sizes, limit)
-        longest = max((sum(b - a for _, a, b in piece) for piece in self.plan), default=0)
-        self.scratch = [xp.empty(longest, dtype) for _ in range(4)]
-        self.flat = {name: xp.zeros(sum(sizes), dtype) for name in names}
-        start = 0
-        for param, state, size in zip(params, states, sizes, strict=True):
-            for name in names:
-                place = self.flat[name][start : start + size].reshape(param.array.shape)
-                if state.get(name) is not None:
-                    place[...] = state[name].array
-                state[name] = wrap(place, self.device)
-            start += size
+    def forward(ctx, x: Any, weight: Any, bias: Any = None) -> Any:
+        ctx.save_for_backward(x, weight)
+        rows = x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+        y = multiply(rows, weight.T)
+        if bias is not None:
+            y += bias
+        return y if x.ndim == 2 else y.reshape((*x.shape[:-1], len(weight)))
 
-    def fits(self, params: list[Tensor], states: list[dict[str, Any]], names: list[str]) -> bool:
-        """Whether this is still what is asked for: the same tensors, and no state replaced."""
+    def backward(ctx, g: Any) -> Any:
+        x, weight = ctx.saved
+        need_x, need_weight, *need_bias = ctx.needs_input_grad
+        shape = x.shape
+        if len(shape) != 2:
+            n = math.prod(shape[:-1])
+            x, g = x.reshape(n, shape[-1]), g.reshape(n, weight.shape[0])
         return (
-            len(params) == len(self.params)
-            and names == self.names
-            and all(a is b for a, b in zip(params, self.params, strict=True))
-            and all(a is b for a, b in zip(states, self.states, strict=True))
-            and all(s[n].array.base is self.flat[n] for s in states for n in names)
+            multiply(g, weight).reshape(shape) if need_x else None,
+            multiply(g.T, x) if need_weight else None,
+            g.sum(axis=0) if any(need_bias) else None,
         )
 
-    def pieces(self) -> Iterator[tuple[Any, Any, list[Any], list[Any]]]:
-        """(parameters, gradients, [state, ...], [scratch, scratch]) of each piece, all flat.
-
-        The parameters may be written, the gradients not: they may be the gradients themselves.
-        """
-        start = 0
-        for piece in self.plan:
-            size = sum(b - a for _, a, b in piece)
-            kept = [self.flat[name][start : start + size] for name in self.names]
-            free = [scratch[:size] for scratch in self.scratch]
-            direct = self.directly(*piece[0]) if len(piece) == 1 else None
-            if direct is not None:
-                yield *direct, kept, free[2:]
-            else:
-                place = 0
-                for number, a, b in piece:
-                    param = self.params[number]
-                    free[0][place : place + b - a] = param.array.reshape(-1)[a:b]
-                    free[1][place : place + b - a] = param._grad.array.reshape(-1)[a:b]
-                    place += b - a
-                yield free[0], free[1], kept, free[2:]
-                self.put_back(piece, free[0])
-            start += size
-        for param in self.params:
-            count_write(param.array)
-
-    def directly(self, number: int, start: int, stop: int) -> tuple[Any, Any] | None:
-        """A part of one parameter and of its gradient, as views; None where memory has gaps."""
-        param = self.params[number]
-        if not (param.array.flags.c_contiguous and param._grad.array.flags.c_contiguous):
-            return None
-        return param.array.reshape(-1)[start:stop], param._grad.array.reshape(-1)[start:stop]
-
-    def put_back(self, piece: list[tuple[int, int, int]], values: Any) -> None:
-        """Writes the new values of a piece into the parameters that it was gathered from."""
-        place = 0
-        for number, a, b in piece:
-            array = self.params[number].array
-            part = values[place : place + b - a]
-            if b - a == array.size:
-                array[...] = part.reshape(array.shape)
-            else:  # a part of a large array whose memory has gaps
-                array.flat[a:b] = part
-            place += b - a
+    @classmethod
+    def explain(cls, error: Exception, arrays: list) -> Exception:
+        return MatMul.explain(error, [arrays[0], arrays[1].T])
 
 
-def count_step(states: list[dict[str, Any]]) -> None:
-    """Counts one step in each state, in a 0-d float tensor as PyTorch keeps it.
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input @ weight.T + bias: [..., n] with a weight [m, n] gives [..., m].
 
-    PyTorch's SGD counts none: a state from there has its first step behind it.
+    RuntimeError where shapes or types do not fit.
     """
-    for state in states:
-        if "step" not in state:
-            state["step"] = tensor(1.0 if state else 0.0, dtype=float32)
-        state["step"].array += 1
+    check_operands("linear", input, weight)
+    if weight.array.ndim != 2 or input.array.ndim == 0:
+        product = matmul(input, weight.T if weight.array.ndim == 2 else weight)
+        return product if bias is None else product + bias
+    if bias is None:
+        return Affine.apply(input, weight)
+    check_operands("linear", input, bias)
+    if bias.array.shape != weight.array.shape[:1]:
+        return Affine.apply(input, weight) + bias
+    return Affine.apply(input, weight, bias)
 
 
-class FlatOptimizer(Optimizer):
-    """An optimizer whose formula works on each element alone: it runs on flat pieces.
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input1 weight[k] input2, for each k, plus bias: [..., n], [..., m], [p, n, m] -> [..., p]."""
+    product = einsum("...i,kij,...j->...k", input1, weight, input2)
+    return product if bias is None else product + bias
 
-    A subclass names what it keeps for each element (`kept`), and writes `move`.
+
+class Layer(Module):
+    """What layers with a weight and a bias share: they start as uniform random numbers."""
+
+    def make_parameters(self, shape: tuple, bias: bool, fan_in: int, options: dict) -> None:
+        """Registers `weight` of that shape, and `bias` or None; fan_in inputs meet an output."""
+        self.fan_in = fan_in
+        self.weight = Parameter(empty(*shape, **options))
+        of_bias = Parameter(empty(shape[0], **options)) if bias else None
+        self.register_parameter("bias", of_bias)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws weight and bias from [-b, b), b = 1 / sqrt(fan_in), as PyTorch does."""
+        bound = 1 / math.sqrt(self.fan_in) if self.fan_in else 0.0
+        with no_grad():
+            for param in self.parameters(recurse=False):
+                param.uniform_(-bound, bound)
+
+
+class Linear(Layer):
+    """y = x W^T + b, with `weight` [out_features, in_features] and `bias` [out_features].
+
+    `options` are device and dtype of the parameters.
     """
 
-    def kept(self, group: dict[str, Any]) -> list[str]:
-        """The names of the state, for these options."""
-        raise NotImplementedError(f"{type(self).__name__} has no kept")
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, **options: Any):
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.make_parameters((out_features, in_features), bias, in_features, options)
 
-    def move(
-        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
-    ) -> None:
-        """Changes the flat array p, and the state in `kept`, along the gradient g, in place.
+    def forward(self, input: Tensor) -> Tensor:
+        return linear(input, self.weight, self.bias)
 
-        g must not be written. `free` are two arrays of the same size, for whatever is between.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no move")
-
-    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        names = self.kept(group)
-        states = [self.state[param] for param in params]
-        count_step(states)
-        alike: dict[tuple, list[int]] = {}
-        for i, (param, state) in enumerate(zip(params, states, strict=True)):
-            key = (param.device, param.array.dtype.name, int(state["step"].array))
-            alike.setdefault(key, []).append(i)
-        for (*_, step), members in alike.items():
-            flat = self.flat_parameters(
-                [params[i] for i in members], [states[i] for i in members], names
-            )
-            for p, g, kept, free in flat.pieces():
-                if group["maximize"]:
-                    g = flat.device.xp.negative(g)
-                self.move(p, g, kept, free, group, step)
-
-    def flat_parameters(
-        self, params: list[Tensor], states: list[dict], names: list[str]
-    ) -> FlatParameters:
-        """The flat form of these parameters, from the last step where nothing has changed since."""
-        key = (id(params[0]), len(params))
-        found = self.flat.get(key)
-        if found is None or not found.fits(params, states, names):
-            found = self.flat[key] = FlatParameters(params, states, names)
-        return found
-
-    @property
-    def flat(self) -> dict:
-        return self.__dict__.setdefault("_flat", {})
-
-
-class SGD(FlatOptimizer):
-    """p = p - lr * d, where d is the gradient, or what momentum makes of it.
-
-        g = g + weight_decay * p
-        v = momentum * v + (1 - dampening) * g         (v = g at the first step)
-        d = v, or g + momentum * v with nesterov
-
-    Source: Sutskever et al., On the importance of initialization and momentum, 2013. ValueError for
-    a negative option, and for nesterov without momentum or with dampening.
-    """
-
-    def __init__(
-        self,
-        params: Iterable,
-        lr: float = 1e-3,
-        momentum: float = 0,
-        dampening: float = 0,
-        weight_decay: float = 0,
-        nesterov: bool = False,
-        *,
-        maximize: bool = False,
-        **switches: Any,
-    ):
-        check_switches(switches)
-        check_at_least(0.0, **{"learning rate": lr})
-        check_at_least(0.0, momentum=momentum, weight_decay=weight_decay)
-        if nesterov and (momentum <= 0 or dampening != 0):
-            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "momentum": momentum,
-                "dampening": dampening,
-                "weight_decay": weight_decay,
-                "nesterov": nesterov,
-                "maximize": maximize,
-            },
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
         )
 
-    def kept(self, group: dict[str, Any]) -> list[str]:
-        return ["momentum_buffer"] if group["momentum"] else []
 
-    def move(
-        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
-    ) -> None:
-        t, momentum = free[0], group["momentum"]
-        if group["weight_decay"]:
-            g = g + group["weight_decay"] * p
-        if momentum:
-            (v,) = kept
-            if step == 1:
-                v[...] = g
-            else:
-                v *= momentum
-                v += g if not group["dampening"] else (1 - group["dampening"]) * g
-            g = g + momentum * v if group["nesterov"] else v
-        # t = lr * g without a new array: the first operation writes where it is told to.
-        t[...] = g
-        t *= group["lr"]
-        p -= t
+class Bilinear(Layer):
+    """y_k = x1^T W_k x2 + b_k, with `weight` [out_features, in1_features, in2_features].
+
+    `options` are bias (True), device and dtype.
+    """
+
+    def __init__(self, in1_features: int, in2_features: int, out_features: int, **options: Any):
+        super().__init__()
+        self.in1_features, self.in2_features = in1_features, in2_features
+        self.out_features = out_features
+        shape = (out_features, in1_features, in2_features)
+        self.make_parameters(shape, options.pop("bias", True), in1_features, options)
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        return bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
+            f"out_features={self.out_features}, bias={self.bias is not None}"
+        )
+
+
+class Identity(Module):
+    """Gives back its input; takes any arguments, so that it can stand in for any layer."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__()
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input
+
+
+class Flatten(Module):
+    """Makes the dimensions from start_dim to end_dim one: [n, c, h, w] -> [n, c * h * w]."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1):
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.flatten(self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """Gives dimension `dim` several sizes: Unflatten(1, (8, 8)) makes [n, 64] [n, 8, 8]."""
+
+    def __init__(self, dim: int, unflattened_size: tuple[int, ...]):
+        super().__init__()
+        self.dim, self.unflattened_size = dim, unflattened_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.unflatten(self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
+def check_probability(p: float) -> float:
+    """p itself. ValueError where it is no probability."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    return p
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each element is 0 with probability p. The others grow by 1 / (1 - p), so that the expected
+    value stays what it is, and nothing has to be done when the network is used."""
+    if check_probability(p) == 0 or not training:
+        return input
+    mask = empty_like(input).bernoulli_(1 - p)
+    mask = mask if p == 1 else mask.mul_(1 / (1 - p))
+    return input.mul_(mask) if inplace else input * mask
+
+
+class Dropout(Module):
+    """dropout, in training only: eval() switches it off."""
+
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        super().__init__()
+        self.p, self.inplace = check_probability(p), inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return dropout(input, self.p, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
 
 
 if __name__ == "__main__":
-    # A valley: 50 times as steep across as along.
-    def descend(**options):
-        p = tensor([1.0, 1.0], requires_grad=True)
-        optimizer = SGD([p], **options)
-        for number in range(1, 1001):
-            optimizer.zero_grad()
-            (50 * p[0] ** 2 + p[1] ** 2).backward()
-            optimizer.step()
-            if p.detach().abs().max().item() < 0.001:
-                return number
-        return 1000
-
-    plain, heavy = descend(lr=0.01), descend(lr=0.01, momentum=0.8)
-    print("steps to 0.001: plain", plain, "and with momentum", heavy)
-    # -> steps to 0.001: plain 342 and with momentum 55
-    print("with nesterov", descend(lr=0.01, momentum=0.8, nesterov=True))  # -> with nesterov 27
-
-    # Two steps by hand: g = 1 both times. v = 1, then 0.9 + 1.
-    p = tensor([0.0], requires_grad=True)
-    optimizer = SGD([p], lr=1.0, momentum=0.9)
-    for _ in range(2):
-        p.grad = tensor([1.0])
-        optimizer.step()
-        print(f"v = {optimizer.state[p]['momentum_buffer'].item():.1f}, p = {p.item():.1f}")
-    # -> v = 1.0, p = -1.0
-    # -> v = 1.9, p = -2.9
-
-    # Pieces of at most 10 elements, for parameters of 4, 3, 25 and 2 elements.
-    for piece in layout([4, 3, 25, 2], limit=10):
-        print(piece)
-    # -> [(0, 0, 4), (1, 0, 3)]
-    # -> [(2, 0, 8)]
-    # -> [(2, 8, 16)]
-    # -> [(2, 16, 25)]
-    # -> [(3, 0, 2)]
-    params = [randn(3, 4).requires_grad_(), randn(5).requires_grad_()]
-    optimizer = SGD(params, lr=0.1, momentum=0.9)
-    for param in params:
-        param.grad = randn(*param.shape)
-    optimizer.step()
-    first, second = (optimizer.state[param]["momentum_buffer"] for param in params)
-    print(first.shape, second.shape, "one memory:", first.array.base is second.array.base)
-    # -> tinytorch.Size([3, 4]) tinytorch.Size([5]) one memory: True
-
-    # A saved tensor notices the step.
-    w = tensor([2.0], requires_grad=True)
-    y = w * w
-    w.grad = tensor([1.0])
-    SGD([w], lr=0.1).step()
-    try:
-        y.backward()
-    except RuntimeError as error:
-        print(str(error)[:68])
-    # -> one of the variables needed for gradient computation has been modifi
-
-    # As the formula stands, and in pieces: many small parameters, and a few large ones.
-    @no_grad()
-    def as_it_stands(params, velocities):
-        for i, param in enumerate(params):
-            velocities[i] = 0.9 * velocities[i] + param.grad
-            param -= 0.01 * velocities[i]
-
-    def milliseconds(function, *inputs):
-        function(*inputs)
-        start = time.perf_counter()
-        for _ in range(10):
-            function(*inputs)
-        return (time.perf_counter() - start) / 10 * 1e3
-
+    # Importing the modules of the operations brings their methods to Tensor.
+    for name in ("arithmetic", "comparison", "elementwise", "extremes", "sampling", "shape"):
+        importlib.import_module(f"tinytorch.ops.{name}")
+    importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    for count, size in ((200, 100), (3, 1_000_000)):
-        params = [randn(size).requires_grad_() for _ in range(count)]
-        for param in params:
-            param.grad = randn(size)
-        plain = milliseconds(as_it_stands, params, [0 * param.detach() for param in params])
-        pieces = milliseconds(SGD(params, lr=0.01, momentum=0.9).step)
-        print(
-            f"{count} of {size}: as it stands {plain:.2f} ms, in pieces {pieces:.2f} ms"
-        )  # -> ...
+
+    # One node, and the same gradients as three.
+    x, layer = randn(64, 100), Linear(100, 50)
+    print(layer)  # -> Linear(in_features=100, out_features=50, bias=True)
+    print([type(node).__name__ for node, _ in layer(x).grad_fn.next_functions if node])
+    # -> ['AccumulateGrad', 'AccumulateGrad']
+
+    def composed(x):
+        return x @ layer.weight.T + layer.bias
+
+    def gradients(function):
+        layer.zero_grad()
+        function(x).square().sum().backward()
+        return layer.weight.grad, layer.bias.grad
+
+    pairs = zip(gradients(layer), gradients(composed), strict=True)
+    print("same gradients:", all((a - b).abs().max().item() < 1e-3 for a, b in pairs))
+    # -> same gradients: True
+    one, three = (
+        min(timeit.repeat(lambda f=f: gradients(f), number=50)) for f in (layer, composed)
+    )
+    print(f"one node takes {one / three:.2f} of the time of three")  # -> ...
+
+    # A batch of any shape; the bias is added to each row, so its gradient is a sum over rows.
+    print(layer(randn(2, 3, 100)).shape, layer(randn(100)).shape)
+    # -> tinytorch.Size([2, 3, 50]) tinytorch.Size([50])
+    try:
+        layer(randn(64, 99))
+    except RuntimeError as error:
+        print(str(error).partition(", of")[0])
+    # -> mat1 and mat2 shapes cannot be multiplied (64x99 and 100x50)
+
+    # The first numbers.
+    print("largest weight below 1/sqrt(100):", 0.099 < layer.weight.abs().max().item() < 0.1)
+    # -> largest weight below 1/sqrt(100): True
+
+    # Linear regression: y = 3 x + 2, from points with noise.
+    points = randn(200, 1)
+    target = 3 * points + 2 + 0.1 * randn(200, 1)
+    line = Linear(1, 1)
+    for _ in range(200):
+        (line(points) - target).square().mean().backward()
+        with no_grad():
+            for param in line.parameters():
+                param -= 0.1 * param.grad
+        line.zero_grad()
+    print(f"y = {line.weight.item():.1f} x + {line.bias.item():.1f}")  # -> y = 3.0 x + 2.0
+
+    # Units that start alike stay alike.
+    def different_units(start):
+        """How many of four hidden units differ after training, if all numbers were `start`."""
+        hidden, out = Linear(1, 4), Linear(4, 1)
+        params = [*hidden.parameters(), *out.parameters()]
+        for param in params if start is not None else ():
+            param.data.fill_(start)
+        for _ in range(50):
+            (out(hidden(points).tanh()) - target).square().mean().backward()
+            with no_grad():
+                for param in params:
+                    param -= 0.1 * param.grad
+                    param.grad = None
+        return len({round(weight, 5) for [weight] in hidden.weight.tolist()})
+
+    print("all zero, all 0.5, as drawn:", *map(different_units, (0.0, 0.5, None)))
+    # -> all zero, all 0.5, as drawn: 1 1 4
+
+    # Shapes.
+    shapes = Sequential(Flatten(), Linear(12, 4), Unflatten(1, (2, 2)), Identity())
+    print(shapes(randn(5, 3, 4)).shape)  # -> tinytorch.Size([5, 2, 2])
+    print(Bilinear(3, 4, 2)(randn(5, 3), randn(5, 4)).shape)  # -> tinytorch.Size([5, 2])
+
+    # Dropout.
+    drop, many = Dropout(0.25), ones(100, 1000)
+    y = drop(many)
+    kept = (y > 0).float().mean().item()
+    print(
+        f"{kept:.2f} of all are kept, each is {y.max().item():.4f}, the mean {y.mean().item():.2f}"
+    )
+    # -> 0.75 of all are kept, each is 1.3333, the mean 1.00
+    print("in use nothing changes:", drop.eval()(many) is many)  # -> in use nothing changes: True
+    print(dropout(tensor([1.0, 2.0]), p=1.0))  # -> tensor([0., 0.])

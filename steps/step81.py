@@ -1,558 +1,462 @@
-"""Step 81: The rate changes on the way
+"""Step 81: How wrong is an answer?
 
-A large learning rate is fast and never arrives: near the minimum it jumps from side to side. A
-small one arrives and takes forever. Noise from batches makes it worse: with a constant rate SGD
-stays in a cloud around the minimum whose size is in proportion to the rate. So begin large and end
-small:
+A network that tells classes apart gives one number for each class. softmax makes probabilities of
+them, and the loss is -log of the probability that the right class got: 0 where the network is sure
+and right, large where it is sure and wrong. Step 67 had it as log_softmax and an index. Here it is
+one Function, since its gradient is so simple that everything in between can be left out:
 
-    StepLR, MultiStepLR, ExponentialLR    times gamma, now and then, or always
-    CosineAnnealingLR                     half a wave of the cosine: long large, long small
-    LinearLR                              a warmup: the first gradients are the least to be trusted
-    OneCycleLR                            up and far down again, momentum the other way round
-    ReduceLROnPlateau                     when the loss has not become better for some epochs
-    LambdaLR                              any function of the epoch
-    SequentialLR                          one after the other
+    l = log(exp(x_1) + ... + exp(x_c)) - x_t         dl/dx_i = softmax(x)_i - [i = t]
 
-A scheduler is small, since an optimizer reads group["lr"] anew at each step: it only has to write
-there. Most of them say by which factor the rate changes from the epoch before to this one, and so
-go on from what the rate is. With that, several may work on one optimizer: their factors multiply.
+What the network says minus what is true. For a second derivative it must be a function of x again:
+on Tensors backward computes the softmax anew (step 33 explains the two kinds of backward).
 
-    cosine:   lr(e) = eta_min + (lr0 - eta_min) (1 + cos(pi e / T)) / 2
+The trap: cross_entropy wants logits, any numbers. Who puts a Softmax before it takes the softmax
+twice. The loss looks fine and goes down, but it cannot come near 0 any more, and the gradients are
+small. The same holds for yes-or-no questions: binary_cross_entropy wants probabilities,
+binary_cross_entropy_with_logits the numbers before the sigmoid. Take the latter: sigmoid(100) is 1
+in float32, and log(1 - 1) is minus infinity. It counts as -100, and there is no gradient left. The
+version with logits still knows how wrong it is.
 
-The trap is the order. A scheduler sets the rate of epoch 0 when it is made, so `step` belongs
-behind optimizer.step(): called before it, the first rate is never used, and a warning says so. And
-know your unit: whether `step` is called after each batch (OneCycleLR) or after each epoch is up to
-you, and nobody will notice that T_max was meant in the other one.
+What people need besides: a weight for each class, where some are rare (pos_weight, where a yes is);
+ignore_index for rows that do not count, such as padding; label_smoothing, which spreads a part of
+the truth over all classes; and targets that are probabilities themselves. The mean divides by what
+all rows weigh, not by their number, as in PyTorch. A class that does not exist raises an error, and
+never takes a neighbour's number: index -1 would be the last class in NumPy.
 
-Another thing to save: a training that continues needs the scheduler's state_dict beside those of
-the model and of the optimizer. A function in LambdaLR cannot be saved, an object with __call__
-can. (torch.optim.lr_scheduler has the same classes.)
+nll_loss is the part after log_softmax; kl_div compares two distributions ("batchmean" is the mean
+of the definition, "mean" is not).
 
-New: LRScheduler and its nine subclasses. Moved: adam.py and rmsprop.py.
-Try: --draw shows all of them. Or T_max=20 in the race at the end.
+New: the losses for classes, one_hot, and a module for each loss. Moved: the activations, to
+tinytorch/nn/activation.py. tinytorch/nn/functional.py offers all functions under one name now.
+Try: in step 67 give log_softmax the logits.softmax(1), and compare the digits after 20 epochs.
 """
 
-import argparse
-import bisect
 import importlib
 import math
-import types
 import warnings
-from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.core.tensor import tensor
+from tinytorch.autograd.function import Function
+from tinytorch.autograd.gradcheck import gradgradcheck
+from tinytorch.core.dtype import float64, int64, uint8
+from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.nn.activation import FunctionModule, logsigmoid
 from tinytorch.ops.random import manual_seed, randn
-from tinytorch.optim.adam import Adam
-from tinytorch.optim.optimizer import Optimizer
-from tinytorch.optim.sgd import SGD
+from tinytorch.ops.reduction import wide
+from tinytorch.ops.softmax import Softmax, log_softmax, minus_max
 
 # Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
-for name in operations.split():
+for name in ("arithmetic", "comparison", "elementwise", "extremes", "indexing", "gather", "shape"):
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-EARLY = (
-    "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in the opposite "
-    "order: else the first value of the schedule is skipped."
-)
+def reduce(losses: Tensor, reduction: str) -> Tensor:
+    """The mean or the sum of all losses, or all of them ("none"). ValueError for other words."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    return losses if reduction == "none" else getattr(losses, reduction)()
 
 
-class LRScheduler:
-    """Base of the schedulers. Call `step` once an epoch (or a batch), after optimizer.step().
+def difference(input: Tensor, target: Tensor) -> Tensor:
+    """input - target. A warning where their shapes differ: broadcasting is seldom what is meant."""
+    d, a, b = input - target, tuple(target.array.shape), tuple(input.array.shape)
+    if a != b:
+        text = f"Using a target size {a} that is different to the input size {b}"
+        warnings.warn(text + ": check that the broadcasting is meant.", stacklevel=3)
+    return d
 
-    A subclass writes `factor`: by what the rate is multiplied on the way from epoch - 1 to epoch;
-    or `get_lr`, the new rates themselves. The group keeps its first rate as "initial_lr".
-    TypeError for what is no optimizer; KeyError for a last_epoch that has no initial_lr yet.
+
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """(input - target)^2."""
+    d = difference(input, target)
+    return reduce(d * d, reduction)
+
+
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """|input - target|."""
+    return reduce(difference(input, target).abs(), reduction)
+
+
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
+) -> Tensor:
+    """d^2 / (2 beta) for d = |input - target| below beta; beyond, the line of slope 1 that goes on
+    (Girshick, 2015). RuntimeError for a negative beta."""
+    if beta < 0:
+        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+    d = difference(input, target).abs()
+    near = d.clamp(max=beta)
+    return reduce(near * (d - 0.5 * near) / beta if beta else d, reduction)
+
+
+def kl_div(
+    input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
+) -> Tensor:
+    """target * (log(target) - input), where input is a logarithm: sum it for the divergence.
+
+    "batchmean" is the sum divided by the first size, which is the mean of the definition.
+    """
+    if log_target:
+        losses = target.exp() * (target - input)
+    else:
+        losses = target * ((target + (target == 0)).log() - input)  # 0 log 0 is 0
+    if reduction == "batchmean":
+        return losses.sum() / (input.array.shape or (1,))[0]
+    return reduce(losses, reduction)
+
+
+def same_shape(input: Tensor, target: Tensor) -> None:
+    """ValueError where two shapes differ."""
+    a, b = target.shape, input.shape
+    if a != b:
+        raise ValueError(f"Target size ({a}) must be the same as input size ({b})")
+
+
+class BinaryCrossEntropy(Function):
+    """l = -t log(x) - (1 - t) log(1 - x);   dl/dx = (x - t) / (x (1 - x)).
+
+    Logarithms below -100 count as -100, so that a wrong 0 or 1 costs much, and not inf.
     """
 
-    def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-        self.optimizer = optimizer
-        for number, group in enumerate(optimizer.param_groups):
-            if last_epoch == -1:
-                group.setdefault("initial_lr", group["lr"])
-            elif "initial_lr" not in group:
-                raise KeyError(f"param 'initial_lr' is not specified in param_groups[{number}]")
-        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
-        self.last_epoch, self.optimizer_has_stepped = last_epoch, False
-        optimizer.register_step_post_hook(self.note_step)
-        self.advance()
+    elementwise = True
 
-    def note_step(self, *_: Any) -> None:
-        self.optimizer_has_stepped = True
+    def forward(ctx, x: Any, t: Any) -> Any:
+        ctx.save_for_backward(x, t)
+        log, log1m = ctx.xp.log(x), ctx.xp.log1p(-x)
+        return (t - 1) * ctx.xp.clip(log1m, -100, None) - t * ctx.xp.clip(log, -100, None)
 
-    def factor(self, epoch: int) -> float:
-        raise NotImplementedError(f"{type(self).__name__} has no factor")
-
-    def get_lr(self) -> list[float]:
-        """The rates of the groups in epoch `last_epoch`, from what they are now."""
-        factor = self.factor(self.last_epoch)
-        return [group["lr"] * factor for group in self.optimizer.param_groups]
-
-    def get_last_lr(self) -> list[float]:
-        """The rates that were set last, one for each group."""
-        return self._last_lr
-
-    def advance(self) -> None:
-        self.last_epoch += 1
-        self.set_rates(self.get_lr())
-
-    def set_rates(self, rates: list[float]) -> None:
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
-
-    def restart(self) -> None:
-        """Epoch 0 again, from the first rates."""
-        self.set_rates(self.base_lrs)
-        self.last_epoch = -1
-        self.advance()
-
-    def step(self) -> None:
-        """Sets the rates of the next epoch."""
-        if self.last_epoch == 0 and not self.optimizer_has_stepped:
-            warnings.warn(EARLY, UserWarning, stacklevel=2)
-        self.advance()
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that the scheduler knows, except the optimizer. Functions are left out as well."""
-        return {
-            name: value
-            for name, value in self.__dict__.items()
-            if name != "optimizer" and not isinstance(value, types.FunctionType)
-        }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.__dict__.update(state_dict)
+    def backward(ctx, g: Any) -> Any:
+        x, t = ctx.saved
+        gx = g * (x - t) / ctx.xp.clip(x * (1 - x), 1e-12, None)
+        return gx, None if ctx.edges[1] is None else g * (ctx.xp.log1p(-x) - ctx.xp.log(x))
 
 
-class LambdaLR(LRScheduler):
-    """initial_lr * lr_lambda(epoch); one function, or a list with one for each group.
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """-log of the probability that `input` gives to what `target` says: 1 (yes) or 0 (no).
 
-    Objects with `__call__` keep their state in the state_dict, functions are left out of it.
+    ValueError where the shapes differ, RuntimeError where input is no probability.
+    """
+    same_shape(input, target)
+    if bool(((input < 0) | (input > 1)).any()):
+        raise RuntimeError("all elements of input should be between 0 and 1")
+    losses = BinaryCrossEntropy.apply(input, target)
+    return reduce(losses if weight is None else losses * weight, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """binary_cross_entropy(sigmoid(input), target), without the sigmoid that could become 0 or 1.
+
+    `pos_weight` counts each yes that often. ValueError where the shapes differ.
+    """
+    same_shape(input, target)
+    yes = 1 if pos_weight is None else 1 + (pos_weight - 1) * target
+    losses = (1 - target) * input - yes * logsigmoid(input)
+    return reduce(losses if weight is None else losses * weight, reduction)
+
+
+def as_rows(input: Tensor) -> Tensor:
+    """[n, c, ...] as [n * ..., c], and [c] as [1, c]."""
+    shape, ndim = input.array.shape, input.array.ndim
+    if ndim == 2:
+        return input
+    place = min(ndim - 1, 1)
+    return input.movedim(place, -1).reshape(math.prod(shape) // max(shape[place], 1), shape[place])
+
+
+def check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> tuple[int, ...]:
+    """The shape of the losses. ValueError or RuntimeError where shapes do not fit."""
+    shape, found = input.array.shape, target.array.shape
+    if not shape:
+        raise ValueError("Expected 1 or more dimensions (got 0)")
+    c, expected = shape[min(len(shape) - 1, 1)], shape[:1] + shape[2:] if shape[1:] else ()
+    if weight is not None and weight.array.shape != (c,):
+        raise RuntimeError(f"weight: either for all {c} classes, or None: {weight.shape}")
+    if weight is not None and weight.dtype is not input.dtype:
+        raise RuntimeError(f"expected scalar type {input.dtype!r} but found {weight.dtype!r}")
+    if found not in (shape, expected) and shape[1:] and found[:1] != shape[:1]:
+        raise ValueError(f"batch sizes of input, {shape}, and target, {found}, differ")
+    if found not in (shape, expected):
+        raise RuntimeError(f"Expected target size {list(expected)}, got {list(found)}")
+    return expected
+
+
+def chosen(target: Tensor, c: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+    """(class of each row, which rows are ignored), None where none is.
+
+    IndexError for a class that does not exist, RuntimeError where targets are no integers.
+    """
+    if target.dtype not in (int64, uint8):
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {target.dtype!r}")
+    index = (target if target.array.ndim == 1 else target.reshape(-1)).long()
+    if index.array.size == 0 or (
+        not 0 <= ignore_index < c and 0 <= int(index.array.min()) and int(index.array.max()) < c
+    ):
+        return index, None
+    ignored = index == ignore_index
+    index = index.masked_fill(ignored, 0)
+    for wrong in (int(index.array.min()), int(index.array.max())):
+        if not 0 <= wrong < c:
+            raise IndexError(f"Target {wrong} is out of bounds.")
+    return index, ignored
+
+
+def reduce_rows(
+    losses: Tensor, counts: Tensor | None, ignored: Tensor | None, shape: tuple, reduction: str
+) -> Tensor:
+    """The reduced losses, 0 where a row is ignored. The mean divides by what all rows count."""
+    if ignored is not None:
+        losses = losses.masked_fill(ignored, 0)
+        counts = ~ignored if counts is None else counts.masked_fill(ignored, 0)
+    if reduction == "mean" and counts is not None:
+        return losses.sum() / counts.sum()
+    return reduce(losses if losses.array.shape == shape else losses.reshape(shape), reduction)
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """-input at the right class: the negative log likelihood, if `input` are log probabilities.
+
+    Shapes, weights and errors as in cross_entropy.
+    """
+    shape, rows = check_classes(input, target, weight), as_rows(input)
+    index, ignored = chosen(target, rows.array.shape[1], ignore_index)
+    losses = -rows.gather(1, index.unsqueeze(1)).squeeze(1)
+    counts = None if weight is None else weight[index]
+    losses = losses if counts is None else losses * counts
+    return reduce_rows(losses, counts, ignored, shape, reduction)
+
+
+class CrossEntropy(Function):
+    """l = log(exp(x_1) + ... + exp(x_c)) - x_t for each row;   dl/dx_i = softmax(x)_i - [i = t].
+
+    Softmax, logarithm and choice in one: stable, as the maximum is taken out first, and only one
+    exp. The gradient is what is said minus what is true.
     """
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1):
-        count = len(optimizer.param_groups)
-        listed = isinstance(lr_lambda, (list, tuple))
-        self.lr_lambdas = list(lr_lambda) if listed else [lr_lambda] * count
-        if len(self.lr_lambdas) != count:
-            raise ValueError(f"Expected {count} lr_lambdas, but got {len(self.lr_lambdas)}")
-        super().__init__(optimizer, last_epoch)
+    def forward(ctx, x: Any, index: Any) -> Any:
+        xp = ctx.xp
+        z = minus_max(wide(x), (1,), xp)
+        e = xp.exp(z)
+        total = e.sum(axis=1, keepdims=True)
+        e /= total
+        ctx.softmax = e.astype(x.dtype, copy=False)
+        ctx.save_for_backward(x, index, xp.arange(x.shape[1]))
+        losses = xp.log(total[:, 0]) - z[xp.arange(len(x)), index]
+        return losses.astype(x.dtype, copy=False)
 
-    def get_lr(self) -> list[float]:
-        pairs = zip(self.base_lrs, self.lr_lambdas, strict=True)
-        return [base * function(self.last_epoch) for base, function in pairs]
-
-    def state_dict(self) -> dict[str, Any]:
-        states = [
-            None if isinstance(each, types.FunctionType) else dict(each.__dict__)
-            for each in self.lr_lambdas
-        ]
-        return {**super().state_dict(), "lr_lambdas": states}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        functions = self.lr_lambdas
-        for function, state in zip(functions, state_dict["lr_lambdas"], strict=True):
-            if state is not None:
-                function.__dict__.update(state)
-        super().load_state_dict({**state_dict, "lr_lambdas": functions})
+    def backward(ctx, g: Any) -> Any:
+        x, index, classes = ctx.saved
+        # On arrays the softmax is at hand. On Tensors it has to be a function of x again.
+        p = ctx.call(Softmax, x, (1,)) if ctx.xp is Tensor else ctx.softmax
+        g = g.reshape(-1, 1)
+        return p * g - (index.reshape(-1, 1) == classes) * g, None
 
 
-class StepLR(LRScheduler):
-    """Times gamma, every step_size epochs."""
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """-log of the probability that softmax(input) gives to the right class.
 
-    def __init__(
-        self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
-    ):
-        self.step_size, self.gamma = step_size, gamma
-        super().__init__(optimizer, last_epoch)
-
-    def factor(self, epoch: int) -> float:
-        return self.gamma if epoch and epoch % self.step_size == 0 else 1.0
-
-
-class MultiStepLR(LRScheduler):
-    """Times gamma, at the epochs `milestones`."""
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        milestones: Iterable[int],
-        gamma: float = 0.1,
-        last_epoch: int = -1,
-    ):
-        self.milestones, self.gamma = Counter(milestones), gamma
-        super().__init__(optimizer, last_epoch)
-
-    def factor(self, epoch: int) -> float:
-        return self.gamma ** self.milestones[epoch]
-
-
-class ExponentialLR(LRScheduler):
-    """Times gamma, every epoch."""
-
-    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1):
-        self.gamma = gamma
-        super().__init__(optimizer, last_epoch)
-
-    def factor(self, epoch: int) -> float:
-        return self.gamma if epoch else 1.0
-
-
-class LinearLR(LRScheduler):
-    """From start_factor times the rate to end_factor times, in equal steps: a warmup.
-
-    ValueError for a start_factor outside (0, 1], an end_factor outside [0, 1].
+    Args:
+        input: [n, c], [n, c, ...] or [c]: any numbers, the higher the more probable.
+        target: [n], [n, ...] or []: classes; or, in the shape of input, probabilities.
+        weight: [c]: how much a row of each class counts. The mean divides by what all count.
+        ignore_index: rows of this class do not count.
+        label_smoothing: this share of the truth is spread evenly over all classes.
+    RuntimeError, ValueError or IndexError where they do not fit, as in PyTorch.
     """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        start_factor: float = 1.0 / 3,
-        end_factor: float = 1.0,
-        total_iters: int = 5,
-        last_epoch: int = -1,
-    ):
-        if not 0 < start_factor <= 1:
-            raise ValueError("Starting multiplicative factor expected to be between 0 and 1.")
-        if not 0 <= end_factor <= 1:
-            raise ValueError("Ending multiplicative factor expected to be between 0 and 1.")
-        self.start_factor, self.end_factor = start_factor, end_factor
-        self.total_iters = total_iters
-        super().__init__(optimizer, last_epoch)
-
-    def factor(self, epoch: int) -> float:
-        rise = self.end_factor - self.start_factor
-        if epoch == 0:
-            return self.start_factor
-        if epoch > self.total_iters:
-            return 1.0
-        return 1 + rise / (self.total_iters * self.start_factor + (epoch - 1) * rise)
+    if not 0 <= label_smoothing <= 1:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    shape, rows = check_classes(input, target, weight), as_rows(input)
+    c, one = rows.array.shape[1], 1 - label_smoothing
+    if target.array.shape == input.array.shape:
+        if not target.is_floating_point():
+            raise RuntimeError("Expected floating point type for target with class probabilities")
+        if ignore_index >= 0:
+            raise RuntimeError("ignore_index is not supported for floating point target")
+        truth = as_rows(target) * one + label_smoothing / c
+        truth = truth if weight is None else truth * weight
+        return reduce(-(log_softmax(rows, 1) * truth).sum(1).reshape(shape), reduction)
+    index, ignored = chosen(target, c, ignore_index)
+    losses, counts = CrossEntropy.apply(rows, index), None if weight is None else weight[index]
+    losses = losses if counts is None else losses * counts
+    if label_smoothing:
+        logs = log_softmax(rows, 1) if weight is None else log_softmax(rows, 1) * weight
+        losses = losses * one - logs.sum(1) * (label_smoothing / c)
+    return reduce_rows(losses, counts, ignored, shape, reduction)
 
 
-class CosineAnnealingLR(LRScheduler):
-    """eta_min + (lr - eta_min) * (1 + cos(pi * epoch / T_max)) / 2: slow, fast, slow.
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at the class that an integer names, 0 elsewhere: [...] becomes [..., num_classes], int64.
 
-    Source: Loshchilov and Hutter, SGDR, 2017 (without the restarts).
+    Without num_classes there are as many as the largest integer needs. RuntimeError for others.
     """
-
-    def __init__(
-        self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
-    ):
-        self.T_max, self.eta_min = T_max, eta_min
-        super().__init__(optimizer, last_epoch)
-
-    def get_lr(self) -> list[float]:
-        rates = [group["lr"] for group in self.optimizer.param_groups]
-        if self.last_epoch == 0:
-            return rates
-        before, now = (
-            1 + math.cos(math.pi * epoch / self.T_max)
-            for epoch in (self.last_epoch - 1, self.last_epoch)
-        )
-        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # from the lowest point
-            rise = (1 - math.cos(math.pi / self.T_max)) / 2
-            pairs = zip(rates, self.base_lrs, strict=True)
-            return [rate + (base - self.eta_min) * rise for rate, base in pairs]
-        return [now / before * (rate - self.eta_min) + self.eta_min for rate in rates]
+    if tensor.dtype is not int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    some = tensor.array.size > 0
+    low, high = (int(tensor.min()), int(tensor.max())) if some else (0, num_classes - 1)
+    c = high + 1 if num_classes == -1 else num_classes
+    if low < 0 or high >= c or c < 1:
+        raise RuntimeError(f"Class values must be from 0 to num_classes - 1, got {low} to {high}")
+    return (tensor.unsqueeze(-1) == wrap(tensor.device.xp.arange(c), tensor.device)).long()
 
 
-class SequentialLR(LRScheduler):
-    """One scheduler after the other: schedulers[i] begins at epoch milestones[i - 1].
+class Loss(FunctionModule):
+    """A module that compares input and target."""
 
-    ValueError where the numbers do not fit, or a scheduler is for another optimizer.
-    """
+    inputs = 2
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        schedulers: list[LRScheduler],
-        milestones: list[int],
-        last_epoch: int = -1,
-    ):
-        if len(schedulers) < 1 or len(milestones) != len(schedulers) - 1:
-            raise ValueError(
-                "Sequential Schedulers expects number of schedulers provided to be one more than "
-                f"the number of milestone points, but got {len(schedulers)} and {len(milestones)}"
-            )
-        if any(scheduler.optimizer is not optimizer for scheduler in schedulers):
-            raise ValueError("Sequential Schedulers expects schedulers of the same optimizer")
-        self.optimizer, self._schedulers, self._milestones = optimizer, schedulers, milestones
-        self.last_epoch = last_epoch + 1
-        for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"]
-        schedulers[0].restart()
-        self._last_lr = schedulers[0].get_last_lr()
-
-    def step(self) -> None:
-        self.last_epoch += 1
-        number = bisect.bisect_right(self._milestones, self.last_epoch)
-        scheduler = self._schedulers[number]
-        if number and self._milestones[number - 1] == self.last_epoch:
-            scheduler.restart()
-        else:
-            scheduler.step()
-        self._last_lr = scheduler.get_last_lr()
-
-    def state_dict(self) -> dict[str, Any]:
-        inner = [scheduler.state_dict() for scheduler in self._schedulers]
-        return {**super().state_dict(), "_schedulers": inner}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        for scheduler, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
-            scheduler.load_state_dict(state)
-        super().load_state_dict({**state_dict, "_schedulers": self._schedulers})
+    def extra_repr(self) -> str:
+        return ""
 
 
-class OneCycleLR(LRScheduler):
-    """Up to max_lr during the first pct_start of all steps, then down to almost nothing; momentum
-    (or beta1) the other way round. Call `step` after each batch.
+class MSELoss(Loss):
+    """mse_loss as a module."""
 
-    Source: Smith and Topin, Super-Convergence, 2019. ValueError for options that do not fit.
-    """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        max_lr: Any,
-        total_steps: int | None = None,
-        epochs: int | None = None,
-        steps_per_epoch: int | None = None,
-        pct_start: float = 0.3,
-        anneal_strategy: str = "cos",
-        cycle_momentum: bool = True,
-        base_momentum: float = 0.85,
-        max_momentum: float = 0.95,
-        div_factor: float = 25.0,
-        final_div_factor: float = 1e4,
-        three_phase: bool = False,
-        last_epoch: int = -1,
-    ):
-        if total_steps is None:
-            if epochs is None or steps_per_epoch is None:
-                raise ValueError("You must define either total_steps OR both of the others")
-            total_steps = epochs * steps_per_epoch
-        if not isinstance(total_steps, int) or total_steps <= 0:
-            raise ValueError(f"Expected positive integer total_steps, but got {total_steps}")
-        if not 0 <= pct_start <= 1:
-            raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
-        if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(f"anneal_strategy must be 'cos' or 'linear', got {anneal_strategy}")
-        if cycle_momentum and not {"momentum", "betas"} & set(optimizer.defaults):
-            raise ValueError("cycle_momentum needs an optimizer with momentum or betas")
-        self.total_steps, self.anneal_strategy = total_steps, anneal_strategy
-        self.cycle_momentum = cycle_momentum
-        rates, momenta = ("initial_lr", "max_lr"), ("max_momentum", "base_momentum")
-        rise = pct_start * total_steps - 1
-        phases = [(rise, rates, momenta)]
-        if three_phase:
-            phases.append((2 * rise, rates[::-1], momenta[::-1]))
-            phases.append((total_steps - 1, ("initial_lr", "min_lr"), ("max_momentum",) * 2))
-        else:
-            phases.append((total_steps - 1, ("max_lr", "min_lr"), momenta[::-1]))
-        self.phases = phases  # [(last step, (rate from, to), (momentum from, to)), ...]
-        groups = optimizer.param_groups
-        listed = isinstance(max_lr, (list, tuple))
-        if listed and len(max_lr) != len(groups):
-            raise ValueError(f"expected {len(groups)} values for max_lr, got {len(max_lr)}")
-        if last_epoch == -1:
-            for group, top in zip(
-                groups, max_lr if listed else [max_lr] * len(groups), strict=True
-            ):
-                first = top / div_factor
-                group.update(lr=first, initial_lr=first, max_lr=top)
-                group["min_lr"] = first / final_div_factor
-                if cycle_momentum:
-                    group.update(max_momentum=max_momentum, base_momentum=base_momentum)
-        super().__init__(optimizer, last_epoch)
-
-    def between(self, start: float, end: float, share: float) -> float:
-        if self.anneal_strategy == "linear":
-            return start + (end - start) * share
-        return end + (start - end) / 2 * (1 + math.cos(math.pi * share))
-
-    def get_lr(self) -> list[float]:
-        step = self.last_epoch
-        if step > self.total_steps:
-            raise ValueError(f"Tried to step {step} times. The total is {self.total_steps}")
-        begin, number = 0.0, 0
-        while step > self.phases[number][0] and number < len(self.phases) - 1:
-            begin, number = self.phases[number][0], number + 1
-        end, rate, momentum = self.phases[number]
-        share, rates = (step - begin) / (end - begin), []
-        for group in self.optimizer.param_groups:
-            rates.append(self.between(group[rate[0]], group[rate[1]], share))
-            if self.cycle_momentum:
-                value = self.between(group[momentum[0]], group[momentum[1]], share)
-                if "betas" in group:
-                    group["betas"] = (value, *group["betas"][1:])
-                else:
-                    group["momentum"] = value
-        return rates
+    function = staticmethod(mse_loss)
 
 
-class ReduceLROnPlateau(LRScheduler):
-    """Times `factor` when step(metrics) has seen no better value for more than `patience` epochs.
+class L1Loss(Loss):
+    """l1_loss as a module."""
 
-    Better is lower, or higher with mode="max", by the share `threshold` of the best value, or by
-    that difference with threshold_mode="abs". After a change it waits `cooldown` epochs.
-    ValueError for options that are none.
-    """
+    function = staticmethod(l1_loss)
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        mode: str = "min",
-        factor: float = 0.1,
-        patience: int = 10,
-        threshold: float = 1e-4,
-        threshold_mode: str = "rel",
-        cooldown: int = 0,
-        min_lr: Any = 0,
-        eps: float = 1e-8,
-    ):
-        if factor >= 1.0:
-            raise ValueError("Factor should be < 1.0.")
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-        if mode not in ("min", "max"):
-            raise ValueError(f"mode {mode} is unknown!")
-        if threshold_mode not in ("rel", "abs"):
-            raise ValueError(f"threshold mode {threshold_mode} is unknown!")
-        count = len(optimizer.param_groups)
-        self.min_lrs = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * count
-        if len(self.min_lrs) != count:
-            raise ValueError(f"expected {count} min_lrs, got {len(self.min_lrs)}")
-        self.optimizer, self.factor, self.patience, self.eps = optimizer, factor, patience, eps
-        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
-        self.cooldown, self.cooldown_counter, self.num_bad_epochs = cooldown, 0, 0
-        self.best, self.last_epoch = math.inf if mode == "min" else -math.inf, 0
-        self._last_lr = [group["lr"] for group in optimizer.param_groups]
 
-    def is_better(self, value: float, best: float) -> bool:
-        sign = -1 if self.mode == "min" else 1
-        if self.threshold_mode == "rel":
-            limit = best * (1 + sign * self.threshold)
-        else:
-            limit = best + sign * self.threshold
-        return sign * value > sign * limit
+class SmoothL1Loss(Loss):
+    """smooth_l1_loss as a module."""
 
-    def step(self, metrics: Any) -> None:
-        """Looks at the loss, or whatever is watched, of the epoch that is over."""
-        value = float(metrics)
-        self.last_epoch += 1
-        if self.is_better(value, self.best):
-            self.best, self.num_bad_epochs = value, 0
-        else:
-            self.num_bad_epochs += 1
-        if self.cooldown_counter > 0:
-            self.cooldown_counter, self.num_bad_epochs = self.cooldown_counter - 1, 0
-        rates = [group["lr"] for group in self.optimizer.param_groups]
-        if self.num_bad_epochs > self.patience:
-            lower = [
-                max(rate * self.factor, low) for rate, low in zip(rates, self.min_lrs, strict=True)
-            ]
-            pairs = zip(rates, lower, strict=True)
-            rates = [low if rate - low > self.eps else rate for rate, low in pairs]
-            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
-        self.set_rates(rates)
+    function = staticmethod(smooth_l1_loss)
+
+
+class KLDivLoss(Loss):
+    """kl_div as a module."""
+
+    function = staticmethod(kl_div)
+
+
+class BCELoss(Loss):
+    """binary_cross_entropy as a module; `weight` is a buffer."""
+
+    function = staticmethod(binary_cross_entropy)
+
+
+class BCEWithLogitsLoss(Loss):
+    """binary_cross_entropy_with_logits as a module; `weight` and `pos_weight` are buffers."""
+
+    function = staticmethod(binary_cross_entropy_with_logits)
+
+
+class NLLLoss(Loss):
+    """nll_loss as a module; `weight` is a buffer."""
+
+    function = staticmethod(nll_loss)
+
+
+class CrossEntropyLoss(Loss):
+    """cross_entropy as a module; `weight` is a buffer."""
+
+    function = staticmethod(cross_entropy)
 
 
 if __name__ == "__main__":
-    flags = argparse.ArgumentParser()
-    flags.add_argument("--draw", action="store_true", help="draw the rates over 100 epochs")
-    draw = flags.parse_args().draw
+    importlib.import_module("tinytorch.core.printing")
+    manual_seed(0)
 
-    def rates(make, epochs, losses=()):
-        """The rates that a scheduler gives, from 1.0 at the start."""
-        optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0, momentum=0.9)
-        scheduler, seen = make(optimizer), []
-        for epoch in range(epochs):
-            seen.append(round(scheduler.get_last_lr()[0], 4))
-            optimizer.step()  # first the optimizer
-            scheduler.step(*losses[epoch : epoch + 1])  # then the scheduler
-        return seen
+    # Three rows of logits, and the right classes.
+    x = tensor([[2.0, 1.0, 0.0], [0.0, 5.0, 0.0], [1.0, 0.0, 3.0]], requires_grad=True)
+    target = tensor([0, 1, 0])
+    losses = cross_entropy(x, target, reduction="none")
+    print(losses.detach())  # -> tensor([0.4076, 0.0134, 2.1698])
+    losses.sum().backward()
+    print(x.grad)
+    # -> tensor([[-0.3348,  0.2447,  0.0900],
+    # ->         [ 0.0066, -0.0133,  0.0066],
+    # ->         [-0.8858,  0.0420,  0.8438]])
+    said, true = x.detach().softmax(1), one_hot(target, 3)
+    print("said minus true:", (x.grad - (said - true)).abs().max().item() < 1e-6)
+    # -> said minus true: True
+    double = randn(3, 3, dtype=float64, requires_grad=True)
+    print("twice:", gradgradcheck(lambda x: cross_entropy(x, target), (double,)))  # -> twice: True
 
-    print(rates(lambda o: StepLR(o, 2, gamma=0.5), 6))  # -> [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
-    print(rates(lambda o: MultiStepLR(o, [1, 4], gamma=0.5), 6))
-    # -> [1.0, 0.5, 0.5, 0.5, 0.25, 0.25]
-    print(rates(lambda o: ExponentialLR(o, gamma=0.5), 4))  # -> [1.0, 0.5, 0.25, 0.125]
-    print(rates(lambda o: CosineAnnealingLR(o, T_max=4), 5))
-    # -> [1.0, 0.8536, 0.5, 0.1464, 0.0]
-    print(rates(lambda o: LinearLR(o, 0.25, total_iters=3), 5))  # -> [0.25, 0.5, 0.75, 1.0, 1.0]
-    print(rates(lambda o: LambdaLR(o, lambda epoch: 1 / (1 + epoch)), 4))
-    # -> [1.0, 0.5, 0.3333, 0.25]
-    print(rates(lambda o: OneCycleLR(o, 1.0, total_steps=8, pct_start=0.5), 8))
-    # -> [0.04, 0.28, 0.76, 1.0, 0.8536, 0.5, 0.1465, 0.0]
+    # Large numbers, in float32.
+    large = tensor([[1000.0, 0.0, -1000.0]])
+    print(
+        "as written:", -(large.exp() / large.exp().sum()).log()[0, 0].item()
+    )  # -> as written: nan
+    for right in (0, 2):
+        print("cross_entropy:", cross_entropy(large, tensor([right])).item())
+    # -> cross_entropy: 0.0
+    # -> cross_entropy: 2000.0
+    logit, no = tensor([200.0], requires_grad=True), tensor([0.0])
+    loss = binary_cross_entropy_with_logits(logit, no)
+    loss.backward()
+    print("with logits:", loss.item(), "gradient", logit.grad.item())
+    # -> with logits: 200.0 gradient 1.0
+    logit.grad = None
+    loss = binary_cross_entropy(logit.sigmoid(), no)
+    loss.backward()
+    print("after a sigmoid:", loss.item(), "gradient", logit.grad.item())
+    # -> after a sigmoid: 100.0 gradient 0.0
 
-    def warmup(o):
-        return SequentialLR(o, [LinearLR(o, 0.25, total_iters=3), ExponentialLR(o, 0.5)], [3])
+    # The softmax taken twice.
+    sure, right = tensor([[20.0, 0.0, 0.0]]), tensor([0])
+    for logits in (sure, sure.softmax(1)):
+        print(f"sure and right: {cross_entropy(logits, right).item():.4f}")
+    # -> sure and right: 0.0000
+    # -> sure and right: 0.5514
 
-    print(rates(warmup, 6))  # -> [0.25, 0.5, 0.75, 1.0, 0.5, 0.25]
-    losses = [3.0, 2.0, 2.1, 2.1, 2.1, 1.0]
-    print(rates(lambda o: ReduceLROnPlateau(o, patience=1), 6, losses))
-    # -> [1.0, 1.0, 1.0, 1.0, 0.1, 0.1]
+    # Weights, rows that do not count, smoothed truth, and probabilities as truth.
+    x = x.detach()
+    losses, weight = cross_entropy(x, target, reduction="none"), tensor([1.0, 10.0, 1.0])
+    by_hand = (losses[0] + 10 * losses[1] + losses[2]) / 12
+    print(f"{by_hand.item():.5f} = {cross_entropy(x, target, weight=weight).item():.5f}")
+    # -> 0.22594 = 0.22594
+    padded = cross_entropy(x, tensor([0, -100, 0]))
+    print(f"{((losses[0] + losses[2]) / 2).item():.5f} = {padded.item():.5f}")
+    # -> 1.28873 = 1.28873
+    truth = one_hot(target, 3) * 0.7 + 0.1
+    smooth = cross_entropy(x, target, label_smoothing=0.3)
+    print(f"{cross_entropy(x, truth).item():.5f} = {smooth.item():.5f}")
+    # -> 1.26361 = 1.26361
+    nll = nll_loss(log_softmax(x, 1), target)
+    print(f"{losses.mean().item():.5f} = {nll.item():.5f}")  # -> 0.86361 = 0.86361
+    for wrong in (tensor([0, 1, 3]), tensor([0, 1, -1]), tensor([0, 1])):
+        try:
+            cross_entropy(x, wrong)
+        except (IndexError, ValueError) as error:
+            print(f"{type(error).__name__}: {error}")
+    # -> IndexError: Target 3 is out of bounds.
+    # -> IndexError: Target -1 is out of bounds.
+    # -> ValueError: batch sizes of input, (3, 3), and target, (2,), differ
 
-    def together(o):  # the factors of two schedulers multiply
-        scheduler, other = StepLR(o, 2, gamma=0.5), ExponentialLR(o, gamma=0.1)
-        o.register_step_post_hook(lambda *_: other.step())
-        return scheduler
+    unsure, yes = tensor([0.0]), tensor([1.0])
+    once = binary_cross_entropy_with_logits(unsure, yes)
+    three = binary_cross_entropy_with_logits(unsure, yes, pos_weight=tensor([3.0]))
+    print(f"3 * {once.item():.4f} = {three.item():.4f}")  # -> 3 * 0.6931 = 2.0794
 
-    print(rates(together, 3))  # -> [1.0, 0.1, 0.005]
+    # How far one distribution is from another.
+    p, q = tensor([[0.5, 0.5]]), tensor([[0.9, 0.1]])
+    print(f"{kl_div(q.log(), p, reduction='batchmean').item():.4f}")  # -> 0.5108
 
-    # OneCycleLR turns momentum, or Adam's beta1, the other way round.
-    optimizer = Adam([tensor([1.0], requires_grad=True)])
-    scheduler = OneCycleLR(optimizer, max_lr=1.0, total_steps=5, pct_start=0.6)
-    group = optimizer.param_groups[0]
-    for _ in range(3):
-        rate, beta1 = group["lr"], group["betas"][0]
-        optimizer.step()
-        scheduler.step()
-        print(f"rate {rate:.2f}, beta1 {beta1:.2f}")
-    # -> rate 0.04, beta1 0.95
-    # -> rate 0.52, beta1 0.90
-    # -> rate 1.00, beta1 0.85
-
-    # The order, and what is saved.
-    scheduler = StepLR(SGD([tensor([1.0], requires_grad=True)], lr=1.0), 1)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        scheduler.step()
-    print(str(caught[0].message)[:70])
-    # -> Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call
-    print(scheduler.state_dict()["last_epoch"], scheduler.state_dict()["_last_lr"])  # -> 1 [0.1]
-
-    # A race on noisy gradients of x^2 in 1000 dimensions: how far from the minimum is the end?
-    def distance(make, lr):
-        manual_seed(0)
-        x = (10 * randn(1000)).requires_grad_()
-        optimizer = SGD([x], lr=lr)
-        scheduler = make(optimizer)
-        for _ in range(200):
-            x.grad = 2 * x.detach() + randn(1000)
-            optimizer.step()
-            scheduler.step()
-        return x.detach().square().mean().sqrt().item()
-
-    large = distance(lambda o: LambdaLR(o, lambda epoch: 1.0), 0.4)
-    small = distance(lambda o: LambdaLR(o, lambda epoch: 1.0), 0.004)
-    cosine = distance(lambda o: CosineAnnealingLR(o, T_max=200), 0.4)
-    print(f"large {large:.1f}, small {small:.1f}, from large to small {cosine:.2f}")
-    # -> large 0.4, small 2.0, from large to small 0.07
-    if draw:
-        plt = importlib.import_module("matplotlib.pyplot")
-        for name, make in {
-            "StepLR": lambda o: StepLR(o, 25, gamma=0.5),
-            "ExponentialLR": lambda o: ExponentialLR(o, gamma=0.97),
-            "CosineAnnealingLR": lambda o: CosineAnnealingLR(o, T_max=100),
-            "OneCycleLR": lambda o: OneCycleLR(o, 1.0, total_steps=101),
-            "SequentialLR": warmup,
-        }.items():
-            plt.plot(rates(make, 100), label=name)
-        plt.legend()
-        plt.show()
+    # As modules: their tensors are buffers, so that to() and state_dict() know them.
+    loss = CrossEntropyLoss(weight=weight, label_smoothing=0.1)
+    print(loss, list(loss.state_dict()), loss.double().weight.dtype)
+    # -> CrossEntropyLoss() ['weight'] tinytorch.float64

@@ -1,439 +1,462 @@
-"""Step 82: Where batches come from
+"""Step 82: How wrong is an answer?
 
-The loops so far held all data in one tensor and cut it up by hand. Real data is a folder of
-pictures, a stream, a table too large for memory; and the cutting hides three questions that have
-nothing to do with each other. Each gets an answer of its own:
+A network that tells classes apart gives one number for each class. softmax makes probabilities of
+them, and the loss is -log of the probability that the right class got: 0 where the network is sure
+and right, large where it is sure and wrong. Step 67 had it as log_softmax and an index. Here it is
+one Function, since its gradient is so simple that everything in between can be left out:
 
-    Dataset       what is item number i, and how many are there?
-    Sampler       in which order do the numbers come?
-    collate       how do 64 items become one batch?
+    l = log(exp(x_1) + ... + exp(x_c)) - x_t         dl/dx_i = softmax(x)_i - [i = t]
 
-A Dataset is two methods, __getitem__ and __len__; even a list will do. What has no numbers, such
-as lines from a network, is an IterableDataset with __iter__. Subset and ConcatDataset are datasets
-made of datasets, and random_split makes two that share no item: one to learn from, one to test.
+What the network says minus what is true. For a second derivative it must be a function of x again:
+on Tensors backward computes the softmax anew (step 33 explains the two kinds of backward).
 
-A Sampler is anything that gives numbers. RandomSampler shuffles, anew for each epoch: each item
-comes once. With replacement each draw is from all items, so of n draws about 1/e, 37 %, of the
-items are missed. Numbers are drawn when they are asked for, so num_samples may be 10^10.
-WeightedRandomSampler makes rare things frequent. Its trap: there is one weight for each sample,
-not for each class. With the weights of two classes it draws nothing but samples 0 and 1, and says
-nothing. BatchSampler makes lists of numbers from numbers.
+The trap: cross_entropy wants logits, any numbers. Who puts a Softmax before it takes the softmax
+twice. The loss looks fine and goes down, but it cannot come near 0 any more, and the gradients are
+small. The same holds for yes-or-no questions: binary_cross_entropy wants probabilities,
+binary_cross_entropy_with_logits the numbers before the sigmoid. Take the latter: sigmoid(100) is 1
+in float32, and log(1 - 1) is minus infinity. It counts as -100, and there is no gradient left. The
+version with logits still knows how wrong it is.
 
-default_collate puts items together: tensors are stacked with a new first dimension, numbers become
-a tensor (ints int64, floats float64: as exact as Python's), tuples and dicts go part by part.
+What people need besides: a weight for each class, where some are rare (pos_weight, where a yes is);
+ignore_index for rows that do not count, such as padding; label_smoothing, which spreads a part of
+the truth over all classes; and targets that are probabilities themselves. The mean divides by what
+all rows weigh, not by their number, as in PyTorch. A class that does not exist raises an error, and
+never takes a neighbour's number: index -1 would be the last class in NumPy.
 
-One item at a time costs 64 index operations and a stack for a batch, when all items lie in one
-tensor anyway. So a dataset may have a third method, `batch`: TensorDataset takes all with one
-index. (torch.utils.data has the same classes; `batch` is ours. plain_loader, below, is what step
-83 is about.)
+nll_loss is the part after log_softmax; kl_div compares two distributions ("batchmean" is the mean
+of the definition, "mean" is not).
 
-New: the datasets, random_split; the samplers; default_collate; plain_loader, to look at.
-Try: a sampler of your own that gives each number twice.
+New: the losses for classes, one_hot, and a module for each loss. Moved: the activations, to
+tinytorch/nn/activation.py. tinytorch/nn/functional.py offers all functions under one name now.
+Try: in step 67 give log_softmax the logits.softmax(1), and compare the digits after 20 epochs.
 """
 
-import bisect
 import importlib
-import itertools
 import math
-import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+import warnings
 from typing import Any
 
-import numpy as np
-
-from tinytorch.core.dtype import float64
-from tinytorch.core.tensor import Tensor, as_tensor, tensor
-from tinytorch.datasets.digits import load_digits
-from tinytorch.ops.creation import arange
-from tinytorch.ops.joining import stack
-from tinytorch.ops.random import Generator, manual_seed, randint, randperm
-from tinytorch.ops.sampling import multinomial
+from tinytorch.autograd.function import Function
+from tinytorch.autograd.gradcheck import gradgradcheck
+from tinytorch.core.dtype import float64, int64, uint8
+from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.nn.activation import FunctionModule, logsigmoid
+from tinytorch.ops.random import manual_seed, randn
+from tinytorch.ops.reduction import wide
+from tinytorch.ops.softmax import Softmax, log_softmax, minus_max
 
 # Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
-for name in operations.split():
+for name in ("arithmetic", "comparison", "elementwise", "extremes", "indexing", "gather", "shape"):
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def default_collate(batch: list[Any]) -> Any:
-    """Samples of one kind as a batch: tensors, arrays and numbers become one tensor with a new
-    first dimension, texts a list; dicts, tuples and lists go item by item.
+def reduce(losses: Tensor, reduction: str) -> Tensor:
+    """The mean or the sum of all losses, or all of them ("none"). ValueError for other words."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    return losses if reduction == "none" else getattr(losses, reduction)()
 
-    TypeError for other kinds, RuntimeError where the lengths or shapes differ.
+
+def difference(input: Tensor, target: Tensor) -> Tensor:
+    """input - target. A warning where their shapes differ: broadcasting is seldom what is meant."""
+    d, a, b = input - target, tuple(target.array.shape), tuple(input.array.shape)
+    if a != b:
+        text = f"Using a target size {a} that is different to the input size {b}"
+        warnings.warn(text + ": check that the broadcasting is meant.", stacklevel=3)
+    return d
+
+
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """(input - target)^2."""
+    d = difference(input, target)
+    return reduce(d * d, reduction)
+
+
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """|input - target|."""
+    return reduce(difference(input, target).abs(), reduction)
+
+
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
+) -> Tensor:
+    """d^2 / (2 beta) for d = |input - target| below beta; beyond, the line of slope 1 that goes on
+    (Girshick, 2015). RuntimeError for a negative beta."""
+    if beta < 0:
+        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+    d = difference(input, target).abs()
+    near = d.clamp(max=beta)
+    return reduce(near * (d - 0.5 * near) / beta if beta else d, reduction)
+
+
+def kl_div(
+    input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
+) -> Tensor:
+    """target * (log(target) - input), where input is a logarithm: sum it for the divergence.
+
+    "batchmean" is the sum divided by the first size, which is the mean of the definition.
     """
-    first = batch[0]
-    if isinstance(first, Tensor):
-        return stack(batch)
-    if isinstance(first, (np.ndarray, np.generic)) and first.dtype.kind not in "SUO":
-        return as_tensor(np.stack(batch))
-    if isinstance(first, float):
-        return tensor(batch, dtype=float64)
-    if isinstance(first, int):
-        return tensor(batch)
-    if isinstance(first, (str, bytes)):
-        return batch
-    if isinstance(first, Mapping):
-        return {key: default_collate([sample[key] for sample in batch]) for key in first}
-    if isinstance(first, Sequence):
-        if any(len(sample) != len(first) for sample in batch):
-            raise RuntimeError("each element in list of batch should be of equal size")
-        columns = [default_collate(list(column)) for column in zip(*batch, strict=True)]
-        return type(first)(*columns) if hasattr(first, "_fields") else columns
-    raise TypeError(
-        "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
-        f"found {type(first)}"
-    )
+    if log_target:
+        losses = target.exp() * (target - input)
+    else:
+        losses = target * ((target + (target == 0)).log() - input)  # 0 log 0 is 0
+    if reduction == "batchmean":
+        return losses.sum() / (input.array.shape or (1,))[0]
+    return reduce(losses, reduction)
 
 
-def collated(dataset: "Dataset", indices: list[int]) -> Any:
-    """These items as one batch, in the dataset's own way if it has one."""
-    if hasattr(dataset, "batch"):
-        return dataset.batch(indices)
-    return default_collate([dataset[i] for i in indices])
+def same_shape(input: Tensor, target: Tensor) -> None:
+    """ValueError where two shapes differ."""
+    a, b = target.shape, input.shape
+    if a != b:
+        raise ValueError(f"Target size ({a}) must be the same as input size ({b})")
 
 
-class Dataset:
-    """Items by number. A subclass writes `__getitem__`, and `__len__` if there is an end.
+class BinaryCrossEntropy(Function):
+    """l = -t log(x) - (1 - t) log(1 - x);   dl/dx = (x - t) / (x (1 - x)).
 
-    It may also write `batch(indices)`: what default_collate would make of these items, at once.
-    """
-
-    def __getitem__(self, index: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} has no __getitem__")
-
-    def __add__(self, other: "Dataset") -> "ConcatDataset":
-        return ConcatDataset([self, other])
-
-
-class IterableDataset(Dataset):
-    """Items one after the other, from a stream that has no numbers. A subclass writes `__iter__`.
-
-    Each worker of a DataLoader has a copy: without get_worker_info, each item comes several times.
-    """
-
-    def __iter__(self) -> Iterator:
-        raise NotImplementedError(f"{type(self).__name__} has no __iter__")
-
-    def __add__(self, other: Dataset) -> "ChainDataset":
-        return ChainDataset([self, other])
-
-
-class TensorDataset(Dataset):
-    """Item i is (t[i] for each tensor). AssertionError where the first dimensions differ."""
-
-    def __init__(self, *tensors: Tensor):
-        if any(t.shape[0] != tensors[0].shape[0] for t in tensors):
-            raise AssertionError("Size mismatch between tensors")
-        self.tensors = tensors
-
-    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
-        return tuple(t[index] for t in self.tensors)
-
-    def __len__(self) -> int:
-        return self.tensors[0].shape[0]
-
-    def batch(self, indices: list[int]) -> list[Tensor]:
-        """One index operation for each tensor, where items one by one would need thousands."""
-        return [t[tensor(indices, device=t.device)] for t in self.tensors]
-
-
-class Subset(Dataset):
-    """The items of `dataset` with the numbers `indices`."""
-
-    def __init__(self, dataset: Dataset, indices: Sequence[int]):
-        self.dataset, self.indices = dataset, indices
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, list):
-            return self.dataset[[self.indices[i] for i in index]]
-        return self.dataset[self.indices[index]]
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def batch(self, indices: list[int]) -> Any:
-        return collated(self.dataset, [self.indices[i] for i in indices])
-
-
-class ConcatDataset(Dataset):
-    """Datasets one behind the other. AssertionError for none, or one that has no numbers."""
-
-    def __init__(self, datasets: Iterable[Dataset]):
-        self.datasets = list(datasets)
-        if not self.datasets:
-            raise AssertionError("datasets should not be an empty iterable")
-        if any(isinstance(dataset, IterableDataset) for dataset in self.datasets):
-            raise AssertionError("ConcatDataset does not support IterableDataset")
-        self.cumulative_sizes = list(itertools.accumulate(map(len, self.datasets)))
-
-    def __getitem__(self, index: int) -> Any:
-        if index < 0:
-            if -index > len(self):
-                raise ValueError("absolute value of index should not exceed dataset length")
-            index += len(self)
-        number = bisect.bisect_right(self.cumulative_sizes, index)
-        before = self.cumulative_sizes[number - 1] if number else 0
-        return self.datasets[number][index - before]
-
-    def __len__(self) -> int:
-        return self.cumulative_sizes[-1]
-
-
-class ChainDataset(IterableDataset):
-    """Streams one behind the other."""
-
-    def __init__(self, datasets: Iterable[IterableDataset]):
-        self.datasets = datasets
-
-    def __iter__(self) -> Iterator:
-        return itertools.chain.from_iterable(self.datasets)
-
-    def __len__(self) -> int:
-        return sum(len(dataset) for dataset in self.datasets)
-
-
-def random_split(
-    dataset: Dataset, lengths: Sequence[float], generator: Generator | None = None
-) -> list[Subset]:
-    """Divides a dataset at random: into `lengths` items each, or into fractions that add up to 1.
-
-    ValueError where the lengths do not add up to len(dataset).
-    """
-    total = len(dataset)
-    if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
-        if any(not 0 <= fraction <= 1 for fraction in lengths):
-            raise ValueError(f"Fractions should be between 0 and 1, but got {list(lengths)}")
-        lengths = [math.floor(total * fraction) for fraction in lengths]
-        for i in range(total - sum(lengths)):  # what rounding down has left over
-            lengths[i % len(lengths)] += 1
-    if sum(lengths) != total:
-        raise ValueError("Sum of input lengths does not equal the length of the input dataset!")
-    order = randperm(total, generator=generator).tolist()
-    ends = itertools.accumulate(lengths)
-    return [Subset(dataset, order[b - n : b]) for n, b in zip(lengths, ends, strict=True)]
-
-
-def new_seed(generator: Generator | None) -> int:
-    """A seed from `generator`, or from the default one."""
-    return int(randint(1 << 62, (), generator=generator).item())
-
-
-class Sampler:
-    """Base of all samplers: a subclass writes `__iter__`, which gives numbers of items."""
-
-    def __iter__(self) -> Iterator:
-        raise NotImplementedError(f"{type(self).__name__} has no __iter__")
-
-
-class SequentialSampler(Sampler):
-    """0, 1, 2, ..."""
-
-    def __init__(self, data_source: Sized):
-        self.data_source = data_source
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(len(self.data_source)))
-
-    def __len__(self) -> int:
-        return len(self.data_source)
-
-
-class RandomSampler(Sampler):
-    """A shuffled dataset; with replacement, each number is drawn from all of them.
-
-    num_samples, the length of the dataset if not given, may be larger than any memory: the numbers
-    are drawn while they are asked for. TypeError, ValueError for options that are none.
+    Logarithms below -100 count as -100, so that a wrong 0 or 1 costs much, and not inf.
     """
 
-    def __init__(
-        self,
-        data_source: Sized,
-        replacement: bool = False,
-        num_samples: int | None = None,
-        generator: Generator | None = None,
+    elementwise = True
+
+    def forward(ctx, x: Any, t: Any) -> Any:
+        ctx.save_for_backward(x, t)
+        log, log1m = ctx.xp.log(x), ctx.xp.log1p(-x)
+        return (t - 1) * ctx.xp.clip(log1m, -100, None) - t * ctx.xp.clip(log, -100, None)
+
+    def backward(ctx, g: Any) -> Any:
+        x, t = ctx.saved
+        gx = g * (x - t) / ctx.xp.clip(x * (1 - x), 1e-12, None)
+        return gx, None if ctx.edges[1] is None else g * (ctx.xp.log1p(-x) - ctx.xp.log(x))
+
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """-log of the probability that `input` gives to what `target` says: 1 (yes) or 0 (no).
+
+    ValueError where the shapes differ, RuntimeError where input is no probability.
+    """
+    same_shape(input, target)
+    if bool(((input < 0) | (input > 1)).any()):
+        raise RuntimeError("all elements of input should be between 0 and 1")
+    losses = BinaryCrossEntropy.apply(input, target)
+    return reduce(losses if weight is None else losses * weight, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """binary_cross_entropy(sigmoid(input), target), without the sigmoid that could become 0 or 1.
+
+    `pos_weight` counts each yes that often. ValueError where the shapes differ.
+    """
+    same_shape(input, target)
+    yes = 1 if pos_weight is None else 1 + (pos_weight - 1) * target
+    losses = (1 - target) * input - yes * logsigmoid(input)
+    return reduce(losses if weight is None else losses * weight, reduction)
+
+
+def as_rows(input: Tensor) -> Tensor:
+    """[n, c, ...] as [n * ..., c], and [c] as [1, c]."""
+    shape, ndim = input.array.shape, input.array.ndim
+    if ndim == 2:
+        return input
+    place = min(ndim - 1, 1)
+    return input.movedim(place, -1).reshape(math.prod(shape) // max(shape[place], 1), shape[place])
+
+
+def check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> tuple[int, ...]:
+    """The shape of the losses. ValueError or RuntimeError where shapes do not fit."""
+    shape, found = input.array.shape, target.array.shape
+    if not shape:
+        raise ValueError("Expected 1 or more dimensions (got 0)")
+    c, expected = shape[min(len(shape) - 1, 1)], shape[:1] + shape[2:] if shape[1:] else ()
+    if weight is not None and weight.array.shape != (c,):
+        raise RuntimeError(f"weight: either for all {c} classes, or None: {weight.shape}")
+    if weight is not None and weight.dtype is not input.dtype:
+        raise RuntimeError(f"expected scalar type {input.dtype!r} but found {weight.dtype!r}")
+    if found not in (shape, expected) and shape[1:] and found[:1] != shape[:1]:
+        raise ValueError(f"batch sizes of input, {shape}, and target, {found}, differ")
+    if found not in (shape, expected):
+        raise RuntimeError(f"Expected target size {list(expected)}, got {list(found)}")
+    return expected
+
+
+def chosen(target: Tensor, c: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+    """(class of each row, which rows are ignored), None where none is.
+
+    IndexError for a class that does not exist, RuntimeError where targets are no integers.
+    """
+    if target.dtype not in (int64, uint8):
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {target.dtype!r}")
+    index = (target if target.array.ndim == 1 else target.reshape(-1)).long()
+    if index.array.size == 0 or (
+        not 0 <= ignore_index < c and 0 <= int(index.array.min()) and int(index.array.max()) < c
     ):
-        self.data_source, self.replacement = data_source, replacement
-        self._num_samples, self.generator = num_samples, generator
-        if not isinstance(replacement, bool):
-            raise TypeError(
-                f"replacement should be a boolean value, but got replacement={replacement}"
-            )
-        if not isinstance(self.num_samples, int) or self.num_samples <= 0:
-            raise ValueError(
-                "num_samples should be a positive integer value, but got "
-                f"num_samples={self.num_samples}"
-            )
-
-    @property
-    def num_samples(self) -> int:
-        return len(self.data_source) if self._num_samples is None else self._num_samples
-
-    def __iter__(self) -> Iterator[int]:
-        generator = self.generator or Generator().manual_seed(new_seed(None))
-        return itertools.islice(self.endless(len(self.data_source), generator), self.num_samples)
-
-    def endless(self, n: int, generator: Generator) -> Iterator[int]:
-        while True:
-            if self.replacement:
-                yield from randint(n, (1024,), generator=generator).tolist()
-            else:
-                yield from randperm(n, generator=generator).tolist()
-
-    def __len__(self) -> int:
-        return self.num_samples
+        return index, None
+    ignored = index == ignore_index
+    index = index.masked_fill(ignored, 0)
+    for wrong in (int(index.array.min()), int(index.array.max())):
+        if not 0 <= wrong < c:
+            raise IndexError(f"Target {wrong} is out of bounds.")
+    return index, ignored
 
 
-class SubsetRandomSampler(Sampler):
-    """The numbers `indices`, shuffled."""
-
-    def __init__(self, indices: Sequence[int], generator: Generator | None = None):
-        self.indices, self.generator = indices, generator
-
-    def __iter__(self) -> Iterator[int]:
-        order = randperm(len(self.indices), generator=self.generator)
-        return (self.indices[i] for i in order.tolist())
-
-    def __len__(self) -> int:
-        return len(self.indices)
+def reduce_rows(
+    losses: Tensor, counts: Tensor | None, ignored: Tensor | None, shape: tuple, reduction: str
+) -> Tensor:
+    """The reduced losses, 0 where a row is ignored. The mean divides by what all rows count."""
+    if ignored is not None:
+        losses = losses.masked_fill(ignored, 0)
+        counts = ~ignored if counts is None else counts.masked_fill(ignored, 0)
+    if reduction == "mean" and counts is not None:
+        return losses.sum() / counts.sum()
+    return reduce(losses if losses.array.shape == shape else losses.reshape(shape), reduction)
 
 
-class WeightedRandomSampler(Sampler):
-    """Item i is drawn with a probability in proportion to weights[i]: one weight for each sample,
-    not for each class. ValueError for options that are none."""
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """-input at the right class: the negative log likelihood, if `input` are log probabilities.
 
-    def __init__(
-        self,
-        weights: Any,
-        num_samples: int,
-        replacement: bool = True,
-        generator: Generator | None = None,
-    ):
-        if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
-            raise ValueError(
-                f"num_samples should be a positive integer value, but got num_samples={num_samples}"
-            )
-        if not isinstance(replacement, bool):
-            raise ValueError(
-                f"replacement should be a boolean value, but got replacement={replacement}"
-            )
-        self.weights = as_tensor(weights, dtype=float64)
-        if self.weights.dim() != 1:
-            raise ValueError(
-                "weights should be a 1d sequence but given weights have shape "
-                f"{tuple(self.weights.shape)}"
-            )
-        self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
-
-    def __iter__(self) -> Iterator[int]:
-        drawn = multinomial(
-            self.weights, self.num_samples, self.replacement, generator=self.generator
-        )
-        return iter(drawn.tolist())
-
-    def __len__(self) -> int:
-        return self.num_samples
+    Shapes, weights and errors as in cross_entropy.
+    """
+    shape, rows = check_classes(input, target, weight), as_rows(input)
+    index, ignored = chosen(target, rows.array.shape[1], ignore_index)
+    losses = -rows.gather(1, index.unsqueeze(1)).squeeze(1)
+    counts = None if weight is None else weight[index]
+    losses = losses if counts is None else losses * counts
+    return reduce_rows(losses, counts, ignored, shape, reduction)
 
 
-class BatchSampler(Sampler):
-    """Lists of batch_size numbers from another sampler; drop_last leaves out a shorter last one."""
+class CrossEntropy(Function):
+    """l = log(exp(x_1) + ... + exp(x_c)) - x_t for each row;   dl/dx_i = softmax(x)_i - [i = t].
 
-    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool):
-        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
-            raise ValueError(
-                f"batch_size should be a positive integer value, but got batch_size={batch_size}"
-            )
-        if not isinstance(drop_last, bool):
-            raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
-        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+    Softmax, logarithm and choice in one: stable, as the maximum is taken out first, and only one
+    exp. The gradient is what is said minus what is true.
+    """
 
-    def __iter__(self) -> Iterator[list[int]]:
-        numbers = iter(self.sampler)
-        while batch := list(itertools.islice(numbers, self.batch_size)):
-            if len(batch) == self.batch_size or not self.drop_last:
-                yield batch
+    def forward(ctx, x: Any, index: Any) -> Any:
+        xp = ctx.xp
+        z = minus_max(wide(x), (1,), xp)
+        e = xp.exp(z)
+        total = e.sum(axis=1, keepdims=True)
+        e /= total
+        ctx.softmax = e.astype(x.dtype, copy=False)
+        ctx.save_for_backward(x, index, xp.arange(x.shape[1]))
+        losses = xp.log(total[:, 0]) - z[xp.arange(len(x)), index]
+        return losses.astype(x.dtype, copy=False)
 
-    def __len__(self) -> int:
-        whole, rest = divmod(len(self.sampler), self.batch_size)
-        return whole + (rest > 0 and not self.drop_last)
+    def backward(ctx, g: Any) -> Any:
+        x, index, classes = ctx.saved
+        # On arrays the softmax is at hand. On Tensors it has to be a function of x again.
+        p = ctx.call(Softmax, x, (1,)) if ctx.xp is Tensor else ctx.softmax
+        g = g.reshape(-1, 1)
+        return p * g - (index.reshape(-1, 1) == classes) * g, None
 
 
-def plain_loader(dataset, batch_size, shuffle=False):
-    """The three parts together, in three lines. Step 83 has it whole."""
-    sampler = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
-    for numbers in BatchSampler(sampler, batch_size, drop_last=False):
-        yield collated(dataset, numbers)
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """-log of the probability that softmax(input) gives to the right class.
+
+    Args:
+        input: [n, c], [n, c, ...] or [c]: any numbers, the higher the more probable.
+        target: [n], [n, ...] or []: classes; or, in the shape of input, probabilities.
+        weight: [c]: how much a row of each class counts. The mean divides by what all count.
+        ignore_index: rows of this class do not count.
+        label_smoothing: this share of the truth is spread evenly over all classes.
+    RuntimeError, ValueError or IndexError where they do not fit, as in PyTorch.
+    """
+    if not 0 <= label_smoothing <= 1:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    shape, rows = check_classes(input, target, weight), as_rows(input)
+    c, one = rows.array.shape[1], 1 - label_smoothing
+    if target.array.shape == input.array.shape:
+        if not target.is_floating_point():
+            raise RuntimeError("Expected floating point type for target with class probabilities")
+        if ignore_index >= 0:
+            raise RuntimeError("ignore_index is not supported for floating point target")
+        truth = as_rows(target) * one + label_smoothing / c
+        truth = truth if weight is None else truth * weight
+        return reduce(-(log_softmax(rows, 1) * truth).sum(1).reshape(shape), reduction)
+    index, ignored = chosen(target, c, ignore_index)
+    losses, counts = CrossEntropy.apply(rows, index), None if weight is None else weight[index]
+    losses = losses if counts is None else losses * counts
+    if label_smoothing:
+        logs = log_softmax(rows, 1) if weight is None else log_softmax(rows, 1) * weight
+        losses = losses * one - logs.sum(1) * (label_smoothing / c)
+    return reduce_rows(losses, counts, ignored, shape, reduction)
+
+
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at the class that an integer names, 0 elsewhere: [...] becomes [..., num_classes], int64.
+
+    Without num_classes there are as many as the largest integer needs. RuntimeError for others.
+    """
+    if tensor.dtype is not int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    some = tensor.array.size > 0
+    low, high = (int(tensor.min()), int(tensor.max())) if some else (0, num_classes - 1)
+    c = high + 1 if num_classes == -1 else num_classes
+    if low < 0 or high >= c or c < 1:
+        raise RuntimeError(f"Class values must be from 0 to num_classes - 1, got {low} to {high}")
+    return (tensor.unsqueeze(-1) == wrap(tensor.device.xp.arange(c), tensor.device)).long()
+
+
+class Loss(FunctionModule):
+    """A module that compares input and target."""
+
+    inputs = 2
+
+    def extra_repr(self) -> str:
+        return ""
+
+
+class MSELoss(Loss):
+    """mse_loss as a module."""
+
+    function = staticmethod(mse_loss)
+
+
+class L1Loss(Loss):
+    """l1_loss as a module."""
+
+    function = staticmethod(l1_loss)
+
+
+class SmoothL1Loss(Loss):
+    """smooth_l1_loss as a module."""
+
+    function = staticmethod(smooth_l1_loss)
+
+
+class KLDivLoss(Loss):
+    """kl_div as a module."""
+
+    function = staticmethod(kl_div)
+
+
+class BCELoss(Loss):
+    """binary_cross_entropy as a module; `weight` is a buffer."""
+
+    function = staticmethod(binary_cross_entropy)
+
+
+class BCEWithLogitsLoss(Loss):
+    """binary_cross_entropy_with_logits as a module; `weight` and `pos_weight` are buffers."""
+
+    function = staticmethod(binary_cross_entropy_with_logits)
+
+
+class NLLLoss(Loss):
+    """nll_loss as a module; `weight` is a buffer."""
+
+    function = staticmethod(nll_loss)
+
+
+class CrossEntropyLoss(Loss):
+    """cross_entropy as a module; `weight` is a buffer."""
+
+    function = staticmethod(cross_entropy)
 
 
 if __name__ == "__main__":
-
-    class Squares(Dataset):
-        """Item i is i, its square, and its name."""
-
-        def __len__(self):
-            return 5
-
-        def __getitem__(self, index):
-            return {"pair": (index, float(index**2)), "name": f"number {index}"}
-
-    print(Squares()[3])  # -> {'pair': (3, 9.0), 'name': 'number 3'}
-    batch = default_collate([Squares()[3], Squares()[4]])
-    for part in batch["pair"]:
-        print(part.tolist(), part.dtype.name)
-    # -> [3, 4] int64
-    # -> [9.0, 16.0] float64
-    print(batch["name"])  # -> ['number 3', 'number 4']
-    for batch in plain_loader(Squares(), 2):
-        print(batch["pair"][0].tolist(), batch["name"][-1])
-    # -> [0, 1] number 1
-    # -> [2, 3] number 3
-    # -> [4] number 4
-
-    # Datasets made of datasets.
+    importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    data = TensorDataset(arange(10), arange(10) * 10)
-    print(len(data), [t.item() for t in data[7]])  # -> 10 [7, 70]
-    learn, test = random_split(data, [0.8, 0.2])
-    seen = {learn[i][0].item() for i in range(8)} | {test[i][0].item() for i in range(2)}
-    print(len(learn), "and", len(test), "items, none twice:", seen == set(range(10)))
-    # -> 8 and 2 items, none twice: True
-    both = Subset(data, [4, 2]) + data
-    print(len(both), both[1][0].item(), both[2][0].item(), both[-1][0].item())  # -> 12 2 0 9
 
-    # Samplers, and how often each number comes.
-    print(list(SequentialSampler(range(4))))  # -> [0, 1, 2, 3]
-    shuffler = RandomSampler(range(100))
-    first, second = list(shuffler), list(shuffler)
-    print("each once:", sorted(first) == sorted(second) == list(range(100)))  # -> each once: True
-    print("each epoch its own order:", first != second)  # -> each epoch its own order: True
-    drawn = set(RandomSampler(range(10_000), replacement=True))
-    print(f"missed with replacement: {1 - len(drawn) / 10_000:.2f}")
-    # -> missed with replacement: 0.37
-    endless = RandomSampler(range(3), num_samples=10**10)
-    print(len(endless), sorted(itertools.islice(endless, 3)))  # -> 10000000000 [0, 1, 2]
+    # Three rows of logits, and the right classes.
+    x = tensor([[2.0, 1.0, 0.0], [0.0, 5.0, 0.0], [1.0, 0.0, 3.0]], requires_grad=True)
+    target = tensor([0, 1, 0])
+    losses = cross_entropy(x, target, reduction="none")
+    print(losses.detach())  # -> tensor([0.4076, 0.0134, 2.1698])
+    losses.sum().backward()
+    print(x.grad)
+    # -> tensor([[-0.3348,  0.2447,  0.0900],
+    # ->         [ 0.0066, -0.0133,  0.0066],
+    # ->         [-0.8858,  0.0420,  0.8438]])
+    said, true = x.detach().softmax(1), one_hot(target, 3)
+    print("said minus true:", (x.grad - (said - true)).abs().max().item() < 1e-6)
+    # -> said minus true: True
+    double = randn(3, 3, dtype=float64, requires_grad=True)
+    print("twice:", gradgradcheck(lambda x: cross_entropy(x, target), (double,)))  # -> twice: True
 
-    labels = [0] * 90 + [1] * 10  # one class is rare
-    weights = [1 / 90 if label == 0 else 1 / 10 for label in labels]
-    counts = Counter(labels[i] for i in WeightedRandomSampler(weights, 10_000))
-    print(f"share of the rare class: {counts[1] / 10_000:.1f}")  # -> share of the rare class: 0.5
-    wrong = set(WeightedRandomSampler([1 / 90, 1 / 10], 10_000))  # a weight for each class
-    print("samples that ever come:", sorted(wrong))  # -> samples that ever come: [0, 1]
-    print(list(BatchSampler(range(5), 2, drop_last=True)))  # -> [[0, 1], [2, 3]]
+    # Large numbers, in float32.
+    large = tensor([[1000.0, 0.0, -1000.0]])
+    print(
+        "as written:", -(large.exp() / large.exp().sum()).log()[0, 0].item()
+    )  # -> as written: nan
+    for right in (0, 2):
+        print("cross_entropy:", cross_entropy(large, tensor([right])).item())
+    # -> cross_entropy: 0.0
+    # -> cross_entropy: 2000.0
+    logit, no = tensor([200.0], requires_grad=True), tensor([0.0])
+    loss = binary_cross_entropy_with_logits(logit, no)
+    loss.backward()
+    print("with logits:", loss.item(), "gradient", logit.grad.item())
+    # -> with logits: 200.0 gradient 1.0
+    logit.grad = None
+    loss = binary_cross_entropy(logit.sigmoid(), no)
+    loss.backward()
+    print("after a sigmoid:", loss.item(), "gradient", logit.grad.item())
+    # -> after a sigmoid: 100.0 gradient 0.0
 
-    # The digits: one by one, and with one index operation for a batch.
-    class OneByOne(Dataset):
-        def __init__(self, data):
-            self.data = data
+    # The softmax taken twice.
+    sure, right = tensor([[20.0, 0.0, 0.0]]), tensor([0])
+    for logits in (sure, sure.softmax(1)):
+        print(f"sure and right: {cross_entropy(logits, right).item():.4f}")
+    # -> sure and right: 0.0000
+    # -> sure and right: 0.5514
 
-        def __len__(self):
-            return len(self.data)
+    # Weights, rows that do not count, smoothed truth, and probabilities as truth.
+    x = x.detach()
+    losses, weight = cross_entropy(x, target, reduction="none"), tensor([1.0, 10.0, 1.0])
+    by_hand = (losses[0] + 10 * losses[1] + losses[2]) / 12
+    print(f"{by_hand.item():.5f} = {cross_entropy(x, target, weight=weight).item():.5f}")
+    # -> 0.22594 = 0.22594
+    padded = cross_entropy(x, tensor([0, -100, 0]))
+    print(f"{((losses[0] + losses[2]) / 2).item():.5f} = {padded.item():.5f}")
+    # -> 1.28873 = 1.28873
+    truth = one_hot(target, 3) * 0.7 + 0.1
+    smooth = cross_entropy(x, target, label_smoothing=0.3)
+    print(f"{cross_entropy(x, truth).item():.5f} = {smooth.item():.5f}")
+    # -> 1.26361 = 1.26361
+    nll = nll_loss(log_softmax(x, 1), target)
+    print(f"{losses.mean().item():.5f} = {nll.item():.5f}")  # -> 0.86361 = 0.86361
+    for wrong in (tensor([0, 1, 3]), tensor([0, 1, -1]), tensor([0, 1])):
+        try:
+            cross_entropy(x, wrong)
+        except (IndexError, ValueError) as error:
+            print(f"{type(error).__name__}: {error}")
+    # -> IndexError: Target 3 is out of bounds.
+    # -> IndexError: Target -1 is out of bounds.
+    # -> ValueError: batch sizes of input, (3, 3), and target, (2,), differ
 
-        def __getitem__(self, index):
-            return self.data[index]
+    unsure, yes = tensor([0.0]), tensor([1.0])
+    once = binary_cross_entropy_with_logits(unsure, yes)
+    three = binary_cross_entropy_with_logits(unsure, yes, pos_weight=tensor([3.0]))
+    print(f"3 * {once.item():.4f} = {three.item():.4f}")  # -> 3 * 0.6931 = 2.0794
 
-    digits = TensorDataset(*load_digits())
-    for name, dataset in (("one by one", OneByOne(digits)), ("batch", digits)):
-        start = time.perf_counter()
-        shapes = [list(x.shape) for x, _ in plain_loader(dataset, 64, shuffle=True)]
-        print(f"{name:10} {(time.perf_counter() - start) * 1e3:.1f} ms")  # -> ...
-    print(len(shapes), "batches, the last of", shapes[-1])  # -> 29 batches, the last of [5, 8, 8]
+    # How far one distribution is from another.
+    p, q = tensor([[0.5, 0.5]]), tensor([[0.9, 0.1]])
+    print(f"{kl_div(q.log(), p, reduction='batchmean').item():.4f}")  # -> 0.5108
+
+    # As modules: their tensors are buffers, so that to() and state_dict() know them.
+    loss = CrossEntropyLoss(weight=weight, label_smoothing=0.1)
+    print(loss, list(loss.state_dict()), loss.double().weight.dtype)
+    # -> CrossEntropyLoss() ['weight'] tinytorch.float64

@@ -1,55 +1,52 @@
-"""Step 84: Saved, and loaded without fear
+"""Step 84: Somebody has to move the parameters
 
-A network that has learned for a week lives in memory. The process ends, and it is gone. Python has
-pickle for that, but a pickle is a program: it names functions and says with what to call them, and
-to load it is to run it. Whoever sends you weights as a pickle can send you anything. The demo loads
-a pickle that prints. It could as well have deleted your files.
+Every training loop so far held these lines, and each copy is a chance to forget no_grad, to forget
+the gradient of the batch before, or to keep a velocity for the wrong weight:
 
-So this file is data only. What JSON knows is JSON; everything else is a pair [kind, content], and
-for each kind `load` has a line of its own, and for no other. A tensor is a number in a list:
+    with no_grad():
+        for p in parameters:
+            p -= lr * p.grad
 
-    {"storage": 0, "start": 48, "shape": [2, 3], "strides": [4, 12], "dtype": "float32", ...}
+The rule that moves is one matter, what surrounds it another. An Optimizer is what surrounds it:
 
-as step 63 has shown it: shape, strides and start over flat memory. The bytes of each memory stand
-in the file once. So two tensors that share memory share it again when they are loaded, as tied
-weights must, and a slice of a large tensor costs no more than the slice. The numbers come from a
-file, and a file may lie: before a tensor is made of them, they must lie within the memory.
+    param_groups   lists of parameters with their options, so that a layer can learn more slowly
+    state          what a rule remembers for each parameter, such as a velocity
+    zero_grad      gradients pile up (step 14): forget them before the next backward
+    step           moves all that have a gradient, under no_grad
+    state_dict     groups and state with numbers in the parameters' places, to be saved
 
-The second danger is the moment of saving. `open(path, "wb")` empties the file first. A process that
-is killed then leaves neither the old checkpoint nor the new one, and that happens just when it
-hurts. `replacing` writes another file beside it, waits until the disk has it (fsync), and gives it
-the name in one move: os.replace is all or nothing.
+A subclass writes `update`. Plain, below, is gradient descent in four lines, here on the straight
+line y = 3 x + 2 with noise: one step by hand with the numbers printed, then the same step by it.
 
-(torch.save writes a zip too, with a pickle in it. torch.load reads it with weights_only=True since
-2.6 by an unpickler that knows few names. Both have map_location: a file from a GPU is read without
-one.)
+`step(closure)` is for rules that want to compute the loss themselves. A parameter without gradient
+does not move at all: that is not the same as a gradient of zero, which with momentum still moves.
+A rate that is too large does not slow learning down, it makes the loss explode: the error along
+direction i is multiplied by 1 - lr * c_i in each step, with c_i the curvature. So lr must stay
+below 2 / c for the steepest direction, and the flattest one decides how long it takes.
 
-New: save, load, Writer, Reader, replacing, reach.
-Try: let the demo's file lie in another way: dtype "object", or a start of -8. Or save a lambda.
+The checks at the door are there for mistakes that would never raise by themselves: a set, whose
+order differs from run to run and with it the numbers in state_dict; a tensor that is no leaf, whose
+change nobody would see; a parameter in two groups, which would move twice.
+(torch.optim.Optimizer is the same class, and its state_dict the same dictionary.)
+
+Changed: nothing. New: check_at_least, check_switches, Optimizer; Plain, to look at.
+Try: leave zero_grad out of the loop.
 """
 
-import contextlib
+import copy
 import importlib
-import json
-import math
-import os
-import secrets
-import sys
-import zipfile
-import zlib
-from collections import Counter, OrderedDict
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, BinaryIO
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
 
-import numpy as np
-
-from tinytorch.core.device import Device, as_device
-from tinytorch.core.dtype import DType, numpy_dtype
-from tinytorch.core.tensor import Size, Tensor, wrap
-from tinytorch.core.version import storage_of
-from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.storage import address_of, memory_of, strided
+from tinytorch.autograd.engine import Hooks, RemovableHandle
+from tinytorch.autograd.modes import enable_grad, no_grad
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.linear import Linear
+from tinytorch.nn.loss import mse_loss
+from tinytorch.ops.creation import zero_
+from tinytorch.ops.random import manual_seed, rand, randn
 
 # Importing the modules of the operations brings their methods to Tensor.
 operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
@@ -57,284 +54,294 @@ for name in operations.split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-FORMAT = f"version 1, {sys.byteorder} endian"  # numbers stay in the order of the machine's bytes
-# The containers that a file can hold, by name. In JSON each value that JSON itself does not know is
-# a list of two: its kind, and what is in it.
-sequences = {"list": list, "tuple": tuple, "Size": Size}
-mappings = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
+def check_at_least(low: float, **values: float) -> None:
+    """ValueError for a value below `low`, or one that is no number."""
+    for name, value in values.items():
+        if not low <= value:
+            raise ValueError(f"Invalid {name} value: {value}")
 
 
-def reach(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:
-    """How many bytes lie from the first element of an array to the end of its last one."""
-    if 0 in shape:
-        return 0
-    return sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + itemsize
+def check_switches(switches: dict[str, Any]) -> None:
+    """Takes PyTorch's choices of an implementation, which change no number: there is one here.
 
-
-class Writer:
-    """Takes a value apart: what JSON can say, and the memory under its tensors."""
-
-    def __init__(self):
-        self.tensors: list[dict] = []
-        self.storages: list[dict] = []
-        self.memories: list[tuple[Any, Device]] = []  # the bytes of each storage, and where
-        self.numbers: dict[int, int] = {}  # id of a tensor or of a storage -> its place in the list
-
-    def encode(self, value: Any, path: str) -> Any:
-        """The value as JSON. `path` says in a message where it stands."""
-        kind = type(value)
-        if value is None or kind in (bool, int, str):
-            return value
-        if kind is float:  # JSON has no inf and no nan
-            return value if math.isfinite(value) else ["float", repr(value)]
-        if kind in (DType, Device):
-            return [kind.__name__, value.name if kind is DType else str(value)]
-        if isinstance(value, Tensor):
-            return ["Tensor", self.tensor(value)]
-        if kind in sequences.values():
-            return [kind.__name__, [self.encode(v, f"{path}[{i}]") for i, v in enumerate(value)]]
-        if kind in mappings.values():
-            items = [(k, self.encode(v, f"{path}[{k!r}]")) for k, v in value.items()]
-            return [kind.__name__, [(self.encode(k, f"a key of {path}"), v) for k, v in items]]
-        raise TypeError(
-            f"cannot save an object of type {kind.__name__} ({path}); a state_dict() can be saved"
-        )
-
-    def tensor(self, tensor: Tensor) -> int:
-        """The number of a tensor; the same tensor again has the same number."""
-        if id(tensor) not in self.numbers:
-            array = tensor.array
-            if any(step < 0 or step % array.itemsize for step in array.strides):
-                array = array.copy()
-            number, start = self.storage(array, tensor.device)
-            entry = {"storage": number, "start": start, "parameter": isinstance(tensor, Parameter)}
-            entry |= {"shape": array.shape, "strides": array.strides, "dtype": tensor.dtype.name}
-            entry |= {"requires_grad": tensor.requires_grad}
-            self.numbers[id(tensor)] = len(self.tensors)
-            self.tensors.append(entry)
-        return self.numbers[id(tensor)]
-
-    def storage(self, array: Any, device: Device) -> tuple[int, int]:
-        """The number of the memory that `array` shows, and the byte of it where the array starts.
-
-        The file gets the bytes from the first to the last one that a saved tensor shows.
-        """
-        owner = storage_of(array)
-        start = address_of(array) - address_of(owner) if array.size else 0
-        stop = start + reach(array.shape, array.strides, array.itemsize)
-        if id(owner) not in self.numbers:
-            self.numbers[id(owner)] = len(self.storages)
-            self.storages.append({"device": str(device), "first": start, "end": stop})
-            self.memories.append((memory_of(owner).view(device.xp.uint8), device))
-        number = self.numbers[id(owner)]
-        entry, size = self.storages[number], len(self.memories[number][0])
-        # On 16 bytes: each element lies in the file's memory as it has to lie in the machine's.
-        entry["first"] = min(entry["first"], start) // 16 * 16
-        entry["end"] = min(max(entry["end"], (stop + 15) // 16 * 16), size)
-        return number, start
-
-    def write(self, value: Any, file: BinaryIO) -> None:
-        content = {"format": FORMAT, "value": self.encode(value, "the value")}
-        content |= {"storages": self.storages, "tensors": self.tensors}
-        with zipfile.ZipFile(file, "w") as archive:
-            archive.writestr(zipfile.ZipInfo("tinytorch.json"), json.dumps(content))
-            for number, (memory, device) in enumerate(self.memories):
-                first, end = self.storages[number]["first"], self.storages[number]["end"]
-                host = device.backend.to_numpy(memory[first:end])
-                archive.writestr(zipfile.ZipInfo(f"memory/{number}"), host.data)
-
-
-# What comes up in a file that is not as a Writer wrote it.
-DAMAGE = zipfile.BadZipFile, zlib.error, EOFError, LookupError, TypeError, ValueError, OverflowError
-
-
-class Reader:
-    """Puts together what a Writer took apart. It believes nothing that the file says unchecked."""
-
-    def __init__(self, archive: zipfile.ZipFile, content: dict, map_location: Any):
-        self.archive, self.content, self.map_location = archive, content, map_location
-        self.memories = [self.memory(n) for n in range(len(content["storages"]))]
-        self.tensors = [self.tensor(entry) for entry in content["tensors"]]
-
-    def memory(self, number: int) -> tuple[Any, Device]:
-        """The bytes of a storage on the device where they belong."""
-        host = np.frombuffer(bytearray(self.archive.read(f"memory/{number}")), np.uint8)
-        location, chosen = self.content["storages"][number]["device"], self.map_location
-        if isinstance(chosen, dict):
-            chosen = chosen.get(location)
-        location = location if chosen is None else chosen
-        try:
-            device = as_device(location)
-            return device.backend.from_numpy(host, device.index), device
-        except RuntimeError as error:
-            raise RuntimeError(f"{error}. load(..., map_location='cpu') reads it anyway") from error
-
-    def tensor(self, entry: dict) -> Tensor:
-        memory, device = self.memories[entry["storage"]]
-        dtype, shape = numpy_dtype(DType.by_name[entry["dtype"]]), tuple(entry["shape"])
-        strides = tuple(entry["strides"])
-        start = entry["start"] - self.content["storages"][entry["storage"]]["first"]
-        stop = start + reach(shape, strides, dtype.itemsize)
-        if min(*shape, *strides, start, 0) < 0 or stop > len(memory):
-            raise ValueError("a tensor lies outside of its memory")
-        array = strided(memory[start:stop].view(dtype), shape, strides)
-        out = wrap(array, device, Parameter if entry["parameter"] else Tensor)
-        out.requires_grad = entry["requires_grad"]
-        return out
-
-    def decode(self, value: Any) -> Any:
-        if not isinstance(value, list):
-            return value
-        kind, inside = value
-        if kind in sequences:
-            return sequences[kind]([self.decode(item) for item in inside])
-        if kind in mappings:
-            return mappings[kind]({self.decode(key): self.decode(item) for key, item in inside})
-        if kind == "Tensor":
-            return self.tensors[inside]
-        return {"float": float, "DType": DType.by_name.__getitem__, "Device": Device}[kind](inside)
-
-
-@contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
-    """A new file, which takes the place of `path` when all of it is on the disk, and only then."""
-    target = Path(path).resolve()  # not the link: what it points to
-    unfinished = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(unfinished, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, target)
-    except BaseException:  # whatever it was: leave nothing behind, and pass it on
-        unfinished.unlink(missing_ok=True)
-        raise
-
-
-def save(obj: Any, f: str | os.PathLike | BinaryIO) -> None:
-    """Writes a value to a file: tensors, numbers, strings, None, dtypes, devices, and lists, tuples
-    and dicts of them, such as the state_dict() of a module.
-
-    Tensors that share memory share it again when they are loaded; of a memory no more is written
-    than the tensors span. Where `f` is a path, a file that is there stays whole until the new one
-    is. TypeError for what a file cannot hold.
+    TypeError for other names, and RuntimeError for differentiable=True, which is not there.
     """
-    opened = replacing(f) if isinstance(f, (str, os.PathLike)) else contextlib.nullcontext(f)
-    with opened as file:
-        Writer().write(obj, file)
+    for name in switches:
+        if name not in ("foreach", "fused", "capturable", "differentiable"):
+            raise TypeError(f"got an unexpected keyword argument '{name}'")
+    if switches.get("differentiable"):
+        raise RuntimeError("differentiable=True is not supported: a step is not recorded")
 
 
-def load(f: Any, map_location: Any = None, *, weights_only: bool = True) -> Any:
-    """Reads what `save` wrote. No file can make it execute anything.
+class Optimizer:
+    """Base of all optimizers: it holds the parameters, a subclass says how they move.
 
     Args:
-        f: a path, or a file opened for reading in binary mode.
-        map_location: the device for all tensors, or a dict of devices, {"cuda:0": "cpu"}. By
-            default each tensor goes where it was.
-        weights_only: has to be True; PyTorch would execute the file otherwise.
-    Raises RuntimeError for a file that is damaged, ends too early, or is none of `save`'s, and
-    where a device is not there.
+        params: an iterable of tensors, of (name, tensor), or of dicts, each a group with options of
+            its own: [{"params": [...], "lr": 0.1}, ...].
+        defaults: the options that a group gets where it has none.
+    Raises TypeError for what is no iterable of tensors, ValueError for no parameter at all, one
+    that is no leaf, or one that stands in two groups.
     """
-    if not weights_only:
-        raise ValueError("load() executes no file: weights_only=False is not supported")
-    name = f if isinstance(f, (str, os.PathLike)) else "the file"
-    try:
-        with zipfile.ZipFile(f) as archive:
-            content = json.loads(archive.read("tinytorch.json"))
-            if content["format"] != FORMAT:
-                raise ValueError(f"its format is {content['format']}, not {FORMAT}")
-            return Reader(archive, content, map_location).decode(content["value"])
-    except DAMAGE as error:
-        raise RuntimeError(f"{name} is damaged, incomplete or not from save(): {error}") from error
+
+    def __init__(self, params: Iterable, defaults: dict[str, Any]):
+        if isinstance(params, Tensor):
+            raise TypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or "
+                "dicts, but got a Tensor"
+            )
+        self.defaults = defaults
+        self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = []
+        self.hooks = {"before": Hooks(), "after": Hooks()}
+        groups = list(params)
+        if not groups:
+            raise ValueError("optimizer got an empty parameter list")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(group)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group of parameters; what it does not say, the defaults do."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        group = dict(param_group)
+        params = group["params"]
+        if isinstance(params, set):
+            raise TypeError(
+                "optimizer parameters need to be organized in ordered collections, but the "
+                "ordering of tensors in sets will change between runs. Please use a list instead."
+            )
+        params = [params] if isinstance(params, Tensor) else list(params)
+        named = [isinstance(param, tuple) for param in params]
+        if any(named):
+            if not all(named):
+                raise ValueError(
+                    "all optimizer params should be with/without names. "
+                    "Some param names are missing"
+                )
+            group["param_names"] = [name for name, _ in params]
+            params = [param for _, param in params]
+        group["params"] = params
+        for param in params:
+            if not isinstance(param, Tensor):
+                raise TypeError(
+                    f"optimizer can only optimize Tensors, but one of the params is {type(param)}"
+                )
+            if not param.is_leaf:
+                raise ValueError("can't optimize a non-leaf Tensor")
+        if self.param_groups and any(named) != ("param_names" in self.param_groups[0]):
+            raise ValueError("all optimizer param groups should be with/without names")
+        for name, default in self.defaults.items():
+            group.setdefault(name, default)
+        if len({id(param) for param in params}) != len(params):
+            warnings.warn(
+                "optimizer contains a parameter group with duplicate parameters", stacklevel=3
+            )
+        known = {id(param) for other in self.param_groups for param in other["params"]}
+        if any(id(param) in known for param in params):
+            raise ValueError("some parameters appear in more than one parameter group")
+        self.param_groups.append(group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients: None, or zeros in the same memory with set_to_none=False."""
+        for group in self.param_groups:
+            for param in group["params"]:
+                if param.grad is None:
+                    continue
+                param.grad = None if set_to_none else zero_(param.grad.detach())
+
+    @no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Moves the parameters once, along the gradients that they have now.
+
+        `closure`, where an optimizer is given one, computes the loss and its gradients first; its
+        loss is returned.
+        """
+        for hook in list(self.hooks["before"].values()):
+            hook(self, (closure,), {})
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            active = [param for param in group["params"] if param.grad is not None]
+            if active:
+                self.update(active, group)
+        for hook in list(self.hooks["after"].values()):
+            hook(self, (closure,), {})
+        return loss
+
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        """Moves these parameters of one group. Subclasses write it."""
+        raise NotImplementedError(f"{type(self).__name__} has no update")
+
+    def register_step_pre_hook(self, hook: Callable) -> RemovableHandle:
+        """Calls hook(optimizer, args, kwargs) before each step."""
+        return self.hooks["before"].add(hook)
+
+    def register_step_post_hook(self, hook: Callable) -> RemovableHandle:
+        """Calls hook(optimizer, args, kwargs) after each step."""
+        return self.hooks["after"].add(hook)
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"state": {number of the parameter: its state}, "param_groups": [options, ...]}.
+
+        The tensors in it are the optimizer's own, as in PyTorch: copy them to keep them.
+        """
+        numbers: dict[int, int] = {}
+        for group in self.param_groups:
+            for param in group["params"]:
+                numbers.setdefault(id(param), len(numbers))
+        groups = [
+            {**group, "params": [numbers[id(param)] for param in group["params"]]}
+            for group in self.param_groups
+        ]
+        state = {numbers[id(param)]: dict(state) for param, state in self.state.items() if state}
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over a state_dict; its tensors are cast and moved to where each parameter is.
+
+        ValueError where the groups are not of the same number and lengths.
+        """
+        saved = state_dict["param_groups"]
+        if len(saved) != len(self.param_groups):
+            raise ValueError(
+                f"loaded state dict has a different number of parameter groups: {len(saved)}, "
+                f"here {len(self.param_groups)}"
+            )
+        lengths = [
+            (len(a["params"]), len(b["params"]))
+            for a, b in zip(saved, self.param_groups, strict=True)
+        ]
+        if any(theirs != ours for theirs, ours in lengths):
+            raise ValueError(
+                f"loaded state dict contains a parameter group that doesn't match the size of "
+                f"optimizer's group: (loaded, here) = {lengths}"
+            )
+        params = {}
+        for theirs, ours in zip(saved, self.param_groups, strict=True):
+            params.update(zip(theirs["params"], ours["params"], strict=True))
+        self.state = defaultdict(dict)
+        for number, state in state_dict["state"].items():
+            self.state[params[number]] = {
+                name: self.adopted(name, value, params[number]) for name, value in state.items()
+            }
+        self.param_groups = [
+            {
+                **copy.deepcopy({k: v for k, v in theirs.items() if k != "params"}),
+                "params": ours["params"],
+            }
+            for theirs, ours in zip(saved, self.param_groups, strict=True)
+        ]
+
+    @staticmethod
+    def adopted(name: str, value: Any, param: Tensor) -> Any:
+        """A copy of a loaded value, fit for `param`; the count of steps keeps its own type."""
+        if not isinstance(value, Tensor):
+            return copy.deepcopy(value)
+        if name == "step":
+            return value.detach().clone()
+        return value.detach().to(device=param.device, dtype=param.dtype).clone()
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for number, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {number}")
+            lines += [
+                f"    {k}: {group[k]}" for k in sorted(group) if k not in ("params", "param_names")
+            ]
+        return "\n".join([*lines, ")"])
+
+
+class Plain(Optimizer):
+    """Gradient descent: p = p - lr * gradient. Step 85 has it with momentum."""
+
+    def __init__(self, params: Iterable, lr: float):
+        check_at_least(0.0, **{"learning rate": lr})
+        super().__init__(params, {"lr": lr})
+
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        for param in params:
+            param -= group["lr"] * param.grad
 
 
 if __name__ == "__main__":
-    import io
-    import pickle
-    import tempfile
+    # One step by hand: one point (2, 8), and the line y = w x + b through (0, 0).
+    w, b = tensor(1.0, requires_grad=True), tensor(0.0, requires_grad=True)
+    ((w * 2.0 + b - 8.0) ** 2).backward()
+    print("gradients", w.grad.item(), b.grad.item())  # -> gradients -24.0 -12.0
+    print(f"by hand w = {1.0 - 0.125 * -24.0}, b = {0.0 - 0.125 * -12.0}")
+    # -> by hand w = 4.0, b = 1.5
+    optimizer = Plain([w, b], lr=0.125)
+    optimizer.step()
+    print("by step w =", w.item(), "and b =", b.item())  # -> by step w = 4.0 and b = 1.5
 
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.ops.creation import arange, zeros
-    from tinytorch.ops.random import manual_seed, randn
-
-    scratch = tempfile.TemporaryDirectory()
-    folder = Path(scratch.name)
-
-    # A pickle is a program: to load it is to run it.
-    class Trap:
-        def __reduce__(self):
-            return print, ("a pickle calls what it likes",)
-
-    (folder / "trap").write_bytes(pickle.dumps(Trap()))
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        pickle.loads((folder / "trap").read_bytes())
-    print("pickle printed:", said.getvalue().strip())
-    # -> pickle printed: a pickle calls what it likes
-    try:
-        load(folder / "trap")
-    except RuntimeError as error:
-        print(str(error).replace(f"{folder}{os.sep}", ""))
-        # -> trap is damaged, incomplete or not from save(): File is not a zip file
-    try:
-        save({"net": [1.5, Trap()]}, folder / "trap")
-    except TypeError as error:
-        print(str(error).split(";")[0])
-        # -> cannot save an object of type Trap (the value['net'][1])
-
-    # A checkpoint: what a run needs to go on.
+    # A line through a hundred points.
     manual_seed(0)
-    net, other = Sequential(Linear(4, 3), Linear(3, 2)), Sequential(Linear(4, 3), Linear(3, 2))
-    save({"model": net.state_dict(), "epoch": 3, "best": math.inf}, folder / "run.tt")
-    checkpoint = load(folder / "run.tt")
-    other.load_state_dict(checkpoint["model"])
-    x = randn(5, 4)
-    print("epoch", checkpoint["epoch"], "best", checkpoint["best"])  # -> epoch 3 best inf
-    print("bit for bit:", (net(x) == other(x)).all().item())  # -> bit for bit: True
+    x = rand(100, 1)
+    y = 3 * x + 2 + 0.1 * randn(100, 1)
+    model = Linear(1, 1)
+    optimizer = Plain(model.parameters(), lr=0.5)
+    for _ in range(200):
+        optimizer.zero_grad()
+        loss = mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+    slope, offset = model.weight.item(), model.bias.item()
+    print(
+        "found 3 and 2:", abs(slope - 3) < 0.1, abs(offset - 2) < 0.1
+    )  # -> found 3 and 2: True True
+    print(optimizer)
+    # -> Plain (
+    # -> Parameter Group 0
+    # ->     lr: 0.5
+    # -> )
 
-    # What is in the file. Any zip tool shows it.
-    with zipfile.ZipFile(folder / "run.tt") as archive:
-        print(archive.namelist())
-        # -> ['tinytorch.json', 'memory/0', 'memory/1', 'memory/2', 'memory/3']
-        content = json.loads(archive.read("tinytorch.json"))
-    print(content["value"][1][1:])  # -> [['epoch', 3], ['best', ['float', 'inf']]]
-    print(content["tensors"][0]["shape"], content["tensors"][0]["strides"])  # -> [3, 4] [16, 4]
+    # The rate and the curvature: x^2 has curvature 2, so 1 - 2 lr is what one step leaves.
+    for lr in (0.1, 0.5, 0.9, 1.1):
+        p = tensor([1.0], requires_grad=True)
+        optimizer = Plain([p], lr=lr)
+        for _ in range(10):
+            optimizer.zero_grad()
+            (p**2).sum().backward()
+            optimizer.step()
+        print(f"lr {lr}: ten steps leave {p.item():.4f}, expected {(1 - 2 * lr) ** 10:.4f}")
+    # -> lr 0.1: ten steps leave 0.1074, expected 0.1074
+    # -> lr 0.5: ten steps leave 0.0000, expected 0.0000
+    # -> lr 0.9: ten steps leave 0.1074, expected 0.1074
+    # -> lr 1.1: ten steps leave 6.1917, expected 6.1917
 
-    # Shared memory is shared again, and a slice costs no more than the slice.
-    large = zeros(1000, 1000)
-    save([large[2], large[2, :5], large[3]], folder / "rows.tt")
-    row, part, next_row = load(folder / "rows.tt")
-    row.add_(1)
-    print(part, next_row.sum())  # -> tensor([1., 1., 1., 1., 1.]) tensor(0.)
-    print("less than 10 KB of 4 MB:", (folder / "rows.tt").stat().st_size < 10_000)
-    # -> less than 10 KB of 4 MB: True
+    # Groups: the second layer rests, since its rate is 0.
+    first, second = Linear(2, 2), Linear(2, 1)
+    optimizer = Plain(
+        [{"params": first.parameters()}, {"params": second.parameters(), "lr": 0}], 0.1
+    )
+    before = [p.detach().clone() for p in (first.weight, second.weight)]
 
-    # A file that was changed by accident, that ends too early, and one that lies.
-    save(arange(10), folder / "x.tt")
-    good = (folder / "x.tt").read_bytes()
-    place = good.index(arange(10).numpy().tobytes())
-    flipped = good[: place + 8] + b"\x02" + good[place + 9 :]
-    with zipfile.ZipFile(lying := io.BytesIO(), "w") as archive:
-        text = zipfile.ZipFile(folder / "x.tt").read("tinytorch.json")
-        archive.writestr("tinytorch.json", text.replace(b"[10]", b"[%d]" % (10 * 4)))
-        archive.writestr("memory/0", arange(10).numpy().tobytes())
-    for file in (io.BytesIO(flipped), io.BytesIO(good[:-1]), lying):
+    def closure():
+        optimizer.zero_grad()
+        loss = second(first(randn(8, 2))).square().mean()
+        loss.backward()
+        return loss
+
+    print("the closure's loss comes back:", optimizer.step(closure).item() > 0)
+    # -> the closure's loss comes back: True
+    print(
+        "moved:",
+        [bool((p != q).any()) for p, q in zip((first.weight, second.weight), before, strict=True)],
+    )
+    # -> moved: [True, False]
+    print(optimizer.state_dict())
+    # -> {'state': {}, 'param_groups': [{'params': [0, 1], 'lr': 0.1}, {'params': [2, 3], 'lr': 0}]}
+    for wrong in ([], first.weight, [{"params": {first.weight}}], [first.weight * 2]):
         try:
-            print(load(file))
-        except RuntimeError as error:
-            print(str(error).split(": ")[1])
-            # -> Bad CRC-32 for file 'memory/0'
-            # -> File is not a zip file
-            # -> a tensor lies outside of its memory
-
-    # A save that does not come to its end leaves the old file, and nothing else.
-    try:
-        with replacing(folder / "x.tt") as file:
-            file.write(good[:50])
-            raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        print("still there:", load(folder / "x.tt").sum().item())  # -> still there: 45
-    print(sorted(path.name for path in folder.iterdir()))
-    # -> ['rows.tt', 'run.tt', 'trap', 'x.tt']
-    scratch.cleanup()
+            Plain(wrong, lr=0.1)
+        except (TypeError, ValueError) as error:
+            print(f"{type(error).__name__}: {str(error)[:60]}")
+    # -> ValueError: optimizer got an empty parameter list
+    # -> TypeError: params argument given to the optimizer should be an iterable
+    # -> TypeError: optimizer parameters need to be organized in ordered collect
+    # -> ValueError: can't optimize a non-leaf Tensor

@@ -1,426 +1,368 @@
-"""Step 85: A whole training run
+"""Step 85: SGD, in pieces that fit the cache
 
-All parts are there: data, loader, network, loss, optimizer, schedule, file. This step adds data
-sets in PyTorch's form, and transforms, and puts everything together.
+Plain descent zigzags through a valley: steps that are small enough for the steep walls are tiny
+along the bottom. Momentum lets them add up, as a ball that rolls: across the valley they cancel,
+along it they grow up to 1 / (1 - momentum) times.
 
-A data set is files, and a file is a row of bytes that somebody has given a meaning. MNIST's is
-called IDX: two zeros, a number for the type, the number of dimensions, their lengths (the highest
-byte first), then the numbers. What comes from the network may be anything: a page that says "not
-found", half a file, other data. So nothing is fetched unless you ask for it, and what was fetched
-is kept only if its SHA-256 is the one that is written here.
+    v = momentum * v + g,    p = p - lr * v         (nesterov: g + momentum * v instead of v)
 
-Which digits are held out decides what is measured. Step 62 drew 360 at random: the network had seen
-the hands of the same people in training. Here the last 360 of the file are held out, and more of
-them are read wrong. Its 13 writers seem to stand one after the other, so that the end of the file
-is closer to the digit that you will write.
+weight_decay adds weight_decay * p to the gradient: it pulls all weights towards zero.
 
-Nor does the network know more than it was shown. Move the test images by one pixel, and it fails,
-though for us nothing has changed. More data would help, and they can be made: RandomCrop takes 8 by
-8 pixels out of 10 by 10, from another place each time. Such a transform belongs to training only.
-(RandomHorizontalFlip is for cats. A mirrored 2 is no digit at all.)
+That is the class SGD, and most of its lines are options. The other half of this step is about time.
+A formula like this one does almost nothing to each number, but reads and writes it several times.
+What costs is to fetch the numbers: from main memory, when the arrays are large; the calls, when
+they are small, since a network has dozens of small parameters and a call costs a microsecond.
 
-The demo trains with and without, and saves a run in its middle. To go on bit for bit, a checkpoint
-needs all that a step changes: the weights, Adam's moments, the place in the schedule, and the state
-of the random numbers that shuffle and crop. Leave one out: the run goes on, but it is another one.
+Both have one cure. Take parameters and gradients as flat arrays, whatever their shapes were: many
+small parameters together in one piece, a large one in several pieces, each piece so small (128 KB)
+that it stays in the cache near the core while the whole formula runs over it. All operations write
+in place, into memory that is there already, so that none is asked for.
 
-(In PyTorch the data sets and transforms are in a package of their own, torchvision.)
+    layout          which parts of which parameters make up a piece
+    FlatParameters  the pieces; the state of all parameters lies in one flat array, and
+                    optimizer.state holds views of it (step 68), so state_dict sees nothing of it
+    FlatOptimizer   groups what has the same type, device and number of steps, and calls `move`
 
-New: Digits, Spiral, MNIST, FashionMNIST, read_idx, and the transforms.
-Try: leave the random state out of the checkpoint. Or --mnist FOLDER, with the real files in it.
+It is allowed because `move` treats each element alone. On a GPU all is one piece. And an in-place
+write must be counted (step 43), or a saved tensor would not notice: see count_write.
+(torch.optim.SGD has the same options. What it calls foreach has the same aim.)
+
+Changed: nothing. New: layout, FlatParameters, count_step, FlatOptimizer, SGD. Removed: Plain.
+Try: cache_elements = 10, and then 10_000_000, and look at the time.
 """
 
-import gzip
-import hashlib
 import importlib
-import math
-import urllib.request
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import itertools
+import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
-from tinytorch.core.dtype import Defaults, int64, uint8
-from tinytorch.core.tensor import Tensor, from_numpy, tensor
-from tinytorch.datasets.digits import load_digits
-from tinytorch.ops.joining import constant_pad
-from tinytorch.ops.random import rand, randint
-from tinytorch.ops.shape import flip
-from tinytorch.serialization import replacing
-from tinytorch.utils.data.collate import default_collate
-from tinytorch.utils.data.dataset import Dataset
+from tinytorch.autograd.modes import no_grad
+from tinytorch.core.dtype import float32
+from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.core.version import count_write
+from tinytorch.ops.random import manual_seed, randn
+from tinytorch.optim.optimizer import Optimizer, check_at_least, check_switches
 
 # Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
+operations = "arithmetic comparison elementwise extremes indexing reduction sampling shape"
 for name in operations.split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class Transform:
-    """A function with settings, which it shows."""
-
-    def __repr__(self) -> str:
-        settings = ", ".join(f"{name}={value}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({settings})"
+# Elements of a piece on the CPU: a dozen operations on it find it in the fast memory near the core.
+# A GPU wants all in one piece, since each operation is a launch.
+cache_elements = 65536
 
 
-class Compose(Transform):
-    """One transform after the other."""
+def layout(sizes: list[int], limit: int) -> list[list[tuple[int, int, int]]]:
+    """Divides arrays of these sizes into pieces of at most `limit` elements.
 
-    def __init__(self, transforms: Sequence[Callable]):
-        self.transforms = list(transforms)
+    A piece is a list of (number of the array, start, stop). Neighbours share a piece while there is
+    room; an array that is larger than a piece is divided evenly, and shares with nobody.
+    """
+    pieces: list[list[tuple[int, int, int]]] = []
+    room = 0
+    for number, size in enumerate(sizes):
+        if size > limit:
+            parts = -(-size // limit)
+            cuts = [size * i // parts for i in range(parts + 1)]
+            pieces += [[(number, a, b)] for a, b in itertools.pairwise(cuts)]
+            room = 0
+        elif size > room:
+            pieces.append([(number, 0, size)])
+            room = limit - size
+        elif size:
+            pieces[-1].append((number, 0, size))
+            room -= size
+    return pieces
 
-    def __call__(self, image: Any) -> Any:
-        for transform in self.transforms:
-            image = transform(image)
-        return image
 
+class FlatParameters:
+    """Parameters of one type and device, with what an optimizer keeps for each of their elements.
 
-class Lambda(Transform):
-    """A function of your own. (DataLoader's workers can be sent named functions only.)"""
-
-    def __init__(self, lambd: Callable):
-        self.lambd = lambd
-
-    def __call__(self, image: Any) -> Any:
-        return self.lambd(image)
-
-
-class ToTensor(Transform):
-    """[height, width] or [height, width, channels], an array or a tensor, to a tensor of floats
-    [channels, height, width]. Bytes, 0 to 255, become 0 to 1; other types keep their numbers.
-
-    ValueError for another number of dimensions.
+    The state of all lies in one flat array for each name; what stands in optimizer.state are views
+    of it. `pieces` hands out parameters, gradients and state as flat arrays that belong together:
+    the optimizer's formula runs on them, in place.
     """
 
-    def __call__(self, image: Any) -> Tensor:
-        image = from_numpy(image) if isinstance(image, np.ndarray) else image
-        if image.array.ndim not in (2, 3):
-            raise ValueError(f"an image has 2 or 3 dimensions, not {image.array.ndim}")
-        image = image.unsqueeze(0) if image.array.ndim == 2 else image.permute(2, 0, 1)
-        return image.to(Defaults.dtype) / 255 if image.dtype is uint8 else image
+    def __init__(self, params: list[Tensor], states: list[dict[str, Any]], names: list[str]):
+        self.params, self.states, self.names = params, states, names
+        self.device = params[0].device
+        xp, dtype = self.device.xp, params[0].array.dtype
+        sizes = [param.array.size for param in params]
+        limit = max(sum(sizes), 1) if self.device.type == "cuda" else cache_elements
+        self.plan = layout(sizes, limit)
+        longest = max((sum(b - a for _, a, b in piece) for piece in self.plan), default=0)
+        self.scratch = [xp.empty(longest, dtype) for _ in range(4)]
+        self.flat = {name: xp.zeros(sum(sizes), dtype) for name in names}
+        start = 0
+        for param, state, size in zip(params, states, sizes, strict=True):
+            for name in names:
+                place = self.flat[name][start : start + size].reshape(param.array.shape)
+                if state.get(name) is not None:
+                    place[...] = state[name].array
+                state[name] = wrap(place, self.device)
+            start += size
+
+    def fits(self, params: list[Tensor], states: list[dict[str, Any]], names: list[str]) -> bool:
+        """Whether this is still what is asked for: the same tensors, and no state replaced."""
+        return (
+            len(params) == len(self.params)
+            and names == self.names
+            and all(a is b for a, b in zip(params, self.params, strict=True))
+            and all(a is b for a, b in zip(states, self.states, strict=True))
+            and all(s[n].array.base is self.flat[n] for s in states for n in names)
+        )
+
+    def pieces(self) -> Iterator[tuple[Any, Any, list[Any], list[Any]]]:
+        """(parameters, gradients, [state, ...], [scratch, scratch]) of each piece, all flat.
+
+        The parameters may be written, the gradients not: they may be the gradients themselves.
+        """
+        start = 0
+        for piece in self.plan:
+            size = sum(b - a for _, a, b in piece)
+            kept = [self.flat[name][start : start + size] for name in self.names]
+            free = [scratch[:size] for scratch in self.scratch]
+            direct = self.directly(*piece[0]) if len(piece) == 1 else None
+            if direct is not None:
+                yield *direct, kept, free[2:]
+            else:
+                place = 0
+                for number, a, b in piece:
+                    param = self.params[number]
+                    free[0][place : place + b - a] = param.array.reshape(-1)[a:b]
+                    free[1][place : place + b - a] = param._grad.array.reshape(-1)[a:b]
+                    place += b - a
+                yield free[0], free[1], kept, free[2:]
+                self.put_back(piece, free[0])
+            start += size
+        for param in self.params:
+            count_write(param.array)
+
+    def directly(self, number: int, start: int, stop: int) -> tuple[Any, Any] | None:
+        """A part of one parameter and of its gradient, as views; None where memory has gaps."""
+        param = self.params[number]
+        if not (param.array.flags.c_contiguous and param._grad.array.flags.c_contiguous):
+            return None
+        return param.array.reshape(-1)[start:stop], param._grad.array.reshape(-1)[start:stop]
+
+    def put_back(self, piece: list[tuple[int, int, int]], values: Any) -> None:
+        """Writes the new values of a piece into the parameters that it was gathered from."""
+        place = 0
+        for number, a, b in piece:
+            array = self.params[number].array
+            part = values[place : place + b - a]
+            if b - a == array.size:
+                array[...] = part.reshape(array.shape)
+            else:  # a part of a large array whose memory has gaps
+                array.flat[a:b] = part
+            place += b - a
 
 
-class Normalize(Transform):
-    """(image - mean) / std for each channel. ValueError for a std of 0."""
+def count_step(states: list[dict[str, Any]]) -> None:
+    """Counts one step in each state, in a 0-d float tensor as PyTorch keeps it.
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float]):
-        if any(value == 0 for value in std):
-            raise ValueError(f"std must not be 0, got {std}")
-        self.mean, self.std = mean, std
-
-    def __call__(self, image: Tensor) -> Tensor:
-        like = {"dtype": image.dtype, "device": image.device}
-        mean, std = (tensor(values, **like)[:, None, None] for values in (self.mean, self.std))
-        return (image - mean) / std
+    PyTorch's SGD counts none: a state from there has its first step behind it.
+    """
+    for state in states:
+        if "step" not in state:
+            state["step"] = tensor(1.0 if state else 0.0, dtype=float32)
+        state["step"].array += 1
 
 
-class RandomHorizontalFlip(Transform):
-    """Left and right changed, with probability p. Not for digits: a 2 has only one way round."""
+class FlatOptimizer(Optimizer):
+    """An optimizer whose formula works on each element alone: it runs on flat pieces.
 
-    def __init__(self, p: float = 0.5):
-        self.p = p
-
-    def __call__(self, image: Tensor) -> Tensor:
-        return flip(image, -1) if rand(1).item() < self.p else image
-
-
-class RandomCrop(Transform):
-    """A part of (height, width) = `size` from a random place, after `padding` zeros around.
-
-    ValueError where the image is smaller than that.
+    A subclass names what it keeps for each element (`kept`), and writes `move`.
     """
 
-    def __init__(self, size: int | Sequence[int], padding: int = 0):
-        self.size = (size, size) if isinstance(size, int) else tuple(size)
-        self.padding = padding
+    def kept(self, group: dict[str, Any]) -> list[str]:
+        """The names of the state, for these options."""
+        raise NotImplementedError(f"{type(self).__name__} has no kept")
 
-    def __call__(self, image: Tensor) -> Tensor:
-        image = constant_pad(image, (self.padding,) * 4) if self.padding else image
-        place = []
-        for n, length in zip(image.array.shape[-2:], self.size, strict=True):
-            if n < length:
-                raise ValueError(f"a crop of {self.size} from {tuple(image.array.shape[-2:])}")
-            start = randint(n - length + 1, (1,)).item()
-            place.append(slice(start, start + length))
-        return image[(..., *place)]
+    def move(
+        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
+    ) -> None:
+        """Changes the flat array p, and the state in `kept`, along the gradient g, in place.
+
+        g must not be written. `free` are two arrays of the same size, for whatever is between.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no move")
+
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        names = self.kept(group)
+        states = [self.state[param] for param in params]
+        count_step(states)
+        alike: dict[tuple, list[int]] = {}
+        for i, (param, state) in enumerate(zip(params, states, strict=True)):
+            key = (param.device, param.array.dtype.name, int(state["step"].array))
+            alike.setdefault(key, []).append(i)
+        for (*_, step), members in alike.items():
+            flat = self.flat_parameters(
+                [params[i] for i in members], [states[i] for i in members], names
+            )
+            for p, g, kept, free in flat.pieces():
+                if group["maximize"]:
+                    g = flat.device.xp.negative(g)
+                self.move(p, g, kept, free, group, step)
+
+    def flat_parameters(
+        self, params: list[Tensor], states: list[dict], names: list[str]
+    ) -> FlatParameters:
+        """The flat form of these parameters, from the last step where nothing has changed since."""
+        key = (id(params[0]), len(params))
+        found = self.flat.get(key)
+        if found is None or not found.fits(params, states, names):
+            found = self.flat[key] = FlatParameters(params, states, names)
+        return found
+
+    @property
+    def flat(self) -> dict:
+        return self.__dict__.setdefault("_flat", {})
 
 
-class Labelled(Dataset):
-    """Item i is (data[i], targets[i]), each through its transform if it has one."""
+class SGD(FlatOptimizer):
+    """p = p - lr * d, where d is the gradient, or what momentum makes of it.
+
+        g = g + weight_decay * p
+        v = momentum * v + (1 - dampening) * g         (v = g at the first step)
+        d = v, or g + momentum * v with nesterov
+
+    Source: Sutskever et al., On the importance of initialization and momentum, 2013. ValueError for
+    a negative option, and for nesterov without momentum or with dampening.
+    """
 
     def __init__(
-        self, data: Tensor, targets: Tensor, transform: Any = None, target_transform: Any = None
+        self,
+        params: Iterable,
+        lr: float = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        **switches: Any,
     ):
-        self.data, self.targets = data, targets
-        self.transform, self.target_transform = transform, target_transform
+        check_switches(switches)
+        check_at_least(0.0, **{"learning rate": lr})
+        check_at_least(0.0, momentum=momentum, weight_decay=weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "momentum": momentum,
+                "dampening": dampening,
+                "weight_decay": weight_decay,
+                "nesterov": nesterov,
+                "maximize": maximize,
+            },
+        )
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        item, target = self.data[index], int(self.targets[index])
-        if self.transform is not None:
-            item = self.transform(item)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return item, target
+    def kept(self, group: dict[str, Any]) -> list[str]:
+        return ["momentum_buffer"] if group["momentum"] else []
 
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def batch(self, indices: list[int]) -> Any:
-        """Many items at once, as default_collate makes them."""
-        if self.transform is None and self.target_transform is None:
-            chosen = tensor(indices, dtype=int64)
-            return [self.data[chosen], self.targets[chosen]]
-        return default_collate([self[i] for i in indices])
-
-
-class Digits(Labelled):
-    """The package's digits: images [8, 8], float32 from 0 to 1. The last 360 are the test set."""
-
-    def __init__(self, train: bool = True, **transforms: Any):
-        part = slice(None, -360) if train else slice(-360, None)
-        images, labels = load_digits()
-        super().__init__(images[part], labels[part], **transforms)
-
-
-class Spiral(Labelled):
-    """Points [2], float32, on arms that wind around each other: no straight line parts them.
-
-    There are `classes` arms with `per_class` points each, which lie beside their arm by a normal
-    number of size 0.02. The test set (train=False) has the same arms and other numbers.
-    """
-
-    def __init__(self, train: bool = True, classes: int = 3, per_class: int = 100, **more: Any):
-        labels = np.repeat(np.arange(classes), per_class)
-        radius = np.tile(np.linspace(0.05, 1, per_class), classes)
-        angle = 2 * math.pi * (labels / classes + 0.75 * radius)
-        points = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-        points += 0.02 * np.random.default_rng(int(train)).standard_normal(points.shape)
-        super().__init__(from_numpy(points.astype(np.float32)), from_numpy(labels), **more)
-
-
-NAMES = [
-    f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
-]
-
-
-def read_idx(path: Path) -> Tensor:
-    """The tensor in an IDX file, also in a compressed one (.gz). ValueError for other files.
-
-    Such a file begins with two zeros, a number for the type, and the number of dimensions. Their
-    lengths follow, 4 bytes each, the highest first, and then the numbers themselves.
-    """
-    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-        content = file.read()
-    types = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in types:
-        raise ValueError(f"{path} is not an IDX file")
-    dtype, start = np.dtype(types[content[2]]), 4 + 4 * content[3]
-    shape = [int.from_bytes(content[place : place + 4]) for place in range(4, start, 4)]
-    if len(content) != start + np.prod(shape, dtype=object) * dtype.itemsize:
-        raise ValueError(f"{path} has {len(content)} bytes, which is wrong for the shape {shape}")
-    array = np.frombuffer(content, dtype, offset=start).reshape(shape)
-    return from_numpy(array.astype(dtype.newbyteorder("=")))
-
-
-class MNIST(Labelled):
-    """Handwritten digits: images [28, 28], uint8, 60,000 to learn from and 10,000 to be tested.
-
-    Args:
-        root: the folder with the files, compressed or not. They may lie in MNIST/raw below it.
-        download: fetch the files that are missing. Nothing is fetched unless you ask for it.
-    Raises FileNotFoundError for missing files, RuntimeError where a download fails.
-    """
-
-    mirrors = [
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    ]
-    # SHA-256 of the files, unpacked: images and labels to learn from, images and labels to test.
-    checksums = [
-        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-    ]
-    classes = [str(digit) for digit in range(10)]
-
-    def __init__(self, root: Any, train: bool = True, *, download: bool = False, **transforms: Any):
-        self.root, part = Path(root), slice(0, 2) if train else slice(2, 4)
-        named = zip(NAMES[part], self.checksums[part], strict=True)
-        images, labels = (read_idx(self.find(*each, download)) for each in named)
-        super().__init__(images, labels.long(), **transforms)
-
-    def find(self, name: str, checksum: str, download: bool) -> Path:
-        """Where the file lies, after it was fetched if it has to be."""
-        raw = self.root / type(self).__name__ / "raw"
-        for path in (folder / f"{name}{end}" for folder in (self.root, raw) for end in ("", ".gz")):
-            if path.is_file():
-                return path
-        if not download:
-            raise FileNotFoundError(f"{name} is not in {self.root}; download=True would fetch it")
-        raw.mkdir(parents=True, exist_ok=True)
-        with replacing(raw / name) as file:
-            file.write(self.fetched(name, checksum))
-        return raw / name
-
-    def fetched(self, name: str, checksum: str) -> bytes:
-        """What is in the file, from the first mirror that has the right one."""
-        problems = []
-        for mirror in self.mirrors:
-            try:
-                with urllib.request.urlopen(f"{mirror}{name}.gz", timeout=30) as answer:
-                    content = gzip.decompress(answer.read())
-            except (OSError, EOFError) as error:  # no network, no such file, not compressed
-                problems.append(f"{mirror}: {error}")
-                continue
-            if hashlib.sha256(content).hexdigest() == checksum:
-                return content
-            problems.append(f"{mirror}: the checksum is wrong")
-        raise RuntimeError(f"could not download {name}: {'; '.join(problems)}")
-
-
-class FashionMNIST(MNIST):
-    """Pieces of clothing, in the form of MNIST: a harder task for the same program."""
-
-    mirrors = ["https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/"]
-    checksums = [
-        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-    ]
-    classes = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot".split(
-        ","
-    )
+    def move(
+        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
+    ) -> None:
+        t, momentum = free[0], group["momentum"]
+        if group["weight_decay"]:
+            g = g + group["weight_decay"] * p
+        if momentum:
+            (v,) = kept
+            if step == 1:
+                v[...] = g
+            else:
+                v *= momentum
+                v += g if not group["dampening"] else (1 - group["dampening"]) * g
+            g = g + momentum * v if group["nesterov"] else v
+        # t = lr * g without a new array: the first operation writes where it is told to.
+        t[...] = g
+        t *= group["lr"]
+        p -= t
 
 
 if __name__ == "__main__":
-    import argparse
-    import io
-    import tempfile
-    import time
+    # A valley: 50 times as steep across as along.
+    def descend(**options):
+        p = tensor([1.0, 1.0], requires_grad=True)
+        optimizer = SGD([p], **options)
+        for number in range(1, 1001):
+            optimizer.zero_grad()
+            (50 * p[0] ** 2 + p[1] ** 2).backward()
+            optimizer.step()
+            if p.detach().abs().max().item() < 0.001:
+                return number
+        return 1000
 
-    from tinytorch.autograd.modes import no_grad
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Flatten, Linear
-    from tinytorch.nn.loss import cross_entropy
-    from tinytorch.ops.random import manual_seed
-    from tinytorch.ops.sampling import get_rng_state, set_rng_state
-    from tinytorch.optim.adam import Adam
-    from tinytorch.optim.lr_scheduler import CosineAnnealingLR
-    from tinytorch.serialization import load, save
-    from tinytorch.utils.data.dataloader import DataLoader
+    plain, heavy = descend(lr=0.01), descend(lr=0.01, momentum=0.8)
+    print("steps to 0.001: plain", plain, "and with momentum", heavy)
+    # -> steps to 0.001: plain 342 and with momentum 55
+    print("with nesterov", descend(lr=0.01, momentum=0.8, nesterov=True))  # -> with nesterov 27
 
-    flags = argparse.ArgumentParser()
-    flags.add_argument("--mnist", metavar="FOLDER", help="train on MNIST's files, too")
-    mnist = flags.parse_args().mnist
+    # Two steps by hand: g = 1 both times. v = 1, then 0.9 + 1.
+    p = tensor([0.0], requires_grad=True)
+    optimizer = SGD([p], lr=1.0, momentum=0.9)
+    for _ in range(2):
+        p.grad = tensor([1.0])
+        optimizer.step()
+        print(f"v = {optimizer.state[p]['momentum_buffer'].item():.1f}, p = {p.item():.1f}")
+    # -> v = 1.0, p = -1.0
+    # -> v = 1.9, p = -2.9
 
-    # An IDX file by hand: 2 images of 1 by 3 pixels.
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "tiny-idx3-ubyte")
-        path.write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, *range(6)]))
-        print(read_idx(path).tolist())  # -> [[[0, 1, 2]], [[3, 4, 5]]]
-        try:
-            MNIST(folder)
-        except FileNotFoundError as error:
-            print(str(error).replace(folder, "FOLDER"))
-            # -> train-images-idx3-ubyte is not in FOLDER; download=True would fetch it
+    # Pieces of at most 10 elements, for parameters of 4, 3, 25 and 2 elements.
+    for piece in layout([4, 3, 25, 2], limit=10):
+        print(piece)
+    # -> [(0, 0, 4), (1, 0, 3)]
+    # -> [(2, 0, 8)]
+    # -> [(2, 8, 16)]
+    # -> [(2, 16, 25)]
+    # -> [(3, 0, 2)]
+    params = [randn(3, 4).requires_grad_(), randn(5).requires_grad_()]
+    optimizer = SGD(params, lr=0.1, momentum=0.9)
+    for param in params:
+        param.grad = randn(*param.shape)
+    optimizer.step()
+    first, second = (optimizer.state[param]["momentum_buffer"] for param in params)
+    print(first.shape, second.shape, "one memory:", first.array.base is second.array.base)
+    # -> tinytorch.Size([3, 4]) tinytorch.Size([5]) one memory: True
 
-    # What the transforms do.
-    pixels = tensor([[0, 51, 255], [255, 102, 0]], dtype=uint8)
-    image = ToTensor()(pixels)
-    print(image.shape, image.dtype)  # -> tinytorch.Size([1, 2, 3]) tinytorch.float32
-    print(Normalize([0.2], [0.1])(image))
-    # -> tensor([[[-2.,  0.,  8.],
-    # ->          [ 8.,  2., -2.]]])
-    print(RandomHorizontalFlip(p=1.0)(image)[0, 0].tolist()[0])  # -> 1.0
-    manual_seed(0)
-    crops = {str(RandomCrop((1, 2))(pixels).tolist()) for _ in range(50)}
-    print(sorted(crops))  # -> ['[[0, 51]]', '[[102, 0]]', '[[255, 102]]', '[[51, 255]]']
-    twice = Compose([ToTensor(), Lambda(lambda image: image * 2)])
-    print(twice(pixels)[0, 0, 1])  # -> tensor(0.4000)
+    # A saved tensor notices the step.
+    w = tensor([2.0], requires_grad=True)
+    y = w * w
+    w.grad = tensor([1.0])
+    SGD([w], lr=0.1).step()
+    try:
+        y.backward()
+    except RuntimeError as error:
+        print(str(error)[:68])
+    # -> one of the variables needed for gradient computation has been modifi
 
-    # The run. What it needs to go on is in one dictionary.
-    class Run:
-        parts = "net", "optimizer", "scheduler"
+    # As the formula stands, and in pieces: many small parameters, and a few large ones.
+    @no_grad()
+    def as_it_stands(params, velocities):
+        for i, param in enumerate(params):
+            velocities[i] = 0.9 * velocities[i] + param.grad
+            param -= 0.01 * velocities[i]
 
-        def __init__(self, dataset, inputs=64, hidden=128, epochs=14, lr=5e-3):
-            outputs = dataset.targets.max().item() + 1
-            layers = Flatten(), Linear(inputs, hidden), ReLU(), Linear(hidden, outputs)
-            self.net = Sequential(*layers)
-            self.loader = DataLoader(dataset, batch_size=64, shuffle=True)
-            self.optimizer = Adam(self.net.parameters(), lr=lr)
-            self.scheduler = CosineAnnealingLR(self.optimizer, T_max=epochs)
-
-        def train(self, until):
-            while self.scheduler.last_epoch < until:
-                for images, labels in self.loader:
-                    loss = cross_entropy(self.net(images), labels)
-                    self.optimizer.zero_grad()
-                    loss.backward()
-                    self.optimizer.step()
-                self.scheduler.step()
-            return self
-
-        def right(self, images, labels):
-            with no_grad():
-                return (self.net(images).argmax(1) == labels).float().mean().item()
-
-        def state(self):
-            state = {name: getattr(self, name).state_dict() for name in self.parts}
-            return state | {"random": get_rng_state()}
-
-        def resume(self, state):
-            for name in self.parts:
-                getattr(self, name).load_state_dict(state[name])
-            set_rng_state(state["random"])
-            return self
-
-    start = time.perf_counter()
-    scale = [ToTensor(), Normalize([0.3], [0.37])]
-    moving = Compose([RandomCrop(8, padding=1), *scale])
-    images, labels = Digits(train=False, transform=Compose(scale)).batch(range(360))
-    # The same 360, one pixel to the right.
-    moved = Digits(train=False, transform=Compose([lambda x: constant_pad(x, (1, -1)), *scale]))
-    moved, _ = moved.batch(range(360))
-
-    manual_seed(0)
-    plain = Run(Digits(transform=Compose(scale))).train(14)
-    a, b = plain.right(images, labels), plain.right(moved, labels)
-    print(f"the last 360 digits {a:.1%}, moved by a pixel {b:.1%}")  # -> ...
-    manual_seed(0)
-    run = Run(Digits(transform=moving)).train(7)
-    save(run.state(), file := io.BytesIO())
-    run.train(14)
-    c, d = run.right(images, labels), run.right(moved, labels)
-    print(f"trained on moved digits {c:.1%}, {d:.1%}")  # -> ...
-    print(f"{time.perf_counter() - start:.1f} seconds")  # -> ...
-    print("at least 85 % are right:", a > 0.85 and c > 0.85)  # -> at least 85 % are right: True
-    print("a pixel, and a third is lost:", b < a * 2 / 3)  # -> a pixel, and a third is lost: True
-    print("almost nothing is lost now:", d > c - 0.1)  # -> almost nothing is lost now: True
-
-    # The run again, from its middle: another network, another seed, the same end.
-    file.seek(0)
-    manual_seed(99)
-    again = Run(Digits(transform=moving)).resume(load(file)).train(14)
-    pairs = zip(run.net.parameters(), again.net.parameters(), strict=True)
-    print("bit for bit:", all((one == other).all().item() for one, other in pairs))
-    # -> bit for bit: True
-
-    # No straight line parts the arms of a spiral; a network does.
-    manual_seed(0)
-    spiral, test = Spiral(), Spiral(train=False)
-    bent = Run(spiral, inputs=2, epochs=200, lr=0.01).train(200)
-    print("arms of the spiral told apart:", bent.right(test.data, test.targets) > 0.95)
-    # -> arms of the spiral told apart: True
-
-    if mnist:
+    def milliseconds(function, *inputs):
+        function(*inputs)
         start = time.perf_counter()
-        scale = Lambda(lambda images: images / 255)
-        train, test = MNIST(mnist), MNIST(mnist, train=False)
-        train.data, test.data = scale(train.data), scale(test.data)
-        run = Run(train, inputs=784, hidden=256, epochs=10, lr=2e-3).train(10)
-        right = run.right(test.data, test.targets)
-        print(f"MNIST: {right:.2%} in {time.perf_counter() - start:.0f} s")
+        for _ in range(10):
+            function(*inputs)
+        return (time.perf_counter() - start) / 10 * 1e3
+
+    manual_seed(0)
+    for count, size in ((200, 100), (3, 1_000_000)):
+        params = [randn(size).requires_grad_() for _ in range(count)]
+        for param in params:
+            param.grad = randn(size)
+        plain = milliseconds(as_it_stands, params, [0 * param.detach() for param in params])
+        pieces = milliseconds(SGD(params, lr=0.01, momentum=0.9).step)
+        print(
+            f"{count} of {size}: as it stands {plain:.2f} ms, in pieces {pieces:.2f} ms"
+        )  # -> ...

@@ -25,7 +25,7 @@ From the next step on, Function is imported. So it already has what later steps 
 45), and on_tensors, for functions whose backward always takes Tensors (step 47).
 
 Changed: Function, edge_of, backward_pass. New: several_outputs, note_view, check_saved,
-general_step, give_history, follow_base. Module finished: autograd/function.py.
+general_step, give_history, follow_base. Module finished: autograd/node.py.
 Try: delete `if written or node.saved is Freed` and the line below it, and run the demo.
 """
 

@@ -35,8 +35,8 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Freed, Function, edge_of, sum_to
 from tinytorch.autograd.modes import set_grad_enabled, thread
+from tinytorch.autograd.node import Freed, Function, edge_of, sum_to
 from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import (
     Defaults,

@@ -35,8 +35,8 @@ from typing import Any
 
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
-from tinytorch.autograd.function import NOTHING, Freed, Function, edge_of, sum_to
 from tinytorch.autograd.modes import thread
+from tinytorch.autograd.node import NOTHING, Freed, Function, edge_of, sum_to
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.core.version import count_write, written
 

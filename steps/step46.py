@@ -40,7 +40,9 @@ import numpy as np
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.engine import grad
-from tinytorch.autograd.function import (
+from tinytorch.autograd.inplace import check_writable
+from tinytorch.autograd.modes import call_through_modes, enable_grad, no_grad, thread
+from tinytorch.autograd.node import (
     NOTHING,
     Freed,
     Function,
@@ -49,8 +51,6 @@ from tinytorch.autograd.function import (
     new,
     next_order,
 )
-from tinytorch.autograd.inplace import check_writable
-from tinytorch.autograd.modes import call_through_modes, enable_grad, no_grad, thread
 from tinytorch.core.device import cpu
 from tinytorch.core.tensor import Tensor, from_numpy, tensor, tensor_method, wrap
 from tinytorch.core.version import count_write, version_of

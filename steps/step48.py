@@ -42,7 +42,7 @@ import tinytorch.autograd.engine  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.engine import node_of
-from tinytorch.autograd.function import Function, edge_of
+from tinytorch.autograd.node import Function, edge_of
 from tinytorch.core.device import cpu
 from tinytorch.core.dtype import Defaults, bool_, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method

@@ -39,8 +39,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.inplace import in_place
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, float32, result_type
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import number_like

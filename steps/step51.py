@@ -41,8 +41,8 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.inplace import in_place
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, float32, result_type
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import mul, number_like, true_divide

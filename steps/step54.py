@@ -45,8 +45,8 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import DType, as_dtype, float64, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)

@@ -36,8 +36,8 @@ import math
 import operator
 from typing import Any
 
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float64
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops import arithmetic, comparison, elementwise  # noqa: F401  (their methods)

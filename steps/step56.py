@@ -40,8 +40,8 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, as_dtype, float64
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops import arithmetic, comparison, elementwise  # noqa: F401  (their methods)

@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.engine import grad
-from tinytorch.autograd.function import Function
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their operators and methods)

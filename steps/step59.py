@@ -38,8 +38,8 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.engine import grad
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float64, promote_types
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)

@@ -42,8 +42,8 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, from_numpy, tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul

@@ -36,8 +36,8 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)

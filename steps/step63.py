@@ -40,8 +40,8 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.engine import grad
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
 from tinytorch.core.dtype import float64, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method

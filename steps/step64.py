@@ -39,9 +39,9 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.engine import grad
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.inplace import assign, check_writable
 from tinytorch.autograd.modes import thread
+from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
 from tinytorch.core.dtype import bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method

@@ -34,8 +34,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.inplace import in_place
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, number_like

@@ -38,7 +38,7 @@ import functools
 import math
 from typing import Any
 
-from tinytorch.autograd.function import Function
+from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, device_of
 from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor, tensor_method

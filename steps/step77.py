@@ -40,8 +40,8 @@ from itertools import groupby
 from typing import Any
 
 from tinytorch.autograd.engine import Hooks, RemovableHandle
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.modes import thread
+from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.parameter import Parameter
 

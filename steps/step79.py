@@ -31,8 +31,8 @@ import math
 import timeit
 from typing import Any
 
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.modes import no_grad
+from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.container import Sequential
 from tinytorch.nn.module import Module

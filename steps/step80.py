@@ -37,9 +37,9 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.inplace import assign, check_writable
 from tinytorch.autograd.modes import no_grad
+from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.container import Sequential
 from tinytorch.nn.linear import Linear

@@ -36,8 +36,8 @@ import math
 import warnings
 from typing import Any
 
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.gradcheck import gradgradcheck
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float64, int64, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.nn.activation import FunctionModule, logsigmoid

@@ -418,3 +418,26 @@ def test_custom_functions_meet_the_others(device):
     x = leaf([0.5, 1.0], device)
     assert gradcheck(lambda x: Exp.apply(x * x) / MulConstant.apply(Exp.apply(x), 2.0), x)
     assert gradgradcheck(lambda x: Exp.apply(x * x) / MulConstant.apply(x, 2.0), x)
+
+
+def test_the_module_function_holds_what_pytorch_has_there(device):
+    from tinytorch.autograd.function import Function as User
+    from tinytorch.autograd.function import FunctionCtx, once_differentiable
+
+    assert User is Function and tinytorch.autograd.function.once_differentiable is (
+        once_differentiable
+    )
+
+    class Double(User):
+        @staticmethod
+        def forward(ctx: FunctionCtx, x):
+            assert isinstance(ctx, FunctionCtx)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    x = leaf([3.0], device)
+    Double.apply(x).backward()
+    assert x.grad.tolist() == [2.0]

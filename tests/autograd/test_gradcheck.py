@@ -4,7 +4,7 @@ import pytest
 
 import tinytorch
 from tinytorch.autograd import GradcheckError, gradcheck, gradgradcheck
-from tinytorch.autograd.function import Function
+from tinytorch.autograd.node import Function
 
 
 def leaf(data, device="cpu", **options):

@@ -1,8 +1,7 @@
 """Differentiation: the functions, the engine that goes backward through them, and their check."""
 
-from tinytorch.autograd.custom import CustomFunction as Function
-from tinytorch.autograd.custom import once_differentiable
 from tinytorch.autograd.engine import backward, grad
+from tinytorch.autograd.function import Function, once_differentiable
 from tinytorch.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from tinytorch.autograd.modes import (
     enable_grad,

@@ -4,7 +4,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.function import (
+from tinytorch.autograd.inplace import check_writable
+from tinytorch.autograd.modes import call_through_modes, no_grad, thread
+from tinytorch.autograd.node import (
     NOTHING,
     Freed,
     Function,
@@ -13,8 +15,6 @@ from tinytorch.autograd.function import (
     new,
     next_order,
 )
-from tinytorch.autograd.inplace import check_writable
-from tinytorch.autograd.modes import call_through_modes, no_grad, thread
 from tinytorch.core.device import cpu
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import count_write, version_of

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from tinytorch.autograd.function import NOTHING, Freed, Function, edge_of, sum_to
 from tinytorch.autograd.modes import thread
+from tinytorch.autograd.node import NOTHING, Freed, Function, edge_of, sum_to
 from tinytorch.core.tensor import Tensor, tensor_method, wrap
 from tinytorch.core.version import count_write, written
 

@@ -6,7 +6,7 @@ import shutil
 from typing import Any
 
 from tinytorch.autograd.engine import node_of
-from tinytorch.autograd.function import Function, edge_of
+from tinytorch.autograd.node import Function, edge_of
 from tinytorch.core.tensor import Tensor
 
 

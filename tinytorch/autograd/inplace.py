@@ -4,8 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.function import Function, give_history
 from tinytorch.autograd.modes import thread
+from tinytorch.autograd.node import Function, give_history
 from tinytorch.core.dtype import can_cast
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import count_write, version_of

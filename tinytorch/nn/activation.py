@@ -5,8 +5,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.inplace import assign, check_writable
+from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 from tinytorch.ops.conversion import clone

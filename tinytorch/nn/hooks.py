@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.function import Function
+from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor
 
 

@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.modes import no_grad
+from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter

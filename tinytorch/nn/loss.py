@@ -4,7 +4,7 @@ import math
 import warnings
 from typing import Any
 
-from tinytorch.autograd.function import Function
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.nn.activation import FunctionModule, logsigmoid

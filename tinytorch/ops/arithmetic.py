@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.inplace import in_place
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, bfloat16, bool_, numpy_dtype, result_type
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.conversion import cast

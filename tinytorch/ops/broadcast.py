@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tinytorch.autograd.function import Function, sum_to
+from tinytorch.autograd.node import Function, sum_to
 from tinytorch.core.tensor import Tensor, tensor_method
 
 

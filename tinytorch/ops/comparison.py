@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Function
 from tinytorch.autograd.inplace import in_place
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, result_type
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, operands, sub

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tinytorch.autograd.function import Function
+from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.reduction import Reduction, reduced_dims, reduction, summands, wide
 from tinytorch.ops.shape import normalize_dim

@@ -3,7 +3,7 @@
 import collections
 from typing import Any
 
-from tinytorch.autograd.function import Function
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.reduction import Reduction, reduced_dims, reduction

@@ -6,7 +6,7 @@ from functools import reduce
 from itertools import accumulate
 from typing import Any
 
-from tinytorch.autograd.function import Function
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import promote_types
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import number_like

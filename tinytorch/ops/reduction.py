@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Function
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import DType, as_dtype, int64, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.broadcast import Expand

@@ -4,7 +4,7 @@ import math
 import operator
 from typing import Any
 
-from tinytorch.autograd.function import Function
+from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.conversion import Clone

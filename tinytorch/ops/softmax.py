@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Function
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, as_dtype
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.conversion import cast

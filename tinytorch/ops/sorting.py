@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.function import Function
+from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.extremes import AMax, TakeAlong, check_not_empty, named_result

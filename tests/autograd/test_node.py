@@ -8,7 +8,7 @@ import pytest
 
 import tinytorch
 from tinytorch.autograd import grad, gradcheck, gradgradcheck
-from tinytorch.autograd.function import AccumulateGrad, Function
+from tinytorch.autograd.node import AccumulateGrad, Function
 from tinytorch.core.tensor import Tensor
 
 

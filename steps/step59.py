@@ -45,7 +45,8 @@ from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
 from tinytorch.ops.arithmetic import number_like
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.shape import PutSlice, Reshape, Slice, normalize_dim
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.shape import PutSlice, Reshape, Slice
 
 
 def along(dim: int, part: Any) -> tuple:

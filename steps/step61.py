@@ -41,9 +41,10 @@ import numpy as np
 from tinytorch.autograd.gradcheck import gradcheck
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.arithmetic import mul
+from tinytorch.ops.dims import normalize_dims
 from tinytorch.ops.matmul import MatMul, check_operands
 from tinytorch.ops.reduction import sum
-from tinytorch.ops.shape import normalize_dims, permute, reshape
+from tinytorch.ops.shape import permute, reshape
 
 # Labels for the dimensions behind "...": the last one is 9, as broadcasting counts from the right.
 DOTS = string.digits

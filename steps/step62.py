@@ -41,8 +41,8 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
+from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.extremes import AMax, TakeAlong, check_not_empty, named_result
-from tinytorch.ops.shape import normalize_dim
 
 SortResult = named_result("sort", "values", "indices")
 TopKResult = named_result("topk", "values", "indices")

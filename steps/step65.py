@@ -41,9 +41,10 @@ from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, number_like
 from tinytorch.ops.broadcast import as_shape, broadcast_shapes, expand
 from tinytorch.ops.conversion import cast
+from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
 from tinytorch.ops.joining import constant_pad
-from tinytorch.ops.shape import Reshape, Slice, flatten, normalize_dim
+from tinytorch.ops.shape import Reshape, Slice, flatten
 
 
 class MaskedFill(Function):

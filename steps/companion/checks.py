@@ -326,6 +326,25 @@ def check_module(curriculum: Curriculum, module: Module):
             )
 
 
+def check_order(curriculum: Curriculum):
+    """A module imports only what the reader knows when it is finished: modules that are finished
+    too, or that the same step has under construction."""
+    modules = {module.dotted: module for module in curriculum.modules}
+    for module in curriculum.modules:
+        imports = module.source.imports if module.path.exists() else []
+        for each in imports:
+            for name in _modules_named(each, modules):
+                other = modules.get(name, module)
+                known = other.finished <= module.finished or module.finished in other.builders
+                if not known and not each.type_checking:
+                    yield Complaint(
+                        f"{module.name}, line {each.line}",
+                        f"imports {name}, which step {other.finished:02d} finishes, and is itself "
+                        f"finished by step {module.finished:02d}",
+                        "move what it needs to a module that an earlier step finishes",
+                    )
+
+
 def _first_difference(ours: str, theirs: str):
     a, b = ours.splitlines(), theirs.splitlines()
     for offset, (one, other) in enumerate(zip(a, b, strict=False)):
@@ -411,6 +430,7 @@ def _cycles(graph):
 WHOLE_CHECKS = {
     "numbers": check_numbers,
     "modules": check_modules,
+    "order": check_order,
     "package imports": check_package_imports,
 }
 

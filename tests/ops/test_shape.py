@@ -6,7 +6,7 @@ import pytest
 import tinytorch
 from tinytorch import tensor
 from tinytorch.autograd import gradcheck, gradgradcheck
-from tinytorch.ops.shape import normalize_dim, normalize_dims
+from tinytorch.ops.dims import normalize_dim, normalize_dims
 
 
 def values(*shape):

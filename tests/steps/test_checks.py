@@ -282,6 +282,20 @@ def test_imports_inside_functions(make):
     assert complaint == "tinytorch/a.py, line 4: imports tinytorch.b inside a function"
 
 
+def test_a_module_imports_what_is_finished_with_it(make):
+    toml = '[modules]\n"tinytorch/a.py" = [1]\n"tinytorch/b.py" = [2, 3]\n'
+    files = {"tinytorch/a.py": "from tinytorch.b import x", "tinytorch/b.py": "import math"}
+    [complaint] = complaints(checks.check_order, make(files=files, toml=toml))
+    assert complaint.startswith(
+        "tinytorch/a.py, line 1: imports tinytorch.b, which step 03 finishes, and is itself "
+        "finished by step 01"
+    )
+    together = toml.replace("[1]", "[2]")  # step 2 has both under construction
+    assert complaints(checks.check_order, make(files=files, toml=together)) == []
+    files["tinytorch/a.py"] = "if TYPE_CHECKING:\n    from tinytorch.b import x"
+    assert complaints(checks.check_order, make(files=files, toml=toml)) == []
+
+
 # The numbers
 
 

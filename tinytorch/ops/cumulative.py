@@ -4,8 +4,8 @@ from typing import Any
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor
+from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.reduction import Reduction, reduced_dims, reduction, summands, wide
-from tinytorch.ops.shape import normalize_dim
 
 
 class CumSum(Function):

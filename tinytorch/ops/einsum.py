@@ -6,9 +6,10 @@ from typing import Any
 
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import mul
+from tinytorch.ops.dims import normalize_dims
 from tinytorch.ops.matmul import MatMul, check_operands
 from tinytorch.ops.reduction import sum
-from tinytorch.ops.shape import normalize_dims, permute, reshape
+from tinytorch.ops.shape import permute, reshape
 
 # Labels for the dimensions behind "...": the last one is 9, as broadcasting counts from the right.
 DOTS = string.digits

@@ -6,8 +6,8 @@ from typing import Any
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor
+from tinytorch.ops.dims import normalize_dims
 from tinytorch.ops.reduction import Reduction, reduced_dims, reduction
-from tinytorch.ops.shape import normalize_dims
 
 
 def named_result(name: str, *fields: str) -> type:

@@ -11,7 +11,8 @@ from tinytorch.core.dtype import promote_types
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import number_like
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.shape import PutSlice, Reshape, Slice, normalize_dim
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.shape import PutSlice, Reshape, Slice
 
 
 def along(dim: int, part: Any) -> tuple:

@@ -12,7 +12,7 @@ from tinytorch.core.dtype import DType, as_dtype, int64, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.broadcast import Expand
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.shape import normalize_dims
+from tinytorch.ops.dims import normalize_dims
 
 
 def reduction(function: Callable) -> Callable:

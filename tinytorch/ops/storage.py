@@ -9,7 +9,8 @@ from tinytorch.core.device import Device, device_of
 from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.core.version import count_write, storage_of
-from tinytorch.ops.shape import is_contiguous, normalize_dim
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.shape import is_contiguous
 
 
 @functools.singledispatch

@@ -291,7 +291,7 @@ if __name__ == "__main__":
     # -> [[30.0, 10.0]] -> [[10.0, 0.0, 30.0]]
 
     z = tensor([[0.3, -1.2, 2.0], [0.1, 0.7, -0.4]], dtype=float64, requires_grad=True)
-    for function in (lambda x: max(x, 1).values, amin, norm, lambda x: norm(x, 3, 1)):
+    for function in (lambda x: max(x, 1).values, amin, norm, lambda x: norm(x, 3, 1, True)):
         print(gradcheck(function, (z,)), gradgradcheck(function, (z,)))
         # -> True True
         # -> True True

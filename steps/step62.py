@@ -40,7 +40,7 @@ from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops import comparison  # noqa: F401  (its operators)
+from tinytorch.ops import comparison, shape  # noqa: F401  (operators, and reshape)
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.extremes import AMax, TakeAlong, check_not_empty, named_result
 

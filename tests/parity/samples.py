@@ -110,8 +110,9 @@ def carry_tensor(x):
         array = x.detach().contiguous().view(torch.int16).numpy().view(dtype.numpy)
     else:
         array = x.detach().numpy(force=True)
-    if any(step == 0 and n > 1 for step, n in zip(array.strides, array.shape, strict=True)):
-        array = np.broadcast_to(array[tuple(slice(None, 1) for _ in array.shape)], array.shape)
+    if 0 in array.strides:  # an expanded one: its elements, once, and expanded again
+        once = array[tuple(slice(None, None if step else 1) for step in array.strides)]
+        array = np.broadcast_to(once.copy(), array.shape)
     else:
         array = array.copy(order="K")  # keeps a transposed layout
     out = tinytorch.from_numpy(array)

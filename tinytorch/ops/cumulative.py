@@ -76,9 +76,10 @@ class Prod(Reduction):
             return g
         if bool(y.all()):
             return ctx.spread(g * y) / x
-        row, dim = (x.reshape((-1,)), 0) if ctx.dims is None else (x, ctx.dims[0])
-        others = product_before(ctx, row, dim, 1) * product_before(ctx, row, dim, -1)
-        return ctx.spread(g) * others.reshape(ctx.shape)
+        along = 0 if ctx.dims is None else ctx.dims[0]
+        row = x.reshape((-1,)) if ctx.dims is None and x.ndim > 1 else x
+        others = product_before(ctx, row, along, 1) * product_before(ctx, row, along, -1)
+        return ctx.spread(g) * (others if row is x else others.reshape(ctx.shape))
 
 
 @reduction

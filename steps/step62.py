@@ -40,7 +40,7 @@ from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops import comparison, shape  # noqa: F401  (operators, and reshape)
+from tinytorch.ops import comparison  # noqa: F401  (its operators)
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.extremes import AMax, TakeAlong, check_not_empty, named_result
 
@@ -245,6 +245,8 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 
 if __name__ == "__main__":
+    from tinytorch.ops import shape  # noqa: F401  (reshape, as a method)
+
     x = tensor([3.0, 1.0, 2.0], requires_grad=True)
     values, indices = sort(x)
     print("sorted:", values.tolist(), "came from", indices.tolist())

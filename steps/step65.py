@@ -57,8 +57,7 @@ class MaskedFill(Function):
         return ctx.xp.where(mask, value, x)
 
     def backward(ctx, g: Any) -> Any:
-        (mask,) = ctx.saved
-        gx = ctx.call(MaskedFill, g, mask, 0.0)
+        gx = ctx.call(MaskedFill, g, ctx.saved[0], 0.0)
         return gx, None, g - gx if ctx.needs_input_grad[2] else None
 
 

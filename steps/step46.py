@@ -1,4 +1,4 @@
-"""Step 46: Functions of your own, and a proof that they are right
+"""Step 46: Functions of your own
 
 The package's own rules work on arrays, and must keep to what arrays and Tensors share. Who writes
 one function for one model wants less: two static methods on Tensors, as PyTorch has it.
@@ -9,39 +9,34 @@ one function for one model wants less: two static methods on Tensors, as PyTorch
         @staticmethod
         def backward(ctx, g): (x,) = ctx.saved_tensors; return g * 3.0 * x * x
 
-Outside it is called autograd.Function. It is one more node, with on_tensors = True; the engine
-wraps for it. forward is not recorded. backward is, if create_graph asks, so a formula in Tensor
-operations differentiates twice by itself. A saved output is kept as an array and rewrapped, as in
-step 32. backward has to return one gradient per argument, of its shape; the engine checks.
+It is one more node of the graph, with on_tensors = True: for such a node the engine wraps each
+gradient into a Tensor (general_step, step 40). forward is not recorded; backward is, if
+create_graph asks for it. So a formula of Tensor operations differentiates twice by itself. A saved
+output is kept as an array and wrapped anew, as in step 32: held as a Tensor, it would be a cycle.
 
-ctx has more to say: mark_dirty for inputs that forward wrote into, mark_non_differentiable,
-set_materialize_grads(False) for None in the place of zeros. once_differentiable is for a backward
-whose formula uses NumPy: the second derivative would silently be wrong, so it raises.
+Users err, so what backward returns is checked: one gradient for each argument of forward, in its
+shape and type, and None where there is none (a number, a flag).
 
-And is the formula right? gradcheck compares with differences, in float64. It does not build the
-Jacobian J. It draws one random vector v (called a cotangent) and compares v^T J, which is one
-backward pass, with the difference of v . f. Wrong entries could hide only if their errors cancelled
-for just this v. All inputs are moved, one number at a time. gradgradcheck does the same to the
-gradient, which is a function too.
+ctx has more to say: mark_dirty for inputs that forward wrote into, mark_non_differentiable for
+outputs without a gradient, set_materialize_grads(False) for None in the place of the zeros that an
+unused output gets. A static setup_context takes the ctx out of forward: PyTorch 2's form.
 
-The trap: with v = 1 everywhere a backward passes that mixes up the places. The demo has one.
+The trap is a tensor that is kept without save_for_backward, as ctx.x = x. It works, and nothing is
+checked: who changes x in place before backward gets a wrong gradient, and no error.
 
-Changed: nothing. New: CustomFunction, once_differentiable, gradcheck, gradgradcheck. Modules
-finished: autograd/custom.py, autograd/gradcheck.py.
-Try: forget the factor 3 in Cube.backward and read what gradcheck says.
+Outside the package the class is called autograd.Function.
+
+New: CustomFunction.
+Try: keep x by `ctx.x = x` in Cube, and write x.detach().mul_(10.0) between Cube.apply and grad.
 """
 
-import functools
-from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy as np
 
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.engine import grad
 from tinytorch.autograd.inplace import check_writable
-from tinytorch.autograd.modes import call_through_modes, enable_grad, no_grad, thread
+from tinytorch.autograd.modes import call_through_modes, no_grad, thread
 from tinytorch.autograd.node import (
     NOTHING,
     Freed,
@@ -115,9 +110,7 @@ class CustomFunction(Function):
 
     def output(ctx, result: Any, args: tuple) -> Any:
         """What forward returned, as a tensor of its own where it is one of the inputs."""
-        if not isinstance(result, Tensor):
-            return result
-        if any(result is x for x in ctx.dirty):
+        if not isinstance(result, Tensor) or any(result is x for x in ctx.dirty):
             return result
         if any(result is x for x in args) or result.requires_grad:
             return result.detach()
@@ -200,16 +193,14 @@ class CustomFunction(Function):
     # For the engine.
 
     def check_saved(ctx) -> None:
-        if ctx.saved is not NOTHING and ctx.saved is not Freed:
-            held = ctx.saved
+        held = ctx.saved
+        if held is not Freed:
             arrays = [x[0] if isinstance(x, tuple) else getattr(x, "array", None) for x in held]
-            try:
-                ctx.saved = arrays
-                Function.check_saved(ctx)
-            finally:
-                ctx.saved = held
-        elif ctx.saved is Freed:
+            ctx.saved = arrays
+        try:
             Function.check_saved(ctx)
+        finally:
+            ctx.saved = held
 
     def gradients(ctx, grads: list) -> tuple:
         """What the user's backward returns, checked: one for each input, in its shape and type."""
@@ -247,189 +238,6 @@ class CustomFunction(Function):
         return f"{type(ctx).__name__}Backward"
 
 
-class OnceDifferentiable(Function):
-    """Passes a gradient on, and raises where somebody wants to differentiate it again."""
-
-    def forward(ctx, x: Any) -> Any:
-        return x
-
-    def backward(ctx, g: Any) -> Any:
-        raise RuntimeError(
-            "trying to differentiate twice a function that was marked with @once_differentiable"
-        )
-
-
-def once_differentiable(backward: Callable) -> Callable:
-    """Decorates a backward whose formula cannot be differentiated: a second derivative raises."""
-
-    @functools.wraps(backward)
-    def call(ctx, *grads: Tensor):
-        with no_grad():
-            results = backward(ctx, *grads)
-        if not thread.grad_enabled:
-            return results
-        results = results if isinstance(results, tuple) else (results,)
-        marked = []
-        for result in results:
-            if isinstance(result, Tensor):
-                result = OnceDifferentiable.apply(result.detach().requires_grad_())
-            marked.append(result)
-        return tuple(marked)
-
-    return call
-
-
-class GradcheckError(RuntimeError):
-    """Backward and numerical gradient differ; the message says where and by how much."""
-
-
-def as_tuple(value: Any) -> tuple:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
-
-
-def differentiable_outputs(function: Callable, inputs: tuple) -> list[Tensor]:
-    outputs = [x for x in as_tuple(function(*inputs)) if isinstance(x, Tensor)]
-    return [x for x in outputs if x.dtype.is_floating_point]
-
-
-def random_like(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return rng.uniform(-1.0, 1.0, array.shape)
-
-
-def numerical_product(
-    function: Callable, inputs: tuple, x: Tensor, cotangents: list[np.ndarray], eps: float
-) -> np.ndarray:
-    """d(sum of cotangent * output)/dx by central differences, one element of x after the other."""
-    to_numpy = x.device.backend.to_numpy
-    start = to_numpy(x.array).copy()
-    result = np.zeros(start.shape)
-
-    def total() -> float:
-        with no_grad():
-            outputs = differentiable_outputs(function, inputs)
-        pairs = zip(outputs, cotangents, strict=True)
-        return sum(float((to_numpy(y.array) * c).sum()) for y, c in pairs)
-
-    for index in np.ndindex(start.shape):
-        values = []
-        for step in (eps, -eps):
-            moved = start.copy()
-            moved[index] += step
-            x.array[...] = x.device.backend.from_numpy(moved, x.device.index)
-            values.append(total())
-        result[index] = (values[0] - values[1]) / (2 * eps)
-    x.array[...] = x.device.backend.from_numpy(start, x.device.index)
-    return result
-
-
-def gradcheck(
-    func: Callable,
-    inputs: Tensor | Sequence[Any],
-    *,
-    eps: float = 1e-6,
-    atol: float = 1e-5,
-    rtol: float = 1e-3,
-    raise_exception: bool = True,
-    seed: int = 0,
-) -> bool:
-    """Compares backward with central differences for every element of every input.
-
-    Both sides are the product of the Jacobian with one random cotangent v: v^T J. A wrong entry of
-    J is missed only by chance of measure zero, and one backward pass is enough.
-
-    Args:
-        func: takes `inputs`, returns a tensor or a tuple of tensors.
-        inputs: those that require grad are checked; they have to be float64 for the default eps.
-    Returns True, or raises GradcheckError (returns False with raise_exception=False).
-    """
-    inputs = as_tuple(inputs)
-    checked = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
-    if not checked:
-        raise ValueError(
-            "gradcheck expects at least one input tensor to require gradient, but none of them "
-            "have requires_grad=True."
-        )
-    rng = np.random.default_rng(seed)
-    with enable_grad():
-        outputs = differentiable_outputs(func, inputs)
-    cotangents = [random_like(y.device.backend.to_numpy(y.array), rng) for y in outputs]
-    pairs = [(y, c) for y, c in zip(outputs, cotangents, strict=True) if y.requires_grad]
-    if pairs:
-        found = grad(
-            [y for y, _ in pairs],
-            checked,
-            [tensor(c, dtype=y.dtype, device=y.device) for y, c in pairs],
-            allow_unused=True,
-        )
-    else:
-        found = [None] * len(checked)
-    for number, (x, analytical) in enumerate(zip(checked, found, strict=True)):
-        numerical = numerical_product(func, inputs, x, cotangents, eps)
-        if analytical is None:
-            got = np.zeros(x.array.shape)
-        else:
-            got = x.device.backend.to_numpy(analytical.array).astype(np.float64)
-        if not np.allclose(got, numerical, rtol=rtol, atol=atol, equal_nan=True):
-            if not raise_exception:
-                return False
-            raise GradcheckError(
-                f"Jacobian mismatch for input {number}, with a random cotangent:\n"
-                f"numerical:{numerical}\nanalytical:{got}\n"
-                f"largest difference {np.abs(got - numerical).max()}"
-            )
-    return True
-
-
-def gradgradcheck(
-    func: Callable,
-    inputs: Tensor | Sequence[Any],
-    grad_outputs: Tensor | Sequence[Tensor] | None = None,
-    *,
-    eps: float = 1e-6,
-    atol: float = 1e-5,
-    rtol: float = 1e-3,
-    raise_exception: bool = True,
-    seed: int = 1,
-) -> bool:
-    """gradcheck of the gradient: of (inputs, grad_outputs) -> gradients of func.
-
-    grad_outputs are random where they are not given. Arguments and errors as in `gradcheck`.
-    """
-    inputs = as_tuple(inputs)
-    checked = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
-    with enable_grad():
-        outputs = [y for y in differentiable_outputs(func, inputs) if y.requires_grad]
-    if grad_outputs is None:
-        rng = np.random.default_rng(seed)
-        grad_outputs = []
-        for y in outputs:
-            values = random_like(y.device.backend.to_numpy(y.array), rng)
-            grad_outputs.append(tensor(values, dtype=y.dtype, device=y.device, requires_grad=True))
-    grad_outputs = as_tuple(grad_outputs)
-
-    def gradient(*args: Any) -> tuple:
-        with enable_grad():
-            outer = args[: len(inputs)]
-            results = [y for y in differentiable_outputs(func, outer) if y.requires_grad]
-            return grad(
-                results,
-                [outer[i] for i in checked],
-                args[len(inputs) :],
-                create_graph=True,
-                allow_unused=True,
-                materialize_grads=True,
-            )
-
-    return gradcheck(
-        gradient,
-        (*inputs, *grad_outputs),
-        eps=eps,
-        atol=atol,
-        rtol=rtol,
-        raise_exception=raise_exception,
-    )
-
-
 @tensor_method("__repr__")
 def tensor_repr(self: Tensor) -> str:
     return f"tensor({self.tolist()})"
@@ -456,12 +264,12 @@ if __name__ == "__main__":
         except (RuntimeError, TypeError) as reason:
             return f"{type(reason).__name__}: {reason}".splitlines()[0]
 
-    x = tensor([1.0, 2.0], requires_grad=True)
+    x, ones = tensor([1.0, 2.0], requires_grad=True), tensor([1.0, 1.0])
     y = Cube.apply(x)
     print(y, y.grad_fn.name())  # -> tensor([1.0, 8.0]) CubeBackward
-    (g,) = grad(y, x, tensor([1.0, 1.0]), create_graph=True)
-    (gg,) = grad(g, x, tensor([1.0, 1.0]))
-    print(g, gg)  # -> tensor([3.0, 12.0]) tensor([6.0, 12.0])
+    (g,) = grad(y, x, ones, create_graph=True)
+    (gg,) = grad(g, x, ones)
+    print("3 x^2 and 6 x:", g, gg)  # -> 3 x^2 and 6 x: tensor([3.0, 12.0]) tensor([6.0, 12.0])
 
     class Scale(CustomFunction):
         """x * number, in PyTorch 2's form: forward knows no ctx."""
@@ -478,16 +286,9 @@ if __name__ == "__main__":
         def backward(ctx, g):
             return g * ctx.number, None  # None: a number has no gradient
 
-    class Turned(CustomFunction):
-        """Turns a vector around. Its backward forgets to do so."""
-
-        @staticmethod
-        def forward(ctx, x):
-            return from_numpy(x.detach().numpy()[::-1].copy())
-
-        @staticmethod
-        def backward(ctx, g):
-            return g
+    (g,) = grad(Scale.apply(x, 5.0), x, ones)
+    print("5, and the number needs none:", g)
+    # -> 5, and the number needs none: tensor([5.0, 5.0])
 
     class Forgetful(Cube):
         """Returns a gradient too many."""
@@ -496,20 +297,28 @@ if __name__ == "__main__":
         def backward(ctx, g):
             return g, g
 
-    class Reciprocal(CustomFunction):
-        """1 / x with a backward that goes through NumPy."""
+    print(error(Forgetful.apply(x).backward, ones).partition(" (")[0])
+    # -> RuntimeError: function ForgetfulBackward returned an incorrect number of gradients
+
+    class Halves(CustomFunction):
+        """The halves of x, where they are above 1, and what is missing in the place of zeros."""
 
         @staticmethod
         def forward(ctx, x):
-            y = 1.0 / x
-            ctx.save_for_backward(y)
-            return y
+            half, above = x * 0.5, from_numpy(x.detach().numpy() > 2.0)
+            ctx.mark_non_differentiable(above)
+            ctx.set_materialize_grads(False)
+            return half, x * 1.0, above
 
         @staticmethod
-        @once_differentiable
-        def backward(ctx, g):
-            (y,) = ctx.saved_tensors
-            return from_numpy(-g.numpy() * y.detach().numpy() ** 2)
+        def backward(ctx, *grads):
+            print("grads:", grads)  # -> grads: (tensor([1.0, 1.0]), None, None)
+            return grads[0] * 0.5
+
+    half, copy, above = Halves.apply(x)
+    print(half.requires_grad, copy.requires_grad, above.requires_grad)  # -> True True False
+    half.backward(ones)
+    print(x.grad)  # -> tensor([0.5, 0.5])
 
     class Increment(CustomFunction):
         """x + 1, written into x."""
@@ -523,30 +332,6 @@ if __name__ == "__main__":
         def backward(ctx, g):
             return g
 
-    a = tensor(np.array([0.5, 1.5]), requires_grad=True)
-    b = tensor(np.array([[2.0], [3.0]]), requires_grad=True)
-    print(gradcheck(Cube.apply, a), gradgradcheck(Cube.apply, a))  # -> True True
-    print(gradcheck(lambda a: Scale.apply(a, 5.0), a))  # -> True
-    print(gradcheck(lambda a, b: a * b / (a + b) - b, (a, b)))  # -> True
-    print(gradgradcheck(lambda a, b: a * b / (a + b) - b, (a, b)))  # -> True
-
-    (g,) = grad(Turned.apply(a), a, tensor(np.ones(2)))
-    by_differences = numerical_product(Turned.apply, (a,), a, [np.ones(2)], 1e-6)
-    print(
-        "v = 1 sees nothing:", np.allclose(g.numpy(), by_differences)
-    )  # -> v = 1 sees nothing: True
-    print(error(gradcheck, Turned.apply, a))
-    # -> GradcheckError: Jacobian mismatch for input 0, with a random cotangent:
-    print(gradcheck(Turned.apply, a, raise_exception=False))  # -> False
-    print(error(gradcheck, Cube.apply, tensor([1.0, 2.0], requires_grad=True)))
-    # -> ...
-
-    print(error(Forgetful.apply(x).backward, tensor([1.0, 1.0])).partition(" (")[0])
-    # -> RuntimeError: function ForgetfulBackward returned an incorrect number of gradients
-    print(gradcheck(Reciprocal.apply, a))  # -> True
-    (g,) = grad(Reciprocal.apply(a).sum_to_size(()), a, create_graph=True)
-    print(error(g.sum_to_size(()).backward).partition(" a function")[0])
-    # -> RuntimeError: trying to differentiate twice
     c = x * 1.0
     Increment.apply(c)
-    print(c, c.grad_fn.name())  # -> tensor([2.0, 3.0]) IncrementBackward
+    print(c, c.grad_fn.name(), c._version)  # -> tensor([2.0, 3.0]) IncrementBackward 2

@@ -79,9 +79,7 @@ class CustomFunction(Function):
 
     def output(ctx, result: Any, args: tuple) -> Any:
         """What forward returned, as a tensor of its own where it is one of the inputs."""
-        if not isinstance(result, Tensor):
-            return result
-        if any(result is x for x in ctx.dirty):
+        if not isinstance(result, Tensor) or any(result is x for x in ctx.dirty):
             return result
         if any(result is x for x in args) or result.requires_grad:
             return result.detach()
@@ -164,16 +162,14 @@ class CustomFunction(Function):
     # For the engine.
 
     def check_saved(ctx) -> None:
-        if ctx.saved is not NOTHING and ctx.saved is not Freed:
-            held = ctx.saved
+        held = ctx.saved
+        if held is not Freed:
             arrays = [x[0] if isinstance(x, tuple) else getattr(x, "array", None) for x in held]
-            try:
-                ctx.saved = arrays
-                Function.check_saved(ctx)
-            finally:
-                ctx.saved = held
-        elif ctx.saved is Freed:
+            ctx.saved = arrays
+        try:
             Function.check_saved(ctx)
+        finally:
+            ctx.saved = held
 
     def gradients(ctx, grads: list) -> tuple:
         """What the user's backward returns, checked: one for each input, in its shape and type."""

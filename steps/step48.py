@@ -1,38 +1,28 @@
 """Step 48: What a person sees
 
-Since step 38 a tensor has printed as nested lists, digits and all. Of ten thousand numbers that is
-ten thousand numbers. From now on it prints as PyTorch's does, character for character: all numbers
-of a tensor share one form (whole, four digits, or powers of ten where the numbers lie far apart)
-and one width, and of a large tensor only the ends of each dimension are shown. Behind the elements
-stands what is not obvious: the type if it is not the default, the device if it is not the CPU, and
-where it comes from, grad_fn or requires_grad.
+Since step 37 a tensor has printed as nested lists, digits and all. Of ten thousand numbers that is
+ten thousand numbers. From now on it prints as PyTorch's does, character for character, because
+people compare what two programs print.
 
-Character for character, because people compare what two programs print.
+- One style for all numbers of a tensor (number_format): whole numbers with a point, `3.`, else four
+  digits, else powers of ten, where the numbers lie far apart. 0.0001 beside 100000 would be a zero.
+- One width for all, that of the longest, so that the columns stand below each other (layout).
+- Of a large tensor only the ends of each dimension (abridged): more than 1,000 elements, and each
+  dimension shows three at either end. The array is cut before it is read: from a GPU only 36
+  numbers of a large matrix come over.
+- Behind the elements what is not obvious (format_tensor): the type where Python numbers would have
+  given another one, the device where it is not the CPU, and where the tensor comes from: the name
+  of its grad_fn, or requires_grad.
 
-And drawing is back. A graph is made of nodes now, and nodes do not hold what they made (step 32):
-so of most results only the shape is known. A box is a call, an ellipse a tensor; names are given by
-the caller, {"w": w}, since PyTorch's tensors have none. `_` stands for an argument that no gradient
-flows to. graph_text needs nothing, draw needs Graphviz: python steps/step49.py --draw
+The printing of a class is a method of it, __repr__. That of Tensor is attached by @tensor_method
+like every operation, and so the whole of it has room in a module of its own.
 
-With this the core is complete. You began with a box around an array and a derivative by hand. Now:
-
-    what it is        Tensor      device, dtype, storage with a version, place in the graph
-    what it does      Function    forward on arrays, backward on either; views, several results
-    how it goes back  engine      iterative, in order, each node once; hooks, freed graphs
-    who may look      modes       recording on or off, and a place to stand
-    what proves it    gradcheck   for every operation that is still to come
-
-python -m steps history Function.apply shows how the centre of it grew.
-
-Changed: Tensor prints as PyTorch's. New: set_printoptions, graph_text, to_dot, draw. Modules
-finished: core/printing.py, autograd/graph.py.
+Changed: tensor_repr. New: set_printoptions, number_format, abridged, layout, format_tensor. Module
+finished: core/printing.py.
 Try: tensor([1.0, 999.5]) and tensor([1.0, 1000.5]). Where does the form change, and why there?
 """
 
-import json
 import math
-import pathlib
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -41,8 +31,6 @@ import numpy as np
 import tinytorch.autograd.engine  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
-from tinytorch.autograd.engine import node_of
-from tinytorch.autograd.node import Function, edge_of
 from tinytorch.core.device import cpu
 from tinytorch.core.dtype import Defaults, bool_, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
@@ -191,125 +179,7 @@ def tensor_repr(self: Tensor) -> str:
     return format_tensor(self, "tensor" if type(self) is Tensor else type(self).__name__)
 
 
-def graph_functions(y: Tensor) -> list[Function]:
-    """The calls behind y, the oldest first; each once, however many ways lead to it."""
-    found: set = set()
-    waiting = [y.grad_fn]
-    while waiting:
-        f = waiting.pop()
-        if isinstance(f, Function) and f not in found:
-            found.add(f)
-            waiting.extend(node_of(edge) for edge in f.edges)
-    return sorted(found, key=lambda f: -f.order)
-
-
-def results_of(f: Function) -> list:
-    """The outputs of a call as edges of the graph: f itself, then (f, 1), (f, 2), ..."""
-    return [(f, number) if number else f for number in range(f.n_outputs)]
-
-
-def graph_values(y: Tensor) -> list:
-    """The values of the graph of y as edges, each once: first the leaves, then each result."""
-    functions = graph_functions(y)
-    leaves = [edge for f in functions for edge in f.edges if isinstance(edge, Tensor)]
-    results = [edge for f in functions for edge in results_of(f)]
-    return list(dict.fromkeys([*leaves, *results])) or [y]  # a dict drops repeats, keeps the order
-
-
-def short(value: Any) -> str:
-    """A number to six digits; of a larger tensor, or of a result that is not here, the shape."""
-    if isinstance(value, Tensor):
-        if value.ndim == 0:
-            return str(float(f"{value.item():.6g}"))
-        return f"{value.dtype.name} {list(value.shape)}"
-    f, number = value if isinstance(value, tuple) else (value, 0)
-    return f"shape {list(f.outputs[number][0] if f.outputs else f.output_shape)}"
-
-
-def value_of(tensor: Tensor) -> Any:
-    """The edge of the graph that stands for `tensor`; a leaf stands for itself."""
-    return tensor if tensor.grad_fn is None else edge_of(tensor)
-
-
-def look_up(y: Tensor, names: dict[str, Tensor] | None) -> tuple[dict, dict]:
-    """({value of the graph: its name}, {value of the graph: its tensor where we have it})."""
-    given = {value_of(tensor): name for name, tensor in (names or {}).items()}
-    tensors = {value_of(tensor): tensor for tensor in [y, *(names or {}).values()]}
-    values = graph_values(y)
-    return (
-        {value: given.get(value, f"v{i}") for i, value in enumerate(values)},
-        {value: tensors.get(value, value) for value in values},
-    )
-
-
-def graph_text(y: Tensor, names: dict[str, Tensor] | None = None) -> str:
-    """The graph of y as text: a line for each leaf and each call, in the order of computation.
-
-    `names` says what tensors are called: {"w": w}, or dict(module.named_parameters()). `_` stands
-    for an argument without gradient. The graph keeps no results: of most only the shape is known.
-    """
-    called, tensors = look_up(y, names)
-    lines = []
-    for value, name in called.items():
-        if not isinstance(value, Tensor):
-            continue
-        grad = "" if value.grad is None else f"   gradient {short(value.grad)}"
-        lines.append(f"{name} = {short(value)}{grad}")
-    for f in graph_functions(y):
-        left = ", ".join(called[value] for value in results_of(f))
-        arguments = ", ".join("_" if edge is None else called[edge] for edge in f.edges)
-        right = ", ".join(short(tensors[value]) for value in results_of(f))
-        lines.append(f"{left} = {type(f).__name__}({arguments}) = {right}")
-    return "\n".join(lines)
-
-
-def to_dot(y: Tensor, names: dict[str, Tensor] | None = None) -> str:
-    """The graph of y in Graphviz's language: ellipses are tensors, boxes are functions."""
-    called, tensors = look_up(y, names)
-    ids = {value: f"v{i}" for i, value in enumerate(called)}
-    lines = ["digraph {"]
-    for value, name in called.items():
-        label = short(tensors[value])
-        if name != ids[value]:
-            label = f"{name}\n{label}"
-        lines.append(f"  {ids[value]} [label={json.dumps(label, ensure_ascii=False)}]")
-    for i, f in enumerate(graph_functions(y)):
-        lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
-        lines.extend(f"  {ids[edge]} -> f{i}" for edge in f.edges if edge is not None)
-        lines.extend(f"  f{i} -> {ids[value]}" for value in results_of(f))
-    return "\n".join([*lines, "}"])
-
-
-def draw(
-    y: Tensor,
-    path: str | pathlib.Path | None = None,
-    format: str | None = None,
-    names: dict[str, Tensor] | None = None,
-) -> Any:
-    """Draws the graph of y. The result shows itself in Jupyter; with `path` it is written there.
-
-    format is "svg", "png", "pdf", ...: that of the path's ending, or "svg", where it is not given.
-    Raises RuntimeError where Graphviz or its Python package is not installed.
-    """
-    try:
-        import graphviz
-    except ImportError:
-        graphviz = None
-    if graphviz is None or shutil.which("dot") is None:
-        raise RuntimeError(
-            "to draw, install Graphviz (the program dot, graphviz.org/download) and its Python "
-            "package: pip install 'tinytorch[graph]'. to_dot() and graph_text() need neither."
-        )
-    ending = "" if path is None else pathlib.Path(path).suffix.removeprefix(".")
-    picture = graphviz.Source(to_dot(y, names), format=format or ending or "svg")
-    if path is not None:
-        pathlib.Path(path).write_bytes(picture.pipe())
-    return picture
-
-
 if __name__ == "__main__":
-    import sys
-
     x = tensor([[1.0, 2.0, 3.0], [-4.0, 5.0, 6.0]])
     print(x)
     # -> tensor([[ 1.,  2.,  3.],
@@ -335,22 +205,5 @@ if __name__ == "__main__":
     y = w * data + b
     print(w, y, y.detach(), sep="   ")
     # -> tensor(2., requires_grad=True)   tensor(2., grad_fn=<AddBackward0>)   tensor(2.)
-    loss = y * y
-    loss.backward()
-    print(graph_text(loss, {"w": w, "b": b, "y": y, "loss": loss}))
-    # -> w = 2.0   gradient 2.0
-    # -> b = 1.0   gradient 4.0
-    # -> v2 = Mul(w, _) = shape []
-    # -> y = Add(v2, b) = 2.0
-    # -> loss = Mul(y, y) = 4.0
-    print(to_dot(w * data, {"w": w}))
-    # -> digraph {
-    # ->   v0 [label="w\n2.0"]
-    # ->   v1 [label="1.0"]
-    # ->   f0 [label="Mul", shape=box]
-    # ->   v0 -> f0
-    # ->   f0 -> v1
-    # -> }
-    if "--draw" in sys.argv:
-        draw(loss, "step49.svg", names={"w": w, "b": b, "y": y, "loss": loss})
-        print("step49.svg")
+    print(y * 1e-5, tensor([float("nan"), float("-inf"), 2.0]), sep="   ")
+    # -> tensor(2.0000e-05, grad_fn=<MulBackward0>)   tensor([nan, -inf, 2.])

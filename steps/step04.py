@@ -83,7 +83,7 @@ if __name__ == "__main__":
 
     x = Variable(np.array(0.5))
     exact = 4 * 0.5 * np.exp(2 * 0.5**2)  # (e^(x^2))^2 is e^(2 x^2), its derivative 4 x e^(2 x^2)
-    print("by trying:", numerical_diff(f, x))  # -> by trying: 3.29744262
+    print("by trying:", numerical_diff(f, x))  # -> by trying: 3.29744263
     print("by pencil:", exact)  # -> by pencil: 3.297442541400256
 
     def forward_diff(f, x, eps=1e-4):

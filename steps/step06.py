@@ -11,13 +11,12 @@ same by its input. So one call of backward is one multiplication of the chain ru
 2 x * gy, and Exp returns e^x * gy.
 
 The factor needs the x that arrived in the forward run. So every call now remembers its input, and
-every variable has a place for its derivative, `grad`. Going backward is then a matter of three
-lines in reverse order:
+every variable has a place for its derivative, `grad`. Set y.grad to 1, since dy/dy = 1. Then each
+line of the formula has its line of the way back, and the last one comes first:
 
-    y = C(b)                       y.grad = 1, since dy/dy = 1
-    b = B(a)                       b.grad = C.backward(y.grad)
-    a = A(x)                       a.grad = B.backward(b.grad)
-                                   x.grad = A.backward(a.grad)
+    a = A(x)                x.grad = A.backward(a.grad)      ^
+    b = B(a)                a.grad = B.backward(b.grad)      |
+    y = C(b)                b.grad = C.backward(y.grad)      | begin here
 
 The trap: a function object remembers one input. Call the same object twice, and the second input
 takes the place of the first. Forward is still right, and the gradient is wrong, in silence. So an

@@ -136,8 +136,11 @@ if __name__ == "__main__":
     y.grad = np.array(1.0)
     y.backward()
     print("the chain of step 07:", x.grad)  # -> the chain of step 07: 3.297442541400256
-    print("C knows both ends:", y.creator.output is y, y.creator.input.creator.output is not y)
-    # -> C knows both ends: True True
+    C = y.creator
+    b = C.input
+    B = b.creator
+    print("C.output is y, B.output is b:", C.output is y, B.output is b)
+    # -> C.output is y, B.output is b: True True
 
     x, y = chain(500)
     backward_by_recursion(y)

@@ -11,7 +11,7 @@ For a long formula nobody knows the derivative by heart. But two ways to compute
 they share nothing but forward:
 
     backward          exact, and wrong whenever a backward method is wrong
-    numerical_diff    needs no backward method, and is right to about eight digits
+    numerical_diff    needs no backward method, and is right to about seven digits
 
 If they agree at a random x, both are very likely right. This is the gradient check. The numbers are
 never equal to the last digit, so compare with a tolerance: `np.allclose`.

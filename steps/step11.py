@@ -13,9 +13,9 @@ remembers both lists, since backward will want them. It keeps a list of its own:
 caller's, a caller who appends to that list later would change the past.
 
 Lists make every function carry brackets. `square` has to put its x into a list, and to take its y
-out of one. Worse, `forward` may forget them, and then nothing complains: the call runs over
-whatever it gets, and NumPy arrays can be run over, row by row. The demo shows three outputs where
-there should be one. The next step gets rid of the brackets and of this trap.
+out of one. Worse, `forward` may forget them, and then nothing complains: the call loops over
+whatever it gets, and NumPy lets a loop go over an array, row by row. The demo shows three outputs
+where there should be one. The next step gets rid of the brackets and of this trap.
 
 Forward only, for now. Backward still walks from one output to one input, which is enough for
 square and exp, and it says so when it meets anything else. A wrong gradient would be worse than

@@ -12,9 +12,9 @@ makes a tuple of the arguments, however many there are. In a call it spreads:
 What comes back is unpacked, too: one output is returned as it is, several as a list.
 
 For that, forward must say whether its result is one array or several. The rule: several are a
-tuple, as in `return x0 + x1, x0 - x1`. Only a tuple is run over. Step 11's trap is closed with it:
-an array is no tuple, so an array of three numbers is one output. And a list, which might mean
-either, is refused when Variable gets it.
+tuple, as in `return x0 + x1, x0 - x1`. That closes the trap of step 11: an array is no tuple, so an
+array of three numbers is one output. And a list, which might mean either, is refused when Variable
+gets it.
 
 Another trap has gone by itself. `*inputs` gathers into a new tuple, which nobody else holds and
 nobody can change. The copy that step 11 made is not needed any more.
@@ -159,7 +159,7 @@ if __name__ == "__main__":
     try:
         Undecided()(a, b)
     except TypeError as error:
-        print(error)  # -> ...
+        print(error)  # -> a Variable holds an ndarray or a number, not list
     try:
         Add()(a, b, y)
     except TypeError as error:

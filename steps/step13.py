@@ -19,7 +19,7 @@ an output has no influence on L, so its gradient is known: zeros, in its own sha
 A gradient too many or too few must not pass: `zip` would drop the rest in silence and the wrong
 variable would go without. `strict=True` makes it an error.
 
-The walk has a list of functions to visit, since step 8. Only now does it ever hold more than one.
+The walk has a list of functions to visit, since step 08. Only now does it ever hold more than one.
 
 This walk still has a fault, and it is a large one: try d(x + x)/dx. The last line of the demo
 shows what it says. The next step mends it.

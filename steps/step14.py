@@ -11,9 +11,9 @@ When x reaches y on several ways, a change of x acts on all of them, and the eff
 So an arriving gradient is added to what is there. (The sum over branches in step 05 was this.)
 
 The trap is a small one to write: `x.grad += gx`. On an array that means "change this array", and
-the array may belong to somebody else as well. Add hands on the one array that it was given: after
-backward from y = a + b, the demo shows, y.grad, a.grad and b.grad are the same array.
-`x.grad = x.grad + gx` makes a new one. The rule: never write into a gradient that others may hold.
+the array may belong to somebody else as well. Add hands the array that it was given to both inputs:
+after backward from y = a + b, y.grad, a.grad and b.grad are one array. `x.grad = x.grad + gx` makes
+a new one. The rule: never write into a gradient that others may hold.
 
 Adding has a price. Use x in a second computation, and its gradient is added to that of the first:
 2, then 4, then 6. Now and then this is wanted, for a sum over several losses; otherwise call
@@ -23,7 +23,7 @@ Adding has a price. Use x in a second computation, and its gradient is added to 
 forgets it once.)
 
 Changed: Variable.backward adds. New: Variable.cleargrad.
-Try: let backward do `x.grad += gx` where x.grad is not None. A line of the demo goes wrong.
+Try: let backward do `x.grad += gx` where x.grad is not None. Two lines of the demo go wrong.
 """
 
 import numpy as np

@@ -323,7 +323,6 @@ if __name__ == "__main__":
         "4 / x": lambda x: 4 / x,
         "x**3": lambda x: x**3,
         "x**-1": lambda x: x**-1,
-        "-x**2": lambda x: -(x**2),
     }
     x = Variable(2.0)
     print("at x = 2: value, slope by backward, slope by numerical difference")
@@ -339,7 +338,9 @@ if __name__ == "__main__":
         # -> 4 / x   2.0000  -1.0000  -1.0000
         # -> x**3    8.0000  12.0000  12.0000
         # -> x**-1   0.5000  -0.2500  -0.2500
-        # -> -x**2  -4.0000  -4.0000  -4.0000
+
+    print("-x**2 =", -x**2, "and (-x)**2 =", (-x) ** 2)  # fmt: skip
+    # -> -x**2 = variable(-4.0) and (-x)**2 = variable(4.0)
 
     a, b = Variable(1.0), Variable(3.0)
     y = (a - b) / (a + b)

@@ -25,8 +25,8 @@ polynomial, and the slope is that polynomial's. So the slope is wrong, too, when
 (For comparison there is now also a function Sin; its forward is NumPy's sine.)
 
 Changed: nothing. New: Sin, sin.
-Try: x = 40. The series is still right, but its terms grow to 10^16 before they shrink, and the
-digits of a float are used up on the way.
+Try: x = Variable(40.0) for the sines. The series is still right, but its terms grow to 10^16 before
+they shrink, and the digits of a float are used up on the way.
 """
 
 import contextlib

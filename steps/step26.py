@@ -17,7 +17,7 @@ So it is gradient descent whose rate is 1 / f''(x), and the function chooses it 
 
 f' comes from backward. f'' does not: our gradients are plain numbers and arrays. They have no
 graph, and backward cannot start from them. So f'' is worked out by hand here. That is the flaw of
-this step; the next one prepares the cure.
+this step, and the next one cures it.
 
 From x = 4 Newton is there after 6 steps. Gradient descent takes 54 steps with a good rate and 699
 with a timid one. Close to the goal each step of Newton squares the error, about: the number of
@@ -27,7 +27,7 @@ The trap: Newton looks for slope 0, not for a low place. From x = 0.5, where f''
 parabola opens downward, and Newton climbs to the top of the hill at x = 0.
 
 Changed: nothing above the demo. New: Newton's method.
-Try: start near 1.1547, where f'' is 0, and see how far the first step goes.
+Try: let Newton start at x = 1.1547, where f'' is nearly 0. How far does the first step go?
 """
 
 import contextlib

@@ -13,7 +13,7 @@ The formulas become shorter, the gradients become Variables, and nothing else is
 backward pass is now a computation like any other, and it can be differentiated like any other.
 
 Mostly nobody wants that, and then the second graph is a waste. The switch of step 18 is all we
-need: the calls are made with recording on or off. create_graph says which; off is the default.
+need, now for both ways: set_grad_enabled(create_graph). Off is the default.
 
 The sine shows one more thing: cos(x) must be a call as well, so the cosine becomes a Function. The
 array np.cos(x) would be a constant to the second pass, which would then find no way back to x.
@@ -24,10 +24,10 @@ Three traps:
 - x holds its gradient, the gradient holds its graph, and the graph holds x: a cycle, which step 17
   got rid of. It stays in memory until the collector comes, or until x.cleargrad() cuts it.
 
-In PyTorch: create_graph=True, and a warning about that very cycle.
+PyTorch has both names, create_graph and set_grad_enabled, and a warning about that very cycle.
 
 Changed: Variable.backward, no_grad, graph_text, and backward of Square, Exp, Mul, Div, Pow, Sin.
-New: using_grad, Cos, cos.
+New: set_grad_enabled, Cos, cos.
 Try: write np.cos(self.inputs[0].data) into Sin.backward again.
 """
 
@@ -59,7 +59,7 @@ class GradMode:
 
 
 @contextlib.contextmanager
-def using_grad(flag):
+def set_grad_enabled(flag):
     """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
     before = GradMode.enabled
     GradMode.enabled = flag
@@ -71,7 +71,7 @@ def using_grad(flag):
 
 def no_grad():
     """Inside this block no call is recorded: outputs have no creator."""
-    return using_grad(False)
+    return set_grad_enabled(False)
 
 
 class Variable:
@@ -132,7 +132,7 @@ class Variable:
                 Variable(np.zeros(*blank)) if y is None or y.grad is None else y.grad
                 for y, blank in zip(outputs, f.blanks, strict=True)
             ]
-            with using_grad(create_graph):
+            with set_grad_enabled(create_graph):
                 gxs = f.backward(*gys)
                 if not isinstance(gxs, tuple):
                     gxs = (gxs,)

@@ -59,7 +59,7 @@ class GradMode:
 
 
 @contextlib.contextmanager
-def using_grad(flag):
+def set_grad_enabled(flag):
     """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
     before = GradMode.enabled
     GradMode.enabled = flag
@@ -71,7 +71,7 @@ def using_grad(flag):
 
 def no_grad():
     """Inside this block no call is recorded: outputs have no creator."""
-    return using_grad(False)
+    return set_grad_enabled(False)
 
 
 class Variable:
@@ -132,7 +132,7 @@ class Variable:
                 Variable(np.zeros(*blank)) if y is None or y.grad is None else y.grad
                 for y, blank in zip(outputs, f.blanks, strict=True)
             ]
-            with using_grad(create_graph):
+            with set_grad_enabled(create_graph):
                 gxs = f.backward(*gys)
                 if not isinstance(gxs, tuple):
                     gxs = (gxs,)

@@ -60,7 +60,7 @@ class GradMode:
 
 
 @contextlib.contextmanager
-def using_grad(flag):
+def set_grad_enabled(flag):
     """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
     before = GradMode.enabled
     GradMode.enabled = flag
@@ -72,7 +72,7 @@ def using_grad(flag):
 
 def no_grad():
     """Inside this block no call is recorded: outputs have no creator."""
-    return using_grad(False)
+    return set_grad_enabled(False)
 
 
 class Variable:
@@ -133,7 +133,7 @@ class Variable:
                 Variable(np.zeros(*blank)) if y is None or y.grad is None else y.grad
                 for y, blank in zip(outputs, f.blanks, strict=True)
             ]
-            with using_grad(create_graph):
+            with set_grad_enabled(create_graph):
                 gxs = f.backward(*gys)
                 if not isinstance(gxs, tuple):
                     gxs = (gxs,)
@@ -483,8 +483,8 @@ if __name__ == "__main__":
     w.cleargrad()  # the pass inside penalty reached w, too
     p.backward()
     print("penalty:", p)  # -> penalty: variable(0.80080790)
-    print("its slope along w:", w.grad)  # -> its slope along w: variable(0.0504792)
-    print("numerically:", numerical_diff(penalty, Variable(1.5)))  # -> numerically: 0.0504792
+    print("its slope along w:", w.grad)  # -> its slope along w: variable(0.0504793)
+    print("numerically:", numerical_diff(penalty, Variable(1.5)))  # -> numerically: 0.0504793
 
     def rosenbrock(x0, x1):
         return 100 * (x1 - x0**2) ** 2 + (1 - x0) ** 2

@@ -193,7 +193,7 @@ class Tensor:
                     f"shape {list(self.shape)}"
                 )
             gradient = wrap(np.ones_like(self.array))
-        with using_grad(create_graph):
+        with set_grad_enabled(create_graph):
             for leaf, grad in backward_pass([self], [gradient]).items():
                 leaf.grad = grad if leaf.grad is None else leaf.grad + grad
 
@@ -230,7 +230,7 @@ class GradMode:
 
 
 @contextlib.contextmanager
-def using_grad(flag):
+def set_grad_enabled(flag):
     """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
     before = GradMode.enabled
     GradMode.enabled = flag
@@ -242,7 +242,7 @@ def using_grad(flag):
 
 def no_grad():
     """Inside this block no call is recorded: outputs have no grad_fn."""
-    return using_grad(False)
+    return set_grad_enabled(False)
 
 
 new = object.__new__

@@ -234,7 +234,7 @@ class GradMode:
 
 
 @contextlib.contextmanager
-def using_grad(flag):
+def set_grad_enabled(flag):
     """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
     before = GradMode.enabled
     GradMode.enabled = flag
@@ -246,7 +246,7 @@ def using_grad(flag):
 
 def no_grad():
     """Inside this block no call is recorded: outputs have no grad_fn."""
-    return using_grad(False)
+    return set_grad_enabled(False)
 
 
 new = object.__new__
@@ -501,7 +501,7 @@ def tensor_backward(
                 f"shape {list(self.shape)}"
             )
         gradient = wrap(np.ones_like(self.array))
-    with using_grad(create_graph):
+    with set_grad_enabled(create_graph):
         for leaf, grad in backward_pass([self], [gradient], create_graph).items():
             accumulate(leaf, grad)
 

@@ -28,7 +28,7 @@ PyTorch's names for what you see in the graph are here too: grad_fn.name() and n
 a leaf shows up as AccumulateGrad.
 
 Changed: Function.apply, backward_pass. New: no_grad as a class, enable_grad, inference_mode,
-FunctionMode, starting_gradients. Gone: GradMode, using_grad. Module finished: autograd/modes.py.
+FunctionMode, starting_gradients. Gone: GradMode. Module finished: autograd/modes.py.
 Try: leave `thread.modes = stack[:-1]` out of call_through_modes: a mode meets itself, for ever.
 """
 

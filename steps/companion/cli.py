@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 
@@ -41,11 +42,13 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
     except BrokenPipeError:  # `python -m steps list | head`
         sys.stderr.close()
         return 0
+    except KeyboardInterrupt:
+        return _refuse("\nstopped", status=130)
 
 
-def _refuse(line: str) -> int:
+def _refuse(line: str, status: int = 2) -> int:
     print(line, file=sys.stderr)
-    return 2
+    return status
 
 
 class _Parser(argparse.ArgumentParser):
@@ -116,7 +119,8 @@ def run_command(curriculum: Curriculum, options) -> int:
         done, seconds, kept = [], 0.0, 0
         for step in chosen:
             if live:
-                print("\r" + _bar(stage, chosen, len(done), f"step {step.number:02d} ..."), end="")
+                line = _bar(stage, chosen, len(done), f"step {step.number:02d} ...")
+                print("\r" + line, end="", flush=True)
             outcome = next(outcomes)
             done.append(outcome)
             seconds, kept = seconds + outcome.seconds, kept + outcome.kept
@@ -124,21 +128,24 @@ def run_command(curriculum: Curriculum, options) -> int:
         broken += bad
         count = f"{len(done)} step{'s' if len(done) > 1 else ''}, {kept} promises kept"
         if bad:
-            count += ", " + paint(
-                "not " + ", ".join(f"{each.step.number:02d}" for each in bad), "red"
-            )
-        line = _bar(stage, chosen, len(done), f"{count:34}{seconds:6.1f} s")
+            count += ", not " + ", ".join(f"{each.step.number:02d}" for each in bad)
+        style = ["red"] if bad else []
+        line = _bar(stage, chosen, len(done), f"{count:34}{seconds:6.1f} s", *style)
         print(("\r" if live else "") + line + ("\033[K" if live else ""), flush=True)
     for outcome in broken:
         print("\n" + outcome.report())
     return 1 if broken else 0
 
 
-def _bar(stage, chosen, done, text):
+def _bar(stage, chosen, done, text, *styles):
+    """One line; where the terminal is narrow the bar goes, since a line that wraps stays there."""
     filled = 10 * done // len(chosen)
-    bar = paint("#" * filled, "green") + "-" * (10 - filled)
-    span = f"{chosen[0].number:02d}-{chosen[-1].number:02d}"
-    return f" stage {stage.number:<2} {bar}  {span}   {text}"
+    bar = paint("#" * filled, "green") + "-" * (10 - filled) + "  "
+    head = f" stage {stage.number:<2} "
+    rest = f"{chosen[0].number:02d}-{chosen[-1].number:02d}   "
+    if enabled() and len(head + rest + text) + 12 >= shutil.get_terminal_size().columns:
+        bar = ""
+    return head + bar + rest + paint(text, *styles)
 
 
 def check_command(curriculum: Curriculum, options) -> int:

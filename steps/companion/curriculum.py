@@ -96,9 +96,17 @@ def with_renames(line: str, renames: dict[str, str]) -> str:
 
 
 def nearest(name: str, names) -> str:
-    """ " Did you mean ...?" with the names most like this one, or nothing."""
-    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
-    return f" Did you mean {' or '.join(close)}?" if close else ""
+    """ " Did you mean ...?" with the names most like this one, whatever is upper or lower case."""
+
+    def likeness(each):
+        pairs = ((name.lower(), each.lower()), (name, each))
+        return [difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs]
+
+    best = sorted(dict.fromkeys(names), key=likeness, reverse=True)[:3]
+    close = [each for each in best if likeness(each)[0] >= 0.5]
+    if close or not best:
+        return f" Did you mean {' or '.join(close)}?" if close else ""
+    return f" The nearest: {', '.join(best)}."
 
 
 class Curriculum:
@@ -152,15 +160,12 @@ class Curriculum:
         """The steps that "14" or "11-18" name; all without text."""
         if text is None:
             return self.steps
-        if not (match := re.fullmatch(r"(\d+)(?:-(\d+))?", text)):
+        if not (match := re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text)):
             raise CurriculumError(f"{text!r} names no steps. Write 14 or 11-18.")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if match[2] is None:
-            return [self.step(first)]
-        chosen = [step for step in self.steps if first <= step.number <= last]
-        if not chosen:
-            raise CurriculumError(f"There are no steps from {first} to {last}.")
-        return chosen
+        first, last = (self.step(int(each)).number for each in (match[1], match[2] or match[1]))
+        if last < first:
+            raise CurriculumError(f"{text} counts down. Write {last}-{first}.")
+        return [step for step in self.steps if first <= step.number <= last]
 
     def before(self, step: Step) -> Step | None:
         """The step that a step is compared with: the nearest one below it."""

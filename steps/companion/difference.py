@@ -13,6 +13,7 @@ from .paint import paint
 from .source import Source
 
 CONTEXT = 3  # unchanged lines shown around a change
+WIDTH = 79  # columns of a terminal that the heading fills
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,11 @@ class Change:
     name: str
     added: int = 0  # lines of code
     removed: int = 0
-    note: str = ""  # the new name, or the step it is taken up from
+    note: str = ""  # the new name, or "from step 35" for what is taken up again
 
     @property
     def size(self) -> str:
-        if self.kind == "renamed":
+        if self.kind == "renamed" or self.kind == "resumed" and not self.added + self.removed:
             return ""
         counts = [f"{sign}{n}" for sign, n in (("+", self.added), ("-", self.removed)) if n]
         return " ".join(counts) or "words only"
@@ -84,7 +85,7 @@ class Difference:
             if former in old:
                 found += self._changed(name, former, renamed=former != name)
             elif name in self._resumed:
-                found.append(Change("resumed", name, note=self._resumed[name].label))
+                found.append(self._taken_up(name, self._resumed[name]))
             else:
                 found.append(Change("new", name, len(self.new.code_of(name))))
         for name, definition in old.items():
@@ -162,12 +163,13 @@ class Difference:
 
     def text(self, demo: bool = False) -> str:
         """The difference for a terminal."""
-        heading = paint(self.heading, "bold") + " " * (70 - len(self.heading))
+        heading = paint(self.heading, "bold")
+        heading += " " * (WIDTH - len(self.heading) - len(self.place) - 2)
         found = [f"{heading}  {paint(self.place, 'faint')}"]
         width = max((len(change.name) for change in self.changes), default=0)
         for change in self.changes:
             note = f"-> {change.note}" if change.kind == "renamed" else change.note
-            row = f"  {change.kind:8}  {change.name:{width}}  {change.size}  {note}"
+            row = f"  {change.kind:8}  {change.name:{width}}  " + f"{change.size}  {note}".strip()
             found.append(row.rstrip())
         for module, names in self.moved_to.items():
             found.append(f"  moved to {module}")
@@ -206,6 +208,10 @@ class Difference:
 
     def __repr__(self) -> str:
         return self.text()
+
+    def _taken_up(self, name, earlier):
+        changed = count(earlier.source.code_of(name), self.new.code_of(name))
+        return Change("resumed", name, *changed, note=f"from {earlier.label}")
 
     def _changed(self, name, former, renamed):
         if renamed and not self.new.definitions[name].owner:

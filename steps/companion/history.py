@@ -3,7 +3,13 @@ now."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
+import sys
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from .curriculum import Curriculum, CurriculumError, Module, Step, heir, nearest
 from .difference import count
@@ -18,14 +24,14 @@ class Form:
     definition: Definition | None
     added: int = 0  # lines of code against the form before
     removed: int = 0
-    first: bool = False
+    start: str = ""  # "first", or "again" after a step that took it away
 
     @property
     def size(self) -> str:
         if self.definition is None:
             return "removed" + (f": {self.step.why}" if self.step.why else "")
-        if self.first:
-            return f"first, {self.added} line{'s' if self.added != 1 else ''}"
+        if self.start:
+            return f"{self.start}, {self.added} line{'s' if self.added != 1 else ''}"
         counts = [f"{sign}{n}" for sign, n in (("+", self.added), ("-", self.removed)) if n]
         return " ".join(counts) or "words only"
 
@@ -36,14 +42,17 @@ class History:
     def __init__(self, curriculum: Curriculum, name: str):
         self.curriculum = curriculum
         self.name = name
+        self.asked = name
         names = known_names(curriculum)
         if name not in names:
-            raise CurriculumError(f"Nobody defines {name!r}." + _suggestion(name, names))
+            self.name = in_the_package(curriculum, name)
+            if self.name not in names:
+                raise CurriculumError(f"Nobody defines {name!r}." + _suggestion(name, names))
         self.forms = list(self._forms())
 
     def text(self) -> str:
         shapes = sum(form.definition is not None for form in self.forms)
-        found = [f"{self.name}   {shapes} form{'s' if shapes != 1 else ''}"]
+        found = [f"{self._called()}   {shapes} form{'s' if shapes != 1 else ''}"]
         width = max((len(form.step.title) for form in self.forms), default=0)
         called = self.name
         for form in self.forms:
@@ -56,8 +65,9 @@ class History:
             module, definition = home
             found.append(f"  {module.finished:02d}  -> {module.name}, line {definition.first}")
         if self.forms:
-            example = self.forms[len(self.forms) // 2].step.number
-            found.append(f"show one with: python -m steps history {self.name} --at {example}")
+            shown = [form.step.number for form in self.forms if form.definition is not None]
+            example = shown[len(shown) // 2]
+            found.append(f"show one with: python -m steps history {self.name} --at {example:02d}")
         return "\n".join(found)
 
     def at(self, number: int) -> str:
@@ -75,7 +85,7 @@ class History:
 
     def where(self) -> str:
         """The steps that gave it a form, and the file and line where it lives."""
-        found = [self.name]
+        found = [self._called()]
         if built := [f"{form.step.number:02d}" for form in self.forms if form.definition]:
             found.append(f"  built by   step{'s' if len(built) > 1 else ''} {' '.join(built)}")
         if holder := self._last_holder():
@@ -97,6 +107,9 @@ class History:
                         return module, module.source.definitions[name]
         return None
 
+    def _called(self):
+        return self.name if self.name == self.asked else f"{self.asked}: defined as {self.name}"
+
     def _forms(self):
         source: Source | None = None  # the source that holds the latest form
         former = ""
@@ -105,7 +118,8 @@ class History:
             definition = step.source.definitions.get(name)
             if definition is not None:
                 if source is None:
-                    yield Form(step, definition, len(step.source.code_of(name)), first=True)
+                    lines = len(step.source.code_of(name))
+                    yield Form(step, definition, lines, start="again" if former else "first")
                 elif source.definitions[former].text != definition.text:
                     changed = count(source.code_of(former), step.source.code_of(name))
                     yield Form(step, definition, *changed)
@@ -144,8 +158,35 @@ def known_names(curriculum: Curriculum) -> list[str]:
     return list(found)
 
 
+def in_the_package(curriculum: Curriculum, name: str) -> str:
+    """The definition behind a name that a program writes: "Tensor.sum" is sum, "torch.clip" clamp.
+
+    Operations attach their methods, and some have several names. The package itself knows which.
+    """
+    try:
+        value: Any = importlib.import_module("tinytorch")
+    except Exception:  # no NumPy, or a module that is being written
+        return ""
+    if not Path(value.__file__).is_relative_to(curriculum.root):
+        return ""
+    for part in name.removeprefix("tinytorch.").removeprefix("torch.").split("."):
+        value = inspect.getattr_static(value, part, None)
+    value = getattr(value, "fget", None) or getattr(value, "__func__", value)
+    maker = getattr(value, "__qualname__", "").partition(".<locals>")[0]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return ""
+    for module in curriculum.modules:
+        loaded = sys.modules.get(module.dotted)
+        for each in module.source.top_level if loaded else ():
+            if getattr(loaded, each, None) is value:
+                return each
+        if module.dotted == getattr(value, "__module__", "") and maker in module.source.definitions:
+            return maker
+    return in_the_package(curriculum, name[:-1]) if re.search(r"[^_]_$", name) else ""
+
+
 def _suggestion(name, names):
     """Methods of that name first ("backward" -> "Variable.backward"), then similar names."""
     last = name.rpartition(".")[2].lower()
-    same = [each for each in names if each.rpartition(".")[2].lower() == last][:3]
-    return f" Did you mean {' or '.join(same)}?" if same else nearest(name, names)
+    same = [each for each in names if each.rpartition(".")[2].lower() == last]
+    return nearest(name, same or names)

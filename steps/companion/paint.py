@@ -7,9 +7,10 @@ _CODES = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36, "bold": 
 
 
 def enabled(stream=None) -> bool:
-    """Colour goes to a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    """Colour goes to a terminal, unless NO_COLOR is set (https://no-color.org) or it has none."""
     stream = stream or sys.stdout
-    return stream.isatty() and not os.environ.get("NO_COLOR")
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return stream.isatty() and not plain
 
 
 def paint(text: str, *styles: str, on: bool | None = None) -> str:

@@ -202,7 +202,10 @@ def _stripped(lines):
 def _text_in_git(root: Path, path: Path, revision: str) -> str:
     name = path.relative_to(root).as_posix()
     command = ["git", "-C", str(root), "show", f"{revision}:./{name}"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise CurriculumError("propagate compares with git's HEAD, and there is no git.") from None
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["git failed"])[0]
         raise CurriculumError(f"{name} cannot be read from {revision}: {reason}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import steps
+from steps.companion import cli
 from steps.companion.cli import main
 
 from .conftest import step_text
@@ -81,10 +82,15 @@ def test_the_others(command):
     [
         (["rum"], "There is no command 'rum'. Did you mean run?"),
         (["run", "3"], "There is no step 3. The nearest are 2 and 4."),
-        (["run", "7-9"], "There are no steps from 7 to 9."),
+        (["run", "7-9"], "There is no step 7. The nearest are 2 and 4."),
+        (["run", "1-9"], "There is no step 9. The nearest are 2 and 4."),
+        (["run", "4-1"], "4-1 counts down. Write 1-4."),
+        (["check", "2-"], "'2-' names no steps. Write 14 or 11-18."),
         (["run", "two"], "'two' names no steps. Write 14 or 11-18."),
         (["diff", "99"], "There is no step 99. The nearest are 2 and 4."),
         (["where", "xx"], "Nobody defines 'xx'. Did you mean x?"),
+        (["where", "X"], "Nobody defines 'X'. Did you mean x?"),
+        (["where", "q"], "Nobody defines 'q'. The nearest: x."),
         (["history", "x", "--at", "3"], "There is no step 3. The nearest are 2 and 4."),
         (["propagate", "1"], "steps/step01.py cannot be read from HEAD:"),
     ],
@@ -100,6 +106,48 @@ def test_wrong_usage_gets_one_line_and_status_2(command, arguments):
     status, out, err = command(*arguments)
     assert (status, out) == (2, "")
     assert err.startswith("python -m steps") and err.count("\n") == 1
+
+
+def test_propagate_without_git(command, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, _, err = command("propagate", "1")
+    assert (status, err) == (2, "propagate compares with git's HEAD, and there is no git.\n")
+
+
+def test_stopped_by_hand(command, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "run_steps", interrupt)
+    assert command("run") == (130, "", "\nstopped\n")
+
+
+def test_a_narrow_terminal_has_no_bar(command, monkeypatch):
+    """The line of progress is written over: it must not wrap."""
+    monkeypatch.setattr(cli, "enabled", lambda: True)
+    for columns, bar in (("40", False), ("90", True)):
+        monkeypatch.setenv("COLUMNS", columns)
+        out = command("run", "1-2")[1]
+        assert ("----------" in out) == bar
+        running = out.replace("\n", "\r").split("\r")[1:-2]
+        assert running and all(len(line) < int(columns) for line in running)
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("Tensor.sum", "sum"),
+        ("torch.nn.Linear", "Linear"),
+        ("tinytorch.arccos", "acos"),
+        ("Tensor.exp_", "exp"),
+        ("torch.long", "int64"),
+    ],
+)
+def test_a_name_as_a_program_writes_it(asked, name, capsys):
+    assert main(["where", asked]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first == f"{asked}: defined as {name}"
+    assert rest[-1].startswith("  lives in   tinytorch/")
 
 
 def test_python_m_steps():

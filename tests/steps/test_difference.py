@@ -156,7 +156,7 @@ def test_where(curriculum):
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("second", "Did you mean Case.second or Box.second?"),
+        ("second", "Did you mean Box.second or Case.second?"),
         ("Boxx", "Did you mean Box"),
         ("?", ""),
     ],

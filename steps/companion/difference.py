@@ -214,7 +214,8 @@ class Difference:
         return Change("resumed", name, *changed, note=f"from {earlier.label}")
 
     def _changed(self, name, former, renamed):
-        if renamed and not self.new.definitions[name].owner:
+        member = self.new.definitions[name].owner  # a class that is renamed takes it along
+        if renamed and not (member and name.rpartition(".")[2] == former.rpartition(".")[2]):
             yield Change("renamed", former, note=name)
         old, new = self.old.shell(former), self.new.shell(name)
         texts = [self.new.lines[n - 1] for n in new]

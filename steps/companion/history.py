@@ -63,7 +63,10 @@ class History:
             found.append(f"  {form.step.number:02d}  {form.step.title:{width}}  {form.size}{note}")
         if home := self.home():
             module, definition = home
-            found.append(f"  {module.finished:02d}  -> {module.name}, line {definition.first}")
+            note = f"  (as {definition.name})" if definition.name != called else ""
+            found.append(
+                f"  {module.finished:02d}  -> {module.name}, line {definition.first}{note}"
+            )
         if self.forms:
             shown = [form.step.number for form in self.forms if form.definition is not None]
             example = shown[len(shown) // 2]
@@ -94,15 +97,21 @@ class History:
             found.append(f"  last in    steps/{step.path.name}, line {definition.first}{note}")
         if home := self.home():
             module, definition = home
-            found.append(f"  lives in   {module.name}, line {definition.first}")
+            note = f"  (as {definition.name})" if definition.name != self.name else ""
+            found.append(f"  lives in   {module.name}, line {definition.first}{note}")
         return "\n".join(found)
 
     def home(self) -> tuple[Module, Definition] | None:
         """The module of the package that holds the definition today."""
         aliases = {name_in(self.curriculum, self.name, step) for step in self.curriculum.steps}
+        return self._home([self.name, *aliases]) or self._home(
+            [in_the_package(self.curriculum, name) for name in aliases]
+        )
+
+    def _home(self, names):
         for module in self.curriculum.modules:
             if module.path.exists():
-                for name in [self.name, *aliases]:
+                for name in names:
                     if name in module.source.definitions:
                         return module, module.source.definitions[name]
         return None

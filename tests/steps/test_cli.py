@@ -150,6 +150,21 @@ def test_a_name_as_a_program_writes_it(asked, name, capsys):
     assert rest[-1].startswith("  lives in   tinytorch/")
 
 
+@pytest.mark.parametrize(
+    ("asked", "home"),
+    [
+        ("Variable.backward", "tinytorch/autograd/engine.py"),
+        ("Variable.__add__", "tinytorch/ops/arithmetic.py"),
+        ("Function.__call__", "tinytorch/autograd/node.py"),
+    ],
+)
+def test_what_a_first_step_wrote_is_found_in_the_package(asked, home, capsys):
+    assert main(["where", asked]) == 0
+    assert f"lives in   {home}, line " in capsys.readouterr().out.splitlines()[-1]
+    assert main(["history", asked]) == 0
+    assert f"-> {home}, line " in capsys.readouterr().out.splitlines()[-2]
+
+
 def test_python_m_steps():
     done = subprocess.run(
         [sys.executable, "-m", "steps", "run", "0"], cwd=ROOT, capture_output=True, text=True

@@ -128,7 +128,7 @@ def test_history_goes_through_renamings(curriculum):
         "Box.second   2 forms",
         "  01  A box     first, 3 lines",
         "  02  It grows  +1 -1",
-        "  03  -> tinytorch/case.py, line 7",
+        "  03  -> tinytorch/case.py, line 7  (as Case.second)",
     ]
     assert History(curriculum, "Case.second").text().splitlines()[1].startswith("  01  A box")
 
@@ -149,7 +149,7 @@ def test_where(curriculum):
         "Box.third",
         "  built by   step 02",
         "  last in    steps/step03.py, line 20  (as Case.third)",
-        "  lives in   tinytorch/case.py, line 11",
+        "  lives in   tinytorch/case.py, line 11  (as Case.third)",
     ]
 
 

@@ -8,7 +8,7 @@ from tinytorch.autograd.modes import thread
 from tinytorch.autograd.node import Function, give_history
 from tinytorch.core.dtype import can_cast
 from tinytorch.core.tensor import Tensor
-from tinytorch.core.version import count_write, version_of
+from tinytorch.core.version import Writes, count_write
 
 
 class CopySlices(Function):
@@ -71,7 +71,8 @@ def check_writable(target: Tensor) -> None:
             "enabled. Make the view outside of no_grad(), or detach() it."
         )
     strides, shape = target.array.strides, target.array.shape
-    if 0 not in shape and any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True)):
+    repeated = 0 in strides and 0 not in shape  # of an expanded tensor, if there is more than one
+    if repeated and any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True)):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the operation."
@@ -111,11 +112,8 @@ def take_over(target: Tensor, values: Tensor) -> None:
     call = values._grad_fn
     give_history(target, call, values._output_nr)
     if has_saved(call, values.array):
-        versions = call.saved_versions or [0] * len(call.saved)
-        pairs = list(zip(call.saved, versions, strict=True))
-        new = (target.array, version_of(target.array))
-        pairs = [new if value is values.array else (value, version) for value, version in pairs]
-        call.saved, call.saved_versions = zip(*pairs, strict=True)
+        call.saved = tuple(target.array if v is values.array else v for v in call.saved)
+        call.saved_at = Writes.count
 
 
 def has_saved(call: Function | None, array: Any) -> bool:

@@ -2,12 +2,13 @@
 
 import copy
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from tinytorch.autograd.modes import call_through_modes, inference_seen, thread
 from tinytorch.core.device import Device, cpu
 from tinytorch.core.tensor import Tensor, tensor_method, wrap
-from tinytorch.core.version import storage_of, version_of, written
+from tinytorch.core.version import Writes, storage_of, version_of, written_since
 
 new = object.__new__
 # Numbers the calls 0, -1, -2, ... An output is always younger than its inputs, so this is a
@@ -19,7 +20,20 @@ NOTHING = ()  # what a call has saved that saved nothing
 
 
 class Freed:
-    """Stands in the place of saved values after a backward pass has used and dropped them."""
+    """Stands in the place of saved values after a backward pass has used and dropped them: who asks
+    for one gets PyTorch's error."""
+
+    def __getitem__(self, number: Any) -> Any:
+        raise RuntimeError(
+            "Trying to backward through the graph a second time (or directly access saved "
+            "tensors after they have already been freed). Saved intermediate values of the "
+            "graph are freed when you call .backward() or autograd.grad(). Specify "
+            "retain_graph=True if you need to backward through the graph a second time or if "
+            "you need to access saved tensors after calling backward."
+        )
+
+
+FREED = Freed()
 
 
 def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
@@ -51,6 +65,7 @@ class Function:
     view = False  # the result shows the memory of the first input
     writable = True  # of a view: each element shows one of the input, and no two the same
     on_tensors = False  # backward takes Tensors, always (user-defined functions)
+    plain = True  # one result, no hooks, not on_tensors: so are nearly all
 
     # Of one call; most calls keep these.
     xp: Any
@@ -60,7 +75,7 @@ class Function:
     output_shape: tuple[int, ...]
     output_id: int  # id of the result's array, to know it again among the saved ones
     saved: Any = NOTHING
-    saved_versions: list[int] | None = None
+    saved_at = 0  # Writes.count when they were saved
     n_outputs = 1
     outputs: list | None = None  # of a call with several results: (shape, dtype, id) of each
     fill_missing = True  # backward gets zeros for an output that nobody used
@@ -103,8 +118,7 @@ class Function:
         record = wanted and thread.grad_enabled and cls.differentiable
         if record:
             ctx.order = next_order()
-            if written and ctx.saved is not NOTHING:
-                ctx.saved_versions = [version_of(value) for value in ctx.saved]
+            ctx.saved_at = Writes.count
         if result.__class__ is tuple:
             return ctx.several_outputs(result, record)
 
@@ -140,7 +154,7 @@ class Function:
             if inference_seen:
                 check_inference(out, (), False)
             outs.append(out)
-        ctx.n_outputs = len(outs)
+        ctx.n_outputs, ctx.plain = len(outs), False
         ctx.outputs = [(out.array.shape, out.array.dtype, id(out.array)) for out in outs]
         if len(outs) == 1:  # one in a tuple is still one
             ctx.output_shape, _, ctx.output_id = ctx.outputs[0]
@@ -235,26 +249,14 @@ class Function:
             out._grad_fn, out._output_nr = history
         return out
 
-    def check_saved(ctx) -> None:
-        """RuntimeError where a saved array is gone, or was written in place since."""
-        if ctx.saved is Freed:
-            raise RuntimeError(
-                "Trying to backward through the graph a second time (or directly access saved "
-                "tensors after they have already been freed). Saved intermediate values of the "
-                "graph are freed when you call .backward() or autograd.grad(). Specify "
-                "retain_graph=True if you need to backward through the graph a second time or if "
-                "you need to access saved tensors after calling backward."
-            )
-        if not written:
-            return
-        expected = ctx.saved_versions or [0] * len(ctx.saved)
-        for value, version in zip(ctx.saved, expected, strict=True):
-            now = version_of(value)
-            if now != version:
+    def check_saved(ctx, values: Sequence | None = None) -> None:
+        """RuntimeError where a saved array was written in place since."""
+        for value in ctx.saved if values is None else values:
+            if hasattr(value, "base") and written_since(value, ctx.saved_at):
                 raise RuntimeError(
                     f"one of the variables needed for gradient computation has been modified by "
                     f"an inplace operation: [{value.dtype} {list(value.shape)}], saved by "
-                    f"{ctx.name()}, is at version {now}; expected version {version} instead."
+                    f"{ctx.name()}, was written after that. It is at version {version_of(value)}."
                 )
 
     # For people who look at the graph.

@@ -1,10 +1,16 @@
-"""How often each storage was written in place: counted only for storages that ever were."""
+"""How often each storage was written in place, and when: kept only for storages that ever were."""
 
 import weakref
 from typing import Any
 
-# id of a storage -> [weak reference to it, number of writes]. Empty as long as nothing is written
-# in place, so that a program without in-place operations pays one truth test.
+
+class Writes:
+    """The number of all writes in place so far, of whatever storage: a clock for them."""
+
+    count = 0
+
+
+# id of a storage -> [weak reference to it, number of its writes, Writes.count at the last one]
 written: dict[int, list] = {}
 
 
@@ -17,10 +23,14 @@ def storage_of(array: Any) -> Any:
 
 def version_of(array: Any) -> int:
     """How often the memory of `array` was written in place, through whatever view."""
-    if not written or not hasattr(array, "base"):
-        return 0
     entry = written.get(id(storage_of(array)))
     return 0 if entry is None else entry[1]
+
+
+def written_since(array: Any, time: int) -> bool:
+    """Whether the memory of `array` was written after Writes.count was `time`."""
+    entry = written.get(id(storage_of(array)))
+    return entry is not None and entry[2] > time
 
 
 def count_write(array: Any) -> None:
@@ -29,5 +39,7 @@ def count_write(array: Any) -> None:
     key = id(storage)
     entry = written.get(key)
     if entry is None:
-        entry = written[key] = [weakref.ref(storage, lambda _: written.pop(key, None)), 0]
+        entry = written[key] = [weakref.ref(storage, lambda _: written.pop(key, None)), 0, 0]
+    Writes.count += 1
     entry[1] += 1
+    entry[2] = Writes.count

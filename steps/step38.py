@@ -16,8 +16,8 @@ that names the dimension. So is a value that does not fit its type: nothing is c
 Who shares memory with whom? Every array that is a view knows its base, and at the end of that chain
 stands the array that owns the memory: its storage. version.py counts writes by storage: after
 count_write(x.array) all views of x have a new version. A weak reference watches the storage, and
-when it dies its count is forgotten. Steps 40 and 43 use this; a program that never writes in place
-has an empty dictionary, and pays one truth test.
+when it dies its count is forgotten. Writes.count numbers all writes, whatever storage they went to:
+a clock. Who has noted its time can ask later whether a storage was written since, as step 40 does.
 
 copy.deepcopy and pickle take leaves only. Half of a graph would be of no use to anybody.
 
@@ -38,8 +38,14 @@ import numpy as np
 from tinytorch.core.device import Device, as_device, cpu, device_of
 from tinytorch.core.dtype import Defaults, DType, as_dtype, number_dtype, numpy_dtype, promote_types
 
-# id of a storage -> [weak reference to it, number of writes]. Empty as long as nothing is written
-# in place, so that a program without in-place operations pays one truth test.
+
+class Writes:
+    """The number of all writes in place so far, of whatever storage: a clock for them."""
+
+    count = 0
+
+
+# id of a storage -> [weak reference to it, number of its writes, Writes.count at the last one]
 written: dict[int, list] = {}
 
 
@@ -52,10 +58,14 @@ def storage_of(array: Any) -> Any:
 
 def version_of(array: Any) -> int:
     """How often the memory of `array` was written in place, through whatever view."""
-    if not written or not hasattr(array, "base"):
-        return 0
     entry = written.get(id(storage_of(array)))
     return 0 if entry is None else entry[1]
+
+
+def written_since(array: Any, time: int) -> bool:
+    """Whether the memory of `array` was written after Writes.count was `time`."""
+    entry = written.get(id(storage_of(array)))
+    return entry is not None and entry[2] > time
 
 
 def count_write(array: Any) -> None:
@@ -64,8 +74,10 @@ def count_write(array: Any) -> None:
     key = id(storage)
     entry = written.get(key)
     if entry is None:
-        entry = written[key] = [weakref.ref(storage, lambda _: written.pop(key, None)), 0]
+        entry = written[key] = [weakref.ref(storage, lambda _: written.pop(key, None)), 0, 0]
+    Writes.count += 1
     entry[1] += 1
+    entry[2] = Writes.count
 
 
 class Size(tuple):

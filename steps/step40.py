@@ -14,9 +14,10 @@ grad_fn would tell an old story. follow_base compares: if the base has a new his
 made again on it, and the view takes over the history of their result. PyTorch does exactly this.
 
 Saved values. A rule that saved an array wants it back as it was. Whoever writes into it in between
-would make the gradient wrong without a sign; the demo shows the number. So a call notes the version
-of each array that it saves, and check_saved compares before backward runs. Freed stands in for
-values that are no longer there (step 45).
+would make the gradient wrong without a sign; the demo shows the number. So a call notes the time at
+which it saves, by the clock of all writes. If the clock still stands there when backward runs, all
+is well, and that was one comparison. If not, check_saved asks each array if it was written since.
+FREED stands in for values that are no longer there (step 45): who asks for one gets an error.
 
 give_history makes a tensor the output of a call that was made with another: an in-place operation
 computes elsewhere, copies the numbers into the old memory, and hands the old tensor the history.
@@ -26,7 +27,7 @@ From the next step on, Function is imported. So it already has what later steps 
 
 Changed: Function, edge_of, backward_pass. New: several_outputs, note_view, check_saved,
 general_step, give_history, follow_base. Module finished: autograd/node.py.
-Try: delete `if written or node.saved is Freed` and the line below it, and run the demo.
+Try: delete `if node.saved_at != Writes.count` and the line below it, and run the demo.
 """
 
 import copy
@@ -40,7 +41,7 @@ import numpy as np
 from tinytorch.autograd.modes import call_through_modes, inference_seen, set_grad_enabled, thread
 from tinytorch.core.device import Device, cpu
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import count_write, storage_of, version_of, written
+from tinytorch.core.version import Writes, count_write, storage_of, version_of, written_since
 
 new = object.__new__
 
@@ -54,7 +55,20 @@ NOTHING = ()  # what a call has saved that saved nothing
 
 
 class Freed:
-    """Stands in the place of saved values after a backward pass has used and dropped them."""
+    """Stands in the place of saved values after a backward pass has used and dropped them: who asks
+    for one gets PyTorch's error."""
+
+    def __getitem__(self, number: Any) -> Any:
+        raise RuntimeError(
+            "Trying to backward through the graph a second time (or directly access saved "
+            "tensors after they have already been freed). Saved intermediate values of the "
+            "graph are freed when you call .backward() or autograd.grad(). Specify "
+            "retain_graph=True if you need to backward through the graph a second time or if "
+            "you need to access saved tensors after calling backward."
+        )
+
+
+FREED = Freed()
 
 
 def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
@@ -86,6 +100,7 @@ class Function:
     view = False  # the result shows the memory of the first input
     writable = True  # of a view: each element shows one of the input, and no two the same
     on_tensors = False  # backward takes Tensors, always (user-defined functions)
+    plain = True  # one result, no hooks, not on_tensors: so are nearly all
 
     # Of one call; most calls keep these.
     xp: Any
@@ -95,7 +110,7 @@ class Function:
     output_shape: tuple[int, ...]
     output_id: int  # id of the result's array, to know it again among the saved ones
     saved: Any = NOTHING
-    saved_versions: list[int] | None = None
+    saved_at = 0  # Writes.count when they were saved
     n_outputs = 1
     outputs: list | None = None  # of a call with several results: (shape, dtype, id) of each
     fill_missing = True  # backward gets zeros for an output that nobody used
@@ -138,8 +153,7 @@ class Function:
         record = wanted and thread.grad_enabled and cls.differentiable
         if record:
             ctx.order = next_order()
-            if written and ctx.saved is not NOTHING:
-                ctx.saved_versions = [version_of(value) for value in ctx.saved]
+            ctx.saved_at = Writes.count
         if result.__class__ is tuple:
             return ctx.several_outputs(result, record)
 
@@ -175,7 +189,7 @@ class Function:
             if inference_seen:
                 check_inference(out, (), False)
             outs.append(out)
-        ctx.n_outputs = len(outs)
+        ctx.n_outputs, ctx.plain = len(outs), False
         ctx.outputs = [(out.array.shape, out.array.dtype, id(out.array)) for out in outs]
         if len(outs) == 1:  # one in a tuple is still one
             ctx.output_shape, _, ctx.output_id = ctx.outputs[0]
@@ -270,26 +284,14 @@ class Function:
             out._grad_fn, out._output_nr = history
         return out
 
-    def check_saved(ctx) -> None:
-        """RuntimeError where a saved array is gone, or was written in place since."""
-        if ctx.saved is Freed:
-            raise RuntimeError(
-                "Trying to backward through the graph a second time (or directly access saved "
-                "tensors after they have already been freed). Saved intermediate values of the "
-                "graph are freed when you call .backward() or autograd.grad(). Specify "
-                "retain_graph=True if you need to backward through the graph a second time or if "
-                "you need to access saved tensors after calling backward."
-            )
-        if not written:
-            return
-        expected = ctx.saved_versions or [0] * len(ctx.saved)
-        for value, version in zip(ctx.saved, expected, strict=True):
-            now = version_of(value)
-            if now != version:
+    def check_saved(ctx, values: list | None = None) -> None:
+        """RuntimeError where a saved array was written in place since."""
+        for value in ctx.saved if values is None else values:
+            if hasattr(value, "base") and written_since(value, ctx.saved_at):
                 raise RuntimeError(
                     f"one of the variables needed for gradient computation has been modified by "
                     f"an inplace operation: [{value.dtype} {list(value.shape)}], saved by "
-                    f"{ctx.name()}, is at version {now}; expected version {version} instead."
+                    f"{ctx.name()}, was written after that. It is at version {version_of(value)}."
                 )
 
     # For people who look at the graph.
@@ -430,34 +432,32 @@ def backward_pass(
                 shape = edge.outputs[number][0] if count > 1 else edge.output_shape
                 if grad.shape != shape:
                     grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
-            if edge not in arrived:
+            earlier = arrived.get(edge)
+            if earlier is None:
                 if count:
                     heappush(heap, (edge.order, edge))
                 if count > 1:
-                    arrived[edge] = [None] * count
-                    arrived[edge][number] = grad
-                else:
-                    arrived[edge] = grad
+                    grad = [grad if i == number else None for i in range(count)]
+                arrived[edge] = grad
             elif count > 1:
-                parts = arrived[edge]
-                parts[number] = grad if parts[number] is None else parts[number] + grad
+                earlier[number] = grad if earlier[number] is None else earlier[number] + grad
             elif edge in ours:
-                arrived[edge] += grad
+                earlier += grad
             else:
                 # The first part may belong to somebody else too: Add gives both inputs one array.
-                arrived[edge] = arrived[edge] + grad
-                if not as_tensors:
+                arrived[edge] = total = earlier + grad
+                if total.ndim and not as_tensors:  # NumPy's sum of two numbers cannot be written
                     ours.add(edge)
         if not heap:
             break
         node = heappop(heap)[1]
         grad = arrived.pop(node)
-        if written or node.saved is Freed:
+        if node.saved_at != Writes.count:
             node.check_saved()
-        if as_tensors or node.on_tensors or node.n_outputs > 1:
-            grads = general_step(node, grad, as_tensors)
-        else:
+        if node.plain and not as_tensors:
             grads = node.backward(grad)
+        else:
+            grads = general_step(node, grad, as_tensors)
         if grads.__class__ is not tuple:
             grads = (grads,)
         edges, broadcast = node.edges, node.elementwise

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.modes import set_grad_enabled, thread
-from tinytorch.autograd.node import Freed, Function, edge_of, sum_to
+from tinytorch.autograd.node import Function, edge_of, sum_to
 from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import (
     Defaults,
@@ -56,7 +56,7 @@ from tinytorch.core.dtype import (
     uint8,
 )
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import written
+from tinytorch.core.version import Writes
 
 
 def backward_pass(
@@ -93,34 +93,32 @@ def backward_pass(
                 shape = edge.outputs[number][0] if count > 1 else edge.output_shape
                 if grad.shape != shape:
                     grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
-            if edge not in arrived:
+            earlier = arrived.get(edge)
+            if earlier is None:
                 if count:
                     heappush(heap, (edge.order, edge))
                 if count > 1:
-                    arrived[edge] = [None] * count
-                    arrived[edge][number] = grad
-                else:
-                    arrived[edge] = grad
+                    grad = [grad if i == number else None for i in range(count)]
+                arrived[edge] = grad
             elif count > 1:
-                parts = arrived[edge]
-                parts[number] = grad if parts[number] is None else parts[number] + grad
+                earlier[number] = grad if earlier[number] is None else earlier[number] + grad
             elif edge in ours:
-                arrived[edge] += grad
+                earlier += grad
             else:
                 # The first part may belong to somebody else too: Add gives both inputs one array.
-                arrived[edge] = arrived[edge] + grad
-                if not as_tensors:
+                arrived[edge] = total = earlier + grad
+                if total.ndim and not as_tensors:  # NumPy's sum of two numbers cannot be written
                     ours.add(edge)
         if not heap:
             break
         node = heappop(heap)[1]
         grad = arrived.pop(node)
-        if written or node.saved is Freed:
+        if node.saved_at != Writes.count:
             node.check_saved()
-        if as_tensors or node.on_tensors or node.n_outputs > 1:
-            grads = general_step(node, grad, as_tensors)
-        else:
+        if node.plain and not as_tensors:
             grads = node.backward(grad)
+        else:
+            grads = general_step(node, grad, as_tensors)
         if grads.__class__ is not tuple:
             grads = (grads,)
         edges, broadcast = node.edges, node.elementwise

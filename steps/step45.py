@@ -36,9 +36,9 @@ from typing import Any
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.modes import thread
-from tinytorch.autograd.node import NOTHING, Freed, Function, edge_of, sum_to
+from tinytorch.autograd.node import FREED, NOTHING, Function, edge_of, sum_to
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import count_write, written
+from tinytorch.core.version import Writes, count_write
 
 
 def node_of(edge: Any) -> Any:
@@ -87,29 +87,28 @@ def backward_pass(
                 shape = edge.outputs[number][0] if count > 1 else edge.output_shape
                 if grad.shape != shape:
                     grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
-            if edge not in arrived:
+            earlier = arrived.get(edge)
+            if earlier is None:
                 if count:
                     heappush(heap, (edge.order, edge))
                 if count > 1:
-                    arrived[edge] = [None] * count
-                    arrived[edge][number] = grad
-                else:
-                    arrived[edge] = grad
+                    grad = [grad if i == number else None for i in range(count)]
+                arrived[edge] = grad
             elif count > 1:
-                parts = arrived[edge]
-                parts[number] = grad if parts[number] is None else parts[number] + grad
+                earlier[number] = grad if earlier[number] is None else earlier[number] + grad
             elif edge in ours:
-                arrived[edge] += grad
+                earlier += grad
             else:
                 # The first part may belong to somebody else too: Add gives both inputs one array.
-                arrived[edge] = arrived[edge] + grad
-                if not as_tensors:
+                arrived[edge] = total = earlier + grad
+                if total.ndim and not as_tensors:  # NumPy's sum of two numbers cannot be written
                     ours.add(edge)
         if not heap:
             break
         node = heappop(heap)[1]
         grad = arrived.pop(node)
-        if node.hooks is not None:
+        plain = node.plain
+        if not plain and node.hooks is not None:
             grad = call_hooks(node, grad)
         if wanted is not None:
             for number in range(node.n_outputs):
@@ -119,17 +118,17 @@ def backward_pass(
             if not any(e is not None and node_of(e) in useful for e in node.edges):
                 edges = ()  # nothing goes on from here
                 continue
-        if written or node.saved is Freed:
+        if node.saved_at != Writes.count:
             node.check_saved()
-        if as_tensors or node.on_tensors or node.n_outputs > 1:
-            grads = general_step(node, grad, as_tensors)
-        else:
+        if plain and not as_tensors:
             grads = node.backward(grad)
+        else:
+            grads = general_step(node, grad, as_tensors)
         if grads.__class__ is not tuple:
             grads = (grads,)
         edges, broadcast = node.edges, node.elementwise
         if not keep_graph and node.saved is not NOTHING:
-            node.saved = Freed
+            node.saved = FREED
     return arrived if targets is None else {**arrived, **found}
 
 
@@ -430,7 +429,8 @@ def hooks_of(tensor: Tensor) -> Hooks:
         tensor._hooks = Hooks() if tensor._hooks is None else tensor._hooks
         return tensor._hooks
     node = tensor._grad_fn
-    node.hooks = {} if node.hooks is None else node.hooks
+    if node.hooks is None:
+        node.hooks, node.plain = {}, False
     return node.hooks.setdefault(tensor._output_nr, Hooks())
 
 
@@ -495,7 +495,7 @@ if __name__ == "__main__":
 
     y = x * x
     y.backward(ones)
-    print("dropped:", y.grad_fn.saved is Freed)  # -> dropped: True
+    print("dropped:", y.grad_fn.saved is FREED)  # -> dropped: True
     print(error(y.backward, ones).partition(" (")[0])
     # -> Trying to backward through the graph a second time
     y = x * x

@@ -39,7 +39,6 @@ from tinytorch.autograd.inplace import check_writable
 from tinytorch.autograd.modes import call_through_modes, no_grad, thread
 from tinytorch.autograd.node import (
     NOTHING,
-    Freed,
     Function,
     edge_of,
     give_history,
@@ -48,7 +47,7 @@ from tinytorch.autograd.node import (
 )
 from tinytorch.core.device import cpu
 from tinytorch.core.tensor import Tensor, from_numpy, tensor, tensor_method, wrap
-from tinytorch.core.version import count_write, version_of
+from tinytorch.core.version import Writes, count_write
 
 
 class CustomFunction(Function):
@@ -74,6 +73,7 @@ class CustomFunction(Function):
     """
 
     on_tensors = True
+    plain = False
     dirty: tuple = ()
     non_differentiable: tuple = ()
 
@@ -117,7 +117,7 @@ class CustomFunction(Function):
         return result
 
     def record(ctx, outputs: list) -> None:
-        ctx.order = next_order()
+        ctx.order, ctx.saved_at = next_order(), Writes.count
         ctx.n_outputs = len(outputs)
         tensors = [x if isinstance(x, Tensor) else None for x in outputs]
         ctx.outputs = [
@@ -155,7 +155,7 @@ class CustomFunction(Function):
                     f"{type(value).__name__}"
                 )
         ctx.saved = tensors
-        ctx.saved_versions = [0 if x is None else version_of(x.array) for x in tensors]
+        ctx.saved_at = Writes.count
 
     @property
     def saved_tensors(ctx) -> tuple:
@@ -192,15 +192,9 @@ class CustomFunction(Function):
 
     # For the engine.
 
-    def check_saved(ctx) -> None:
-        held = ctx.saved
-        if held is not Freed:
-            arrays = [x[0] if isinstance(x, tuple) else getattr(x, "array", None) for x in held]
-            ctx.saved = arrays
-        try:
-            Function.check_saved(ctx)
-        finally:
-            ctx.saved = held
+    def check_saved(ctx, values: list | None = None) -> None:
+        arrays = [x[0] if isinstance(x, tuple) else getattr(x, "array", None) for x in ctx.saved]
+        Function.check_saved(ctx, arrays)
 
     def gradients(ctx, grads: list) -> tuple:
         """What the user's backward returns, checked: one for each input, in its shape and type."""

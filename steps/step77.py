@@ -51,6 +51,7 @@ class Gate(Function):
     their `places` among n values, and answers with those that go on."""
 
     on_tensors = True
+    plain = False
     fill_missing = False
 
     def forward(ctx, watch: Callable, places: list[int], n: int, *arrays: Any) -> Any:

@@ -1,7 +1,7 @@
 """Functions that users write: forward and backward on Tensors, as torch.autograd.Function."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.inplace import check_writable
@@ -161,7 +161,7 @@ class CustomFunction(Function):
 
     # For the engine.
 
-    def check_saved(ctx, values: Sequence | None = None) -> None:
+    def check_saved(ctx, values: list | None = None) -> None:
         arrays = [x[0] if isinstance(x, tuple) else getattr(x, "array", None) for x in ctx.saved]
         Function.check_saved(ctx, arrays)
 

@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 from tinytorch.autograd.modes import call_through_modes, inference_seen, thread
@@ -249,7 +248,7 @@ class Function:
             out._grad_fn, out._output_nr = history
         return out
 
-    def check_saved(ctx, values: Sequence | None = None) -> None:
+    def check_saved(ctx, values: list | None = None) -> None:
         """RuntimeError where a saved array was written in place since."""
         for value in ctx.saved if values is None else values:
             if hasattr(value, "base") and written_since(value, ctx.saved_at):

@@ -68,6 +68,8 @@ from tinytorch.ops.comparison import (
     bitwise_right_shift,
     bitwise_xor,
     clamp,
+    clamp_max,
+    clamp_min,
     eq,
     equal,
     ge,
@@ -76,6 +78,8 @@ from tinytorch.ops.comparison import (
     isfinite,
     isinf,
     isnan,
+    isneginf,
+    isposinf,
     le,
     lerp,
     logical_and,
@@ -88,6 +92,21 @@ from tinytorch.ops.comparison import (
 )
 from tinytorch.ops.comparison import (
     clamp as clip,
+)
+from tinytorch.ops.comparison import (
+    ge as greater_equal,
+)
+from tinytorch.ops.comparison import (
+    gt as greater,
+)
+from tinytorch.ops.comparison import (
+    le as less_equal,
+)
+from tinytorch.ops.comparison import (
+    lt as less,
+)
+from tinytorch.ops.comparison import (
+    ne as not_equal,
 )
 from tinytorch.ops.conversion import clone
 from tinytorch.ops.creation import (
@@ -110,6 +129,8 @@ from tinytorch.ops.elementwise import (
     abs,
     acos,
     acosh,
+    addcdiv,
+    addcmul,
     asin,
     asinh,
     atan,
@@ -125,10 +146,14 @@ from tinytorch.ops.elementwise import (
     expm1,
     floor,
     floor_divide,
+    fmod,
+    frac,
+    hypot,
     log,
     log1p,
     log2,
     log10,
+    logaddexp,
     maximum,
     minimum,
     pow,

@@ -133,3 +133,32 @@ def test_lerp(device):
     assert start.lerp(tinytorch.tensor([10.0, 20.0], device=device), 0.5).tolist() == [5.0, 15.0]
     with pytest.raises(RuntimeError):
         start.lerp(start.double(), 0.5)
+
+
+def test_relations_in_place_and_their_other_names(device):
+    x = tinytorch.tensor([1.0, 3.0], device=device)
+    assert x.clone().gt_(2).tolist() == [0.0, 1.0]
+    assert tinytorch.greater(x, 2).tolist() == x.less_equal(2).logical_not().tolist()
+    assert tinytorch.tensor([0, 2], device=device).logical_not_().tolist() == [1, 0]
+    bits = tinytorch.tensor([1, 6], device=device)
+    bits <<= 1
+    assert bits.tolist() == [2, 12] and bits.bitwise_not_().tolist() == [-3, -13]
+    with pytest.raises(NotImplementedError):
+        tinytorch.bitwise_and(x, x)
+
+
+def test_one_border(device):
+    x = tinytorch.tensor([-2.0, 0.5, 3.0], device=device)
+    assert x.clamp_min(0).tolist() == [0.0, 0.5, 3.0]
+    assert tinytorch.clamp_max(x, 1).tolist() == [-2.0, 0.5, 1.0]
+    infinite = tinytorch.tensor([float("inf"), -float("inf"), 1.0], device=device)
+    assert infinite.isposinf().tolist() == [True, False, False]
+    assert infinite.isneginf().tolist() == [False, True, False]
+
+
+def test_lerp_meets_its_ends():
+    a, b = tinytorch.tensor([0.1]), tinytorch.tensor([1e8])
+    assert tinytorch.lerp(a, b, 1.0).item() == b.item()
+    assert tinytorch.lerp(a, b, tinytorch.tensor([0.0])).item() == a.item()
+    with pytest.raises(NotImplementedError):
+        tinytorch.lerp(tinytorch.tensor([1]), tinytorch.tensor([2]), 0.5)

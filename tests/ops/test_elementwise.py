@@ -43,6 +43,7 @@ UNARY = {
     "trunc": (np.trunc, 0.1, 0.9),
     "round": (np.round, 0.1, 0.4),
     "sign": (np.sign, 0.2, 3),
+    "frac": (lambda x: np.modf(x)[0], 0.1, 0.9),
 }
 BINARY = {
     "maximum": np.maximum,
@@ -52,6 +53,9 @@ BINARY = {
     "floor_divide": np.floor_divide,
     "remainder": np.remainder,
     "div": np.divide,
+    "fmod": np.fmod,
+    "hypot": np.hypot,
+    "logaddexp": np.logaddexp,
 }
 
 
@@ -234,3 +238,67 @@ def test_rounding(device):
 def test_errors(error, call):
     with pytest.raises(error):
         call(tinytorch.tensor([1, 2, 3]))
+
+
+@pytest.mark.parametrize("name", ["abs", "relu", "floor", "ceil", "trunc", "round"])
+def test_booleans_are_refused(name, device):
+    with pytest.raises(NotImplementedError, match="bool"):
+        getattr(tinytorch, name)(tinytorch.tensor([True], device=device))
+
+
+def test_the_difference_of_booleans_is_refused_in_our_words():
+    mask = tinytorch.tensor(True)
+    for call in (lambda: mask - mask, lambda: -mask):
+        with pytest.raises(RuntimeError, match="is not implemented for bool"):
+            call()
+
+
+def test_integers_to_negative_powers(device):
+    a = tinytorch.tensor([1, -1, -1, 2, 0, 3], device=device)
+    b = tinytorch.tensor([-1, -3, -2, -2, -1, 2], device=device)
+    assert (a**b).tolist() == [1, -1, 1, 0, 0, 9]
+    assert (2 ** tinytorch.tensor([-1, 3], device=device)).tolist() == [0, 8]
+    with pytest.raises(RuntimeError, match="negative integer powers"):
+        a**-1
+
+
+def test_two_kinds_of_remainder(device):
+    n = tinytorch.tensor([7, -7], device=device)
+    assert tinytorch.remainder(n, 3).tolist() == [1, 2]
+    assert tinytorch.fmod(n, 3).tolist() == [1, -1]
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        tinytorch.fmod(n, 0)
+
+
+def test_no_slope_where_there_is_no_angle():
+    zero = tinytorch.zeros(2, requires_grad=True)
+    tinytorch.atan2(zero[0], zero[1]).backward()
+    assert zero.grad.tolist() == [0.0, 0.0]
+
+
+def test_nan_in_a_maximum_hands_the_gradient_on():
+    x = tinytorch.tensor([float("nan"), 1.0], requires_grad=True)
+    tinytorch.maximum(x, tinytorch.tensor([1.0, 2.0])).sum().backward()
+    assert x.grad.tolist() == [1.0, 0.0]
+    assert tinytorch.sign(x).tolist() == [0.0, 1.0]
+
+
+def test_added_products_and_quotients(device):
+    x, a, b = (make(device, shape) for shape in ((2, 3), (3,), (2, 1)))
+    for function, expected in (
+        (tinytorch.addcmul, values(x) + 0.5 * values(a) * values(b)),
+        (tinytorch.addcdiv, values(x) + 0.5 * values(a) / values(b)),
+    ):
+        np.testing.assert_allclose(values(function(x, a, b, value=0.5)), expected)
+        assert gradcheck(function, (x, a, b)) and gradgradcheck(function, (x, a, b))
+    y = x.detach().clone()
+    assert y.addcmul_(a.detach(), b.detach()) is y
+    whole = tinytorch.ones(2, dtype=tinytorch.int64)
+    assert tinytorch.addcmul(whole, whole, whole).tolist() == [2, 2]
+    with pytest.raises(RuntimeError, match="integers"):
+        tinytorch.addcdiv(x, whole, whole)
+
+
+def test_no_form_in_place_that_pytorch_lacks():
+    for name in ("maximum_", "minimum_", "logaddexp_"):
+        assert not hasattr(tinytorch.Tensor, name)

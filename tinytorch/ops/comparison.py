@@ -1,5 +1,6 @@
 """Comparison, logic and bits, through which no gradient flows, and choices that rest on them."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,50 +10,57 @@ from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, result_type
 from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.arithmetic import add, mul, operands, sub
+from tinytorch.ops.arithmetic import operands
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.elementwise import as_type, attach, compute, is_float, require_tensors
+from tinytorch.ops.elementwise import (
+    Several,
+    as_type,
+    attach,
+    compute,
+    entry,
+    is_float,
+    require_tensors,
+)
 
 
 class Discrete(Function):
-    """y = f(a) or f(a, b), element for element, by the array library's function of that name."""
+    """y = f(a) or f(a, b), element for element, by the formula (xp, a, b) -> y."""
 
     elementwise = True
     differentiable = False
-    ufunc: str
+    formula: Callable
 
     def forward(ctx, *inputs: Any) -> Any:
-        return getattr(ctx.xp, ctx.ufunc)(*inputs)
+        return ctx.formula(ctx.xp, *inputs)
 
 
-def predicate(name: str) -> Callable[[Tensor], Tensor]:
+def predicate(name: str, formula: Any = None, written: bool = False) -> Callable[[Tensor], Tensor]:
     """A question about each element: a line of the table for one input."""
-    function = type(name, (Discrete,), {"ufunc": name})
+    function = entry(name, Discrete, formula or name)
 
     def operation(input: Tensor) -> Tensor:
         require_tensors(name, (input,))
         return function.apply(input)
 
-    operation.__name__ = operation.__qualname__ = name
-    operation.__doc__ = f"{name} of each element, as a boolean tensor."
-    return tensor_method(name)(operation)
+    operation.__doc__ = f"{name} of each element."
+    return attach(name, written)(operation)
 
 
 def relation(
-    name: str, ufunc: str, *operators: str, numbers: int = 1
+    names: str, formula: Any, operators: str = "", numbers: int = 1
 ) -> Callable[[Tensor, Any], Tensor]:
     """A line of the table for two inputs, which are brought to one type.
 
     `numbers` says whether none, the second or each of them may be a Python number. An operator
     leaves to Python what is neither a tensor nor a number: `x == None` is False.
     """
-    function = type(name, (Discrete,), {"ufunc": ufunc})
+    function = entry(names, Discrete, formula)
 
     def operation(input: Tensor, other: Any) -> Tensor:
         if not (
             input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
         ):
-            require_tensors(name, (input, other)[: 2 - numbers])
+            require_tensors(names, (input, other)[: 2 - numbers])
             if not (is_float(input) and other.__class__ in (int, float)):
                 input, other = operands(input, other)
         return function.apply(input, other)
@@ -61,48 +69,38 @@ def relation(
         known = isinstance(other, (Tensor, int, float, np.generic))
         return operation(self, other) if known else NotImplemented
 
-    operation.__name__ = operation.__qualname__ = name
-    operation.__doc__ = f"{name} of each pair of elements, broadcast."
-    tensor_method(*operators)(operator)
-    return tensor_method(name)(operation)
+    operation.__doc__ = f"{names.split()[0]} of each pair of elements, broadcast."
+    for name in operators.split():
+        tensor_method(name)(in_place(operation) if name.startswith("__i") else operator)
+    return attach(names)(operation)
 
 
 eq = relation("eq", "equal", "__eq__")
-ne = relation("ne", "not_equal", "__ne__")
-lt = relation("lt", "less", "__lt__")
-le = relation("le", "less_equal", "__le__")
-gt = relation("gt", "greater", "__gt__")
-ge = relation("ge", "greater_equal", "__ge__")
+ne = relation("ne not_equal", "not_equal", "__ne__")
+lt = relation("lt less", "less", "__lt__")
+le = relation("le less_equal", "less_equal", "__le__")
+gt = relation("gt greater", "greater", "__gt__")
+ge = relation("ge greater_equal", "greater_equal", "__ge__")
 
 isnan = predicate("isnan")
 isinf = predicate("isinf")
 isfinite = predicate("isfinite")
-logical_not = predicate("logical_not")
-logical_and = relation("logical_and", "logical_and", numbers=0)
-logical_or = relation("logical_or", "logical_or", numbers=0)
-logical_xor = relation("logical_xor", "logical_xor", numbers=0)
+isposinf = predicate("isposinf", lambda xp, x: x == math.inf)
+isneginf = predicate("isneginf", lambda xp, x: x == -math.inf)
+# As comparisons, which take a fifth of the time of the array library's own for numbers.
+logical_not = predicate("logical_not", lambda xp, x: x == 0, written=True)
+logical_and = relation("logical_and", lambda xp, a, b: (a != 0) & (b != 0), numbers=0)
+logical_or = relation("logical_or", lambda xp, a, b: (a != 0) | (b != 0), numbers=0)
+logical_xor = relation("logical_xor", lambda xp, a, b: (a != 0) ^ (b != 0), numbers=0)
 
 # On integers bit by bit; on booleans they are the logical ones: mask & other, ~mask.
-bitwise_and = relation("bitwise_and", "bitwise_and", "__and__", "__rand__", numbers=2)
-bitwise_or = relation("bitwise_or", "bitwise_or", "__or__", "__ror__", numbers=2)
-bitwise_xor = relation("bitwise_xor", "bitwise_xor", "__xor__", "__rxor__", numbers=2)
-bitwise_left_shift = relation("bitwise_left_shift", "left_shift", "__lshift__")
-bitwise_right_shift = relation("bitwise_right_shift", "right_shift", "__rshift__")
-bitwise_and_ = tensor_method("bitwise_and_", "__iand__")(in_place(bitwise_and))
-bitwise_or_ = tensor_method("bitwise_or_", "__ior__")(in_place(bitwise_or))
-bitwise_xor_ = tensor_method("bitwise_xor_", "__ixor__")(in_place(bitwise_xor))
-
-
-class BitwiseNot(Discrete):
-    """y = ~x: every bit turned, or the opposite of a boolean."""
-
-    ufunc = "invert"
-
-
-@tensor_method("bitwise_not", "__invert__")
-def bitwise_not(input: Tensor) -> Tensor:
-    """~input. RuntimeError for floating point."""
-    return BitwiseNot.apply(input)
+bitwise_and = relation("bitwise_and", "bitwise_and", "__and__ __rand__ __iand__", 2)
+bitwise_or = relation("bitwise_or", "bitwise_or", "__or__ __ror__ __ior__", 2)
+bitwise_xor = relation("bitwise_xor", "bitwise_xor", "__xor__ __rxor__ __ixor__", 2)
+bitwise_left_shift = relation("bitwise_left_shift", "left_shift", "__lshift__ __ilshift__")
+bitwise_right_shift = relation("bitwise_right_shift", "right_shift", "__rshift__ __irshift__")
+bitwise_not = predicate("bitwise_not", "invert", written=True)
+invert = tensor_method("__invert__")(bitwise_not)
 
 
 class IsClose(Function):
@@ -168,7 +166,12 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """The elements, no smaller than `min` and no larger than `max`: numbers, tensors or None."""
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    return compute(Clamp, (input, min, max), numbers=2)
+    return compute(Clamp, (input, min, max), "biu" if min is None or max is None else "iu", 2)
+
+
+# With one border alone.
+clamp_min = attach("clamp_min")(lambda input, min: clamp(input, min))
+clamp_max = attach("clamp_max")(lambda input, max: clamp(input, None, max))
 
 
 class Where(Function):
@@ -209,9 +212,31 @@ def where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     return where(condition, self, other)
 
 
+def between(xp: Any, a: Any, b: Any, weight: Any) -> Any:
+    """a + weight * (b - a), beginning at the nearer end: so both ends are met exactly."""
+    from_a, from_b = a + weight * (b - a), b - (1 - weight) * (b - a)
+    return xp.where(weight < 0.5, from_a, from_b)
+
+
+Lerp = entry(
+    "lerp",
+    Several,
+    between,
+    derivatives=(
+        lambda xp, g, a, b, weight: g * (1 - weight),
+        lambda xp, g, a, b, weight: g * weight,
+        lambda xp, g, a, b, weight: g * (b - a),
+    ),
+)
+
+
 @attach("lerp")
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
-    """input + weight * (end - input): a point between the two."""
-    if input.dtype is not end.dtype:
-        raise RuntimeError(f"expected dtype {input.dtype!r} for `end` but got dtype {end.dtype!r}")
-    return add(input, mul(sub(end, input), weight))
+    """input + weight * (end - input): a point between the two. RuntimeError for unequal dtypes,
+    NotImplementedError for integers."""
+    if not input.is_floating_point():
+        raise NotImplementedError(f"lerp() is not implemented for {input.dtype!r}")
+    for name, x in (("end", end), ("weight", weight)):
+        if isinstance(x, Tensor) and x.dtype is not input.dtype:
+            raise RuntimeError(f"expected dtype {input.dtype!r} for `{name}` but got {x.dtype!r}")
+    return compute(Lerp, (input, end, weight), "f", 1)

@@ -1,34 +1,35 @@
-"""Step 34: Broadcasting, and its mirror image
+"""Step 34: Element types
 
-Add a row of 3 numbers to a table of 2 x 3, and NumPy repeats the row for each line of the table:
-it broadcasts. The rule: write the shapes one under the other, aligned at the right; sizes must be
-equal, or one of them 1, or missing; where it is 1 or missing, the array is repeated.
+A list of indices is no list of measurements, and until now tensor([0, 1, 2]) made floats of both.
+From here on ints become int64, bools bool, floats the default type, float32. A tensor's dtype is a
+DType: one object for each, with a name, a size in bytes, and a category.
 
-    x   2 x 3
-    b       3      ->  2 x 3
+The category is what PyTorch's rule for mixed operands is about. There are three,
 
-Our backward knows nothing of it. Add passes g on, g has the shape of the result, and so step 33
-gives the bias b a gradient of shape 2 x 3. Nobody complains until the update b - lr * b.grad, which
-makes b a table: a wrong number of parameters, and still no error.
+    0 boolean   <   1 integer   <   2 floating point
 
-What is right follows from the rule of step 14. The row is used twice, once per line, so both
-gradients count, and they are added:
+and in a mix the higher category wins, with its own size. int64 with float32 is float32. NumPy says
+float64, since float32 cannot hold every int64. True, and dear: from one forgotten array of indices
+on, a whole network computes in float64, in twice the memory. Within a category the larger wins.
 
-    y = repeat(x)   ->   dL/dx = sum of dL/dy over the repeated places
-    y = sum(x)      ->   dL/dx = dL/dy repeated
+Numbers have even less to say. A Python number, and after it a 0-d tensor, counts only if its
+category is higher than that of the tensors with dimensions: x * 2 and x * 2.0 leave a float32
+tensor float32, and an integer tensor times 1.5 becomes the default float type, not float64.
 
-Repeating and summing are each other's mirror image, and one is the other's derivative. Expand is
-the first, SumTo the second, and each one's backward calls the other. Expand copies nothing: an
-array with stride 0 shows the same number again and again.
+float16 and bfloat16 both have 16 bits, and neither holds the other: together they give float32.
+bfloat16 is float32 with its lower half cut off. Its bits look like an integer's, but cannot be
+added like one: the demo does it, and 1 + 1 is not 2. NumPy has no bfloat16; the package ml_dtypes
+brings one.
 
-The rules of Add, Mul, Sub and Div stay as they are. They only declare `elementwise = True`, and the
-engine sums a gradient whose shape is not that of its edge. (PyTorch does the same: sum_to_size.)
+Only floating point tensors can ask for gradients: the neighbour of 3 is 4, and a derivative asks
+about numbers as near as you like.
 
-The trap is shape (2, 1) against (2,): that is 2 x 2, and it was hardly ever meant. Where shapes do
-not fit at all, NumPy's ValueError becomes PyTorch's RuntimeError, with both shapes in it.
+The rule is written down here. It is put to work in step 42, where operands of two types meet; until
+then NumPy's rule does the adding.
 
-Changed: Function.apply, backward_pass. New: sum_to, Expand, SumTo, sum_to_size, Function.explain.
-Try: take `elementwise = True` out of Add, and see what shape the gradient of the bias has.
+Changed: tensor, Tensor.dtype. New: DType and its ten objects, promote_types, result_type. Module
+finished: core/dtype.py.
+Try: promote_types(int64, float16). Is the answer one that you would want for a sum of indices?
 """
 
 import contextlib
@@ -39,6 +40,171 @@ from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
+
+try:  # NumPy has no bfloat16 of its own; the extra `bf16` brings one.
+    from ml_dtypes import bfloat16 as numpy_bfloat16
+except ImportError:
+    numpy_bfloat16 = None
+
+
+class DType:
+    """The type of a tensor's elements. There is one object for each: compare them with `is` or ==.
+
+    Attributes:
+        name: "float32", ...
+        numpy: the numpy.dtype with the same bits, or None where it needs a package that is missing.
+        itemsize: bytes of one element.
+        category: 0 boolean, 1 integer, 2 floating point: a higher one wins a promotion.
+    """
+
+    by_numpy: dict[np.dtype, "DType"] = {}
+    by_name: dict[str, "DType"] = {}
+
+    def __init__(self, name: str, numpy: Any, itemsize: int, category: int):
+        self.name = name
+        self.numpy = None if numpy is None else np.dtype(numpy)
+        self.itemsize = itemsize
+        self.category = category
+        self.is_floating_point = category == 2
+        self.is_complex = False
+        self.is_signed = not (name == "bool" or name.startswith("uint"))
+        DType.by_name[name] = self
+        if numpy is not None:
+            DType.by_numpy[self.numpy] = self
+
+    def __repr__(self) -> str:
+        return f"tinytorch.{self.name}"
+
+    def __reduce__(self):
+        return as_dtype, (self.name,)
+
+
+bool_ = DType("bool", np.bool_, 1, 0)
+
+
+uint8 = DType("uint8", np.uint8, 1, 1)
+
+
+int8 = DType("int8", np.int8, 1, 1)
+
+
+int16 = DType("int16", np.int16, 2, 1)
+
+
+int32 = DType("int32", np.int32, 4, 1)
+
+
+int64 = DType("int64", np.int64, 8, 1)
+
+
+float16 = DType("float16", np.float16, 2, 2)
+
+
+bfloat16 = DType("bfloat16", numpy_bfloat16, 2, 2)
+
+
+float32 = DType("float32", np.float32, 4, 2)
+
+
+float64 = DType("float64", np.float64, 8, 2)
+
+
+class Defaults:
+    """The floating point type that Python floats and new tensors get."""
+
+    dtype = float32
+
+
+def get_default_dtype() -> DType:
+    return Defaults.dtype
+
+
+def set_default_dtype(dtype: DType) -> None:
+    """Makes `dtype` the type of new floating point tensors. TypeError where it is no float type."""
+    if not isinstance(dtype, DType) or not dtype.is_floating_point:
+        raise TypeError(f"only floating-point types are supported as the default type, got {dtype}")
+    Defaults.dtype = dtype
+
+
+def as_dtype(dtype: Any) -> DType:
+    """A DType from a DType, its name, a Python type or a NumPy dtype; TypeError for others."""
+    if isinstance(dtype, DType):
+        return dtype
+    if dtype is float:
+        return Defaults.dtype
+    if dtype is int:
+        return int64
+    if isinstance(dtype, str) and dtype in DType.by_name:
+        return DType.by_name[dtype]
+    try:
+        return DType.by_numpy[np.dtype(dtype)]
+    except (KeyError, TypeError):
+        raise TypeError(f"not a tinytorch dtype: {dtype!r}") from None
+
+
+def numpy_dtype(dtype: DType) -> np.dtype:
+    """The numpy.dtype of `dtype`. RuntimeError for bfloat16 where ml_dtypes is not installed."""
+    if dtype.numpy is None:
+        raise RuntimeError(f"{dtype!r} needs the package ml_dtypes: pip install 'tinytorch[bf16]'")
+    return dtype.numpy
+
+
+def promote_types(a: DType, b: DType) -> DType:
+    """The smallest type that both fit in, by PyTorch's table: int64 with float32 is float32."""
+    if a is b:
+        return a
+    if a.category != b.category:
+        return a if a.category > b.category else b
+    if a.category == 2:
+        if a.itemsize == b.itemsize:  # float16 and bfloat16: neither holds the other
+            return float32
+        return a if a.itemsize > b.itemsize else b
+    return DType.by_numpy[np.promote_types(a.numpy, b.numpy)]
+
+
+def number_dtype(number: Any) -> DType:
+    """The type that a Python number stands for when no tensor decides."""
+    if isinstance(number, (bool, np.bool_)):
+        return bool_
+    if isinstance(number, (int, np.integer)):
+        return int64
+    if isinstance(number, (float, np.floating)):
+        return Defaults.dtype
+    raise TypeError(f"expected a Tensor or a number, not {type(number).__name__}")
+
+
+def result_type(*operands: Any) -> DType:
+    """The type of an operation's result, from tensors, DTypes and Python numbers.
+
+    Tensors with dimensions decide. A 0-d tensor counts only if it is of a higher category
+    (bool < integer < floating point), and so does, after it, a Python number:
+
+        int64 tensor + 1.5 -> default float type        float32 tensor + 2 -> float32
+        float32 [3] + float64 [] -> float32             int64 [3] + float64 [] -> float64
+    """
+    ranked: list[DType | None] = [None, None, None]  # tensors, 0-d tensors, numbers
+    for operand in operands:
+        if isinstance(operand, DType):
+            rank, dtype = 0, operand
+        elif hasattr(operand, "array"):
+            rank, dtype = int(operand.array.ndim == 0), operand.dtype
+        else:
+            rank, dtype = 2, number_dtype(operand)
+        ranked[rank] = dtype if ranked[rank] is None else promote_types(ranked[rank], dtype)
+    result = None
+    for dtype in ranked:
+        if result is None:
+            result = dtype
+        elif dtype is not None and dtype.category > result.category:
+            result = promote_types(result, dtype)
+    if result is None:
+        raise ValueError("result_type() needs at least one tensor or number")
+    return result
+
+
+def can_cast(from_: DType, to: DType) -> bool:
+    """Whether a result of type `from_` may be stored as `to` without a change of category."""
+    return from_.category <= to.category
 
 
 class Size(tuple):
@@ -81,8 +247,8 @@ class Tensor:
         return Size(self.array.shape)
 
     @property
-    def dtype(self) -> np.dtype:
-        return self.array.dtype
+    def dtype(self) -> DType:
+        return DType.by_numpy[self.array.dtype]
 
     @property
     def ndim(self) -> int:
@@ -122,10 +288,15 @@ class Tensor:
                     "use var_no_grad = var.detach()."
                 )
             return
+        if value and not self.dtype.is_floating_point:
+            raise RuntimeError(
+                f"only Tensors of floating point dtype can require gradients, this one is "
+                f"{self.dtype!r}"
+            )
         self._requires_grad = bool(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> "Tensor":
-        """Sets requires_grad in place and returns the tensor."""
+        """Sets requires_grad in place and returns the tensor. RuntimeError for integer types."""
         self.requires_grad = requires_grad
         return self
 
@@ -148,11 +319,6 @@ class Tensor:
     def detach(self) -> "Tensor":
         """The same memory as a tensor of its own, outside the graph."""
         return wrap(self.array.view())
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """The shape as a plain tuple: what a backward pass asks a node or a leaf for."""
-        return self.array.shape
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers; a number for a 0-d tensor."""
@@ -209,14 +375,26 @@ def tensor_method(*names: str) -> Callable:
     return attach
 
 
-def host_array(data: Any) -> np.ndarray:
-    """A new array: an array keeps its element type, numbers and lists become float32."""
-    return np.array(data, dtype=data.dtype if isinstance(data, np.ndarray) else np.float32)
+def host_array(data: Any, dtype: DType | None) -> np.ndarray:
+    """A new NumPy array with the elements of `data`; PyTorch's type where `dtype` is None."""
+    if isinstance(data, (np.ndarray, np.generic)):
+        return np.array(data, dtype=numpy_dtype(as_dtype(data.dtype) if dtype is None else dtype))
+    array = np.array(data)
+    found = Defaults.dtype if array.dtype.kind == "f" else as_dtype(array.dtype)
+    return array.astype(numpy_dtype(found if dtype is None else dtype))
 
 
-def tensor(data: Any, *, requires_grad: bool = False) -> Tensor:
-    """A new leaf tensor with a copy of `data`: a number, nested lists, or an array."""
-    out = wrap(host_array(data))
+def tensor(
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A new leaf tensor with a copy of `data`: a number, nested lists, or an array.
+
+    Python floats become the default type, ints int64, bools bool; arrays keep theirs.
+    """
+    out = wrap(host_array(data, None if dtype is None else as_dtype(dtype)))
     if requires_grad:
         out.requires_grad = True
     return out
@@ -260,15 +438,6 @@ next_order = itertools.count(0, -1).__next__
 NOTHING = ()  # what a call has saved that saved nothing
 
 
-def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
-    """Adds up an array over the dimensions along which `shape` was broadcast to its shape."""
-    extra = array.ndim - len(shape)
-    axes = tuple(range(extra)) + tuple(
-        extra + i for i, n in enumerate(shape) if n == 1 and array.shape[extra + i] != 1
-    )
-    return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
-
-
 class Function:
     """One call of an operation. The same object is `ctx` in forward, grad_fn of the result, and
     the node that a backward pass visits.
@@ -283,14 +452,10 @@ class Function:
     meaning, functions of `ctx.xp` (numpy, or the class Tensor), and `ctx.call(Function, g)`.
     """
 
-    # Declared by subclasses.
-    elementwise = False  # inputs are broadcast against each other; their gradients are summed back
-
     # Of one call; most calls keep these.
     xp: Any
     order: int
     edges: list  # for each argument: a Function, a leaf Tensor, or None
-    output_shape: tuple[int, ...]
     output_id: int  # id of the result's array, to know it again among the saved ones
     saved: Any = NOTHING
     n_outputs = 1
@@ -314,10 +479,7 @@ class Function:
             edges.append(edge)
 
         ctx.xp = np
-        try:
-            result = cls.forward(ctx, *arrays)
-        except (ValueError, TypeError) as error:
-            raise cls.explain(error, arrays) from error
+        result = cls.forward(ctx, *arrays)
         record = wanted and GradMode.enabled
         if record:
             ctx.order = next_order()
@@ -326,7 +488,6 @@ class Function:
         if record:
             out._requires_grad = True
             out._grad_fn = ctx
-            ctx.output_shape = out.array.shape
             ctx.output_id = id(out.array)
         return out
 
@@ -336,23 +497,6 @@ class Function:
         if ctx.saved is not NOTHING:
             ctx.saved = tuple(array if value is result else value for value in ctx.saved)
         return array
-
-    @classmethod
-    def explain(cls, error: Exception, arrays: list) -> Exception:
-        """NumPy's ValueError or TypeError as PyTorch's RuntimeError, with the shapes in it."""
-        shapes = [tuple(array.shape) for array in arrays if hasattr(array, "shape")]
-        if cls.elementwise and len(shapes) > 1:
-            a, b = shapes[:2]
-            for i in range(1, min(len(a), len(b)) + 1):
-                if a[-i] != b[-i] and 1 not in (a[-i], b[-i]):
-                    dim = max(len(a), len(b)) - i
-                    return RuntimeError(
-                        f"The size of tensor a ({a[-i]}) must match the size of tensor b "
-                        f"({b[-i]}) at non-singleton dimension {dim} (shapes {list(a)} and "
-                        f"{list(b)})"
-                    )
-        listed = " and ".join(str(list(shape)) for shape in shapes)
-        return RuntimeError(f"{cls.__name__.lower()}: {error} (shapes {listed})")
 
     def save_for_backward(ctx, *values: Any) -> None:
         """Keeps arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
@@ -435,17 +579,12 @@ def backward_pass(
     arrived: dict = {}  # node or leaf -> its gradient
     ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
     heap: list = []
-    broadcast = False  # whether the inputs of the last node may have been broadcast
     edges = [edge_of(root) for root in roots]
     grads = list(grads) if as_tensors else [grad.array for grad in grads]
     while True:
         for edge, grad in zip(edges, grads, strict=False):
             if edge is None or grad is None:
                 continue
-            if broadcast:
-                shape = edge.output_shape
-                if grad.shape != shape:
-                    grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
             if edge not in arrived:
                 if edge.n_outputs:  # a leaf has none
                     heappush(heap, (edge.order, edge))
@@ -467,7 +606,7 @@ def backward_pass(
             grads = node.backward(grad)
         if grads.__class__ is not tuple:
             grads = (grads,)
-        edges, broadcast = node.edges, node.elementwise
+        edges = node.edges
     return arrived
 
 
@@ -506,41 +645,6 @@ def tensor_backward(
             accumulate(leaf, grad)
 
 
-class Expand(Function):
-    """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
-
-    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape = x.shape
-        return ctx.xp.broadcast_to(x, shape)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(SumTo, g, ctx.shape)
-
-
-class SumTo(Function):
-    """y = x summed over the dimensions along which `shape` would be broadcast to x's shape."""
-
-    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape = x.shape
-        return sum_to(x, shape)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Expand, g, ctx.shape)
-
-
-def as_shape(sizes: tuple) -> tuple[int, ...]:
-    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
-    return tuple(int(n) if isinstance(n, Tensor) else n for n in sizes)
-
-
-@tensor_method("sum_to_size")
-def sum_to_size(input: Tensor, *size: Any) -> Tensor:
-    """Sums to the shape `size`, which must broadcast to the shape of `input`."""
-    return SumTo.apply(input, as_shape(size))
-
-
 class Exp(Function):
     """y = e^x;   dy/dx = y."""
 
@@ -557,8 +661,6 @@ class Exp(Function):
 class Add(Function):
     """c = a + b;   dc/da = 1,   dc/db = 1."""
 
-    elementwise = True
-
     def forward(ctx, a: Any, b: Any) -> Any:
         return a + b
 
@@ -569,8 +671,6 @@ class Add(Function):
 class Mul(Function):
     """c = a * b;   dc/da = b,   dc/db = a."""
 
-    elementwise = True
-
     def forward(ctx, a: Any, b: Any) -> Any:
         edge_a, edge_b = ctx.edges  # None where no gradient is needed: then its factor is not kept
         ctx.saved = (None if edge_b is None else a, None if edge_a is None else b)
@@ -579,43 +679,6 @@ class Mul(Function):
     def backward(ctx, g: Any) -> Any:
         a, b = ctx.saved
         return None if b is None else g * b, None if a is None else g * a
-
-
-class Neg(Function):
-    """y = -x;   dy/dx = -1."""
-
-    def forward(ctx, x: Any) -> Any:
-        return -x
-
-    def backward(ctx, g: Any) -> Any:
-        return -g
-
-
-class Sub(Function):
-    """c = a - b;   dc/da = 1,   dc/db = -1."""
-
-    elementwise = True
-
-    def forward(ctx, a: Any, b: Any) -> Any:
-        return a - b
-
-    def backward(ctx, g: Any) -> Any:
-        return g, None if ctx.edges[1] is None else -g
-
-
-class Div(Function):
-    """c = a / b;   dc/da = 1 / b,   dc/db = -a / b^2 = -c / b."""
-
-    elementwise = True
-
-    def forward(ctx, a: Any, b: Any) -> Any:
-        ctx.saved = (None if ctx.edges[1] is None else a, b)
-        return a / b
-
-    def backward(ctx, g: Any) -> Any:
-        a, b = ctx.saved
-        ga = g / b
-        return ga, None if a is None else -ga * (a / b)
 
 
 @tensor_method("exp")
@@ -636,24 +699,6 @@ def mul(input: Tensor, other: Any) -> Tensor:
     return Mul.apply(input, other)
 
 
-@tensor_method("neg", "negative", "__neg__")
-def neg(input: Tensor) -> Tensor:
-    """-input."""
-    return Neg.apply(input)
-
-
-@tensor_method("sub", "subtract", "__sub__")
-def sub(input: Tensor, other: Any) -> Tensor:
-    """input - other."""
-    return Sub.apply(input, other)
-
-
-@tensor_method("__truediv__")
-def true_divide(input: Tensor, other: Any) -> Tensor:
-    """input / other."""
-    return Div.apply(input, other)
-
-
 @tensor_method("__radd__")
 def radd(self: Tensor, other: Any) -> Tensor:
     return add(other, self)
@@ -664,71 +709,52 @@ def rmul(self: Tensor, other: Any) -> Tensor:
     return mul(other, self)
 
 
-@tensor_method("__rsub__")
-def rsub(self: Tensor, other: Any) -> Tensor:
-    return sub(other, self)
-
-
-@tensor_method("__rtruediv__")
-def rdiv(self: Tensor, other: Any) -> Tensor:
-    return true_divide(other, self)
-
-
 if __name__ == "__main__":
 
-    def ones(*shape):
-        return tensor(np.ones(shape, np.float32))
+    def error(action, *args, **kwargs):
+        try:
+            action(*args, **kwargs)
+        except (RuntimeError, TypeError) as reason:
+            return f"{type(reason).__name__}: {reason}"
 
-    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    b = tensor([10.0, 20.0, 30.0], requires_grad=True)
-    y = x + b
-    print(y.tolist())  # -> [[11.0, 22.0, 33.0], [14.0, 25.0, 36.0]]
-    y.backward(ones(2, 3))
-    print("bias:", b.grad)  # -> bias: tensor([2. 2. 2.])
-
-    class OldAdd(Add):
-        """Addition as step 33 had it."""
-
-        elementwise = False
-
-    b.grad = None
-    OldAdd.apply(x, b).backward(ones(2, 3))
+    print(tensor([1, 2]).dtype, tensor([1, 2.5]).dtype, tensor(True).dtype)
+    # -> tinytorch.int64 tinytorch.float32 tinytorch.bool
     print(
-        "step 33 gave the shape", b.grad.shape
-    )  # -> step 33 gave the shape tinytorch.Size([2, 3])
-    print(
-        "and after an update", (b - b.grad * 0.1).shape
-    )  # -> and after an update tinytorch.Size([2, 3])
+        "arrays keep theirs:", tensor(np.array([1.0])).dtype
+    )  # -> arrays keep theirs: tinytorch.float64
+    print(int16.itemsize, int16.category, float16.itemsize, float16.category)  # -> 2 1 2 2
+    print(as_dtype("int64") is int64, as_dtype(np.float32) is float32)  # -> True True
 
-    scale = tensor(2.0, requires_grad=True)
-    (x * scale).backward(ones(2, 3))
-    print("a single number:", scale.grad, "= the sum of x:", x.array.sum())
-    # -> a single number: tensor(21.0) = the sum of x: 21.0
+    types = [bool_, uint8, int64, float16, bfloat16, float32, float64]
+    print(" " * 10 + "".join(f"{b.name:>10}" for b in types))
+    # ->             bool     uint8     int64   float16  bfloat16   float32   float64
+    for a in types:
+        print(f"{a.name:10}" + "".join(f"{promote_types(a, b).name:>10}" for b in types))
+        # -> bool            bool     uint8     int64   float16  bfloat16   float32   float64
+        # -> uint8          uint8     uint8     int64   float16  bfloat16   float32   float64
+        # -> int64          int64     int64     int64   float16  bfloat16   float32   float64
+        # -> float16      float16   float16   float16   float16   float32   float32   float64
+        # -> bfloat16    bfloat16  bfloat16  bfloat16   float32  bfloat16   float32   float64
+        # -> float32      float32   float32   float32   float32   float32   float32   float64
+        # -> float64      float64   float64   float64   float64   float64   float64   float64
 
-    column = tensor([[1.0], [2.0]], requires_grad=True)
-    (column * x).backward(ones(2, 3), create_graph=True)
-    print("a column:", column.grad.tolist())  # -> a column: [[6.0], [15.0]]
-    x.grad = None
-    column.grad.backward(ones(2, 1))
-    print("the second derivative spreads:", x.grad.tolist())
-    # -> the second derivative spreads: [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    indices, x = tensor([0, 1]), tensor([0.5, 1.5])
+    print("NumPy:", (indices.array + x.array).dtype)  # -> NumPy: float64
+    print("here: ", result_type(indices, x).name)  # -> here:  float32
+    print(result_type(x, 2).name, result_type(x, 2.5).name)  # -> float32 float32
+    print(result_type(indices, 1.5).name)  # -> float32
+    double = tensor(np.array(1.0))
+    print("0-d:", result_type(x, double).name, result_type(indices, double).name)
+    # -> 0-d: float32 float64
 
-    row = tensor([1.0, 2.0, 3.0])
-    table = Expand.apply(row, (1000, 3))
-    print(
-        table.shape, "strides", table.array.strides
-    )  # -> tinytorch.Size([1000, 3]) strides (0, 4)
-    print("no copy:", np.shares_memory(table.array, row.array))  # -> no copy: True
-    row.requires_grad_()
-    row.sum_to_size(()).backward()
-    print("its gradient is no read-only view:", row.grad, row.grad.array.flags.writeable)
-    # -> its gradient is no read-only view: tensor([1. 1. 1.]) True
-    print("and back:", table.sum_to_size(3))  # -> and back: tensor([1000. 2000. 3000.])
+    one = (np.ones(1, np.float32).view(np.uint32) >> 16).astype(np.uint16)  # bfloat16's bits of 1
+    total = (one + one).astype(np.uint32) << 16
+    print("1 + 1 in integers on bits:", total.view(np.float32)[0])
+    # -> 1 + 1 in integers on bits: 1.7014118e+38
 
-    print("hardly meant:", (ones(2, 1) + ones(2)).shape)  # -> hardly meant: tinytorch.Size([2, 2])
-    try:
-        ones(2, 3) + ones(4)
-    except RuntimeError as reason:
-        print(str(reason).partition(" at ")[0])
-        # -> The size of tensor a (3) must match the size of tensor b (4)
-        print("both", str(reason).rpartition("(")[2].strip(")"))  # -> both shapes [2, 3] and [4]
+    print(error(indices.requires_grad_).partition(",")[0])
+    # -> RuntimeError: only Tensors of floating point dtype can require gradients
+    w = tensor([1.0, 2.0], dtype=float64, requires_grad=True)
+    (w * w).backward(tensor([1.0, 1.0], dtype=float64))
+    print(w.grad, w.grad.dtype)  # -> tensor([2. 4.]) tinytorch.float64
+    print(error(as_dtype, "int65"))  # -> TypeError: not a tinytorch dtype: 'int65'

@@ -26,9 +26,8 @@ The trap: that a library can be imported does not mean that it can compute. CuPy
 machine without a GPU, and raises at the first array. A device type without a backend is therefore
 known, and says so when somebody wants to use it.
 
-For room, subtraction, division and negation are laid aside until step 39, unchanged.
-
 Changed: Function.apply, tensor, wrap. New: Device, Backend, register_backend, Transfer, Tensor.to.
+Module finished: core/device.py.
 Try: write np.exp instead of ctx.xp.exp in Exp.forward, and run the demo.
 """
 
@@ -42,6 +41,8 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+
+from tinytorch.core.dtype import Defaults, DType, as_dtype, numpy_dtype
 
 
 class Backend:
@@ -217,8 +218,8 @@ class Tensor:
         return Size(self.array.shape)
 
     @property
-    def dtype(self) -> np.dtype:
-        return self.array.dtype
+    def dtype(self) -> DType:
+        return DType.by_numpy[self.array.dtype]
 
     @property
     def ndim(self) -> int:
@@ -259,10 +260,15 @@ class Tensor:
                     "use var_no_grad = var.detach()."
                 )
             return
+        if value and not self.dtype.is_floating_point:
+            raise RuntimeError(
+                f"only Tensors of floating point dtype can require gradients, this one is "
+                f"{self.dtype!r}"
+            )
         self._requires_grad = bool(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> "Tensor":
-        """Sets requires_grad in place and returns the tensor."""
+        """Sets requires_grad in place and returns the tensor. RuntimeError for integer types."""
         self.requires_grad = requires_grad
         return self
 
@@ -285,11 +291,6 @@ class Tensor:
     def detach(self) -> "Tensor":
         """The same memory as a tensor of its own, outside the graph."""
         return wrap(self.array.view(), self.device)
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """The shape as a plain tuple: what a backward pass asks a node or a leaf for."""
-        return self.array.shape
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers; a number for a 0-d tensor."""
@@ -347,15 +348,28 @@ def tensor_method(*names: str) -> Callable:
     return attach
 
 
-def host_array(data: Any) -> np.ndarray:
-    """A new array: an array keeps its element type, numbers and lists become float32."""
-    return np.array(data, dtype=data.dtype if isinstance(data, np.ndarray) else np.float32)
+def host_array(data: Any, dtype: DType | None) -> np.ndarray:
+    """A new NumPy array with the elements of `data`; PyTorch's type where `dtype` is None."""
+    if isinstance(data, (np.ndarray, np.generic)):
+        return np.array(data, dtype=numpy_dtype(as_dtype(data.dtype) if dtype is None else dtype))
+    array = np.array(data)
+    found = Defaults.dtype if array.dtype.kind == "f" else as_dtype(array.dtype)
+    return array.astype(numpy_dtype(found if dtype is None else dtype))
 
 
-def tensor(data: Any, *, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A new leaf tensor with a copy of `data`: a number, nested lists, or an array."""
+def tensor(
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A new leaf tensor with a copy of `data`: a number, nested lists, or an array.
+
+    Python floats become the default type, ints int64, bools bool; arrays keep theirs.
+    """
     device = as_device(device)
-    array = host_array(data)
+    array = host_array(data, None if dtype is None else as_dtype(dtype))
     out = wrap(device.backend.from_numpy(array, device.index), device)
     if requires_grad:
         out.requires_grad = True
@@ -400,15 +414,6 @@ next_order = itertools.count(0, -1).__next__
 NOTHING = ()  # what a call has saved that saved nothing
 
 
-def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
-    """Adds up an array over the dimensions along which `shape` was broadcast to its shape."""
-    extra = array.ndim - len(shape)
-    axes = tuple(range(extra)) + tuple(
-        extra + i for i, n in enumerate(shape) if n == 1 and array.shape[extra + i] != 1
-    )
-    return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
-
-
 class Function:
     """One call of an operation. The same object is `ctx` in forward, grad_fn of the result, and
     the node that a backward pass visits.
@@ -423,15 +428,11 @@ class Function:
     meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
     """
 
-    # Declared by subclasses.
-    elementwise = False  # inputs are broadcast against each other; their gradients are summed back
-
     # Of one call; most calls keep these.
     xp: Any
     device: Device
     order: int
     edges: list  # for each argument: a Function, a leaf Tensor, or None
-    output_shape: tuple[int, ...]
     output_id: int  # id of the result's array, to know it again among the saved ones
     saved: Any = NOTHING
     n_outputs = 1
@@ -460,10 +461,7 @@ class Function:
 
         ctx.device = device
         ctx.xp = device.xp
-        try:
-            result = cls.forward(ctx, *arrays)
-        except (ValueError, TypeError) as error:
-            raise cls.explain(error, arrays) from error
+        result = cls.forward(ctx, *arrays)
         record = wanted and GradMode.enabled
         if record:
             ctx.order = next_order()
@@ -474,7 +472,6 @@ class Function:
         if record:
             out._requires_grad = True
             out._grad_fn = ctx
-            ctx.output_shape = out.array.shape
             ctx.output_id = id(out.array)
         return out
 
@@ -484,23 +481,6 @@ class Function:
         if ctx.saved is not NOTHING:
             ctx.saved = tuple(array if value is result else value for value in ctx.saved)
         return array
-
-    @classmethod
-    def explain(cls, error: Exception, arrays: list) -> Exception:
-        """NumPy's ValueError or TypeError as PyTorch's RuntimeError, with the shapes in it."""
-        shapes = [tuple(array.shape) for array in arrays if hasattr(array, "shape")]
-        if cls.elementwise and len(shapes) > 1:
-            a, b = shapes[:2]
-            for i in range(1, min(len(a), len(b)) + 1):
-                if a[-i] != b[-i] and 1 not in (a[-i], b[-i]):
-                    dim = max(len(a), len(b)) - i
-                    return RuntimeError(
-                        f"The size of tensor a ({a[-i]}) must match the size of tensor b "
-                        f"({b[-i]}) at non-singleton dimension {dim} (shapes {list(a)} and "
-                        f"{list(b)})"
-                    )
-        listed = " and ".join(str(list(shape)) for shape in shapes)
-        return RuntimeError(f"{cls.__name__.lower()}: {error} (shapes {listed})")
 
     def save_for_backward(ctx, *values: Any) -> None:
         """Keeps arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
@@ -597,17 +577,12 @@ def backward_pass(
     arrived: dict = {}  # node or leaf -> its gradient
     ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
     heap: list = []
-    broadcast = False  # whether the inputs of the last node may have been broadcast
     edges = [edge_of(root) for root in roots]
     grads = list(grads) if as_tensors else [grad.array for grad in grads]
     while True:
         for edge, grad in zip(edges, grads, strict=False):
             if edge is None or grad is None:
                 continue
-            if broadcast:
-                shape = edge.output_shape
-                if grad.shape != shape:
-                    grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
             if edge not in arrived:
                 if edge.n_outputs:  # a leaf has none
                     heappush(heap, (edge.order, edge))
@@ -629,7 +604,7 @@ def backward_pass(
             grads = node.backward(grad)
         if grads.__class__ is not tuple:
             grads = (grads,)
-        edges, broadcast = node.edges, node.elementwise
+        edges = node.edges
     return arrived
 
 
@@ -668,41 +643,6 @@ def tensor_backward(
             accumulate(leaf, grad)
 
 
-class Expand(Function):
-    """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
-
-    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape = x.shape
-        return ctx.xp.broadcast_to(x, shape)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(SumTo, g, ctx.shape)
-
-
-class SumTo(Function):
-    """y = x summed over the dimensions along which `shape` would be broadcast to x's shape."""
-
-    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape = x.shape
-        return sum_to(x, shape)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Expand, g, ctx.shape)
-
-
-def as_shape(sizes: tuple) -> tuple[int, ...]:
-    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
-    return tuple(int(n) if isinstance(n, Tensor) else n for n in sizes)
-
-
-@tensor_method("sum_to_size")
-def sum_to_size(input: Tensor, *size: Any) -> Tensor:
-    """Sums to the shape `size`, which must broadcast to the shape of `input`."""
-    return SumTo.apply(input, as_shape(size))
-
-
 class Transfer(Function):
     """y = x on another device. The gradient travels back to the device of x.
 
@@ -725,11 +665,7 @@ class Transfer(Function):
 
 
 @tensor_method("to")
-def to(
-    self: Tensor,
-    device: Any,
-    non_blocking: bool = False,
-) -> Tensor:
+def to(self: Tensor, device: Any, non_blocking: bool = False) -> Tensor:
     """The tensor on another device: `x.to("cuda:0")`.
 
     Returns the tensor itself where nothing changes.
@@ -756,8 +692,6 @@ class Exp(Function):
 class Add(Function):
     """c = a + b;   dc/da = 1,   dc/db = 1."""
 
-    elementwise = True
-
     def forward(ctx, a: Any, b: Any) -> Any:
         return a + b
 
@@ -767,8 +701,6 @@ class Add(Function):
 
 class Mul(Function):
     """c = a * b;   dc/da = b,   dc/db = a."""
-
-    elementwise = True
 
     def forward(ctx, a: Any, b: Any) -> Any:
         edge_a, edge_b = ctx.edges  # None where no gradient is needed: then its factor is not kept
@@ -796,6 +728,16 @@ def add(input: Tensor, other: Any) -> Tensor:
 def mul(input: Tensor, other: Any) -> Tensor:
     """input * other."""
     return Mul.apply(input, other)
+
+
+@tensor_method("__radd__")
+def radd(self: Tensor, other: Any) -> Tensor:
+    return add(other, self)
+
+
+@tensor_method("__rmul__")
+def rmul(self: Tensor, other: Any) -> Tensor:
+    return mul(other, self)
 
 
 if __name__ == "__main__":
@@ -826,12 +768,6 @@ if __name__ == "__main__":
         def __mul__(self, other):
             return Mirror(self.inside * getattr(other, "inside", other))
 
-        def sum(self, axis):
-            return Mirror(self.inside.sum(axis=axis))
-
-        def reshape(self, shape):
-            return Mirror(self.inside.reshape(shape))
-
         def view(self):
             return Mirror(self.inside.view())
 
@@ -843,7 +779,6 @@ if __name__ == "__main__":
         array=lambda a: Mirror(np.array(a.inside)),
         asarray=lambda a: a,
         ones_like=lambda a: Mirror(np.ones_like(a.inside)),
-        broadcast_to=lambda a, shape: Mirror(np.broadcast_to(a.inside, shape)),
     )
     register_backend(
         "mirror",
@@ -851,16 +786,15 @@ if __name__ == "__main__":
     )
 
     x = tensor([0.0, 1.0], requires_grad=True, device="mirror")
-    b = tensor(2.0, requires_grad=True, device="mirror")
+    b = tensor([2.0, 3.0], requires_grad=True, device="mirror")
     y = exp(x) * b + b
-    print(type(y.array).__name__, y.device, y)  # -> Mirror mirror tensor([4.       7.436564])
+    print(type(y.array).__name__, y.device, y)  # -> Mirror mirror tensor([ 4.       11.154846])
     y.backward(tensor([1.0, 1.0], device="mirror"), create_graph=True)
-    print(
-        "gradients:", x.grad, b.grad
-    )  # -> gradients: tensor([2.       5.436564]) tensor(5.7182817)
+    print("gradients:", x.grad, b.grad)
+    # -> gradients: tensor([2.       8.154846]) tensor([2.       3.718282])
     g, x.grad = x.grad, None
     g.backward(tensor([1.0, 1.0], device="mirror"))
-    print("second order:", x.grad)  # -> second order: tensor([2.       5.436564])
+    print("second order:", x.grad)  # -> second order: tensor([2.       8.154846])
 
     h = tensor([1.0, 2.0], requires_grad=True)
     moved = h.to("mirror") * 3.0

@@ -1,204 +1,86 @@
-"""Step 36: Element types
+"""Step 36: Data in and out
 
-A list of indices is no list of measurements, and until now tensor([0, 1, 2]) made floats of both.
-From here on ints become int64, bools bool, floats the default type, float32. A tensor's dtype is a
-DType: one object for each, with a name, a size in bytes, and a category.
+A tensor is worth little if data gets in slowly, wrongly or not at all.
 
-The category is what PyTorch's rule for mixed operands is about. There are three,
+There are two ways in, and the difference is memory. tensor(data) copies: nothing that happens to
+data afterwards is seen. from_numpy(array) does not: tensor and array are two names of one memory,
+and a write into one shows in the other. as_tensor copies only what it must.
 
-    0 boolean   <   1 integer   <   2 floating point
+Out it goes the same two ways: x.numpy() shares the memory, x.tolist() and x.item() are copies in
+Python's own numbers. x.numpy() is refused where it would do harm: for a tensor that requires
+gradients, since a write into the array would be seen by no graph, and for a tensor on another
+device, since a copy should be asked for. force=True asks for it. pickle takes leaves only: half of
+a graph would be of no use to anybody.
 
-and in a mix the higher category wins, with its own size. int64 with float32 is float32. NumPy says
-float64, since float32 cannot hold every int64. True, and dear: from one forgotten array of indices
-on, a whole network computes in float64, in twice the memory. Within a category the larger wins.
+Lists are measured before anything is made of them (scan). A list whose rows differ in length is an
+error that names the dimension. So is a value that does not fit its type: NumPy cuts 300.0 down to
+44 for a uint8, without a word. Nothing is cut off in silence here.
 
-Numbers have even less to say. A Python number, and after it a 0-d tensor, counts only if its
-category is higher than that of the tensors with dimensions: x * 2 and x * 2.0 leave a float32
-tensor float32, and an integer tensor times 1.5 becomes the default float type, not float64.
+Who shares memory with whom? Every array that is a view knows its base, and at the end of that chain
+stands the array that owns the memory: its storage. Step 31 named the trap, a write that no graph
+sees. So writes are counted, by storage: after count_write(array) all views of it have a new
+version. A weak reference watches the storage, and when it dies its count is forgotten. Writes.count
+numbers all writes, whatever storage they went to: a clock. Who has noted its time can ask later if
+a storage was written since (written_since), as the graph will in step 40.
 
-float16 and bfloat16 both have 16 bits, and neither holds the other: together they give float32.
-bfloat16 is float32 with its lower half cut off. Its bits look like an integer's, but cannot be
-added like one: the demo does it, and 1 + 1 is not 2. NumPy has no bfloat16; the package ml_dtypes
-brings one.
-
-This step and the next hold the tensor alone; the engine is laid aside, and comes back in step 39
-as it was (exp in step 50). The rule is put to work in step 42, where operands of two types meet.
-
-Changed: tensor, Tensor.dtype. New: DType and its ten objects, promote_types, result_type, scan.
-Try: promote_types(int64, float16). Is the answer one that you would want for a sum of indices?
+Changed: tensor, as_tensor, host_array. New: scan, from_numpy, Tensor(2, 3), Tensor.numpy and the
+ways to Python's numbers, count_write. Modules finished: core/data.py, core/version.py.
+Try: from_numpy(np.arange(3.0)[::-1]), an array with a negative stride. What does the error advise?
 """
 
-from collections.abc import Callable
+import contextlib
+import copy
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import Device, as_device
-
-try:  # NumPy has no bfloat16 of its own; the extra `bf16` brings one.
-    from ml_dtypes import bfloat16 as numpy_bfloat16
-except ImportError:
-    numpy_bfloat16 = None
+from tinytorch.core.device import Device, as_device, cpu, device_of
+from tinytorch.core.dtype import Defaults, DType, as_dtype, number_dtype, numpy_dtype, promote_types
 
 
-class DType:
-    """The type of a tensor's elements. There is one object for each: compare them with `is` or ==.
+class Writes:
+    """The number of all writes in place so far, of whatever storage: a clock for them."""
 
-    Attributes:
-        name: "float32", ...
-        numpy: the numpy.dtype with the same bits, or None where it needs a package that is missing.
-        itemsize: bytes of one element.
-        category: 0 boolean, 1 integer, 2 floating point: a higher one wins a promotion.
-    """
-
-    by_numpy: dict[np.dtype, "DType"] = {}
-    by_name: dict[str, "DType"] = {}
-
-    def __init__(self, name: str, numpy: Any, itemsize: int, category: int):
-        self.name = name
-        self.numpy = None if numpy is None else np.dtype(numpy)
-        self.itemsize = itemsize
-        self.category = category
-        self.is_floating_point = category == 2
-        self.is_complex = False
-        self.is_signed = not (name == "bool" or name.startswith("uint"))
-        DType.by_name[name] = self
-        if numpy is not None:
-            DType.by_numpy[self.numpy] = self
-
-    def __repr__(self) -> str:
-        return f"tinytorch.{self.name}"
-
-    def __reduce__(self):
-        return as_dtype, (self.name,)
+    count = 0
 
 
-bool_ = DType("bool", np.bool_, 1, 0)
+# id of a storage -> [weak reference to it, number of its writes, Writes.count at the last one]
+written: dict[int, list] = {}
 
 
-uint8 = DType("uint8", np.uint8, 1, 1)
+def storage_of(array: Any) -> Any:
+    """The array that owns the memory of `array`: the same one for all views of it."""
+    while array.base is not None and hasattr(array.base, "base"):
+        array = array.base
+    return array
 
 
-int8 = DType("int8", np.int8, 1, 1)
+def version_of(array: Any) -> int:
+    """How often the memory of `array` was written in place, through whatever view."""
+    entry = written.get(id(storage_of(array)))
+    return 0 if entry is None else entry[1]
 
 
-int16 = DType("int16", np.int16, 2, 1)
+def written_since(array: Any, time: int) -> bool:
+    """Whether the memory of `array` was written after Writes.count was `time`."""
+    entry = written.get(id(storage_of(array)))
+    return entry is not None and entry[2] > time
 
 
-int32 = DType("int32", np.int32, 4, 1)
-
-
-int64 = DType("int64", np.int64, 8, 1)
-
-
-float16 = DType("float16", np.float16, 2, 2)
-
-
-bfloat16 = DType("bfloat16", numpy_bfloat16, 2, 2)
-
-
-float32 = DType("float32", np.float32, 4, 2)
-
-
-float64 = DType("float64", np.float64, 8, 2)
-
-
-class Defaults:
-    """The floating point type that Python floats and new tensors get."""
-
-    dtype = float32
-
-
-def get_default_dtype() -> DType:
-    return Defaults.dtype
-
-
-def set_default_dtype(dtype: DType) -> None:
-    """Makes `dtype` the type of new floating point tensors. TypeError where it is no float type."""
-    if not isinstance(dtype, DType) or not dtype.is_floating_point:
-        raise TypeError(f"only floating-point types are supported as the default type, got {dtype}")
-    Defaults.dtype = dtype
-
-
-def as_dtype(dtype: Any) -> DType:
-    """A DType from a DType, its name, a Python type or a NumPy dtype; TypeError for others."""
-    if isinstance(dtype, DType):
-        return dtype
-    if dtype is float:
-        return Defaults.dtype
-    if dtype is int:
-        return int64
-    if isinstance(dtype, str) and dtype in DType.by_name:
-        return DType.by_name[dtype]
-    try:
-        return DType.by_numpy[np.dtype(dtype)]
-    except (KeyError, TypeError):
-        raise TypeError(f"not a tinytorch dtype: {dtype!r}") from None
-
-
-def numpy_dtype(dtype: DType) -> np.dtype:
-    """The numpy.dtype of `dtype`. RuntimeError for bfloat16 where ml_dtypes is not installed."""
-    if dtype.numpy is None:
-        raise RuntimeError(f"{dtype!r} needs the package ml_dtypes: pip install 'tinytorch[bf16]'")
-    return dtype.numpy
-
-
-def promote_types(a: DType, b: DType) -> DType:
-    """The smallest type that both fit in, by PyTorch's table: int64 with float32 is float32."""
-    if a is b:
-        return a
-    if a.category != b.category:
-        return a if a.category > b.category else b
-    if a.category == 2:
-        if a.itemsize == b.itemsize:  # float16 and bfloat16: neither holds the other
-            return float32
-        return a if a.itemsize > b.itemsize else b
-    return DType.by_numpy[np.promote_types(a.numpy, b.numpy)]
-
-
-def number_dtype(number: Any) -> DType:
-    """The type that a Python number stands for when no tensor decides."""
-    if isinstance(number, (bool, np.bool_)):
-        return bool_
-    if isinstance(number, (int, np.integer)):
-        return int64
-    if isinstance(number, (float, np.floating)):
-        return Defaults.dtype
-    raise TypeError(f"expected a Tensor or a number, not {type(number).__name__}")
-
-
-def result_type(*operands: Any) -> DType:
-    """The type of an operation's result, from tensors, DTypes and Python numbers.
-
-    Tensors with dimensions decide. A 0-d tensor counts only if it is of a higher category
-    (bool < integer < floating point), and so does, after it, a Python number:
-
-        int64 tensor + 1.5 -> default float type        float32 tensor + 2 -> float32
-        float32 [3] + float64 [] -> float32             int64 [3] + float64 [] -> float64
-    """
-    ranked: list[DType | None] = [None, None, None]  # tensors, 0-d tensors, numbers
-    for operand in operands:
-        if isinstance(operand, DType):
-            rank, dtype = 0, operand
-        elif hasattr(operand, "array"):
-            rank, dtype = int(operand.array.ndim == 0), operand.dtype
-        else:
-            rank, dtype = 2, number_dtype(operand)
-        ranked[rank] = dtype if ranked[rank] is None else promote_types(ranked[rank], dtype)
-    result = None
-    for dtype in ranked:
-        if result is None:
-            result = dtype
-        elif dtype is not None and dtype.category > result.category:
-            result = promote_types(result, dtype)
-    if result is None:
-        raise ValueError("result_type() needs at least one tensor or number")
-    return result
-
-
-def can_cast(from_: DType, to: DType) -> bool:
-    """Whether a result of type `from_` may be stored as `to` without a change of category."""
-    return from_.category <= to.category
+def count_write(array: Any) -> None:
+    """Notes one write into the memory of `array`. The count is forgotten with the storage."""
+    storage = storage_of(array)
+    key = id(storage)
+    entry = written.get(key)
+    if entry is None:
+        entry = written[key] = [weakref.ref(storage, lambda _: written.pop(key, None)), 0, 0]
+    Writes.count += 1
+    entry[1] += 1
+    entry[2] = Writes.count
 
 
 class Size(tuple):
@@ -227,6 +109,9 @@ class Tensor:
         requires_grad: whether gradients flow to this tensor.
         grad: what backward() has accumulated here, or None.
         grad_fn: the Function call that made this tensor, or None for a leaf.
+
+    `Tensor(2, 3)` is an uninitialised float tensor of that shape, `Tensor([1, 2])` a float tensor
+    of these values, as in PyTorch; prefer `tensor(...)`, which keeps the type of its data.
     """
 
     # What most tensors never change is written once, here, and not into each of them.
@@ -237,6 +122,15 @@ class Tensor:
     _grad = None
     n_outputs = 0  # in the graph a leaf is an end: a Function has 1 or more
     __array_ufunc__ = None  # numpy_array + tensor is our business, not NumPy's
+
+    def __init__(self, *data: Any, device: Any = None):
+        if len(data) == 1 and not isinstance(data[0], int):
+            made = tensor(data[0], dtype=Defaults.dtype, device=device)
+            self.array, self.device = made.array, made.device
+        else:
+            self.device = as_device(device)
+            shape = data if data else (0,)
+            self.array = self.device.xp.empty(shape, numpy_dtype(Defaults.dtype))
 
     @property
     def shape(self) -> Size:
@@ -285,10 +179,15 @@ class Tensor:
                     "use var_no_grad = var.detach()."
                 )
             return
+        if value and not self.dtype.is_floating_point:
+            raise RuntimeError(
+                f"only Tensors of floating point dtype can require gradients, this one is "
+                f"{self.dtype!r}"
+            )
         self._requires_grad = bool(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> "Tensor":
-        """Sets requires_grad in place and returns the tensor."""
+        """Sets requires_grad in place and returns the tensor. RuntimeError for integer types."""
         self.requires_grad = requires_grad
         return self
 
@@ -312,14 +211,33 @@ class Tensor:
         """The same memory as a tensor of its own, outside the graph."""
         return wrap(self.array.view(), self.device)
 
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """The shape as a plain tuple: what a backward pass asks a node or a leaf for."""
-        return self.array.shape
+    # Out of tinytorch, into Python and NumPy.
+
+    def numpy(self, *, force: bool = False) -> np.ndarray:
+        """The elements as a numpy.ndarray that shares the memory where that is possible.
+
+        RuntimeError for a tensor that requires grad, TypeError for one on another device; with
+        force=True it is detached and copied to the host instead.
+        """
+        if not force:
+            if self.requires_grad:
+                raise RuntimeError(
+                    "Can't call numpy() on Tensor that requires grad. "
+                    "Use tensor.detach().numpy() instead."
+                )
+            if self.device is not cpu:
+                raise TypeError(
+                    f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() "
+                    f"to copy the tensor to host memory first."
+                )
+        return self.device.backend.to_numpy(self.array)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers; a number for a 0-d tensor."""
-        return self.device.backend.to_numpy(self.array).tolist()
+        return self.numpy(force=True).tolist()
 
     def item(self) -> int | float | bool:
         """The only element as a Python number. RuntimeError where there are more, or none."""
@@ -341,15 +259,37 @@ class Tensor:
     def __int__(self) -> int:
         return int(self.item())
 
+    def __index__(self) -> int:
+        if self.dtype.is_floating_point or self.array.size != 1:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
     def __len__(self) -> int:
         if self.array.ndim == 0:
             raise TypeError("len() of a 0-d tensor")
         return self.array.shape[0]
 
+    def __format__(self, spec: str) -> str:
+        if self.array.ndim == 0 and type(self) is Tensor:
+            return format(self.item(), spec)
+        return object.__format__(self, spec)
 
-def wrap(array: Any, device: Device) -> Tensor:
+    def __reduce__(self):
+        if self.grad_fn is not None:
+            raise RuntimeError("only leaf tensors can be pickled: call detach() first")
+        return unpickle, (type(self), self.numpy(force=True), self.device, self._requires_grad)
+
+
+def unpickle(cls: type, array: np.ndarray, device: Device, requires_grad: bool) -> Tensor:
+    """A tensor from what Tensor.__reduce__ wrote; hooks stay behind, as in PyTorch."""
+    out = wrap(device.backend.from_numpy(array, device.index), device, cls)
+    out._requires_grad = requires_grad
+    return out
+
+
+def wrap(array: Any, device: Device, cls: type = Tensor) -> Tensor:
     """A tensor around an array of `device`, without history. No copy, no check."""
-    out = object.__new__(Tensor)
+    out = object.__new__(cls)
     out.array = array
     out.device = device
     return out
@@ -375,7 +315,7 @@ def tensor_method(*names: str) -> Callable:
 
 def scan(data: Any, depth: int = 1) -> tuple[Any, tuple[int, ...], DType | None]:
     """Nested data as (plain lists and numbers, shape, type). `depth` is for messages."""
-    if isinstance(data, Tensor):
+    if hasattr(data, "array"):  # a Tensor
         return data.tolist(), data.array.shape, data.dtype
     if isinstance(data, (np.ndarray, np.generic)):
         return data.tolist(), data.shape, as_dtype(data.dtype)
@@ -423,7 +363,10 @@ def host_array(data: Any, dtype: DType | None) -> np.ndarray:
             wrong = np.extract(array != values, values)[0]
             raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {wrong}")
         return array
-    return np.array(data, dtype=wanted)
+    try:
+        return np.array(data, dtype=wanted)
+    except OverflowError as error:
+        raise RuntimeError(f"value cannot be converted to {dtype or found}: {error}") from None
 
 
 def tensor(
@@ -432,12 +375,16 @@ def tensor(
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
-    """A new leaf tensor with a copy of `data`: a number, nested sequences, or an array.
+    """A new leaf tensor with a copy of `data`: a number, nested sequences, an array, a tensor.
 
-    Python floats become the default type, ints int64, bools bool; arrays keep theirs.
+    Python floats become the default type, ints int64, bools bool; arrays and tensors keep theirs.
     Raises ValueError for ragged sequences, TypeError for strings, RuntimeError for other objects.
     """
+    if isinstance(data, Tensor):
+        device = data.device if device is None else device
+        data = data.numpy(force=True)
     device = as_device(device)
     array = host_array(data, None if dtype is None else as_dtype(dtype))
     out = wrap(device.backend.from_numpy(array, device.index), device)
@@ -446,12 +393,397 @@ def tensor(
     return out
 
 
-def as_tensor(data: Any) -> Tensor:
-    """data itself if it is a Tensor, else a new one around it: a constant of the formula."""
-    return data if isinstance(data, Tensor) else tensor(data)
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """`data` as a tensor, without a copy where it already is an array or tensor as asked for."""
+    if isinstance(data, Tensor):
+        return data if dtype is None and device is None else data.to(device=device, dtype=dtype)
+    if isinstance(data, np.ndarray) and device is None and dtype in (None, as_dtype(data.dtype)):
+        return from_numpy(data)
+    return tensor(data, dtype=dtype, device=device)
+
+
+def from_numpy(array: np.ndarray) -> Tensor:
+    """A tensor on the memory of a NumPy array: a change of one is a change of the other.
+
+    TypeError where it is no array, or of an element type that tinytorch does not have; ValueError
+    for negative strides.
+    """
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    as_dtype(array.dtype)
+    if any(stride < 0 for stride in array.strides):
+        raise ValueError(
+            "At least one of the strides of the array is negative, and tensors with negative "
+            "strides are not supported. Make a copy first: array.copy()"
+        )
+    return wrap(array.view(), device_of(array))
+
+
+def is_tensor(obj: Any) -> bool:
+    return isinstance(obj, Tensor)
+
+
+class GradMode:
+    """Whether calls are recorded: the one switch, and the class is the box that holds it."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def set_grad_enabled(flag):
+    """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
+    before = GradMode.enabled
+    GradMode.enabled = flag
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+def no_grad():
+    """Inside this block no call is recorded: outputs have no grad_fn."""
+    return set_grad_enabled(False)
+
+
+new = object.__new__
+
+
+# Numbers the calls 0, -1, -2, ... An output is always younger than its inputs, so this is a
+# topological order, and a heap gives the youngest first.
+next_order = itertools.count(0, -1).__next__
+
+
+NOTHING = ()  # what a call has saved that saved nothing
+
+
+class Function:
+    """One call of an operation. The same object is `ctx` in forward, grad_fn of the result, and
+    the node that a backward pass visits.
+
+    A subclass writes two short methods:
+
+        forward(ctx, *arrays)    arrays (and other parameters) in, array out
+        backward(ctx, grad)      gradient of the output in, gradient of each tensor input out
+
+    backward runs on plain arrays, which is fast, or on Tensors when the gradient shall itself be
+    differentiated. So its formula uses only what both have: operators, methods with the same
+    meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
+    """
+
+    # Of one call; most calls keep these.
+    xp: Any
+    device: Device
+    order: int
+    edges: list  # for each argument: a Function, a leaf Tensor, or None
+    output_id: int  # id of the result's array, to know it again among the saved ones
+    saved: Any = NOTHING
+    n_outputs = 1
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Runs forward on the arrays of `args`, and records the call if a gradient is wanted."""
+        ctx = new(cls)
+        ctx.edges = edges = []
+        arrays, device, wanted = [], None, False
+        for x in args:
+            edge = None
+            if isinstance(x, Tensor):
+                if x.device is not device:
+                    if device is not None:
+                        return cls.apply(*on_one_device(args))
+                    device = x.device
+                if x._requires_grad:
+                    wanted = True
+                    edge = x._grad_fn
+                    if edge is None:
+                        edge = x
+                x = x.array
+            arrays.append(x)
+            edges.append(edge)
+
+        ctx.device = device
+        ctx.xp = device.xp
+        result = cls.forward(ctx, *arrays)
+        record = wanted and GradMode.enabled
+        if record:
+            ctx.order = next_order()
+        device = ctx.device  # a transfer has changed it
+        out = new(Tensor)
+        out.array = result if result.__class__ is device.array_type else ctx.as_array(result)
+        out.device = device
+        if record:
+            out._requires_grad = True
+            out._grad_fn = ctx
+            ctx.output_id = id(out.array)
+        return out
+
+    def as_array(ctx, result: Any) -> Any:
+        """A 0-d result as an array: NumPy gives a scalar object for it, also to what is saved."""
+        array = ctx.xp.asarray(result)
+        if ctx.saved is not NOTHING:
+            ctx.saved = tuple(array if value is result else value for value in ctx.saved)
+        return array
+
+    def save_for_backward(ctx, *values: Any) -> None:
+        """Keeps arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
+        ctx.saved = values
+
+    @property
+    def needs_input_grad(ctx) -> tuple[bool, ...]:
+        """For each argument, whether a gradient has to be computed for it."""
+        return tuple(edge is not None for edge in ctx.edges)
+
+    def call(ctx, function: type["Function"], x: Any, *parameters: Any) -> Any:
+        """Another operation inside backward: recorded for a Tensor, only computed for an array."""
+        if isinstance(x, Tensor):
+            return function.apply(x, *parameters)
+        inner = new(function)
+        inner.xp, inner.device = ctx.xp, ctx.device
+        inner.edges = [None] * (1 + len(parameters))
+        return function.forward(inner, x, *parameters)
+
+    def forward(ctx, *args: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no forward")
+
+    def backward(ctx, *grads: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no backward")
+
+    def gradients(ctx, grads: list) -> Any:
+        """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
+        twin = copy.copy(ctx)
+        twin.xp = Tensor
+        twin.saved = tuple(ctx.saved_tensor(value) for value in ctx.saved)
+        return twin.backward(*grads)
+
+    def saved_tensor(ctx, value: Any) -> Any:
+        """A saved array as the tensor that it was: wrapped anew, so that no cycle keeps the graph.
+
+        Which one it was, its id tells: all inputs were alive when forward saved it.
+        """
+        if not hasattr(value, "dtype"):
+            return value
+        history = ctx if ctx.output_id == id(value) else None
+        for edge in ctx.edges:
+            if isinstance(edge, Tensor):
+                if edge.array is value:
+                    return edge
+            elif edge is not None:
+                if id(value) == edge.output_id:
+                    history = edge
+        out = wrap(ctx.device.xp.asarray(value), ctx.device)
+        if history is not None:
+            out._requires_grad = True
+            out._grad_fn = history
+        return out
+
+
+def on_one_device(args: tuple) -> list:
+    """Brings 0-d CPU tensors to the device of the others; RuntimeError for any other mix."""
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    others = {x.device for x in tensors if x.device is not cpu or x.array.ndim}
+    if len(others) > 1:
+        found = ", ".join(sorted(map(str, others)))
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, "
+            f"{found}!"
+        )
+    target = others.pop() if others else cpu
+    return [x.to(target) if isinstance(x, Tensor) and x.device is not target else x for x in args]
+
+
+def edge_of(tensor: Tensor) -> Any:
+    """Where a gradient of `tensor` goes: a node, the leaf, or None."""
+    if not tensor.requires_grad:
+        return None
+    if tensor._grad_fn is None:
+        return tensor
+    return tensor._grad_fn
+
+
+def backward_pass(
+    roots: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    create_graph: bool,
+) -> dict:
+    """Carries the gradients `grads` of `roots` to the leaves.
+
+    A heap gives the youngest node that has a gradient. Whoever used its result is younger still,
+    so by then all parts of its gradient have arrived.
+
+    On their way gradients are plain arrays. They are Tensors if they shall be differentiated
+    (create_graph).
+
+    Returns {leaf: gradient}.
+    """
+    as_tensors = create_graph
+    arrived: dict = {}  # node or leaf -> its gradient
+    ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
+    heap: list = []
+    edges = [edge_of(root) for root in roots]
+    grads = list(grads) if as_tensors else [grad.array for grad in grads]
+    while True:
+        for edge, grad in zip(edges, grads, strict=False):
+            if edge is None or grad is None:
+                continue
+            if edge not in arrived:
+                if edge.n_outputs:  # a leaf has none
+                    heappush(heap, (edge.order, edge))
+                arrived[edge] = grad
+            elif edge in ours:
+                arrived[edge] += grad
+            else:
+                # The first part may belong to somebody else too: Add gives both inputs one array.
+                arrived[edge] = arrived[edge] + grad
+                if not as_tensors:
+                    ours.add(edge)
+        if not heap:
+            break
+        node = heappop(heap)[1]
+        grad = arrived.pop(node)
+        if as_tensors:
+            grads = node.gradients([grad])
+        else:
+            grads = node.backward(grad)
+        if grads.__class__ is not tuple:
+            grads = (grads,)
+        edges = node.edges
+    return arrived
+
+
+def accumulate(leaf: Tensor, grad: Any) -> None:
+    """Adds an arrived gradient to leaf.grad, which always owns its array."""
+    if isinstance(grad, Tensor):
+        leaf._grad = grad if leaf._grad is None else leaf._grad + grad
+    elif leaf._grad is not None:
+        leaf._grad.array += grad
+    else:
+        grad = leaf.device.xp.array(grad)
+        leaf._grad = wrap(grad, leaf.device)
+
+
+@tensor_method("backward")
+def tensor_backward(
+    self: Tensor,
+    gradient: Tensor | None = None,
+    create_graph: bool = False,
+) -> None:
+    """Adds to the grad of each leaf behind this tensor the derivative with respect to it.
+
+    With create_graph the gradients are recorded like any computation, graph and all.
+    """
+    if not self.requires_grad:
+        raise RuntimeError("this tensor does not require grad and does not have a grad_fn")
+    if gradient is None:
+        if self.array.size != 1:
+            raise RuntimeError(
+                f"grad can be implicitly created only for scalar outputs, this one has the "
+                f"shape {list(self.shape)}"
+            )
+        gradient = wrap(self.device.xp.ones_like(self.array), self.device)
+    with set_grad_enabled(create_graph):
+        for leaf, grad in backward_pass([self], [gradient], create_graph).items():
+            accumulate(leaf, grad)
+
+
+class Transfer(Function):
+    """y = x on another device. The gradient travels back to the device of x.
+
+    With non_blocking the backend may start a copy to the device and not wait for its end.
+    """
+
+    def forward(ctx, x: Any, device: Device, non_blocking: bool = False) -> Any:
+        ctx.source = ctx.device
+        ctx.device, ctx.xp = device, device.xp
+        host = ctx.source.backend.to_numpy(x)
+        if non_blocking:
+            return device.backend.send(host, device.index)
+        return device.backend.from_numpy(host, device.index)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Transfer, g, ctx.source)
+
+    def name(ctx) -> str:
+        return "ToCopyBackward0"
+
+
+@tensor_method("to")
+def to(self: Tensor, device: Any, non_blocking: bool = False) -> Tensor:
+    """The tensor on another device: `x.to("cuda:0")`.
+
+    Returns the tensor itself where nothing changes.
+    """
+    out = self
+    if device is not None and as_device(device) is not out.device:
+        out = Transfer.apply(out, as_device(device), non_blocking)
+    return out
+
+
+class Exp(Function):
+    """y = e^x;   dy/dx = y."""
+
+    def forward(ctx, x: Any) -> Any:
+        y = ctx.xp.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        (y,) = ctx.saved
+        return g * y
+
+
+class Add(Function):
+    """c = a + b;   dc/da = 1,   dc/db = 1."""
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        return a + b
+
+    def backward(ctx, g: Any) -> Any:
+        return g, g
+
+
+class Mul(Function):
+    """c = a * b;   dc/da = b,   dc/db = a."""
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        edge_a, edge_b = ctx.edges  # None where no gradient is needed: then its factor is not kept
+        ctx.saved = (None if edge_b is None else a, None if edge_a is None else b)
+        return a * b
+
+    def backward(ctx, g: Any) -> Any:
+        a, b = ctx.saved
+        return None if b is None else g * b, None if a is None else g * a
+
+
+@tensor_method("exp")
+def exp(input: Tensor) -> Tensor:
+    """e to the power of input."""
+    return Exp.apply(input)
+
+
+@tensor_method("add", "__add__")
+def add(input: Tensor, other: Any) -> Tensor:
+    """input + other."""
+    return Add.apply(input, other)
+
+
+@tensor_method("mul", "multiply", "__mul__")
+def mul(input: Tensor, other: Any) -> Tensor:
+    """input * other."""
+    return Mul.apply(input, other)
+
+
+@tensor_method("__radd__")
+def radd(self: Tensor, other: Any) -> Tensor:
+    return add(other, self)
+
+
+@tensor_method("__rmul__")
+def rmul(self: Tensor, other: Any) -> Tensor:
+    return mul(other, self)
 
 
 if __name__ == "__main__":
+    import pickle
 
     def error(action, *args, **kwargs):
         try:
@@ -459,43 +791,50 @@ if __name__ == "__main__":
         except (RuntimeError, TypeError, ValueError) as reason:
             return f"{type(reason).__name__}: {reason}"
 
-    print(tensor([1, 2]).dtype, tensor([1, 2.5]).dtype, tensor(True).dtype)
-    # -> tinytorch.int64 tinytorch.float32 tinytorch.bool
-    print(
-        "arrays keep theirs:", tensor(np.array([1.0])).dtype
-    )  # -> arrays keep theirs: tinytorch.float64
-    print(int16.itemsize, int16.category, float16.itemsize, float16.category)  # -> 2 1 2 2
-    print(as_dtype("int64") is int64, as_dtype(np.float32) is float32)  # -> True True
+    array = np.array([1.0, 2.0, 3.0], np.float32)
+    copied, shared = tensor(array), from_numpy(array)
+    array[0] = 100.0
+    print(copied.tolist(), shared.tolist())  # -> [1.0, 2.0, 3.0] [100.0, 2.0, 3.0]
+    print(np.shares_memory(shared.numpy(), array), as_tensor(shared) is shared)  # -> True True
+    print(np.shares_memory(as_tensor(array).array, array))  # -> True
 
-    types = [bool_, uint8, int64, float16, bfloat16, float32, float64]
-    print(" " * 10 + "".join(f"{b.name:>10}" for b in types))
-    # ->             bool     uint8     int64   float16  bfloat16   float32   float64
-    for a in types:
-        print(f"{a.name:10}" + "".join(f"{promote_types(a, b).name:>10}" for b in types))
-        # -> bool            bool     uint8     int64   float16  bfloat16   float32   float64
-        # -> uint8          uint8     uint8     int64   float16  bfloat16   float32   float64
-        # -> int64          int64     int64     int64   float16  bfloat16   float32   float64
-        # -> float16      float16   float16   float16   float16   float32   float32   float64
-        # -> bfloat16    bfloat16  bfloat16  bfloat16   float32  bfloat16   float32   float64
-        # -> float32      float32   float32   float32   float32   float32   float32   float64
-        # -> float64      float64   float64   float64   float64   float64   float64   float64
+    x = tensor(2.5)
+    print(x.item() * 2, 10 ** int(tensor([2])), [10, 20, 30][tensor(1)], f"{x:.3f}")
+    # -> 5.0 100 20 2.500
+    print(error(lambda: [10, 20, 30][x]))
+    # -> TypeError: only integer tensors of a single element can be converted to an index
 
-    indices, x = tensor([0, 1]), tensor([0.5, 1.5])
-    print("NumPy:", (indices.array + x.array).dtype)  # -> NumPy: float64
-    print("here: ", result_type(indices, x).name)  # -> here:  float32
-    print(result_type(x, 2).name, result_type(x, 2.5).name)  # -> float32 float32
-    print(result_type(indices, 1.5).name)  # -> float32
-    double = tensor(np.array(1.0))
-    print("0-d:", result_type(x, double).name, result_type(indices, double).name)
-    # -> 0-d: float32 float64
+    w = tensor([1.0, 2.0], requires_grad=True)
+    print(error(w.numpy).partition(" Use")[0])
+    # -> RuntimeError: Can't call numpy() on Tensor that requires grad.
+    print(w.detach().numpy(), w.numpy(force=True))  # -> [1. 2.] [1. 2.]
+    print(np.asarray(copied) + 1)  # -> [2. 3. 4.]
 
-    one = (np.ones(1, np.float32).view(np.uint32) >> 16).astype(np.uint16)  # bfloat16's bits of 1
-    total = (one + one).astype(np.uint32) << 16
-    print("1 + 1 in integers on bits:", total.view(np.float32)[0])
-    # -> 1 + 1 in integers on bits: 1.7014118e+38
-
-    print(error(tensor, [[1, 2], [3]]))
-    # -> ValueError: expected sequence of length 2 at dim 1 (got 1)
-    print(error(tensor, [300.0], dtype=uint8))
+    print(error(tensor, [[[1], [2]], [[3], [4, 5]]]))
+    # -> ValueError: expected sequence of length 1 at dim 2 (got 2)
+    print(error(tensor, [1, [2]]))
+    # -> TypeError: expected only numbers or only sequences at dim 1, got both
+    print("NumPy:", np.array([300.0]).astype(np.uint8))  # -> NumPy: [44]
+    print(error(tensor, [300.0], dtype=as_dtype("uint8")))
     # -> RuntimeError: value cannot be converted to tinytorch.uint8 without overflow: 300.0
     print(error(tensor, "12"))  # -> TypeError: new(): invalid data type 'str'
+    print(error(from_numpy, [1.0]))  # -> TypeError: expected np.ndarray (got list)
+    print(error(w.item))  # -> RuntimeError: a Tensor with 2 elements cannot be converted to Scalar
+
+    print(Tensor([1, 2]).dtype, tensor([1, 2]).dtype, Tensor(2, 3).shape)
+    # -> tinytorch.float32 tinytorch.int64 tinytorch.Size([2, 3])
+    back = pickle.loads(pickle.dumps(w))
+    print(back.tolist(), back.requires_grad, back.is_leaf)  # -> [1.0, 2.0] True True
+    print(error(pickle.dumps, w * w))
+    # -> RuntimeError: only leaf tensors can be pickled: call detach() first
+
+    table = np.ones((2, 3))
+    row = from_numpy(table).array[0]
+    print("a view knows its storage:", storage_of(row) is table)
+    # -> a view knows its storage: True
+    print(version_of(table), len(written))  # -> 0 0
+    count_write(row)
+    print("a write through the view:", version_of(table), version_of(table[1]), len(written))
+    # -> a write through the view: 1 1 1
+    del table, row
+    print("forgotten with the storage:", len(written))  # -> forgotten with the storage: 0

@@ -1,539 +1,551 @@
-"""Step 38: Data in and out
+"""Step 38: Broadcasting, and its mirror image
 
-A tensor is worth little if data gets in slowly, wrongly or not at all. This step finishes the class
-and everything that makes tensors; only operations come later, and those attach themselves.
+Add a row of 3 numbers to a table of 2 x 3, and NumPy repeats the row for each line of the table:
+it broadcasts. The rule: write the shapes one under the other, aligned at the right; sizes must be
+equal, or one of them 1, or missing; where it is 1 or missing, the array is repeated.
 
-There are two ways in, and the difference is memory. tensor(data) copies: nothing that happens to
-data afterwards is seen. from_numpy(array) does not: tensor and array are two names of one memory,
-and a write into one shows in the other. Out it goes the same two ways: x.numpy() shares the memory,
-x.tolist() and x.item() are copies in Python's own numbers. x.numpy() is refused where it would
-do harm: for a tensor that requires gradients, since a write into the array would be seen by no
-graph, and for a tensor on another device, since a copy should be asked for.
+    x   2 x 3
+    b       3      ->  2 x 3
 
-Lists are measured before anything is made of them. A list whose rows differ in length is an error
-that names the dimension. So is a value that does not fit its type: nothing is cut off in silence.
+Our backward knows nothing of it. Add passes g on, g has the shape of the result, and so step 37
+gives the bias b a gradient of shape 2 x 3. Nobody complains until the update b - lr * b.grad, which
+makes b a table: a wrong number of parameters, and still no error.
 
-Who shares memory with whom? Every array that is a view knows its base, and at the end of that chain
-stands the array that owns the memory: its storage. version.py counts writes by storage: after
-count_write(x.array) all views of x have a new version. A weak reference watches the storage, and
-when it dies its count is forgotten. Writes.count numbers all writes, whatever storage they went to:
-a clock. Who has noted its time can ask later whether a storage was written since, as step 40 does.
+What is right follows from the rule of step 14. The row is used twice, once per line, so both
+gradients count, and they are added:
 
-copy.deepcopy and pickle take leaves only. Half of a graph would be of no use to anybody.
+    y = repeat(x)   ->   dL/dx = sum of dL/dy over the repeated places
+    y = sum(x)      ->   dL/dx = dL/dy repeated
 
-Some attributes of the class are for later steps (_hooks, _base, _inference), and _follow_base,
-which it calls for a view, is attached in step 40: a finished module is not opened again.
+Repeating and summing are each other's mirror image, and one is the other's derivative. Expand is
+the first, SumTo the second, and each one's backward calls the other. Expand copies nothing: an
+array with stride 0 shows the same number again and again.
 
-Changed: Tensor is finished, and its printing a function. New: from_numpy, as_tensor, Tensor.numpy,
-data, _version, Tensor(2, 3). Modules finished: core/tensor.py, core/version.py.
-Try: from_numpy(np.arange(3.0)[::-1]), an array with a negative stride. What does the error advise?
+The rules of the operations stay as they are. They only declare `elementwise = True`, and the engine
+sums a gradient whose shape is not that of its edge. So Neg, Sub and Div can come back (step 31 put
+them aside), each with a formula that has never heard of shapes. (PyTorch does it the same way.)
+
+The trap is shape (2, 1) against (2,): that is 2 x 2, and it was hardly ever meant. Where shapes do
+not fit at all, NumPy's ValueError becomes PyTorch's RuntimeError, with both shapes in it.
+
+Changed: Function.apply, backward_pass. New: sum_to, Expand, SumTo, sum_to_size, Function.explain;
+Neg, Sub, Div and their operators.
+Try: take `elementwise = True` out of Add, and see what shape the gradient of the bias has.
 """
 
-import weakref
-from collections.abc import Callable
+import contextlib
+import copy
+import itertools
+from collections.abc import Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import Device, as_device, cpu, device_of
-from tinytorch.core.dtype import Defaults, DType, as_dtype, number_dtype, numpy_dtype, promote_types
+from tinytorch.core.device import Device, as_device, cpu
+from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 
 
-class Writes:
-    """The number of all writes in place so far, of whatever storage: a clock for them."""
+class GradMode:
+    """Whether calls are recorded: the one switch, and the class is the box that holds it."""
 
-    count = 0
-
-
-# id of a storage -> [weak reference to it, number of its writes, Writes.count at the last one]
-written: dict[int, list] = {}
+    enabled = True
 
 
-def storage_of(array: Any) -> Any:
-    """The array that owns the memory of `array`: the same one for all views of it."""
-    while array.base is not None and hasattr(array.base, "base"):
-        array = array.base
-    return array
+@contextlib.contextmanager
+def set_grad_enabled(flag):
+    """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
+    before = GradMode.enabled
+    GradMode.enabled = flag
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
 
 
-def version_of(array: Any) -> int:
-    """How often the memory of `array` was written in place, through whatever view."""
-    entry = written.get(id(storage_of(array)))
-    return 0 if entry is None else entry[1]
+def no_grad():
+    """Inside this block no call is recorded: outputs have no grad_fn."""
+    return set_grad_enabled(False)
 
 
-def written_since(array: Any, time: int) -> bool:
-    """Whether the memory of `array` was written after Writes.count was `time`."""
-    entry = written.get(id(storage_of(array)))
-    return entry is not None and entry[2] > time
+new = object.__new__
 
 
-def count_write(array: Any) -> None:
-    """Notes one write into the memory of `array`. The count is forgotten with the storage."""
-    storage = storage_of(array)
-    key = id(storage)
-    entry = written.get(key)
-    if entry is None:
-        entry = written[key] = [weakref.ref(storage, lambda _: written.pop(key, None)), 0, 0]
-    Writes.count += 1
-    entry[1] += 1
-    entry[2] = Writes.count
+# Numbers the calls 0, -1, -2, ... An output is always younger than its inputs, so this is a
+# topological order, and a heap gives the youngest first.
+next_order = itertools.count(0, -1).__next__
 
 
-class Size(tuple):
-    """The shape of a tensor: a tuple that prints as PyTorch's and knows its number of elements."""
-
-    def __repr__(self) -> str:
-        return f"tinytorch.Size([{', '.join(map(str, self))}])"
-
-    def __getitem__(self, index):
-        part = tuple.__getitem__(self, index)
-        return Size(part) if isinstance(index, slice) else part
-
-    def __add__(self, other):
-        return Size(tuple(self) + tuple(other))
-
-    def numel(self) -> int:
-        return int(np.prod(self, dtype=np.int64))
+NOTHING = ()  # what a call has saved that saved nothing
 
 
-class Tensor:
-    """An n-dimensional array that can be differentiated.
+def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
+    """Adds up an array over the dimensions along which `shape` was broadcast to its shape."""
+    extra = array.ndim - len(shape)
+    axes = tuple(range(extra)) + tuple(
+        extra + i for i, n in enumerate(shape) if n == 1 and array.shape[extra + i] != 1
+    )
+    return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
 
-    Attributes:
-        array: the NumPy (or CuPy) array with the elements; the graph does not see changes of it.
-        device: the Device where the array lives.
-        requires_grad: whether gradients flow to this tensor.
-        grad: what backward() has accumulated here, or None.
-        grad_fn: the Function call that made this tensor, or None for a leaf.
 
-    Operations are not in this class. Each one attaches its methods where it is defined: see
-    `tensor_method`.
+class Function:
+    """One call of an operation. The same object is `ctx` in forward, grad_fn of the result, and
+    the node that a backward pass visits.
 
-    `Tensor(2, 3)` is an uninitialised float tensor of that shape, `Tensor([1, 2])` a float tensor
-    of these values, as in PyTorch; prefer `tensor(...)`, which keeps the type of its data.
+    A subclass writes two short methods:
+
+        forward(ctx, *arrays)    arrays (and other parameters) in, array out
+        backward(ctx, grad)      gradient of the output in, gradient of each tensor input out
+
+    backward runs on plain arrays, which is fast, or on Tensors when the gradient shall itself be
+    differentiated. So its formula uses only what both have: operators, methods with the same
+    meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
     """
 
-    # What most tensors never change is written once, here, and not into each of them.
-    array: Any
+    # Declared by subclasses.
+    elementwise = False  # inputs are broadcast against each other; their gradients are summed back
+
+    # Of one call; most calls keep these.
+    xp: Any
     device: Device
-    _requires_grad = False
-    _grad_fn = None
-    _output_nr = 0  # which of the outputs of grad_fn this is
-    _grad = None
-    _hooks = None  # called with each gradient of this leaf
-    _after_hooks = None  # called when this leaf's grad has been added to
-    _inference = False  # made in inference mode
-    retains_grad = False
-    n_outputs = 0  # in the graph a leaf is an end: a Function has 1 or more
-    _base = None  # of a view: the tensor whose memory it shows,
-    _base_fn = None  # that tensor's grad_fn when this view was made,
-    _view_calls = ()  # and the calls (Function, parameters) that lead from it to this view
-    __array_ufunc__ = None  # numpy_array + tensor is our business, not NumPy's
+    order: int
+    edges: list  # for each argument: a Function, a leaf Tensor, or None
+    output_shape: tuple[int, ...]
+    output_id: int  # id of the result's array, to know it again among the saved ones
+    saved: Any = NOTHING
+    n_outputs = 1
 
-    def __init__(self, *data: Any, device: Any = None):
-        if len(data) == 1 and not isinstance(data[0], int):
-            made = tensor(data[0], dtype=Defaults.dtype, device=device)
-            self.array, self.device = made.array, made.device
-        else:
-            self.device = as_device(device)
-            shape = data if data else (0,)
-            self.array = self.device.xp.empty(shape, numpy_dtype(Defaults.dtype))
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Runs forward on the arrays of `args`, and records the call if a gradient is wanted."""
+        ctx = new(cls)
+        ctx.edges = edges = []
+        arrays, device, wanted = [], None, False
+        for x in args:
+            edge = None
+            if isinstance(x, Tensor):
+                if x.device is not device:
+                    if device is not None:
+                        return cls.apply(*on_one_device(args))
+                    device = x.device
+                if x._requires_grad:
+                    wanted = True
+                    edge = x._grad_fn
+                    if edge is None:
+                        edge = x
+                x = x.array
+            arrays.append(x)
+            edges.append(edge)
 
-    # What a tensor is like.
-
-    @property
-    def shape(self) -> Size:
-        return Size(self.array.shape)
-
-    @property
-    def dtype(self) -> DType:
-        return DType.by_numpy[self.array.dtype]
-
-    @property
-    def ndim(self) -> int:
-        return self.array.ndim
-
-    def size(self, dim: int | None = None) -> Size | int:
-        """The shape, or the length of dimension `dim`. IndexError where there is no such one."""
-        if dim is None:
-            return self.shape
-        if not -max(self.array.ndim, 1) <= dim < max(self.array.ndim, 1) or not self.array.ndim:
-            raise IndexError(
-                f"Dimension out of range (expected to be in range of "
-                f"[{-self.array.ndim}, {self.array.ndim - 1}], but got {dim})"
-                if self.array.ndim
-                else "Dimension specified as 0 but tensor has no dimensions"
-            )
-        return self.array.shape[dim]
-
-    def dim(self) -> int:
-        return self.array.ndim
-
-    ndimension = dim
-
-    def numel(self) -> int:
-        return int(self.array.size)
-
-    nelement = numel
-
-    def element_size(self) -> int:
-        """Bytes of one element."""
-        return self.array.itemsize
-
-    @property
-    def itemsize(self) -> int:
-        return self.array.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.array.nbytes
-
-    def is_floating_point(self) -> bool:
-        return self.dtype.is_floating_point
-
-    def is_complex(self) -> bool:
-        return False
-
-    def is_signed(self) -> bool:
-        return self.dtype.is_signed
-
-    def get_device(self) -> int:
-        return -1 if self.device.index is None else self.device.index
-
-    @property
-    def is_cuda(self) -> bool:
-        return self.device.type == "cuda"
-
-    # Its place in the graph.
-
-    @property
-    def requires_grad(self) -> bool:
-        if self._base is not None:
-            self._follow_base()
-        return self._requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, value: bool) -> None:
-        if self._grad_fn is not None:
-            if not value:
-                raise RuntimeError(
-                    "you can only change requires_grad flags of leaf variables. If you want to "
-                    "use a computed variable in a subgraph that doesn't require differentiation "
-                    "use var_no_grad = var.detach()."
-                )
-            return
-        if value and not self.dtype.is_floating_point:
-            raise RuntimeError(
-                f"only Tensors of floating point dtype can require gradients, this one is "
-                f"{self.dtype!r}"
-            )
-        if value and self._inference:
-            raise RuntimeError("Setting requires_grad=True on inference tensor is not allowed.")
-        self._requires_grad = bool(value)
-
-    def requires_grad_(self, requires_grad: bool = True) -> "Tensor":
-        """Sets requires_grad in place and returns the tensor. RuntimeError for integer types."""
-        self.requires_grad = requires_grad
-        return self
-
-    @property
-    def grad_fn(self):
-        if self._base is not None:
-            self._follow_base()
-        return self._grad_fn
-
-    @property
-    def is_leaf(self) -> bool:
-        return self.grad_fn is None
-
-    @property
-    def output_nr(self) -> int:
-        return self._output_nr
-
-    @property
-    def grad(self) -> "Tensor | None":
-        return self._grad
-
-    @grad.setter
-    def grad(self, grad: "Tensor | None") -> None:
-        if grad is not None:
-            if not isinstance(grad, Tensor):
-                raise TypeError(f"assigned grad expected to be a Tensor or None but got {grad!r}")
-            for name in ("shape", "dtype", "device"):
-                mine, theirs = getattr(self, name), getattr(grad, name)
-                if mine != theirs:
-                    raise RuntimeError(
-                        f"assigned grad has data of a different {name}: {theirs} for a tensor "
-                        f"with {mine}"
-                    )
-        self._grad = grad
-
-    def detach(self) -> "Tensor":
-        """The same memory as a tensor of its own, outside the graph."""
-        # A view, not the same object: a graph tells saved arrays by who they are.
-        out = wrap(self.array.view(), self.device)
-        if self._inference:
-            out._inference = True
+        ctx.device = device
+        ctx.xp = device.xp
+        try:
+            result = cls.forward(ctx, *arrays)
+        except (ValueError, TypeError) as error:
+            raise cls.explain(error, arrays) from error
+        record = wanted and GradMode.enabled
+        if record:
+            ctx.order = next_order()
+        device = ctx.device  # a transfer has changed it
+        out = new(Tensor)
+        out.array = result if result.__class__ is device.array_type else ctx.as_array(result)
+        out.device = device
+        if record:
+            out._requires_grad = True
+            out._grad_fn = ctx
+            ctx.output_shape = out.array.shape
+            ctx.output_id = id(out.array)
         return out
 
-    def detach_(self) -> "Tensor":
-        """Takes this tensor itself out of the graph. RuntimeError for a view."""
-        if self._base is not None:
-            raise RuntimeError("Can't detach views in-place. Use detach() instead.")
-        self._requires_grad, self._grad_fn, self._output_nr = False, None, 0
-        return self
-
-    @property
-    def data(self) -> "Tensor":
-        return self.detach()
-
-    @data.setter
-    def data(self, new: "Tensor") -> None:
-        if not isinstance(new, Tensor):
-            raise TypeError(f"Variable data has to be a tensor, but got {type(new).__name__}")
-        self.array, self.device = new.array.view(), new.device
-
-    @property
-    def _version(self) -> int:
-        return version_of(self.array)
-
-    def is_inference(self) -> bool:
-        return self._inference
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """The shape as a plain tuple: what a backward pass asks a node or a leaf for."""
-        return self.array.shape
-
-    # Out of tinytorch, into Python and NumPy.
-
-    def numpy(self, *, force: bool = False) -> np.ndarray:
-        """The elements as a numpy.ndarray that shares the memory where that is possible.
-
-        RuntimeError for a tensor that requires grad, TypeError for one on another device; with
-        force=True it is detached and copied to the host instead.
-        """
-        if not force:
-            if self.requires_grad:
-                raise RuntimeError(
-                    "Can't call numpy() on Tensor that requires grad. "
-                    "Use tensor.detach().numpy() instead."
-                )
-            if self.device is not cpu:
-                raise TypeError(
-                    f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() "
-                    f"to copy the tensor to host memory first."
-                )
-        return self.device.backend.to_numpy(self.array)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.numpy(), dtype=dtype, copy=copy)
-
-    def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers; a number for a 0-d tensor."""
-        return self.numpy(force=True).tolist()
-
-    def item(self) -> int | float | bool:
-        """The only element as a Python number. RuntimeError where there are more, or none."""
-        if self.array.size != 1:
-            raise RuntimeError(
-                f"a Tensor with {self.array.size} elements cannot be converted to Scalar"
-            )
-        return self.array.item()
-
-    def __bool__(self) -> bool:
-        if self.array.size != 1:
-            many = "no values" if self.array.size == 0 else "more than one value"
-            raise RuntimeError(f"Boolean value of Tensor with {many} is ambiguous")
-        return bool(self.array.item())
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __index__(self) -> int:
-        if self.dtype.is_floating_point or self.array.size != 1:
-            raise TypeError("only integer tensors of a single element can be converted to an index")
-        return int(self.item())
-
-    def __len__(self) -> int:
-        if self.array.ndim == 0:
-            raise TypeError("len() of a 0-d tensor")
-        return self.array.shape[0]
-
-    def __format__(self, spec: str) -> str:
-        if self.array.ndim == 0 and type(self) is Tensor:
-            return format(self.item(), spec)
-        return object.__format__(self, spec)
-
-    # Tensors are told apart by who they are: == compares elements, and a graph keeps them in sets.
-    __hash__ = object.__hash__
-
-    def __reduce__(self):
-        if self.grad_fn is not None:
-            raise RuntimeError("only leaf tensors can be pickled: call detach() first")
-        return unpickle, (type(self), self.numpy(force=True), self.device, self._requires_grad)
-
-    def __deepcopy__(self, memo: dict) -> "Tensor":
-        if self.grad_fn is not None:
-            raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-                "protocol at the moment."
-            )
-        if id(self) not in memo:
-            copy = memo[id(self)] = object.__new__(type(self))
-            copy.__dict__.update(self.__dict__)
-            for name in ("_base", "_base_fn", "_view_calls", "_hooks", "_after_hooks"):
-                copy.__dict__.pop(name, None)
-            copy.array = self.array.copy()
-            copy._grad = None if self._grad is None else self._grad.__deepcopy__(memo)
-        return memo[id(self)]
-
-
-def unpickle(cls: type, array: np.ndarray, device: Device, requires_grad: bool) -> Tensor:
-    """A tensor from what Tensor.__reduce__ wrote; hooks stay behind, as in PyTorch."""
-    out = wrap(device.backend.from_numpy(array, device.index), device, cls)
-    out._requires_grad = requires_grad
-    return out
-
-
-def wrap(array: Any, device: Device, cls: type = Tensor) -> Tensor:
-    """A tensor around an array of `device`, without history. No copy, no check."""
-    out = object.__new__(cls)
-    out.array = array
-    out.device = device
-    return out
-
-
-def tensor_method(*names: str) -> Callable:
-    """Attaches a function to Tensor as a method: `@tensor_method("add", "__add__")`.
-
-    The package never defines a method twice: RuntimeError. Only a program that you run yourself
-    (a step, a notebook) may put its own version in the place of the package's.
-    """
-
-    def attach(function: Callable) -> Callable:
-        for name in names:
-            written = getattr(function, "fget", function)  # a property hides its function
-            if name in Tensor.__dict__ and written.__module__ != "__main__":
-                raise RuntimeError(f"Tensor has a method '{name}' already")
-            setattr(Tensor, name, function)
-        return function
-
-    return attach
-
-
-def scan(data: Any, depth: int = 1) -> tuple[Any, tuple[int, ...], DType | None]:
-    """Nested data as (plain lists and numbers, shape, type). `depth` is for messages."""
-    if isinstance(data, Tensor):
-        return data.tolist(), data.array.shape, data.dtype
-    if isinstance(data, (np.ndarray, np.generic)):
-        return data.tolist(), data.shape, as_dtype(data.dtype)
-    if isinstance(data, (list, tuple, range)):
-        parts, shape, dtype = [], None, None
-        for item in data:
-            part, its_shape, its_dtype = scan(item, depth + 1)
-            if shape is not None and its_shape != shape:
-                raise ragged(shape, its_shape, depth)
-            parts.append(part)
-            shape = its_shape
-            if its_dtype is not None:
-                dtype = its_dtype if dtype is None else promote_types(dtype, its_dtype)
-        return parts, (len(parts), *(shape or ())), dtype
-    if isinstance(data, str):
-        raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
-    try:
-        return data, (), number_dtype(data)
-    except TypeError:
-        raise RuntimeError(f"Could not infer dtype of {type(data).__name__}") from None
-
-
-def ragged(expected: tuple[int, ...], found: tuple[int, ...], dim: int) -> Exception:
-    """The error for two parts of one sequence, from dimension `dim` on, that differ in shape."""
-    for a, b in zip(expected, found, strict=False):
-        if a != b:
-            return ValueError(f"expected sequence of length {a} at dim {dim} (got {b})")
-        dim += 1
-    return TypeError(f"expected only numbers or only sequences at dim {dim}, got both")
-
-
-def host_array(data: Any, dtype: DType | None) -> np.ndarray:
-    """A new NumPy array with the elements of `data`; PyTorch's type where `dtype` is None."""
-    if isinstance(data, (np.ndarray, np.generic)):
-        return np.array(data, dtype=numpy_dtype(as_dtype(data.dtype) if dtype is None else dtype))
-    if type(data) in (float, int, bool):
-        found = number_dtype(data)
-    else:
-        data, _, found = scan(data)
-    wanted = numpy_dtype((found or Defaults.dtype) if dtype is None else dtype)
-    if wanted.kind in "iu" and found is not None and found.is_floating_point:
-        values = np.trunc(np.array(data, dtype=np.float64))
-        array = values.astype(wanted)
-        if (array != values).any():
-            wrong = np.extract(array != values, values)[0]
-            raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {wrong}")
+    def as_array(ctx, result: Any) -> Any:
+        """A 0-d result as an array: NumPy gives a scalar object for it, also to what is saved."""
+        array = ctx.xp.asarray(result)
+        if ctx.saved is not NOTHING:
+            ctx.saved = tuple(array if value is result else value for value in ctx.saved)
         return array
-    try:
-        return np.array(data, dtype=wanted)
-    except OverflowError as error:
-        raise RuntimeError(f"value cannot be converted to {dtype or found}: {error}") from None
+
+    @classmethod
+    def explain(cls, error: Exception, arrays: list) -> Exception:
+        """NumPy's ValueError or TypeError as PyTorch's RuntimeError, with the shapes in it."""
+        shapes = [tuple(array.shape) for array in arrays if hasattr(array, "shape")]
+        if cls.elementwise and len(shapes) > 1:
+            a, b = shapes[:2]
+            for i in range(1, min(len(a), len(b)) + 1):
+                if a[-i] != b[-i] and 1 not in (a[-i], b[-i]):
+                    dim = max(len(a), len(b)) - i
+                    return RuntimeError(
+                        f"The size of tensor a ({a[-i]}) must match the size of tensor b "
+                        f"({b[-i]}) at non-singleton dimension {dim} (shapes {list(a)} and "
+                        f"{list(b)})"
+                    )
+        listed = " and ".join(str(list(shape)) for shape in shapes)
+        return RuntimeError(f"{cls.__name__.lower()}: {error} (shapes {listed})")
+
+    def save_for_backward(ctx, *values: Any) -> None:
+        """Keeps arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
+        ctx.saved = values
+
+    @property
+    def needs_input_grad(ctx) -> tuple[bool, ...]:
+        """For each argument, whether a gradient has to be computed for it."""
+        return tuple(edge is not None for edge in ctx.edges)
+
+    def call(ctx, function: type["Function"], x: Any, *parameters: Any) -> Any:
+        """Another operation inside backward: recorded for a Tensor, only computed for an array."""
+        if isinstance(x, Tensor):
+            return function.apply(x, *parameters)
+        inner = new(function)
+        inner.xp, inner.device = ctx.xp, ctx.device
+        inner.edges = [None] * (1 + len(parameters))
+        return function.forward(inner, x, *parameters)
+
+    def forward(ctx, *args: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no forward")
+
+    def backward(ctx, *grads: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no backward")
+
+    def gradients(ctx, grads: list) -> Any:
+        """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
+        twin = copy.copy(ctx)
+        twin.xp = Tensor
+        twin.saved = tuple(ctx.saved_tensor(value) for value in ctx.saved)
+        return twin.backward(*grads)
+
+    def saved_tensor(ctx, value: Any) -> Any:
+        """A saved array as the tensor that it was: wrapped anew, so that no cycle keeps the graph.
+
+        Which one it was, its id tells: all inputs were alive when forward saved it.
+        """
+        if not hasattr(value, "dtype"):
+            return value
+        history = ctx if ctx.output_id == id(value) else None
+        for edge in ctx.edges:
+            if isinstance(edge, Tensor):
+                if edge.array is value:
+                    return edge
+            elif edge is not None:
+                if id(value) == edge.output_id:
+                    history = edge
+        out = wrap(ctx.device.xp.asarray(value), ctx.device)
+        if history is not None:
+            out._requires_grad = True
+            out._grad_fn = history
+        return out
 
 
-def tensor(
-    data: Any,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    pin_memory: bool = False,
-) -> Tensor:
-    """A new leaf tensor with a copy of `data`: a number, nested sequences, an array, a tensor.
+def on_one_device(args: tuple) -> list:
+    """Brings 0-d CPU tensors to the device of the others; RuntimeError for any other mix."""
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    others = {x.device for x in tensors if x.device is not cpu or x.array.ndim}
+    if len(others) > 1:
+        found = ", ".join(sorted(map(str, others)))
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, "
+            f"{found}!"
+        )
+    target = others.pop() if others else cpu
+    return [x.to(target) if isinstance(x, Tensor) and x.device is not target else x for x in args]
 
-    Python floats become the default type, ints int64, bools bool; arrays and tensors keep theirs.
-    Raises ValueError for ragged sequences, TypeError for strings, RuntimeError for other objects.
+
+def edge_of(tensor: Tensor) -> Any:
+    """Where a gradient of `tensor` goes: a node, the leaf, or None."""
+    if not tensor.requires_grad:
+        return None
+    if tensor._grad_fn is None:
+        return tensor
+    return tensor._grad_fn
+
+
+def backward_pass(
+    roots: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    create_graph: bool,
+) -> dict:
+    """Carries the gradients `grads` of `roots` to the leaves.
+
+    A heap gives the youngest node that has a gradient. Whoever used its result is younger still,
+    so by then all parts of its gradient have arrived.
+
+    On their way gradients are plain arrays. They are Tensors if they shall be differentiated
+    (create_graph).
+
+    Returns {leaf: gradient}.
     """
-    if isinstance(data, Tensor):
-        device = data.device if device is None else device
-        data = data.numpy(force=True)
-    device = as_device(device)
-    array = host_array(data, None if dtype is None else as_dtype(dtype))
-    out = wrap(device.backend.from_numpy(array, device.index), device)
-    if requires_grad:
-        out.requires_grad = True
+    as_tensors = create_graph
+    arrived: dict = {}  # node or leaf -> its gradient
+    ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
+    heap: list = []
+    broadcast = False  # whether the inputs of the last node may have been broadcast
+    edges = [edge_of(root) for root in roots]
+    grads = list(grads) if as_tensors else [grad.array for grad in grads]
+    while True:
+        for edge, grad in zip(edges, grads, strict=False):
+            if edge is None or grad is None:
+                continue
+            if broadcast:
+                shape = edge.output_shape
+                if grad.shape != shape:
+                    grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
+            if edge not in arrived:
+                if edge.n_outputs:  # a leaf has none
+                    heappush(heap, (edge.order, edge))
+                arrived[edge] = grad
+            elif edge in ours:
+                arrived[edge] += grad
+            else:
+                # The first part may belong to somebody else too: Add gives both inputs one array.
+                arrived[edge] = arrived[edge] + grad
+                if not as_tensors:
+                    ours.add(edge)
+        if not heap:
+            break
+        node = heappop(heap)[1]
+        grad = arrived.pop(node)
+        if as_tensors:
+            grads = node.gradients([grad])
+        else:
+            grads = node.backward(grad)
+        if grads.__class__ is not tuple:
+            grads = (grads,)
+        edges, broadcast = node.edges, node.elementwise
+    return arrived
+
+
+def accumulate(leaf: Tensor, grad: Any) -> None:
+    """Adds an arrived gradient to leaf.grad, which always owns its array."""
+    if isinstance(grad, Tensor):
+        leaf._grad = grad if leaf._grad is None else leaf._grad + grad
+    elif leaf._grad is not None:
+        leaf._grad.array += grad
+    else:
+        grad = leaf.device.xp.array(grad)
+        leaf._grad = wrap(grad, leaf.device)
+
+
+@tensor_method("backward")
+def tensor_backward(
+    self: Tensor,
+    gradient: Tensor | None = None,
+    create_graph: bool = False,
+) -> None:
+    """Adds to the grad of each leaf behind this tensor the derivative with respect to it.
+
+    With create_graph the gradients are recorded like any computation, graph and all.
+    """
+    if not self.requires_grad:
+        raise RuntimeError("this tensor does not require grad and does not have a grad_fn")
+    if gradient is None:
+        if self.array.size != 1:
+            raise RuntimeError(
+                f"grad can be implicitly created only for scalar outputs, this one has the "
+                f"shape {list(self.shape)}"
+            )
+        gradient = wrap(self.device.xp.ones_like(self.array), self.device)
+    with set_grad_enabled(create_graph):
+        for leaf, grad in backward_pass([self], [gradient], create_graph).items():
+            accumulate(leaf, grad)
+
+
+class Expand(Function):
+    """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return ctx.xp.broadcast_to(x, shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(SumTo, g, ctx.shape)
+
+
+class SumTo(Function):
+    """y = x summed over the dimensions along which `shape` would be broadcast to x's shape."""
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return sum_to(x, shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Expand, g, ctx.shape)
+
+
+def as_shape(sizes: tuple) -> tuple[int, ...]:
+    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    return tuple(int(n) if isinstance(n, Tensor) else n for n in sizes)
+
+
+@tensor_method("sum_to_size")
+def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+    """Sums to the shape `size`, which must broadcast to the shape of `input`."""
+    return SumTo.apply(input, as_shape(size))
+
+
+class Transfer(Function):
+    """y = x on another device. The gradient travels back to the device of x.
+
+    With non_blocking the backend may start a copy to the device and not wait for its end.
+    """
+
+    def forward(ctx, x: Any, device: Device, non_blocking: bool = False) -> Any:
+        ctx.source = ctx.device
+        ctx.device, ctx.xp = device, device.xp
+        host = ctx.source.backend.to_numpy(x)
+        if non_blocking:
+            return device.backend.send(host, device.index)
+        return device.backend.from_numpy(host, device.index)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Transfer, g, ctx.source)
+
+    def name(ctx) -> str:
+        return "ToCopyBackward0"
+
+
+@tensor_method("to")
+def to(self: Tensor, device: Any, non_blocking: bool = False) -> Tensor:
+    """The tensor on another device: `x.to("cuda:0")`.
+
+    Returns the tensor itself where nothing changes.
+    """
+    out = self
+    if device is not None and as_device(device) is not out.device:
+        out = Transfer.apply(out, as_device(device), non_blocking)
     return out
 
 
-def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
-    """`data` as a tensor, without a copy where it already is an array or tensor as asked for."""
-    if isinstance(data, Tensor):
-        return data if dtype is None and device is None else data.to(device=device, dtype=dtype)
-    if isinstance(data, np.ndarray) and device is None and dtype in (None, as_dtype(data.dtype)):
-        return from_numpy(data)
-    return tensor(data, dtype=dtype, device=device)
+class Exp(Function):
+    """y = e^x;   dy/dx = y."""
+
+    def forward(ctx, x: Any) -> Any:
+        y = ctx.xp.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        (y,) = ctx.saved
+        return g * y
 
 
-def from_numpy(array: np.ndarray) -> Tensor:
-    """A tensor on the memory of a NumPy array: a change of one is a change of the other.
+class Add(Function):
+    """c = a + b;   dc/da = 1,   dc/db = 1."""
 
-    TypeError where it is no array, or of an element type that tinytorch does not have; ValueError
-    for negative strides.
-    """
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
-    as_dtype(array.dtype)
-    if any(stride < 0 for stride in array.strides):
-        raise ValueError(
-            "At least one of the strides of the array is negative, and tensors with negative "
-            "strides are not supported. Make a copy first: array.copy()"
-        )
-    return wrap(array.view(), device_of(array))
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        return a + b
+
+    def backward(ctx, g: Any) -> Any:
+        return g, g
 
 
-def is_tensor(obj: Any) -> bool:
-    return isinstance(obj, Tensor)
+class Mul(Function):
+    """c = a * b;   dc/da = b,   dc/db = a."""
+
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        edge_a, edge_b = ctx.edges  # None where no gradient is needed: then its factor is not kept
+        ctx.saved = (None if edge_b is None else a, None if edge_a is None else b)
+        return a * b
+
+    def backward(ctx, g: Any) -> Any:
+        a, b = ctx.saved
+        return None if b is None else g * b, None if a is None else g * a
+
+
+class Neg(Function):
+    """y = -x;   dy/dx = -1."""
+
+    def forward(ctx, x: Any) -> Any:
+        return -x
+
+    def backward(ctx, g: Any) -> Any:
+        return -g
+
+
+class Sub(Function):
+    """c = a - b;   dc/da = 1,   dc/db = -1."""
+
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        return a - b
+
+    def backward(ctx, g: Any) -> Any:
+        return g, None if ctx.edges[1] is None else -g
+
+
+class Div(Function):
+    """c = a / b;   dc/da = 1 / b,   dc/db = -a / b^2 = -c / b."""
+
+    elementwise = True
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        ctx.saved = (None if ctx.edges[1] is None else a, b)
+        return a / b
+
+    def backward(ctx, g: Any) -> Any:
+        a, b = ctx.saved
+        ga = g / b
+        return ga, None if a is None else -ga * (a / b)
+
+
+@tensor_method("exp")
+def exp(input: Tensor) -> Tensor:
+    """e to the power of input."""
+    return Exp.apply(input)
+
+
+@tensor_method("add", "__add__")
+def add(input: Tensor, other: Any) -> Tensor:
+    """input + other."""
+    return Add.apply(input, other)
+
+
+@tensor_method("mul", "multiply", "__mul__")
+def mul(input: Tensor, other: Any) -> Tensor:
+    """input * other."""
+    return Mul.apply(input, other)
+
+
+@tensor_method("neg", "negative", "__neg__")
+def neg(input: Tensor) -> Tensor:
+    """-input."""
+    return Neg.apply(input)
+
+
+@tensor_method("sub", "subtract", "__sub__")
+def sub(input: Tensor, other: Any) -> Tensor:
+    """input - other."""
+    return Sub.apply(input, other)
+
+
+@tensor_method("__truediv__")
+def true_divide(input: Tensor, other: Any) -> Tensor:
+    """input / other."""
+    return Div.apply(input, other)
+
+
+@tensor_method("__radd__")
+def radd(self: Tensor, other: Any) -> Tensor:
+    return add(other, self)
+
+
+@tensor_method("__rmul__")
+def rmul(self: Tensor, other: Any) -> Tensor:
+    return mul(other, self)
+
+
+@tensor_method("__rsub__")
+def rsub(self: Tensor, other: Any) -> Tensor:
+    return sub(other, self)
+
+
+@tensor_method("__rtruediv__")
+def rdiv(self: Tensor, other: Any) -> Tensor:
+    return true_divide(other, self)
 
 
 @tensor_method("__repr__")
@@ -542,55 +554,60 @@ def tensor_repr(self: Tensor) -> str:
 
 
 if __name__ == "__main__":
-    import copy
-    import pickle
 
-    def error(action, *args, **kwargs):
-        try:
-            action(*args, **kwargs)
-        except (RuntimeError, TypeError, ValueError, IndexError) as reason:
-            return f"{type(reason).__name__}: {reason}"
+    def ones(*shape):
+        return tensor(np.ones(shape, np.float32))
 
-    array = np.array([1.0, 2.0, 3.0], np.float32)
-    copied, shared = tensor(array), from_numpy(array)
-    array[0] = 100.0
-    print(copied, shared)  # -> tensor([1.0, 2.0, 3.0]) tensor([100.0, 2.0, 3.0])
-    print(np.shares_memory(shared.numpy(), array), as_tensor(shared) is shared)  # -> True True
-    print(tensor(2.5).item() * 2, int(tensor([7])), [10, 20, 30][tensor(1)])  # -> 5.0 7 20
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    b = tensor([10.0, 20.0, 30.0], requires_grad=True)
+    y = x + b
+    print(y.tolist())  # -> [[11.0, 22.0, 33.0], [14.0, 25.0, 36.0]]
+    y.backward(ones(2, 3))
+    print("bias:", b.grad)  # -> bias: tensor([2.0, 2.0, 2.0])
 
-    w = tensor([1.0, 2.0], requires_grad=True)
-    print(error(w.numpy).partition(" Use")[0])
-    # -> RuntimeError: Can't call numpy() on Tensor that requires grad.
-    print(error(tensor([1, 2]).requires_grad_).partition(",")[0])
-    # -> RuntimeError: only Tensors of floating point dtype can require gradients
-    print(w.detach().numpy())  # -> [1. 2.]
-    print(error(tensor, [[[1], [2]], [[3], [4, 5]]]))
-    # -> ValueError: expected sequence of length 1 at dim 2 (got 2)
-    print(error(tensor, [1, [2]]))
-    # -> TypeError: expected only numbers or only sequences at dim 1, got both
-    print(error(tensor, [1, 2, 300], dtype=as_dtype("uint8")).partition(":")[0])  # -> RuntimeError
-    print(error(w.item))
-    # -> RuntimeError: a Tensor with 2 elements cannot be converted to Scalar
-    print(error(setattr, w, "grad", tensor([1.0, 2.0, 3.0])).partition(":")[0])  # -> RuntimeError
+    class OldAdd(Add):
+        """Addition as step 37 had it."""
 
-    t = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    print(t.shape, t.shape[:1], t.numel(), t.element_size(), t.nbytes)
-    # -> tinytorch.Size([2, 3]) tinytorch.Size([2]) 6 4 24
-    print(error(t.size, 2))
-    # -> IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 2)
-    print(Tensor([1, 2]).dtype, Tensor(2, 3).shape)
-    # -> tinytorch.float32 tinytorch.Size([2, 3])
+        elementwise = False
 
-    row = t.array[0]
+    b.grad = None
+    OldAdd.apply(x, b).backward(ones(2, 3))
     print(
-        "a view knows its storage:", storage_of(row) is t.array
-    )  # -> a view knows its storage: True
-    print(t._version, len(written))  # -> 0 0
-    count_write(row)
-    print("a write through the view:", t._version, t.detach()._version, len(written))
-    # -> a write through the view: 1 1 1
-    del t, row
-    print("forgotten with the storage:", len(written))  # -> forgotten with the storage: 0
+        "step 37 gave the shape", b.grad.shape
+    )  # -> step 37 gave the shape tinytorch.Size([2, 3])
+    print(
+        "and after an update", (b - b.grad * 0.1).shape
+    )  # -> and after an update tinytorch.Size([2, 3])
 
-    twin, back = copy.deepcopy(w), pickle.loads(pickle.dumps(w))
-    print(twin, back.requires_grad, twin.array is w.array)  # -> tensor([1.0, 2.0]) True False
+    scale = tensor(2.0, requires_grad=True)
+    (x * scale).backward(ones(2, 3))
+    print("a single number:", scale.grad, "= the sum of x:", x.array.sum())
+    # -> a single number: tensor(21.0) = the sum of x: 21.0
+
+    column = tensor([[1.0], [2.0]], requires_grad=True)
+    (column * x).backward(ones(2, 3), create_graph=True)
+    print("a column:", column.grad.tolist())  # -> a column: [[6.0], [15.0]]
+    x.grad = None
+    column.grad.backward(ones(2, 1))
+    print("the second derivative spreads:", x.grad.tolist())
+    # -> the second derivative spreads: [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+
+    row = tensor([1.0, 2.0, 3.0])
+    table = Expand.apply(row, (1000, 3))
+    print(
+        table.shape, "strides", table.array.strides
+    )  # -> tinytorch.Size([1000, 3]) strides (0, 4)
+    print("no copy:", np.shares_memory(table.array, row.array))  # -> no copy: True
+    row.requires_grad_()
+    row.sum_to_size(()).backward()
+    print("its gradient is no read-only view:", row.grad, row.grad.array.flags.writeable)
+    # -> its gradient is no read-only view: tensor([1.0, 1.0, 1.0]) True
+    print("and back:", table.sum_to_size(3))  # -> and back: tensor([1000.0, 2000.0, 3000.0])
+
+    print("hardly meant:", (ones(2, 1) + ones(2)).shape)  # -> hardly meant: tinytorch.Size([2, 2])
+    try:
+        ones(2, 3) + ones(4)
+    except RuntimeError as reason:
+        print(str(reason).partition(" at ")[0])
+        # -> The size of tensor a (3) must match the size of tensor b (4)
+        print("both", str(reason).rpartition("(")[2].strip(")"))  # -> both shapes [2, 3] and [4]

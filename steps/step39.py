@@ -1,9 +1,8 @@
 """Step 39: Modes, or someone between the call and the function
 
-The engine is back, without Expand, SumTo and Transfer, which return in step 42. And the switch of
-step 18 is grown up. It was one box for the whole program: a second thread that evaluated a model
-switched off the recording of the first, which was training. Now each thread has its own state, and
-the switches have PyTorch's manners: no_grad, enable_grad and set_grad_enabled are contexts and
+The switch of step 18 is one box for the whole program: a second thread that evaluates a model turns
+off the recording of the first, which is training. Now each thread has its own state, and the
+switches have PyTorch's manners: no_grad, enable_grad and set_grad_enabled are contexts and
 decorators, and one of them may be entered again inside itself.
 
 inference_mode goes further than no_grad. What is made inside can never enter a graph; who tries it
@@ -24,8 +23,9 @@ While a mode is open, backward runs on Tensors, so that the mode sees its operat
 The trap: a mode that computes something itself would be called for its own computation. So while a
 mode answers, it and what is inside it are off the stack.
 
-PyTorch's names for what you see in the graph are here too: grad_fn.name() and next_functions, where
-a leaf shows up as AccumulateGrad.
+What a person may look at is here too: grad_fn.name() and next_functions, PyTorch's names for the
+graph, where a leaf shows up as AccumulateGrad. And who starts a backward pass with a gradient of
+the wrong shape is told so (starting_gradients).
 
 Changed: Function.apply, backward_pass. New: no_grad as a class, enable_grad, inference_mode,
 FunctionMode, starting_gradients. Gone: GradMode. Module finished: autograd/modes.py.
@@ -42,7 +42,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import Device, cpu
+from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 
 
@@ -88,6 +88,23 @@ class GradSwitch:
         return call
 
 
+class set_grad_enabled(GradSwitch):
+    """`set_grad_enabled(flag)` as a statement holds from now on, as a context until its end."""
+
+    def __init__(self, mode: bool):
+        self.enabled = bool(mode)
+        self.outside = thread.grad_enabled
+        thread.grad_enabled = self.enabled
+
+    def __enter__(self) -> None:
+        thread.grad_enabled = self.outside  # what __exit__ shall come back to
+        GradSwitch.__enter__(self)
+
+    def __call__(self, function: Callable) -> Callable:
+        thread.grad_enabled = self.outside  # as a decorator it holds for the calls only
+        return (enable_grad if self.enabled else no_grad)(function)
+
+
 class no_grad(GradSwitch):
     """`with no_grad():` or `@no_grad()`: nothing inside is recorded for backward."""
 
@@ -107,23 +124,6 @@ class enable_grad(GradSwitch):
     def __new__(cls, function: Callable | None = None):
         switch = object.__new__(cls)
         return switch if function is None else switch(function)
-
-
-class set_grad_enabled(GradSwitch):
-    """`set_grad_enabled(flag)` as a statement holds from now on, as a context until its end."""
-
-    def __init__(self, mode: bool):
-        self.enabled = bool(mode)
-        self.outside = thread.grad_enabled
-        thread.grad_enabled = self.enabled
-
-    def __enter__(self) -> None:
-        thread.grad_enabled = self.outside  # what __exit__ shall come back to
-        GradSwitch.__enter__(self)
-
-    def __call__(self, function: Callable) -> Callable:
-        thread.grad_enabled = self.outside  # as a decorator it holds for the calls only
-        return (enable_grad if self.enabled else no_grad)(function)
 
 
 class inference_mode(GradSwitch):
@@ -507,8 +507,6 @@ def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[
                 f"Mismatch in shape: grad_output[{number}] has a shape of {grad.shape} and "
                 f"output[{number}] has a shape of {output.shape}."
             )
-        elif grad.dtype is not output.dtype:
-            grad = grad.to(output.dtype)
         checked.append(grad)
     return checked
 
@@ -527,6 +525,87 @@ def tensor_backward(
     with set_grad_enabled(create_graph):
         for leaf, grad in backward_pass([self], grads, create_graph).items():
             accumulate(leaf, grad)
+
+
+class Expand(Function):
+    """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return ctx.xp.broadcast_to(x, shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(SumTo, g, ctx.shape)
+
+
+class SumTo(Function):
+    """y = x summed over the dimensions along which `shape` would be broadcast to x's shape."""
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return sum_to(x, shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Expand, g, ctx.shape)
+
+
+def as_shape(sizes: tuple) -> tuple[int, ...]:
+    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    return tuple(int(n) if isinstance(n, Tensor) else n for n in sizes)
+
+
+@tensor_method("sum_to_size")
+def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+    """Sums to the shape `size`, which must broadcast to the shape of `input`."""
+    return SumTo.apply(input, as_shape(size))
+
+
+class Transfer(Function):
+    """y = x on another device. The gradient travels back to the device of x.
+
+    With non_blocking the backend may start a copy to the device and not wait for its end.
+    """
+
+    def forward(ctx, x: Any, device: Device, non_blocking: bool = False) -> Any:
+        ctx.source = ctx.device
+        ctx.device, ctx.xp = device, device.xp
+        host = ctx.source.backend.to_numpy(x)
+        if non_blocking:
+            return device.backend.send(host, device.index)
+        return device.backend.from_numpy(host, device.index)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Transfer, g, ctx.source)
+
+    def name(ctx) -> str:
+        return "ToCopyBackward0"
+
+
+@tensor_method("to")
+def to(self: Tensor, device: Any, non_blocking: bool = False) -> Tensor:
+    """The tensor on another device: `x.to("cuda:0")`.
+
+    Returns the tensor itself where nothing changes.
+    """
+    out = self
+    if device is not None and as_device(device) is not out.device:
+        out = Transfer.apply(out, as_device(device), non_blocking)
+    return out
+
+
+class Exp(Function):
+    """y = e^x;   dy/dx = y."""
+
+    def forward(ctx, x: Any) -> Any:
+        y = ctx.xp.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        (y,) = ctx.saved
+        return g * y
 
 
 class Add(Function):
@@ -591,6 +670,12 @@ class Div(Function):
         a, b = ctx.saved
         ga = g / b
         return ga, None if a is None else -ga * (a / b)
+
+
+@tensor_method("exp")
+def exp(input: Tensor) -> Tensor:
+    """e to the power of input."""
+    return Exp.apply(input)
 
 
 @tensor_method("add", "__add__")

@@ -7,11 +7,12 @@ an edge to it is (node, number). One gradient per result has to be collected bef
 and a result that nobody used has none: backward gets zeros for it, as in step 17, of the shape and
 type noted at the call. Results of integer type (the positions of a maximum, say) get no gradient.
 
-Views. A result that shows the memory of its input is a view; the function declares it. The view
-remembers its base, the tensor whose memory it is, and the calls that lead from there to it. Why?
-Because soon somebody will write into the base. The view then shows new numbers, and its old
-grad_fn would tell an old story. follow_base compares: if the base has a new history, the calls are
-made again on it, and the view takes over the history of their result. PyTorch does exactly this.
+Views. A result that shows the memory of its input is a view; the function declares it, as Expand
+does now. The view remembers its base, the tensor whose memory it is, and the calls that lead from
+there to it. Why? Because soon somebody will write into the base. The view then shows new numbers,
+and its old grad_fn would tell an old story. follow_base compares: if the base has a new history,
+the calls are made again on it, and the view takes over the history of their result. PyTorch does
+exactly this.
 
 Saved values. A rule that saved an array wants it back as it was. Whoever writes into it in between
 would make the gradient wrong without a sign; the demo shows the number. So a call notes the time at
@@ -39,7 +40,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.modes import call_through_modes, inference_seen, set_grad_enabled, thread
-from tinytorch.core.device import Device, cpu
+from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.core.version import Writes, count_write, storage_of, version_of, written_since
 
@@ -526,8 +527,6 @@ def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[
                 f"Mismatch in shape: grad_output[{number}] has a shape of {grad.shape} and "
                 f"output[{number}] has a shape of {output.shape}."
             )
-        elif grad.dtype is not output.dtype:
-            grad = grad.to(output.dtype)
         checked.append(grad)
     return checked
 
@@ -546,6 +545,89 @@ def tensor_backward(
     with set_grad_enabled(create_graph):
         for leaf, grad in backward_pass([self], grads, create_graph).items():
             accumulate(leaf, grad)
+
+
+class Expand(Function):
+    """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
+
+    view = True
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return ctx.xp.broadcast_to(x, shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(SumTo, g, ctx.shape)
+
+
+class SumTo(Function):
+    """y = x summed over the dimensions along which `shape` would be broadcast to x's shape."""
+
+    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
+        ctx.shape = x.shape
+        return sum_to(x, shape)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Expand, g, ctx.shape)
+
+
+def as_shape(sizes: tuple) -> tuple[int, ...]:
+    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    return tuple(int(n) if isinstance(n, Tensor) else n for n in sizes)
+
+
+@tensor_method("sum_to_size")
+def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+    """Sums to the shape `size`, which must broadcast to the shape of `input`."""
+    return SumTo.apply(input, as_shape(size))
+
+
+class Transfer(Function):
+    """y = x on another device. The gradient travels back to the device of x.
+
+    With non_blocking the backend may start a copy to the device and not wait for its end.
+    """
+
+    def forward(ctx, x: Any, device: Device, non_blocking: bool = False) -> Any:
+        ctx.source = ctx.device
+        ctx.device, ctx.xp = device, device.xp
+        host = ctx.source.backend.to_numpy(x)
+        if non_blocking:
+            return device.backend.send(host, device.index)
+        return device.backend.from_numpy(host, device.index)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Transfer, g, ctx.source)
+
+    def name(ctx) -> str:
+        return "ToCopyBackward0"
+
+
+@tensor_method("to")
+def to(self: Tensor, device: Any, non_blocking: bool = False) -> Tensor:
+    """The tensor on another device: `x.to("cuda:0")`.
+
+    Returns the tensor itself where nothing changes.
+    """
+    out = self
+    if device is not None and as_device(device) is not out.device:
+        out = Transfer.apply(out, as_device(device), non_blocking)
+    return out
+
+
+class Exp(Function):
+    """y = e^x;   dy/dx = y."""
+
+    def forward(ctx, x: Any) -> Any:
+        y = ctx.xp.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        (y,) = ctx.saved
+        return g * y
 
 
 class Add(Function):
@@ -610,6 +692,12 @@ class Div(Function):
         a, b = ctx.saved
         ga = g / b
         return ga, None if a is None else -ga * (a / b)
+
+
+@tensor_method("exp")
+def exp(input: Tensor) -> Tensor:
+    """e to the power of input."""
+    return Exp.apply(input)
 
 
 @tensor_method("add", "__add__")

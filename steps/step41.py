@@ -1,60 +1,37 @@
-"""Step 41: Operands of two types
+"""Step 41: Operands of two shapes
 
-Step 36 wrote the rule down, now it is put to work. NumPy has a rule of its own, and NumPy does the
-adding: int64 plus float32 came out as float64, in the demo of step 36 and in the engine as well.
-So the two operands are brought to the type of their result before NumPy sees them:
+Broadcasting happens inside the operations since step 38: NumPy repeats, and the engine sums. Often
+it has to be said before, and by name: this row, for each line of that table.
 
-    operands(a, b)      two tensors: cast both to result_type(a, b)
-                        tensor and number: cast the tensor if need be; the number stays a number
+    x.expand(2, 3)             x seen in another shape, its dimensions of size 1 repeated
+    x.expand(-1, 3)            -1: as it is
+    x.expand_as(y)             in the shape of y
+    broadcast_shapes(a, b)     what shape would come out, and no numbers are touched
+    broadcast_tensors(x, y)    both in that shape
 
-A number stays a number for two reasons. No array has to be made of it. And NumPy 2 lets a Python
-float leave a float32 array as it is, but not a NumPy float64 or a 0-d array: with one of these the
-result is float64, without a word, and so is everything computed from it. bfloat16 is the one
-exception: NumPy does not know the type, and answers with float32.
+None of them copies. Expand has made a view with stride 0 all the time (step 38), and since step 40
+the view knows its base. A million lines of one row take the memory of one row.
 
-Cast is an operation like any other. Its gradient goes back as the type of its input: a float32
-weight gets a float32 gradient, even if the loss was computed in float64. A cast to integers cuts
-the graph: a step function has no slope worth following.
+sum_to_size goes the other way. The engine called it and knew what it did; people err, so it checks
+that the size would broadcast to the shape, and so do the others. Who asks for a size that is not 1
+and not what is there gets both shapes named.
 
-Division of integers is floating point division. Subtraction of booleans is refused: PyTorch asks
-what you mean by it. x.to() takes a type, a device, both, or another tensor to be like.
+The trap is to write into an expanded tensor. One number in memory stands for many elements, and
+x.array[0] = 5.0 would change them all; NumPy marks such an array as read-only, and step 43, which
+writes in place, refuses it.
 
-The rest of broadcasting is here as well: expand, with -1 for "as it is", and broadcast_shapes.
-
-The trap is `x.array * np.float64(2)`: float64 again. x * np.float64(2) is safe, since operands
-makes a Python number of it.
-
-Changed: add, mul, sub, true_divide, neg, to, sum_to_size. New: Cast, Clone, operands, x.double(),
-x.long() and their kin, expand. Modules finished: ops/broadcast.py, ops/conversion.py.
-Try: let operands return (a, b) as they are, and look which lines change.
+Changed: sum_to_size. New: expand, expand_as, broadcast_to, broadcast_shapes, broadcast_tensors.
+Moved: Function, to autograd/node.py.
+Try: take the shapes (3, 1) and (3,). Guess the result before you ask broadcast_shapes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
-
-import numpy as np
 
 from tinytorch.autograd.modes import set_grad_enabled, thread
 from tinytorch.autograd.node import Function, edge_of, sum_to
 from tinytorch.core.device import Device, as_device
-from tinytorch.core.dtype import (
-    Defaults,
-    DType,
-    as_dtype,
-    bfloat16,
-    bool_,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    numpy_dtype,
-    result_type,
-    uint8,
-)
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.core.version import Writes
 
@@ -183,8 +160,6 @@ def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[
                 f"Mismatch in shape: grad_output[{number}] has a shape of {grad.shape} and "
                 f"output[{number}] has a shape of {output.shape}."
             )
-        elif grad.dtype is not output.dtype:
-            grad = grad.to(output.dtype)
         checked.append(grad)
     return checked
 
@@ -283,8 +258,6 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     extra = len(shape) - len(size)
     if extra < 0 or any(n not in (1, shape[extra + i]) for i, n in enumerate(size)):
         raise RuntimeError(f"size {list(size)} is not expandable to size {list(shape)}.")
-    if not input.is_floating_point() and (size != shape or size == ()):
-        input = input.long()  # integers and booleans are added up as int64
     return SumTo.apply(input, size)
 
 
@@ -309,30 +282,6 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(expand(tensor, shape) for tensor in tensors)
 
 
-class Clone(Function):
-    """y = a copy of x with memory of its own;  dy/dx = 1."""
-
-    def forward(ctx, x: Any) -> Any:
-        return x.copy()
-
-    def backward(ctx, g: Any) -> Any:
-        return g
-
-
-class Cast(Function):
-    """y = x as another element type. The gradient goes back as the type of x."""
-
-    def forward(ctx, x: Any, dtype: Any) -> Any:
-        ctx.dtype = x.dtype
-        return x.astype(dtype)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Cast, g, ctx.dtype)
-
-    def name(ctx) -> str:
-        return "ToCopyBackward0"
-
-
 class Transfer(Function):
     """y = x on another device. The gradient travels back to the device of x.
 
@@ -354,103 +303,29 @@ class Transfer(Function):
         return "ToCopyBackward0"
 
 
-def cast(input: Tensor, dtype: DType) -> Tensor:
-    """`input` as `dtype`; the tensor itself where it is of that type. Integers get no gradient."""
-    if input.dtype is dtype:
-        return input
-    if not dtype.is_floating_point:
-        input = input.detach()
-    return Cast.apply(input, numpy_dtype(dtype))
-
-
 @tensor_method("to")
-def to(
-    self: Tensor,
-    *args: Any,
-    device: Any = None,
-    dtype: DType | None = None,
-    non_blocking: bool = False,
-    copy: bool = False,
-) -> Tensor:
-    """The tensor with another dtype or on another device: `x.to(float64)`, `x.to("cuda:0")`,
-    `x.to(device, dtype)`, `x.to(other)` for both as `other` has them.
+def to(self: Tensor, device: Any, non_blocking: bool = False) -> Tensor:
+    """The tensor on another device: `x.to("cuda:0")`.
 
-    Returns the tensor itself where nothing changes, unless copy=True.
+    Returns the tensor itself where nothing changes.
     """
-    for arg in args:
-        if isinstance(arg, Tensor):
-            device, dtype = arg.device, arg.dtype
-        elif isinstance(arg, DType):
-            dtype = arg
-        elif isinstance(arg, (str, int, Device)) and not isinstance(arg, bool):
-            device = arg
-        elif isinstance(arg, bool):
-            non_blocking = arg
-        elif arg is not None:
-            raise TypeError(f"to() received an invalid argument of type {type(arg).__name__}")
     out = self
-    if dtype is not None:
-        out = cast(out, as_dtype(dtype))
     if device is not None and as_device(device) is not out.device:
         out = Transfer.apply(out, as_device(device), non_blocking)
-    return Clone.apply(out) if copy and out is self else out
+    return out
 
 
-@tensor_method("clone")
-def clone(input: Tensor) -> Tensor:
-    """A copy with memory of its own; the gradient flows through."""
-    return Clone.apply(input)
+class Exp(Function):
+    """y = e^x;   dy/dx = y."""
 
+    def forward(ctx, x: Any) -> Any:
+        y = ctx.xp.exp(x)
+        ctx.save_for_backward(y)
+        return y
 
-@tensor_method("cpu")
-def cpu_copy(self: Tensor) -> Tensor:
-    return to(self, device="cpu")
-
-
-@tensor_method("cuda")
-def cuda_copy(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
-    return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
-
-
-def caster(dtype: DType) -> Callable[[Tensor], Tensor]:
-    """The method that casts to `dtype`, such as x.float()."""
-    return lambda self: cast(self, dtype)
-
-
-to_float64 = tensor_method("double")(caster(float64))
-
-
-to_float32 = tensor_method("float")(caster(float32))
-
-
-to_float16 = tensor_method("half")(caster(float16))
-
-
-to_bfloat16 = tensor_method("bfloat16")(caster(bfloat16))
-
-
-to_int64 = tensor_method("long")(caster(int64))
-
-
-to_int32 = tensor_method("int")(caster(int32))
-
-
-to_int16 = tensor_method("short")(caster(int16))
-
-
-to_int8 = tensor_method("char")(caster(int8))
-
-
-to_uint8 = tensor_method("byte")(caster(uint8))
-
-
-to_bool = tensor_method("bool")(caster(bool_))
-
-
-@tensor_method("type_as")
-def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """The tensor with the element type of `other`."""
-    return cast(self, other.dtype)
+    def backward(ctx, g: Any) -> Any:
+        (y,) = ctx.saved
+        return g * y
 
 
 class Add(Function):
@@ -517,98 +392,40 @@ class Div(Function):
         return ga, None if a is None else -ga * (a / b)
 
 
-def number_like(number: Any, dtype: DType) -> Any:
-    """A number as an operand for tensors of type `dtype`: an integer wraps around as they do."""
-    if isinstance(number, np.generic):
-        number = number.item()
-    if dtype is bfloat16:  # NumPy would answer with float32 to a Python float
-        return numpy_dtype(dtype).type(number)
-    if dtype.is_floating_point:
-        return float(number)
-    return np.asarray(number).astype(numpy_dtype(dtype)).item()
-
-
-def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
-    """Brings two tensors, or a tensor and a number, to the type of their result.
-
-    A number stays a number, which costs no array and, in NumPy 2 as in PyTorch, does not widen a
-    float type. With `floating`, integers become the default float type. TypeError for others.
-    """
-    if isinstance(a, Tensor) and type(b) is float and a.array.dtype.kind == "f":
-        return a, b
-    dtype = result_type(a, b)
-    if floating and not dtype.is_floating_point:
-        dtype = Defaults.dtype
-    return (
-        cast(a, dtype) if isinstance(a, Tensor) else number_like(a, dtype),
-        cast(b, dtype) if isinstance(b, Tensor) else number_like(b, dtype),
-    )
+@tensor_method("exp")
+def exp(input: Tensor) -> Tensor:
+    """e to the power of input."""
+    return Exp.apply(input)
 
 
 @tensor_method("add", "__add__")
-def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
-    if alpha != 1:
-        other = mul(other, alpha)
-    # Two plain tensors of one type, by far the most common case, need no further look.
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
-        input, other = operands(input, other)
+def add(input: Tensor, other: Any) -> Tensor:
+    """input + other."""
     return Add.apply(input, other)
 
 
 @tensor_method("mul", "multiply", "__mul__")
 def mul(input: Tensor, other: Any) -> Tensor:
-    """input * other, broadcast."""
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
-        input, other = operands(input, other)
+    """input * other."""
     return Mul.apply(input, other)
 
 
 @tensor_method("neg", "negative", "__neg__")
 def neg(input: Tensor) -> Tensor:
-    """-input. RuntimeError for booleans."""
+    """-input."""
     return Neg.apply(input)
 
 
 @tensor_method("sub", "subtract", "__sub__")
-def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    """input - alpha * other, broadcast. RuntimeError for booleans."""
-    if alpha != 1:
-        other = mul(other, alpha)
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
-        if bool_ in (result_type(input), result_type(other)):
-            raise RuntimeError(
-                "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
-                "logical_xor() instead."
-            )
-        input, other = operands(input, other)
+def sub(input: Tensor, other: Any) -> Tensor:
+    """input - other."""
     return Sub.apply(input, other)
 
 
 @tensor_method("__truediv__")
 def true_divide(input: Tensor, other: Any) -> Tensor:
-    """input / other, broadcast, in floating point also for integers."""
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
-        input, other = operands(input, other, floating=True)
-    elif input.array.dtype.kind in "biu":
-        input, other = operands(input, other, floating=True)
+    """input / other."""
     return Div.apply(input, other)
-
-
-@tensor_method("positive", "__pos__")
-def positive(input: Tensor) -> Tensor:
-    """The tensor itself. RuntimeError for booleans."""
-    if input.dtype is bool_:
-        raise RuntimeError("positive() is not supported for bool tensors")
-    return input
 
 
 @tensor_method("__radd__")
@@ -641,47 +458,33 @@ if __name__ == "__main__":
     def error(action, *args):
         try:
             action(*args)
-        except (RuntimeError, TypeError) as reason:
-            return f"{type(reason).__name__}: {reason}"
-
-    i, x, d = tensor([1, 2]), tensor([0.5, 1.5]), tensor(np.array([1.0, 2.0]))
-    print((i + x).dtype, (x * d).dtype, (i / i).dtype)
-    # -> tinytorch.float32 tinytorch.float64 tinytorch.float32
-    print(
-        "NumPy:", (i.array + x.array).dtype, (i.array / i.array).dtype
-    )  # -> NumPy: float64 float64
-    print((x * 2).dtype, (x * 2.5).dtype, (i * 2).dtype, (i * 2.5).dtype)
-    # -> tinytorch.float32 tinytorch.float32 tinytorch.int64 tinytorch.float32
-    print("0-d:", (x * tensor(np.array(2.0))).dtype, (i + tensor(1.5)).dtype)
-    # -> 0-d: tinytorch.float32 tinytorch.float32
-    print("a NumPy number:", (x.array * np.float64(2)).dtype, (x * np.float64(2)).dtype)
-    # -> a NumPy number: float64 tinytorch.float32
-    half = x.half()
-    for _ in range(3):
-        half = 1.0 - half * 0.5 / 3
-    print("float16 stays:", half.dtype)  # -> float16 stays: tinytorch.float16
-
-    w = tensor([1.0, 2.0], requires_grad=True)
-    loss = w.double() * d
-    loss.backward(tensor([1.0, 1.0]))
-    print(loss.dtype, w.grad.dtype, w.grad)
-    # -> tinytorch.float64 tinytorch.float32 tensor([1.0, 2.0])
-    print("cut:", w.long().requires_grad, w.long())  # -> cut: False tensor([1, 2])
-    print(w.to(as_dtype("float32")) is w, w.to(d).dtype, w.to("cpu") is w)
-    # -> True tinytorch.float64 True
-    print(w.clone().grad_fn.name(), w.clone().array is w.array)  # -> CloneBackward0 False
-
-    print(error(lambda: tensor(True) - 1).partition(",")[0])  # -> RuntimeError: Subtraction
-    print(error(lambda: x + "1"))  # -> TypeError: expected a Tensor or a number, not str
-    print(x.add(tensor([1.0, 1.0]), alpha=10))  # -> tensor([10.5, 11.5])
-    print("wraps around:", tensor([250]).byte() + 10)  # -> wraps around: tensor([4])
+        except RuntimeError as reason:
+            return str(reason)
 
     column = tensor([[1.0], [2.0]], requires_grad=True)
     table = column.expand(-1, 3)
     print(table, table._base is column)
     # -> tensor([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]]) True
+    print("strides:", table.array.strides, "writeable:", table.array.flags.writeable)
+    # -> strides: (4, 0) writeable: False
     (table * tensor([1.0, 2.0, 3.0])).backward(tensor([[1.0] * 3] * 2))
     print(column.grad)  # -> tensor([[6.0], [6.0]])
+
+    row = tensor([1.0, 2.0, 3.0])
+    many = row.expand(1_000_000, 3)
+    print(many.numel(), "numbers in", row.nbytes, "bytes:", many._base is row)
+    # -> 3000000 numbers in 12 bytes: True
+    print(row.expand_as(table).shape, row.broadcast_to((2, 2, 3)).shape)
+    # -> tinytorch.Size([2, 3]) tinytorch.Size([2, 2, 3])
+
     print(broadcast_shapes((2, 1), (3,), 1))  # -> (2, 3)
+    print([tuple(x.shape) for x in broadcast_tensors(column, row, tensor(1.0))])
+    # -> [(2, 3), (2, 3), (2, 3)]
+    print(many.sum_to_size(1, 3))  # -> tensor([[1000000.0, 2000000.0, 3000000.0]])
+
     print(error(column.expand, 5, 3).partition(" at")[0])
-    # -> RuntimeError: The expanded size of the tensor (5) must match the existing size (2)
+    # -> The expanded size of the tensor (5) must match the existing size (2)
+    print(error(column.expand, 3).partition(":")[0])  # -> expand([2, 1], size=[3])
+    print(error(row.sum_to_size, 2))  # -> size [2] is not expandable to size [3].
+    print(error(broadcast_shapes, (2, 3), (4,)))
+    # -> Shape mismatch: objects cannot be broadcast to a single shape: [2, 3], [4]

@@ -1,7 +1,7 @@
 """Step 42: Operands of two types
 
-Step 36 wrote the rule down, now it is put to work. NumPy has a rule of its own, and NumPy does the
-adding: int64 plus float32 came out as float64, in the demo of step 36 and in the engine as well.
+Step 34 wrote the rule down, now it is put to work. NumPy has a rule of its own, and NumPy does the
+adding: int64 plus float32 came out as float64, in the demo of step 34 and in the engine as well.
 So the two operands are brought to the type of their result before NumPy sees them:
 
     operands(a, b)      two tensors: cast both to result_type(a, b)
@@ -17,15 +17,15 @@ weight gets a float32 gradient, even if the loss was computed in float64. A cast
 the graph: a step function has no slope worth following.
 
 Division of integers is floating point division. Subtraction of booleans is refused: PyTorch asks
-what you mean by it. x.to() takes a type, a device, both, or another tensor to be like.
-
-The rest of broadcasting is here as well: expand, with -1 for "as it is", and broadcast_shapes.
+what you mean by it. Integers are summed as int64. x.to() takes a type, a device, both, or another
+tensor to be like; clone copies.
 
 The trap is `x.array * np.float64(2)`: float64 again. x * np.float64(2) is safe, since operands
 makes a Python number of it.
 
 Changed: add, mul, sub, true_divide, neg, to, sum_to_size. New: Cast, Clone, operands, x.double(),
-x.long() and their kin, expand. Modules finished: ops/broadcast.py, ops/conversion.py.
+x.long() and their kin. Gone: exp, until step 50. Modules finished: ops/broadcast.py,
+ops/conversion.py.
 Try: let operands return (a, b) as they are, and look which lines change.
 """
 
@@ -676,12 +676,6 @@ if __name__ == "__main__":
     print(x.add(tensor([1.0, 1.0]), alpha=10))  # -> tensor([10.5, 11.5])
     print("wraps around:", tensor([250]).byte() + 10)  # -> wraps around: tensor([4])
 
-    column = tensor([[1.0], [2.0]], requires_grad=True)
-    table = column.expand(-1, 3)
-    print(table, table._base is column)
-    # -> tensor([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]]) True
-    (table * tensor([1.0, 2.0, 3.0])).backward(tensor([[1.0] * 3] * 2))
-    print(column.grad)  # -> tensor([[6.0], [6.0]])
-    print(broadcast_shapes((2, 1), (3,), 1))  # -> (2, 3)
-    print(error(column.expand, 5, 3).partition(" at")[0])
-    # -> RuntimeError: The expanded size of the tensor (5) must match the existing size (2)
+    bits = tensor([200, 100]).byte()
+    print("a sum of bytes:", bits.sum_to_size(()), bits.sum_to_size(()).dtype)
+    # -> a sum of bytes: tensor(300) tinytorch.int64

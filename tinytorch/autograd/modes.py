@@ -49,6 +49,23 @@ class GradSwitch:
         return call
 
 
+class set_grad_enabled(GradSwitch):
+    """`set_grad_enabled(flag)` as a statement holds from now on, as a context until its end."""
+
+    def __init__(self, mode: bool):
+        self.enabled = bool(mode)
+        self.outside = thread.grad_enabled
+        thread.grad_enabled = self.enabled
+
+    def __enter__(self) -> None:
+        thread.grad_enabled = self.outside  # what __exit__ shall come back to
+        GradSwitch.__enter__(self)
+
+    def __call__(self, function: Callable) -> Callable:
+        thread.grad_enabled = self.outside  # as a decorator it holds for the calls only
+        return (enable_grad if self.enabled else no_grad)(function)
+
+
 class no_grad(GradSwitch):
     """`with no_grad():` or `@no_grad()`: nothing inside is recorded for backward."""
 
@@ -68,23 +85,6 @@ class enable_grad(GradSwitch):
     def __new__(cls, function: Callable | None = None):
         switch = object.__new__(cls)
         return switch if function is None else switch(function)
-
-
-class set_grad_enabled(GradSwitch):
-    """`set_grad_enabled(flag)` as a statement holds from now on, as a context until its end."""
-
-    def __init__(self, mode: bool):
-        self.enabled = bool(mode)
-        self.outside = thread.grad_enabled
-        thread.grad_enabled = self.enabled
-
-    def __enter__(self) -> None:
-        thread.grad_enabled = self.outside  # what __exit__ shall come back to
-        GradSwitch.__enter__(self)
-
-    def __call__(self, function: Callable) -> Callable:
-        thread.grad_enabled = self.outside  # as a decorator it holds for the calls only
-        return (enable_grad if self.enabled else no_grad)(function)
 
 
 class inference_mode(GradSwitch):

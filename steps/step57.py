@@ -28,12 +28,14 @@ that: `view = True` is all that an operation has to say.
 
 Three operations do all of this. What follows Permute is one of them, with another name in front.
 
-Changed: a new module, shape.py. New: Reshape, Transpose, Permute, and what PyTorch builds of them.
+Changed: a new module, shape.py, finished here. New: Reshape, Transpose, Permute, and what PyTorch
+builds of them.
 Try: let Permute.backward use ctx.dims itself. It stays right for T, and fails for (1, 2, 0).
 """
 
 import math
 import timeit
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -125,7 +127,7 @@ class Permute(Function):
 
     def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
         ctx.dims = dims
-        return ctx.xp.transpose(x, dims)
+        return x.transpose(dims)
 
     def backward(ctx, g: Any) -> Any:
         back = sorted(range(len(ctx.dims)), key=ctx.dims.__getitem__)
@@ -189,6 +191,12 @@ def view_as(self: Tensor, other: Tensor) -> Tensor:
     return view(self, other.array.shape)
 
 
+@tensor_method("reshape_as")
+def reshape_as(self: Tensor, other: Tensor) -> Tensor:
+    """`reshape` in the shape of `other`."""
+    return reshape(self, other.array.shape)
+
+
 @tensor_method("squeeze")
 def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     """A view without the dimensions of size 1: all of them, or those named by `dim`."""
@@ -238,12 +246,7 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
 @tensor_method("is_contiguous")
 def is_contiguous(self: Tensor) -> bool:
     """Whether the elements lie in memory one after the other, the last dimension fastest."""
-    expected = self.array.itemsize
-    for n, step in zip(reversed(self.array.shape), reversed(self.array.strides), strict=True):
-        if n != 1 and step != expected:
-            return self.array.size == 0
-        expected *= n
-    return True
+    return self.array.flags.c_contiguous
 
 
 @tensor_method("contiguous")
@@ -256,6 +259,27 @@ def contiguous(input: Tensor) -> Tensor:
 def ravel(input: Tensor) -> Tensor:
     """All elements in one dimension; the tensor itself, or a view, where that is possible."""
     return flatten(contiguous(input))
+
+
+def at_least(name: str, least: int) -> Callable:
+    """atleast_1d, atleast_2d, atleast_3d: a number as a row, a row as a matrix, and so on."""
+
+    def fit(*tensors: Any) -> Any:
+        if len(tensors) != 1 or isinstance(tensors[0], (tuple, list)):
+            return tuple(fit(x) for x in (tensors if len(tensors) != 1 else tensors[0]))
+        if not isinstance(tensors[0], Tensor):
+            raise TypeError(f"{name}(): expected tensors, got {type(tensors[0]).__name__}")
+        shape = tensors[0].array.shape
+        for ndim in range(len(shape), least):
+            shape = (1, *shape) if ndim == 1 else (*shape, 1)
+        return tensors[0] if len(shape) == tensors[0].array.ndim else reshape(tensors[0], shape)
+
+    fit.__name__ = fit.__qualname__ = name
+    fit.__doc__ = f"Each tensor as a view with {least} or more dimensions; several: a tuple."
+    return fit
+
+
+atleast_1d, atleast_2d, atleast_3d = (at_least(f"atleast_{n}d", n) for n in (1, 2, 3))
 
 
 if __name__ == "__main__":

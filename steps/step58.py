@@ -28,17 +28,18 @@ Three traps:
 - NumPy's flip is a view with a negative stride. PyTorch has no negative strides: flip copies.
 - The diagonal is a view, and diag() of a matrix is a copy: a write into the one changes the matrix.
 
-Changed: shape.py is finished. New: Slice, Repeat, Flip, Roll, Triangle, Diagonal and their kin.
+Changed: a new module, parts.py, finished here. New: Slice, Repeat, Flip, Roll, Triangle, Diagonal
+and their kin.
 Try: roll the gradient by +k instead of -k in Roll.backward. Half a turn stays right.
 """
 
-import math
 import operator
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.engine import grad
+from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
@@ -46,216 +47,12 @@ from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their operators 
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.conversion import Clone
 from tinytorch.ops.dims import normalize_dim, normalize_dims
+from tinytorch.ops.shape import Reshape, flatten, transpose
 
 
-class Reshape(Function):
-    """y = the elements of x, in their order, in another shape. The gradient gets the old shape.
-
-    A view where the memory allows it, else a copy.
-    """
-
-    view = True
-
-    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape = x.shape
-        return x.reshape(shape)
-
-    def backward(ctx, g: Any) -> Any:
-        return g.reshape(ctx.shape)
-
-    @classmethod
-    def explain(cls, error: Exception, arrays: list) -> Exception:
-        x, shape = arrays
-        if isinstance(error, TypeError):
-            return TypeError(f"reshape(): a shape is made of integers, got {shape}")
-        return RuntimeError(f"shape '{list(shape)}' is invalid for input of size {x.size}")
-
-
-@tensor_method("reshape")
-def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
-    """The elements of `input` in the shape `reshape(2, 3)`, `reshape((2, 3))` or `shape=(2, 3)`.
-
-    One size may be -1: it follows from the others. The result shares the memory of `input` where
-    that is possible. RuntimeError where the number of elements differs.
-    """
-    if shape is None:
-        shape = sizes if len(sizes) != 1 or isinstance(sizes[0], int) else tuple(sizes[0])
-    if shape and min(shape) < -1:
-        raise RuntimeError(f"invalid shape dimension {min(shape)} of shape {list(shape)}")
-    return Reshape.apply(input, shape)
-
-
-@tensor_method("view")
-def view(self: Tensor, *sizes: Any) -> Tensor:
-    """`reshape` that never copies: RuntimeError where the new shape does not fit the memory."""
-    out = reshape(self, *sizes)
-    if out._base is None:
-        raise RuntimeError(
-            "view size is not compatible with input tensor's size and stride (at least one "
-            "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
-        )
-    return out
-
-
-class Transpose(Function):
-    """y = x with two dimensions exchanged: a view. The gradient exchanges them back."""
-
-    view = True
-
-    def forward(ctx, x: Any, dim0: int, dim1: int) -> Any:
-        ctx.dims = dim0, dim1
-        return x.swapaxes(dim0, dim1)
-
-    def backward(ctx, g: Any) -> Any:
-        return g.swapaxes(*ctx.dims)
-
-
-@tensor_method("transpose", "swapaxes", "swapdims")
-def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
-    """A view of `input` with `dim0` and `dim1` exchanged. IndexError for a wrong dimension."""
-    ndim = input.array.ndim
-    dim0, dim1 = normalize_dim(dim0, ndim), normalize_dim(dim1, ndim)
-    return Transpose.apply(input, dim0, dim1) if ndim else Reshape.apply(input, ())
-
-
-class Permute(Function):
-    """y = x with its dimensions in the order `dims`: a view. The gradient goes back in order."""
-
-    view = True
-
-    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
-        ctx.dims = dims
-        return ctx.xp.transpose(x, dims)
-
-    def backward(ctx, g: Any) -> Any:
-        back = sorted(range(len(ctx.dims)), key=ctx.dims.__getitem__)
-        return ctx.call(Permute, g, tuple(back))
-
-
-@tensor_method("permute")
-def permute(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
-    """A view of `input` with its dimensions in another order: `x.permute(2, 0, 1)`.
-
-    RuntimeError unless each dimension is named once.
-    """
-    dims, ndim = as_shape(sizes if dims is None else (dims,)), input.array.ndim
-    if len(dims) != ndim:
-        raise RuntimeError(f"permute: {ndim} dimensions cannot have the order {list(dims)}")
-    return Permute.apply(input, normalize_dims(dims, ndim))
-
-
-@tensor_method("t")
-def t(input: Tensor) -> Tensor:
-    """The transpose of a matrix; a vector as it is. RuntimeError for more dimensions."""
-    if input.array.ndim > 2:
-        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
-    return Transpose.apply(input, 0, 1) if input.array.ndim == 2 else input
-
-
-@tensor_method("T")
-@property
-def matrix_transpose(self: Tensor) -> Tensor:
-    """The tensor with its dimensions in reverse order; for a matrix its transpose."""
-    if self.array.ndim == 2:
-        return Transpose.apply(self, 0, 1)
-    return Permute.apply(self, tuple(reversed(range(self.array.ndim))))
-
-
-@tensor_method("mT")
-@property
-def matrices_transpose(self: Tensor) -> Tensor:
-    """A batch of matrices, each one transposed: the last two dimensions exchanged."""
-    if self.array.ndim < 2:
-        raise RuntimeError(f"mT is only supported on (batches of) matrices, not on {self.ndim}-D")
-    return Transpose.apply(self, -2, -1)
-
-
-@tensor_method("movedim", "moveaxis")
-def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
-    """A view with the dimensions `source` at the places `destination`, the others in order."""
-    ndim = input.array.ndim
-    source, destination = normalize_dims(source, ndim), normalize_dims(destination, ndim)
-    if len(source) != len(destination):
-        raise RuntimeError(f"movedim: source {source} and destination {destination} do not match")
-    order = [dim for dim in range(ndim) if dim not in source]
-    for place, dim in sorted(zip(destination, source, strict=True)):
-        order.insert(place, dim)
-    return Permute.apply(input, tuple(order[:ndim]))
-
-
-@tensor_method("view_as")
-def view_as(self: Tensor, other: Tensor) -> Tensor:
-    """`view` in the shape of `other`."""
-    return view(self, other.array.shape)
-
-
-@tensor_method("squeeze")
-def squeeze(input: Tensor, dim: Any = None) -> Tensor:
-    """A view without the dimensions of size 1: all of them, or those named by `dim`."""
-    shape = input.array.shape
-    dims = range(len(shape)) if dim is None else normalize_dims(dim, len(shape))
-    return Reshape.apply(input, tuple(n for i, n in enumerate(shape) if n != 1 or i not in dims))
-
-
-@tensor_method("unsqueeze")
-def unsqueeze(input: Tensor, dim: int) -> Tensor:
-    """A view with a new dimension of size 1 at the place `dim`."""
-    shape = input.array.shape
-    dim = normalize_dim(dim, len(shape) + 1)
-    return Reshape.apply(input, (*shape[:dim], 1, *shape[dim:]))
-
-
-@tensor_method("flatten")
-def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """The dimensions from `start_dim` to `end_dim` as one; a 0-d tensor becomes 1-d."""
-    shape = input.array.shape
-    start, end = normalize_dim(start_dim, len(shape)), normalize_dim(end_dim, len(shape))
-    if start > end:
-        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
-    if start == end and shape:
-        return input
-    size = math.prod(shape[start : end + 1])
-    return Reshape.apply(input, (*shape[:start], size, *shape[end + 1 :]))
-
-
-@tensor_method("unflatten")
-def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
-    """Dimension `dim` as several dimensions of `sizes`, one of which may be -1."""
-    shape, sizes = input.array.shape, as_shape((sizes,))
-    dim = normalize_dim(dim, len(shape))
-    if not sizes:
-        raise RuntimeError("unflatten: sizes must be non-empty")
-    return Reshape.apply(input, (*shape[:dim], *sizes, *shape[dim + 1 :]))
-
-
-@tensor_method("stride")
-def stride(self: Tensor, dim: int | None = None) -> Any:
-    """How many elements of memory lie between neighbours, for each dimension or for one."""
-    steps = tuple(step // self.array.itemsize for step in self.array.strides)
-    return steps if dim is None else steps[normalize_dim(dim, len(steps))]
-
-
-@tensor_method("is_contiguous")
-def is_contiguous(self: Tensor) -> bool:
-    """Whether the elements lie in memory one after the other, the last dimension fastest."""
-    expected = self.array.itemsize
-    for n, step in zip(reversed(self.array.shape), reversed(self.array.strides), strict=True):
-        if n != 1 and step != expected:
-            return self.array.size == 0
-        expected *= n
-    return True
-
-
-@tensor_method("contiguous")
-def contiguous(input: Tensor) -> Tensor:
-    """The tensor itself if it is contiguous, else a copy that is."""
-    return input if is_contiguous(input) else Clone.apply(input)
-
-
-@tensor_method("ravel")
-def ravel(input: Tensor) -> Tensor:
-    """All elements in one dimension; the tensor itself, or a view, where that is possible."""
-    return flatten(contiguous(input))
+def along(dim: int, part: Any) -> tuple:
+    """The key that takes `part` (an index or a slice) of dimension `dim`, and all of the others."""
+    return (slice(None),) * dim + (part, ...)
 
 
 class Slice(Function):
@@ -269,7 +66,8 @@ class Slice(Function):
         try:
             return x[key]
         except IndexError as error:
-            raise IndexError(str(error).replace("axis", "dimension")) from None
+            text = str(error).replace("array", "tensor").replace("axis", "dimension")
+            raise IndexError(text) from None
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(PutSlice, g, ctx.shape, ctx.key)
@@ -294,7 +92,7 @@ def select(input: Tensor, dim: int, index: Any) -> Tensor:
     if input.array.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     dim = normalize_dim(dim, input.array.ndim)
-    return Slice.apply(input, (slice(None),) * dim + (operator.index(index), ...))
+    return Slice.apply(input, along(dim, operator.index(index)))
 
 
 @tensor_method("narrow")
@@ -312,7 +110,7 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     start = start + size if start < 0 else start
     if length < 0 or start + length > size:
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
-    return Slice.apply(input, (slice(None),) * dim + (slice(start, start + length), ...))
+    return Slice.apply(input, along(dim, slice(start, start + length)))
 
 
 class Repeat(Function):
@@ -334,8 +132,6 @@ def repeat(self: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
     new = len(times) - len(shape)
     if new < 0 or min(times, default=0) < 0:
         raise RuntimeError(f"repeat: {len(shape)} dimensions cannot be repeated {list(times)}")
-    if not times:
-        return Clone.apply(self)
     return Repeat.apply(Reshape.apply(self, (1,) * new + shape), times)
 
 
@@ -456,22 +252,50 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 
     An `offset` above 0 is that far above the main diagonal. RuntimeError where the dims are one.
     """
-    ndim = input.array.ndim
-    a, b = normalize_dim(dim1, ndim), normalize_dim(dim2, ndim)
-    if a == b:
-        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return Diagonal.apply(input, offset, a, b)
+    return Diagonal.apply(input, offset, *normalize_dims((dim1, dim2), input.array.ndim))
+
+
+@tensor_method("diag_embed")
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Matrices with the last dimension of `input` on a diagonal: [..., n] gives [..., n, n]."""
+    *shape, n = input.array.shape
+    dims = normalize_dims((dim1, dim2), len(shape) + 2)
+    for dim in sorted(dims):
+        shape.insert(dim, n + abs(offset))
+    return PutDiagonal.apply(input, tuple(shape), offset, *dims)
 
 
 @tensor_method("diag")
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A matrix with `input` on a diagonal, or a copy of a diagonal of a matrix."""
     if input.array.ndim == 1:
-        n = input.array.size + abs(diagonal)
-        return PutDiagonal.apply(input, (n, n), diagonal, 0, 1)
+        return diag_embed(input, diagonal)
     if input.array.ndim != 2:
         raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.array.ndim}D")
     return Clone.apply(Diagonal.apply(input, diagonal, 0, 1))
+
+
+@tensor_method("diagflat")
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
+    """A matrix with all elements of `input` on a diagonal."""
+    return diag_embed(flatten(input), offset)
+
+
+@tensor_method("rot90")
+def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
+    """A copy, turned k times by 90 degrees in the plane of two dimensions, from dims[0] to dims[1].
+
+    RuntimeError unless they are two, and different.
+    """
+    if len(dims) != 2 or input.array.ndim < 2:
+        raise RuntimeError(f"expected 2 rotation dims of 2 or more, got {dims} of {input.ndim}")
+    a, b = normalize_dims(dims, input.array.ndim)
+    k, turned = k % 4, transpose(input, a, b) if k % 2 else input
+    return flip(turned, *((), (a,), (a, b), (b,))[k])
+
+
+tril_ = tensor_method("tril_")(in_place(tril))
+triu_ = tensor_method("triu_")(in_place(triu))
 
 
 if __name__ == "__main__":

@@ -24,13 +24,13 @@ copies for n parts. Collect the parts in a list, and join once.
 Different types are promoted as in an addition. An old habit of PyTorch is kept as well: a tensor of
 shape [0] fits everywhere.
 
-Changed: a new module, joining.py, finished here. New: cat, stack, split, chunk, unbind, and padding
-with a constant, which is PutSlice of the last step with a value that need not be 0.
+Changed: a new module, joining.py, finished here. New: cat, stack, split, chunk, unbind, `for` row
+in x, which is unbind, and padding with a constant: PutSlice with a value that need not be 0.
 Try: give ctx.sizes[::-1] to the Split in Cat.backward, and see which line of the demo notices.
 """
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import accumulate
 from typing import Any
@@ -46,12 +46,8 @@ from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
 from tinytorch.ops.arithmetic import number_like
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.shape import PutSlice, Reshape, Slice
-
-
-def along(dim: int, part: Any) -> tuple:
-    """The key that takes `part` (an index or a slice) of dimension `dim`, and all of the others."""
-    return (slice(None),) * dim + (part, ...)
+from tinytorch.ops.parts import PutSlice, Slice, along
+from tinytorch.ops.shape import Reshape, atleast_1d, atleast_2d, atleast_3d
 
 
 class Cat(Function):
@@ -83,6 +79,8 @@ class Stack(Function):
 
     def forward(ctx, *args: Any) -> Any:
         *arrays, ctx.dim = args
+        if ctx.dim == 0 and arrays[0].ndim:  # rows below each other, which stack does in more steps
+            return ctx.xp.concatenate(arrays).reshape(len(arrays), *arrays[0].shape)
         return ctx.xp.stack(arrays, axis=ctx.dim)
 
     def backward(ctx, g: Any) -> Any:
@@ -110,8 +108,7 @@ def tensor_list(name: str, tensors: Any) -> list[Tensor]:
             found = type(x).__name__
             raise TypeError(f"{name}(): expected Tensor as element {number}, but got {found}")
     if not tensors:
-        error = ValueError if name == "cat" else RuntimeError
-        raise error(f"{name}() expects a non-empty list of tensors")
+        raise (ValueError if name == "cat" else RuntimeError)(f"{name}() expects a non-empty list")
     if len({x.array.dtype for x in tensors}) == 1:
         return list(tensors)
     dtype = reduce(promote_types, [x.dtype for x in tensors])
@@ -125,23 +122,21 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     ValueError for an empty list, RuntimeError for shapes that do not fit.
     """
     tensors = tensor_list("cat", tensors)
-    if any(x.array.ndim == 0 for x in tensors):
+    shapes = [x.array.shape for x in tensors]
+    if () in shapes:
         raise RuntimeError("zero-dimensional tensor cannot be concatenated")
-    first = next((x.array.shape for x in tensors if x.array.shape != (0,)), (0,))
+    first = next((shape for shape in shapes if shape != (0,)), (0,))
     dim = normalize_dim(dim, len(first))
-    nothing = (*first[:dim], 0, *first[dim + 1 :])
-    tensors = [x if x.array.shape != (0,) else Reshape.apply(x, nothing) for x in tensors]
-    for number, x in enumerate(tensors):
-        shape = x.array.shape
-        if (len(shape), shape[:dim], shape[dim + 1 :]) != (
-            len(first),
-            first[:dim],
-            first[dim + 1 :],
-        ):
-            raise RuntimeError(
-                f"Sizes of tensors must match except in dimension {dim}. Expected {list(first)} "
-                f"but got {list(shape)} for tensor number {number} in the list."
-            )
+    if shapes.count(first) != len(shapes):
+        nothing = (*first[:dim], 0, *first[dim + 1 :])
+        tensors = [x if x.array.shape != (0,) else Reshape.apply(x, nothing) for x in tensors]
+        for number, x in enumerate(tensors):
+            shape = list(x.array.shape)
+            if len(shape) != len(first) or (*shape[:dim], 0, *shape[dim + 1 :]) != nothing:
+                raise RuntimeError(
+                    f"Sizes of tensors must match except in dimension {dim}. Expected "
+                    f"{list(first)} but got {shape} for tensor number {number} in the list."
+                )
     return Cat.apply(*tensors, dim)
 
 
@@ -159,23 +154,32 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """Side by side: `cat` along dimension 1, of 1-d tensors along dimension 0."""
-    tensors = [
-        x if x.array.ndim else Reshape.apply(x, (1,)) for x in tensor_list("hstack", tensors)
-    ]
+    tensors = atleast_1d(tensor_list("hstack", tensors))
     return cat(tensors, min(tensors[0].array.ndim - 1, 1))
 
 
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """One above the other: `cat` along dimension 0, a 1-d tensor being a row."""
-    tensors = tensor_list("vstack", tensors)
-    rows = [Reshape.apply(x, (1, x.array.size)) if x.array.ndim < 2 else x for x in tensors]
-    return cat(rows)
+    return cat(atleast_2d(tensor_list("vstack", tensors)))
+
+
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
+    """One behind the other: `cat` along dimension 2."""
+    return cat(atleast_3d(tensor_list("dstack", tensors)), 2)
+
+
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Side by side: `cat` along dimension 1, a 1-d tensor being a column."""
+    tensors = tensor_list("column_stack", tensors)
+    return cat([x if x.array.ndim > 1 else Reshape.apply(x, (-1, 1)) for x in tensors], 1)
 
 
 def as_views(input: Tensor, parts: tuple, keys: Sequence[tuple]) -> tuple[Tensor, ...]:
     """Notes that parts[i] shows the memory of input[keys[i]], for writes in place."""
+    base = input if input._base is None else input._base
     for part, key in zip(parts, keys, strict=True):
-        Slice().note_view(part, (input, key))
+        part._base, part._base_fn = base, base._grad_fn
+        part._view_calls = (*input._view_calls, (Slice, (key,)))
     return parts
 
 
@@ -225,6 +229,14 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return as_views(input, Unbind.apply(input, dim), keys)
 
 
+@tensor_method("__iter__")
+def iterate(self: Tensor) -> Iterator[Tensor]:
+    """The views x[0], x[1], ... TypeError for a 0-d tensor."""
+    if self.array.ndim == 0:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(unbind(self))
+
+
 def constant_pad(input: Tensor, pad: Sequence[int], value: float | None = None) -> Tensor:
     """`input` between elements equal to `value`, or 0; a negative number takes elements away.
 
@@ -261,6 +273,8 @@ if __name__ == "__main__":
     # -> stack: [[1.0, 2.0], [1.0, 2.0]] last: [[1.0, 1.0], [2.0, 2.0]]
     weights = tensor([[1.0, 2.0], [10.0, 20.0]])
     print("x twice:", grad(stack([x, x]), x, weights)[0].tolist())  # -> x twice: [11.0, 22.0]
+
+    print("for:", [row.tolist() for row in stack([x, x])])  # -> for: [[1.0, 2.0], [1.0, 2.0]]
 
     # Split in three, use the middle: the others get zeros.
     x = tensor([1.0, 2.0, 3.0, 4.0, 5.0], requires_grad=True)

@@ -43,6 +43,7 @@ from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.arithmetic import mul
 from tinytorch.ops.dims import normalize_dims
 from tinytorch.ops.matmul import MatMul, check_operands
+from tinytorch.ops.parts import diagonal
 from tinytorch.ops.reduction import sum
 from tinytorch.ops.shape import permute, reshape
 
@@ -121,7 +122,7 @@ def read_operand(x: Tensor, labels: str, number: int) -> tuple[Tensor, str]:
                     f"einsum(): subscript {label} is repeated for operand {number} but the sizes "
                     f"don't match, {x.array.shape[j]} != {x.array.shape[i]}"
                 )
-            x = x.diagonal(0, i, j)
+            x = diagonal(x, 0, i, j)
             written = written[:i] + written[i + 1 : j] + written[j + 1 :] + label
     return x, written
 
@@ -194,7 +195,7 @@ def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix. RuntimeError for other shapes."""
     if input.array.ndim != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.array.ndim}")
-    return sum(input.diagonal())
+    return sum(diagonal(input))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ The same holds for numbers in several dimensions, x[rows, columns]. Everything o
 chooses by numbers (masks, gather, sorting backwards) comes down to Index, and its gradient to
 AddIndex, which brings every case to the form of rows.
 
-PyTorch calls `take` what this step has as its only function: places counted as if x were flat.
+PyTorch calls `take` what this step has as its only function: places counted as if x were flat. That
+is the case without any dimension, and the fastest one: x is a single row of numbers.
 
 Changed: a new module, indexing.py. New: Index, AddIndex, add_at, take.
 Try: write `array[rows] += values` in add_at, and see which lines notice.
@@ -45,7 +46,6 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
 from tinytorch.core.dtype import float64, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops.shape import Reshape
 
 
 @functools.singledispatch
@@ -56,12 +56,15 @@ def add_at(array: Any, rows: Any, values: Any) -> None:
     `array[rows] += values` would keep only the last of several values for one row.
     """
     xp, width = device_of(array).xp, array.shape[1]
-    places = rows[:, None] * width + xp.arange(width)  # in one dimension ufunc.at is fastest
-    xp.add.at(array.reshape(-1), places.reshape(-1), values.reshape(-1))
+    if width != 1:  # in one dimension ufunc.at is fastest
+        rows = (rows[:, None] * width + xp.arange(width)).reshape(-1)
+    xp.add.at(array.reshape(-1), rows, values.reshape(-1))
 
 
 def key_of(dims: tuple[int, ...], indices: tuple) -> tuple:
     """The key with indices[i] at dimension dims[i], and `:` at the others."""
+    if not dims:
+        return indices
     key = [slice(None)] * (dims[-1] + 1)
     for dim, index in zip(dims, indices, strict=True):
         key[dim] = index
@@ -71,15 +74,17 @@ def key_of(dims: tuple[int, ...], indices: tuple) -> tuple:
 class Index(Function):
     """y = x[key] with arrays of integers in the key, at the dimensions `dims` (in rising order).
 
-    An element that is chosen twice gets both gradients: they are added up.
+    Without `dims` there is one array, of places counted as if x were flat. An element that is
+    chosen twice gets both gradients: they are added up.
     """
 
     def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:
         ctx.shape, ctx.dims = x.shape, dims
         ctx.save_for_backward(*indices)
         try:
-            if len(dims) == 1 and x.flags.c_contiguous:
-                return ctx.xp.take(x, indices[0], axis=dims[0])  # three times as fast as x[key]
+            if not dims or (len(dims) == 1 and x.flags.c_contiguous):
+                axis = dims[0] if dims else None
+                return ctx.xp.take(x, indices[0], axis=axis)  # three times as fast as x[key]
             return x[key_of(dims, indices)]
         except IndexError as error:
             raise IndexError(str(error).replace("axis", "dimension")) from None
@@ -94,19 +99,22 @@ class AddIndex(Function):
     def forward(ctx, x: Any, shape: tuple, dims: tuple[int, ...], *indices: Any) -> Any:
         xp, ctx.dims = ctx.xp, dims
         ctx.save_for_backward(*indices)
+        if not dims:
+            return ctx.call(AddIndex, x, (math.prod(shape),), (0,), *indices).reshape(shape)
         # To the form out[rows] += x: the indexed dimensions come to the front and become one.
-        arrays, sizes = xp.broadcast_arrays(*indices), tuple(shape[dim] for dim in dims)
-        rows = xp.ravel_multi_index(tuple(arrays), sizes, mode="wrap").reshape(-1)
-        together = dims[-1] - dims[0] == len(dims) - 1  # else NumPy has put them in front already
-        first, count = dims[0] if together else 0, arrays[0].ndim
-        if first:
-            x = xp.moveaxis(x, tuple(range(first, first + count)), tuple(range(count)))
+        n, last = len(dims), dims[-1]
+        rows = xp.ravel_multi_index(indices, tuple(shape[dim] for dim in dims), mode="wrap")
+        if last >= n > last - dims[0]:  # side by side; else NumPy has put them in front already
+            places = range(rows.ndim)
+            x = xp.moveaxis(x, [dims[0] + place for place in places], list(places))
         order = (*dims, *(dim for dim in range(len(shape)) if dim not in dims))
-        width = math.prod(shape[dim] for dim in order[len(dims) :])
-        out = xp.zeros((math.prod(sizes), width), x.dtype)
-        add_at(out, rows, x.reshape(rows.size, width))
-        out = out.reshape(tuple(shape[dim] for dim in order))
-        return xp.transpose(out, tuple(order.index(dim) for dim in range(len(shape))))
+        sizes = [shape[dim] for dim in order]
+        out = xp.zeros((math.prod(sizes[:n]), math.prod(sizes[n:])), x.dtype)
+        add_at(out, rows.reshape(-1), x.reshape(rows.size, out.shape[1]))
+        out = out.reshape(sizes)
+        return (
+            xp.transpose(out, [order.index(dim) for dim in range(len(shape))]) if last >= n else out
+        )
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Index, g, ctx.dims, *ctx.saved)
@@ -117,7 +125,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at places counted as if `input` had one dimension, in the shape of `index`."""
     if index.dtype is not int64:
         raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype!r}")
-    return Index.apply(Reshape.apply(input, (-1,)), (0,), index)
+    return Index.apply(input, (), index)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ kinds of things, in any mixture. Two operations are there already, and they are 
     masks                            the places where they are true, as tensors of integers: Index
 
 So `parse` takes a key apart: first a view by the basic things, then a choice by tensors in that
-view. Dots become as many `:` as are missing, a mask becomes the outcome of `nonzero`. The order
-matters, and PyTorch and NumPy differ in it: for x of shape [2, 3, 4], x[0, :, [1, 2]] is
-x[0][:, [1, 2]] with shape [3, 2] here, while NumPy takes the 0 for a list of one and puts the
-chosen dimension in front, [2, 3].
+view. Dots become as many `:` as are missing, a mask becomes the outcome of `nonzero`. Most keys
+have basic things only; `plain` finds them, and NumPy reads them as they are. The order matters, and
+PyTorch and NumPy differ in it: for x of shape [2, 3, 4], x[0, :, [1, 2]] is x[0][:, [1, 2]] with
+shape [3, 2] here, while NumPy takes the 0 for a list of one and puts the chosen dimension in front,
+[2, 3].
 
 An assignment is a write in place. Through the basic things it is a write into a view, of which
 the graph knows already. With tensors, IndexPut replaces the chosen elements: what they were before
@@ -25,15 +26,14 @@ Traps, each in the demo:
 - x[::-1] raises: tensors have no negative strides. Say x.flip(0).
 - A mask has to have the shape of the dimensions that it stands for. It is not broadcast.
 
-Changed: take stays, the brackets come. New: getitem, setitem, parse, IndexPut, nonzero, and `for`
-and `in`, which Python makes of __iter__ and __contains__.
+Changed: take stays, the brackets come. New: getitem, setitem, parse, IndexPut, nonzero, and `in`,
+which Python makes of __contains__.
 Try: return `kept` alone from IndexPut.backward, and see who loses a gradient.
 """
 
 import functools
 import math
 import operator
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,8 @@ from tinytorch.core.version import count_write
 from tinytorch.ops import arithmetic, comparison, reduction  # noqa: F401  (their methods)
 from tinytorch.ops.broadcast import SumTo, broadcast_tensors, expand
 from tinytorch.ops.joining import unbind
-from tinytorch.ops.shape import Reshape, Slice, flatten, select
+from tinytorch.ops.parts import Slice, select
+from tinytorch.ops.shape import Reshape, flatten
 
 
 @functools.singledispatch
@@ -60,12 +61,15 @@ def add_at(array: Any, rows: Any, values: Any) -> None:
     `array[rows] += values` would keep only the last of several values for one row.
     """
     xp, width = device_of(array).xp, array.shape[1]
-    places = rows[:, None] * width + xp.arange(width)  # in one dimension ufunc.at is fastest
-    xp.add.at(array.reshape(-1), places.reshape(-1), values.reshape(-1))
+    if width != 1:  # in one dimension ufunc.at is fastest
+        rows = (rows[:, None] * width + xp.arange(width)).reshape(-1)
+    xp.add.at(array.reshape(-1), rows, values.reshape(-1))
 
 
 def key_of(dims: tuple[int, ...], indices: tuple) -> tuple:
     """The key with indices[i] at dimension dims[i], and `:` at the others."""
+    if not dims:
+        return indices
     key = [slice(None)] * (dims[-1] + 1)
     for dim, index in zip(dims, indices, strict=True):
         key[dim] = index
@@ -75,15 +79,17 @@ def key_of(dims: tuple[int, ...], indices: tuple) -> tuple:
 class Index(Function):
     """y = x[key] with arrays of integers in the key, at the dimensions `dims` (in rising order).
 
-    An element that is chosen twice gets both gradients: they are added up.
+    Without `dims` there is one array, of places counted as if x were flat. An element that is
+    chosen twice gets both gradients: they are added up.
     """
 
     def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:
         ctx.shape, ctx.dims = x.shape, dims
         ctx.save_for_backward(*indices)
         try:
-            if len(dims) == 1 and x.flags.c_contiguous:
-                return ctx.xp.take(x, indices[0], axis=dims[0])  # three times as fast as x[key]
+            if not dims or (len(dims) == 1 and x.flags.c_contiguous):
+                axis = dims[0] if dims else None
+                return ctx.xp.take(x, indices[0], axis=axis)  # three times as fast as x[key]
             return x[key_of(dims, indices)]
         except IndexError as error:
             raise IndexError(str(error).replace("axis", "dimension")) from None
@@ -98,19 +104,22 @@ class AddIndex(Function):
     def forward(ctx, x: Any, shape: tuple, dims: tuple[int, ...], *indices: Any) -> Any:
         xp, ctx.dims = ctx.xp, dims
         ctx.save_for_backward(*indices)
+        if not dims:
+            return ctx.call(AddIndex, x, (math.prod(shape),), (0,), *indices).reshape(shape)
         # To the form out[rows] += x: the indexed dimensions come to the front and become one.
-        arrays, sizes = xp.broadcast_arrays(*indices), tuple(shape[dim] for dim in dims)
-        rows = xp.ravel_multi_index(tuple(arrays), sizes, mode="wrap").reshape(-1)
-        together = dims[-1] - dims[0] == len(dims) - 1  # else NumPy has put them in front already
-        first, count = dims[0] if together else 0, arrays[0].ndim
-        if first:
-            x = xp.moveaxis(x, tuple(range(first, first + count)), tuple(range(count)))
+        n, last = len(dims), dims[-1]
+        rows = xp.ravel_multi_index(indices, tuple(shape[dim] for dim in dims), mode="wrap")
+        if last >= n > last - dims[0]:  # side by side; else NumPy has put them in front already
+            places = range(rows.ndim)
+            x = xp.moveaxis(x, [dims[0] + place for place in places], list(places))
         order = (*dims, *(dim for dim in range(len(shape)) if dim not in dims))
-        width = math.prod(shape[dim] for dim in order[len(dims) :])
-        out = xp.zeros((math.prod(sizes), width), x.dtype)
-        add_at(out, rows, x.reshape(rows.size, width))
-        out = out.reshape(tuple(shape[dim] for dim in order))
-        return xp.transpose(out, tuple(order.index(dim) for dim in range(len(shape))))
+        sizes = [shape[dim] for dim in order]
+        out = xp.zeros((math.prod(sizes[:n]), math.prod(sizes[n:])), x.dtype)
+        add_at(out, rows.reshape(-1), x.reshape(rows.size, out.shape[1]))
+        out = out.reshape(sizes)
+        return (
+            xp.transpose(out, [order.index(dim) for dim in range(len(shape))]) if last >= n else out
+        )
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Index, g, ctx.dims, *ctx.saved)
@@ -121,7 +130,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at places counted as if `input` had one dimension, in the shape of `index`."""
     if index.dtype is not int64:
         raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype!r}")
-    return Index.apply(Reshape.apply(input, (-1,)), (0,), index)
+    return Index.apply(input, (), index)
 
 
 def write(array: Any, key: tuple, values: Any) -> None:
@@ -141,7 +150,7 @@ class IndexPut(Function):
         ctx.dims, ctx.shape = dims, getattr(values, "shape", ())
         ctx.save_for_backward(*indices)
         out = x.copy()
-        write(out, key_of(dims, indices), values)
+        write(out if dims else out.reshape(-1), key_of(dims, indices), values)
         return out
 
     def backward(ctx, g: Any) -> Any:
@@ -165,31 +174,36 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     if mask.dtype is not bool_:
         raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype!r}")
     input, mask = broadcast_tensors(input, mask)
-    return Index.apply(flatten(input), (0,), select(Nonzero.apply(flatten(mask)), 1, 0))
+    return Index.apply(input, (), select(Nonzero.apply(flatten(mask)), 1, 0))
 
 
-def as_item(item: Any, x: Tensor) -> Any:
-    """One item of a key as an int, slice, None, ..., or a tensor of integers or booleans.
+PLAIN = {int, type(None)}
+
+
+def as_item(item: Any, x: Tensor) -> tuple[Any, int]:
+    """One item of a key as an int, slice, None, ..., or a tensor of integers or booleans; and how
+    many dimensions it takes.
 
     IndexError for what cannot index; ValueError for a step below 1, which would need a copy.
     """
     if item is None or item is ...:
-        return item
+        return item, 0
     if isinstance(item, slice):
-        bounds = (item.start, item.stop, item.step)
-        start, stop, step = (None if b is None else operator.index(b) for b in bounds)
-        if step is not None and step < 1:
+        parts = (item.start, item.stop, item.step)
+        parts = [None if part is None else operator.index(part) for part in parts]
+        if parts[2] is not None and parts[2] < 1:
             raise ValueError("step must be greater than zero")
-        return slice(start, stop, step)
+        return slice(*parts), 1
     if isinstance(item, (bool, np.bool_, list, tuple, range, np.ndarray)):
         item = tensor(item, dtype=int64 if np.size(item) == 0 else None)
     if isinstance(item, Tensor):
         if item.dtype not in (int64, int32, bool_):
             raise IndexError(f"tensors used as indices must be long, int or bool, not {item.dtype}")
         if item.array.ndim or item.dtype is bool_:
-            return item if item.device is x.device else item.to(x.device)
+            item = item if item.device is x.device else item.to(x.device)
+            return item, item.array.ndim if item.dtype is bool_ else 1
     if hasattr(item, "__index__"):
-        return operator.index(item)
+        return operator.index(item), 1
     raise IndexError(f"only int, slice, ..., None, list or tensor can index, not {item!r}")
 
 
@@ -207,37 +221,53 @@ def places_of(mask: Tensor, x: Tensor, dim: int) -> tuple[Tensor, ...]:
     return unbind(Nonzero.apply(mask if shape else Reshape.apply(mask, (1,))), 1)
 
 
+def plain(key: Any) -> tuple | None:
+    """The key as NumPy takes it, where it is made of integers, slices without a step, None and ...
+    only, as most keys are; None for all others."""
+    items = key if key.__class__ is tuple else (key,)
+    for item in items:
+        if item.__class__ is slice:
+            if item.step is not None or not PLAIN.issuperset(map(type, (item.start, item.stop))):
+                return None
+        elif item is not ... and item.__class__ not in PLAIN:
+            return None
+    return items if ... in items else (*items, ...)
+
+
 def parse(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]]:
     """x[key] as two steps: a basic key, which makes a view, and tensors at dimensions of the view.
 
     An integer belongs to the first step: x[0, :, [1, 2]] is x[0][:, [1, 2]]. A mask stands for
     the places where it is true.
     """
-    several = (Tensor, list, tuple, range, slice, type(None), type(...))
-    if isinstance(key, list) and any(isinstance(item, several) for item in key):
+    if (basic := plain(key)) is not None:
+        return basic, (), []
+    if isinstance(key, list) and not all(map(np.isscalar, key)):
         key = tuple(key)  # PyTorch takes a list for a tuple where there is more in it than numbers
     items = [as_item(item, x) for item in (key if isinstance(key, tuple) else (key,))]
-    masks = [isinstance(item, Tensor) and item.dtype is bool_ for item in items]
-    rest = x.array.ndim
-    for item, mask in zip(items, masks, strict=True):
-        rest -= item.array.ndim if mask else item is not None and item is not ...
+    rest = x.array.ndim - sum(width for _, width in items)
     if rest < 0:
-        hint = "" if x.array.ndim else ": a 0-dim tensor has no index, use tensor.item()"
-        raise IndexError(f"too many indices for tensor of dimension {x.array.ndim}{hint}")
-    if sum(item is ... for item in items) > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
-    basic, dims, indices = [], [], []
-    for item, mask in zip(items, masks, strict=True):
-        if isinstance(item, Tensor):
-            dim = sum(part is not None for part in basic)  # where the item stands in x,
-            place = sum(not isinstance(part, int) for part in basic)  # and in the view
-            found = places_of(item, x, dim) if mask else [item]
+        raise IndexError(f"too many indices for tensor of dimension {x.array.ndim}")
+    dim, basic, dims, indices = 0, [], [], []
+    for item, width in items:
+        if item is ...:
+            basic += [slice(None)] * rest
+            dim, rest = dim + rest, 0
+        elif isinstance(item, Tensor):
+            place = sum(part.__class__ is not int for part in basic)  # where it stands in the view
+            found = places_of(item, x, dim) if item.dtype is bool_ else (item,)
             dims += range(place, place + len(found))
             indices += found
-            basic += [slice(None)] * len(found) if item.array.ndim else [None]
+            basic += [slice(None)] * width or [None]
         else:
-            basic += [slice(None)] * rest if item is ... else [item]
+            basic.append(item)
+        dim += width
     return (*basic, ...), tuple(dims), indices
+
+
+def is_mask(key: Any, x: Tensor) -> bool:
+    """Whether a key is a single mask, with an answer for each element of x."""
+    return isinstance(key, Tensor) and key.dtype is bool_ and key.array.shape == x.array.shape
 
 
 @tensor_method("__getitem__")
@@ -246,12 +276,12 @@ def getitem(self: Tensor, key: Any) -> Tensor:
 
     Without lists and tensors the result is a view. IndexError for what is not there.
     """
-    if key.__class__ is int and self.array.ndim:
+    if key.__class__ is int:
         return Slice.apply(self, (key, ...))
-    if isinstance(key, Tensor) and key.dtype is bool_ and key.shape == self.shape:
+    if is_mask(key, self):
         return masked_select(self, key)
     basic, dims, indices = parse(self, key)
-    whole = dims and all(part == slice(None) for part in basic[:-1])
+    whole = dims and basic.count(slice(None)) == len(basic) - 1
     view = self if whole else Slice.apply(self, basic)
     return Index.apply(view, dims, *indices) if dims else view
 
@@ -271,12 +301,16 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         if isinstance(value, (list, tuple, str, np.ndarray)):
             raise TypeError(f"can't assign a {type(value).__name__} to a {self.dtype!r} tensor")
         value = tensor(value, dtype=self.dtype)
-    basic, dims, indices = parse(self, key)
+    recorded = thread.grad_enabled and (self.requires_grad or value.requires_grad)
+    if not recorded and self.array.ndim and is_mask(key, self):
+        basic, dims, indices = (...,), (0,), [key]  # NumPy reads masks itself, ten times as fast
+    else:
+        basic, dims, indices = parse(self, key)
     if dims and value.array.ndim:
         check_same_dtype("index_put", self, value)
     value, view = value.to(self.device, self.dtype), Slice.apply(self, basic)
     check_writable(view)
-    if thread.grad_enabled and (view.requires_grad or value.requires_grad):
+    if recorded:
         while value.array.shape[:1] == (1,):
             value = Reshape.apply(value, value.array.shape[1:])
         if dims:
@@ -286,14 +320,6 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
     else:
         write(view.array, key_of(dims, [x.array for x in indices]) if dims else ..., value.array)
         count_write(view.array)
-
-
-@tensor_method("__iter__")
-def iterate(self: Tensor) -> Iterator[Tensor]:
-    """The views x[0], x[1], ... TypeError for a 0-d tensor."""
-    if self.array.ndim == 0:
-        raise TypeError("iteration over a 0-d tensor")
-    return iter(unbind(self))
 
 
 @tensor_method("__contains__")
@@ -358,8 +384,7 @@ if __name__ == "__main__":
     print("y:", y.tolist(), "gradients:", [each.tolist() for each in grad(y.sum(), [a, b])])
     # -> y: [5.0, 25.0, 5.0] gradients: [[0.0, 10.0, 0.0], 3.0]
 
-    print("for:", [row.tolist() for row in x[:, :2]], " in:", 4 in x, 9 in x)
-    # -> for: [[0.0, 1.0], [3.0, 4.0]]  in: True False
+    print("in:", 4 in x, 9 in x)  # -> in: True False
 
     for wrong in ("x[2]", "x[0, 0, 0]", "x[::-1]", "x[tensor([True, False, True])]", "x[1.0]"):
         try:
@@ -367,7 +392,7 @@ if __name__ == "__main__":
         except (IndexError, ValueError) as error:
             print(f"{wrong}: {type(error).__name__}: {str(error)[:38]}")
     # -> x[2]: IndexError: index 2 is out of bounds for dimension
-    # -> x[0, 0, 0]: IndexError: too many indices for tensor of dimensi
+    # -> x[0, 0, 0]: IndexError: too many indices for tensor: tensor is
     # -> x[::-1]: ValueError: step must be greater than zero
     # -> x[tensor([True, False, True])]: IndexError: The shape of the mask [3] at index 0 d
     # -> x[1.0]: IndexError: only int, slice, ..., None, list or te

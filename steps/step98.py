@@ -44,8 +44,8 @@ from tinytorch.core.dtype import Defaults, int64, uint8
 from tinytorch.core.tensor import Tensor, from_numpy, tensor
 from tinytorch.datasets.digits import load_digits
 from tinytorch.ops.joining import constant_pad
+from tinytorch.ops.parts import flip
 from tinytorch.ops.random import rand, randint
-from tinytorch.ops.shape import flip
 from tinytorch.serialization import replacing
 from tinytorch.utils.data.collate import default_collate
 from tinytorch.utils.data.dataset import Dataset

@@ -224,6 +224,8 @@ from tinytorch.ops.indexing import nonzero as argwhere
 from tinytorch.ops.joining import (
     cat,
     chunk,
+    column_stack,
+    dstack,
     hstack,
     split,
     stack,
@@ -236,6 +238,7 @@ from tinytorch.ops.joining import (
 from tinytorch.ops.joining import (
     cat as concatenate,
 )
+from tinytorch.ops.joining import vstack as row_stack
 from tinytorch.ops.matmul import (
     addmm,
     addmv,
@@ -255,6 +258,20 @@ from tinytorch.ops.matmul import (
     outer as ger,
 )
 from tinytorch.ops.norm import norm
+from tinytorch.ops.parts import (
+    diag,
+    diag_embed,
+    diagflat,
+    diagonal,
+    flip,
+    narrow,
+    roll,
+    rot90,
+    select,
+    tile,
+    tril,
+    triu,
+)
 from tinytorch.ops.random import (
     Generator,
     initial_seed,
@@ -276,35 +293,23 @@ from tinytorch.ops.sampling import (
     set_rng_state,
 )
 from tinytorch.ops.shape import (
-    diag,
-    diagonal,
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
     flatten,
-    flip,
     movedim,
-    narrow,
     permute,
     ravel,
     reshape,
-    roll,
-    select,
     squeeze,
     t,
-    tile,
     transpose,
-    tril,
-    triu,
     unflatten,
     unsqueeze,
 )
-from tinytorch.ops.shape import (
-    movedim as moveaxis,
-)
-from tinytorch.ops.shape import (
-    transpose as swapaxes,
-)
-from tinytorch.ops.shape import (
-    transpose as swapdims,
-)
+from tinytorch.ops.shape import movedim as moveaxis
+from tinytorch.ops.shape import transpose as swapaxes
+from tinytorch.ops.shape import transpose as swapdims
 from tinytorch.ops.softmax import log_softmax, logsumexp, softmax
 from tinytorch.ops.sorting import argsort, bincount, kthvalue, median, sort, topk, unique
 from tinytorch.ops.storage import as_strided

@@ -209,7 +209,7 @@ ERRORS = {
     "scatter size": (lambda x, d: x.scatter(0, d([[0, 1]]), x[:, :1]), RuntimeError, "no larger"),
     "select dims": (lambda x, d: x.index_select(0, d([[0]])), IndexError, "vector"),
     "select range": (lambda x, d: x.index_select(0, d([2])), IndexError, "out of bounds"),
-    "index_add": (lambda x, d: x.index_add(0, d([0]), x), RuntimeError, "Number of indices"),
+    "index_add": (lambda x, d: x.index_add(0, d([0]), x), RuntimeError, "shape of source"),
     "fill mask": (lambda x, d: x.masked_fill(d([1, 0, 1]), 0.0), RuntimeError, "boolean"),
     "fill value": (lambda x, d: x.masked_fill(x > 0, x[0]), RuntimeError, "0-d"),
     "reflect": (lambda x, d: pad(x, (3, 0), "reflect"), RuntimeError, "does not fit"),

@@ -157,3 +157,22 @@ def test_errors(name, device):
     function, error, message = ERRORS[name]
     with pytest.raises(error, match=message):
         function(tensor(values(2, 3), device=device))
+
+
+def test_at_least_takes_one_or_several():
+    x = tinytorch.ones(2, 3)
+    assert tinytorch.atleast_1d(x) is x
+    assert tinytorch.atleast_3d(x).shape == (2, 3, 1)
+    one, two = tinytorch.atleast_2d(tinytorch.tensor(1.0), x[0])
+    assert (one.shape, two.shape) == ((1, 1), (1, 3))
+    with pytest.raises(TypeError, match="atleast_2d"):
+        tinytorch.atleast_2d(3)
+
+
+def test_unbound_rows_know_their_base():
+    x = tinytorch.zeros(2, 3, requires_grad=True)
+    y = x * 1
+    for row in y:
+        row.add_(row.sum() + 1)
+    y.sum().backward()
+    assert y.tolist() == [[1.0] * 3] * 2 and x.grad.tolist() == [[4.0] * 3] * 2

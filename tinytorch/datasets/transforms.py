@@ -12,8 +12,8 @@ import numpy as np
 from tinytorch.core.dtype import Defaults, uint8
 from tinytorch.core.tensor import Tensor, from_numpy, tensor
 from tinytorch.ops.joining import constant_pad
+from tinytorch.ops.parts import flip
 from tinytorch.ops.random import rand, randint
-from tinytorch.ops.shape import flip
 
 
 class Transform:

@@ -1,21 +1,21 @@
 """Reading, writing and adding at places that a tensor names: gather, scatter, masks, padding."""
 
-import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, int32, int64
-from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, number_like
 from tinytorch.ops.broadcast import as_shape, broadcast_shapes, expand
+from tinytorch.ops.comparison import where
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
 from tinytorch.ops.joining import constant_pad
-from tinytorch.ops.shape import Reshape, Slice, flatten
+from tinytorch.ops.parts import Slice
+from tinytorch.ops.shape import Reshape, flatten
 
 
 class MaskedFill(Function):
@@ -25,7 +25,7 @@ class MaskedFill(Function):
 
     def forward(ctx, x: Any, mask: Any, value: Any) -> Any:
         ctx.save_for_backward(mask)
-        return ctx.xp.where(mask, value, x)
+        return ctx.xp.where(mask, ctx.xp.asarray(value, x.dtype), x)
 
     def backward(ctx, g: Any) -> Any:
         gx = ctx.call(MaskedFill, g, ctx.saved[0], 0.0)
@@ -47,71 +47,45 @@ def check_index(name: str, index: Tensor, size: int, error: type = RuntimeError)
     """RuntimeError for an index that is not of integers; `error` for one outside 0..size-1."""
     if index.dtype not in (int64, int32):
         raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index, got {index.dtype!r}")
-    if index.array.size and (index.array.min() < 0 or index.array.max() >= size):
+    # Read as unsigned, negative numbers are larger than all others: one look finds both ends.
+    if index.array.size and index.array.view(f"u{index.array.itemsize}").max() >= size:
         raise error(f"{name}(): an index is out of bounds for a dimension of size {size}")
 
 
-def also_0d(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Lets an operation along a dimension take 0-d tensors: as 1-d ones with a single element."""
+def places(name: str, input: Tensor, dim: int, index: Tensor, src: Tensor | None = None) -> Any:
+    """The places [i, index[i, j]] of `input` for dim=1, and so on, counted as if it were flat.
 
-    @functools.wraps(function)
-    def call(input: Tensor, dim: int, index: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        dim = normalize_dim(dim, input.array.ndim)
-        if input.array.ndim:
-            return function(input, dim, index, *args, **kwargs)
-        shape = index.array.shape if function.__name__ == "gather" else ()
-        args = [flatten(arg) if isinstance(arg, Tensor) else arg for arg in args]
-        return Reshape.apply(function(flatten(input), dim, flatten(index), *args, **kwargs), shape)
-
-    return call
-
-
-@tensor_method("index_select")
-@also_0d
-def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """The places `index` (one dimension) of dimension `dim`, in that order: a copy."""
-    if index.array.ndim > 1:
-        raise IndexError("index_select(): Index is supposed to be a vector")
-    check_index("index_select", index, input.array.shape[dim], IndexError)
-    return Index.apply(input, (dim,), flatten(index))
-
-
-def grid(index: Tensor, dim: int) -> tuple:
-    """(dimensions, index, index, ...), which say "the same place, but index[...] along `dim`".
-
-    For dim=1 of a matrix: row i is i itself (a column 0, 1, 2, ...), column j is index[i, j].
+    A place [i, j] is number i * steps[0] + j * steps[1]. RuntimeError where the shapes of index,
+    input and src do not fit together. A 0-d tensor counts as one with a single element.
     """
-    shape, key = index.array.shape, []
-    for i, n in enumerate(shape):
-        line = (1,) * i + (n,) + (1,) * (len(shape) - 1 - i)
-        key.append(index if i == dim else index.device.xp.arange(n).reshape(line))
-    return tuple(range(len(shape))), *key
-
-
-def places(name: str, input: Tensor, dim: int, index: Tensor, src: Tensor | None = None) -> tuple:
-    """`grid`, after a look whether index, input and src fit together. RuntimeError if not."""
-    shape, limits = index.array.shape, list(input.array.shape)
-    check_index(name, index, limits[dim])
-    limits[dim] = max(limits[dim], *shape) if len(shape) == len(limits) else 0
-    for other in [limits] if src is None else [limits, src.array.shape]:
+    shape, sizes, *others = (x.array.shape or (1,) for x in (index, input, src) if x is not None)
+    dim = normalize_dim(dim, len(sizes))
+    check_index(name, index, sizes[dim])
+    limits = (*sizes[:dim], max(*shape, 1), *sizes[dim + 1 :])
+    for other in (limits, *others) if index.array.size else ():
         if len(other) != len(shape) or any(n > m for n, m in zip(shape, other, strict=True)):
             raise RuntimeError(
                 f"{name}(): Expected index {list(shape)} to have the dimensions of {list(other)} "
                 f"and to be no larger (of self, dimension {dim} has no limit)"
             )
-    return grid(index, dim)
+    steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    flat = cast(index, int64).array.reshape(shape) * steps[dim]
+    for i, n in enumerate(shape):
+        if i != dim and n > 1:
+            line = index.device.xp.arange(n) * steps[i]
+            flat += line.reshape((n,) + (1,) * (len(shape) - 1 - i))
+    return flat.reshape(index.array.shape)
 
 
 @tensor_method("gather")
-@also_0d
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """out[i, j] = input[i, index[i, j]] for dim=1, input[index[i, j], j] for dim=0, and so on.
 
     The result has the shape of `index`, whose other sizes are at most those of `input`.
     """
     if index.array.size == 0:
-        return Reshape.apply(Slice.apply(flatten(input), (slice(0),)), index.array.shape)
-    return Index.apply(input, *places("gather", input, dim, index))
+        return Index.apply(Slice.apply(input, (slice(0), ...)), (), cast(index, int64))
+    return Index.apply(input, (), places("gather", input, dim, index))
 
 
 def part_of(src: Tensor, index: Tensor) -> Tensor:
@@ -122,7 +96,6 @@ def part_of(src: Tensor, index: Tensor) -> Tensor:
 
 
 @tensor_method("scatter")
-@also_0d
 def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value=None) -> Tensor:
     """A copy of `input` with out[i, index[i, j]] = src[i, j] for dim=1, and so on.
 
@@ -131,32 +104,48 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value=No
     """
     src = value if src is None else src
     if not isinstance(src, Tensor):
-        src = expand(tensor(src, dtype=input.dtype, device=input.device), index.array.shape)
+        key = places("scatter", input, dim, index)
+        return IndexPut.apply(input, number_like(src, input.dtype), (), key)
     check_same_dtype("scatter", input, src)
     key = places("scatter", input, dim, index, src)
-    return IndexPut.apply(input, part_of(src, index), *key)
+    return IndexPut.apply(input, part_of(src, index), (), key)
 
 
 @tensor_method("scatter_add")
-@also_0d
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with src[i, j] added to out[i, index[i, j]] for dim=1, and so on."""
     check_same_dtype("scatter_add", input, src)
     key = places("scatter_add", input, dim, index, src)
-    return add(input, AddIndex.apply(part_of(src, index), input.array.shape, *key))
+    return add(input, AddIndex.apply(part_of(src, index), input.array.shape, (), key))
+
+
+def line(name: str, input: Tensor, dim: int, index: Tensor) -> tuple[tuple, Tensor]:
+    """The dimension and the places in it, one number or several in a row, as `Index` takes them."""
+    dim, size = normalize_dim(dim, input.array.ndim), input.array.shape or (1,)
+    if index.array.ndim > 1:
+        raise IndexError(f"{name}(): Index is supposed to be a vector, it has {index.ndim} dims")
+    check_index(name, index, size[dim], IndexError)
+    return ((dim,), flatten(index)) if input.array.ndim else ((), Reshape.apply(index, ()))
+
+
+@tensor_method("index_select")
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The places `index` (one dimension) of dimension `dim`, in that order: a copy."""
+    return Index.apply(input, *line("index_select", input, dim, index))
 
 
 @tensor_method("index_add")
-@also_0d
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """A copy of `input` with alpha * source added at the places `index` of dimension `dim`."""
     check_same_dtype("index_add", input, source)
-    check_index("index_add", index, input.array.shape[dim], IndexError)
-    n, count = index.array.size, source.array.shape[dim]
-    if n != count:
-        raise RuntimeError(f"index_add(): Number of indices {n} is not source.size({dim}) {count}")
+    dims, index = line("index_add", input, dim, index)
+    shape, found = list(input.array.shape), list(source.array.shape)
+    for place in dims:
+        shape[place] = index.array.size
+    if shape != found:
+        raise RuntimeError(f"index_add(): the shape of source is {found}, and should be {shape}")
     source = source if alpha == 1 else mul(source, alpha)
-    return add(input, AddIndex.apply(source, input.array.shape, (dim,), flatten(index)))
+    return add(input, AddIndex.apply(source, input.array.shape, dims, index))
 
 
 @tensor_method("take_along_dim")
@@ -165,7 +154,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     if indices.dtype is not int64:
         raise RuntimeError(f"take_along_dim(): indices should be int64, not {indices.dtype!r}")
     if dim is None:
-        return Index.apply(flatten(input), (0,), flatten(indices))
+        return Index.apply(input, (), flatten(indices))
     shape, index_shape = list(input.array.shape), list(indices.array.shape)
     if len(shape) != len(index_shape):
         raise RuntimeError(f"take_along_dim(): {index_shape} has not the dimensions of {shape}")
@@ -174,7 +163,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     both = broadcast_shapes(shape, index_shape)
     input = expand(input, (*both[:dim], n, *both[dim + 1 :]))
     indices = expand(indices, (*both[:dim], length, *both[dim + 1 :]))
-    return Index.apply(input, *grid(indices, dim))
+    return gather(input, dim, where(indices < 0, indices + n, indices))
 
 
 @tensor_method("repeat_interleave")

@@ -274,7 +274,7 @@ def check_numbers(curriculum: Curriculum):
         if step.stage is None:
             yield Complaint(step.label, "is in no stage", "add the stage to curriculum.toml")
     for path in sorted(curriculum.folder.glob("step*.py")):
-        if not re.fullmatch(r"step\d\d\.py", path.name):
+        if not re.fullmatch(r"step\d\d+\.py", path.name):
             yield Complaint(f"steps/{path.name}", "is no stepNN.py")
 
 

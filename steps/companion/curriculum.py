@@ -139,7 +139,7 @@ class Curriculum:
         """The steps whose files exist, in order of their numbers."""
         found = []
         for path in self.folder.glob("step*.py"):
-            if match := re.fullmatch(r"step(\d\d)\.py", path.name):
+            if match := re.fullmatch(r"step(\d\d+)\.py", path.name):
                 found.append(self._step(int(match[1]), path))
         return sorted(found, key=lambda step: step.number)
 

@@ -299,6 +299,14 @@ def test_a_module_imports_what_is_finished_with_it(make):
 # The numbers
 
 
+def test_there_is_room_beyond_step_99(make):
+    stages = STAGE.replace("last = 20", "last = 100")
+    curriculum = make({n: step_text(n) for n in range(1, 101)}, stages=stages)
+    assert complaints(checks.check_numbers, curriculum) == []
+    assert [step.label for step in curriculum.steps[-2:]] == ["step 99", "step 100"]
+    assert complaints(checks.check_form, curriculum, curriculum.step(100)) == []
+
+
 def test_holes_and_strangers(make):
     steps = {1: step_text(1), 4: step_text(4), 30: step_text(30)}
     curriculum = make(steps, {"steps/step_old.py": ""})

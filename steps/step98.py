@@ -25,14 +25,13 @@ of the random numbers that shuffle and crop. Leave one out: the run goes on, but
 
 (In PyTorch the data sets and transforms are in a package of their own, torchvision.)
 
-New: Digits, Spiral, MNIST, FashionMNIST, read_idx, and the transforms.
+New: MNIST, FashionMNIST, read_idx, and the transforms.
 Try: leave the random state out of the checkpoint. Or --mnist FOLDER, with the real files in it.
 """
 
 import gzip
 import hashlib
 import importlib
-import math
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,15 +39,13 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.core.dtype import Defaults, int64, uint8
+from tinytorch.core.dtype import Defaults, uint8
 from tinytorch.core.tensor import Tensor, from_numpy, tensor
-from tinytorch.datasets.digits import load_digits
+from tinytorch.datasets.labelled import Labelled
 from tinytorch.ops.joining import constant_pad
 from tinytorch.ops.parts import flip
 from tinytorch.ops.random import rand, randint
 from tinytorch.serialization import replacing
-from tinytorch.utils.data.collate import default_collate
-from tinytorch.utils.data.dataset import Dataset
 
 # Importing the modules of the operations brings their methods to Tensor.
 operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
@@ -146,59 +143,6 @@ class RandomCrop(Transform):
         return image[(..., *place)]
 
 
-class Labelled(Dataset):
-    """Item i is (data[i], targets[i]), each through its transform if it has one."""
-
-    def __init__(
-        self, data: Tensor, targets: Tensor, transform: Any = None, target_transform: Any = None
-    ):
-        self.data, self.targets = data, targets
-        self.transform, self.target_transform = transform, target_transform
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        item, target = self.data[index], int(self.targets[index])
-        if self.transform is not None:
-            item = self.transform(item)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return item, target
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def batch(self, indices: list[int]) -> Any:
-        """Many items at once, as default_collate makes them."""
-        if self.transform is None and self.target_transform is None:
-            chosen = tensor(indices, dtype=int64)
-            return [self.data[chosen], self.targets[chosen]]
-        return default_collate([self[i] for i in indices])
-
-
-class Digits(Labelled):
-    """The package's digits: images [8, 8], float32 from 0 to 1. The last 360 are the test set."""
-
-    def __init__(self, train: bool = True, **transforms: Any):
-        part = slice(None, -360) if train else slice(-360, None)
-        images, labels = load_digits()
-        super().__init__(images[part], labels[part], **transforms)
-
-
-class Spiral(Labelled):
-    """Points [2], float32, on arms that wind around each other: no straight line parts them.
-
-    There are `classes` arms with `per_class` points each, which lie beside their arm by a normal
-    number of size 0.02. The test set (train=False) has the same arms and other numbers.
-    """
-
-    def __init__(self, train: bool = True, classes: int = 3, per_class: int = 100, **more: Any):
-        labels = np.repeat(np.arange(classes), per_class)
-        radius = np.tile(np.linspace(0.05, 1, per_class), classes)
-        angle = 2 * math.pi * (labels / classes + 0.75 * radius)
-        points = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-        points += 0.02 * np.random.default_rng(int(train)).standard_normal(points.shape)
-        super().__init__(from_numpy(points.astype(np.float32)), from_numpy(labels), **more)
-
-
 NAMES = [
     f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
 ]
@@ -245,11 +189,18 @@ class MNIST(Labelled):
     ]
     classes = [str(digit) for digit in range(10)]
 
-    def __init__(self, root: Any, train: bool = True, *, download: bool = False, **transforms: Any):
+    def __init__(
+        self,
+        root: Any,
+        train: bool = True,
+        transform: Any = None,
+        target_transform: Any = None,
+        download: bool = False,
+    ):
         self.root, part = Path(root), slice(0, 2) if train else slice(2, 4)
         named = zip(NAMES[part], self.checksums[part], strict=True)
         images, labels = (read_idx(self.find(*each, download)) for each in named)
-        super().__init__(images, labels.long(), **transforms)
+        super().__init__(images, labels.long(), transform, target_transform)
 
     def find(self, name: str, checksum: str, download: bool) -> Path:
         """Where the file lies, after it was fetched if it has to be."""
@@ -302,6 +253,7 @@ if __name__ == "__main__":
     import time
 
     from tinytorch.autograd.modes import no_grad
+    from tinytorch.datasets.labelled import Digits, Spiral
     from tinytorch.nn.activation import ReLU
     from tinytorch.nn.container import Sequential
     from tinytorch.nn.linear import Flatten, Linear
@@ -381,10 +333,10 @@ if __name__ == "__main__":
     start = time.perf_counter()
     scale = [ToTensor(), Normalize([0.3], [0.37])]
     moving = Compose([RandomCrop(8, padding=1), *scale])
-    images, labels = Digits(train=False, transform=Compose(scale)).batch(range(360))
+    images, labels = next(iter(DataLoader(Digits(False, Compose(scale)), 360)))
     # The same 360, one pixel to the right.
-    moved = Digits(train=False, transform=Compose([lambda x: constant_pad(x, (1, -1)), *scale]))
-    moved, _ = moved.batch(range(360))
+    move = Lambda(lambda image: constant_pad(image, (1, -1)))
+    moved, _ = next(iter(DataLoader(Digits(False, Compose([move, *scale])), 360)))
 
     manual_seed(0)
     plain = Run(Digits(transform=Compose(scale))).train(14)

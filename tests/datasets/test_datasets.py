@@ -48,7 +48,7 @@ def test_spiral():
 
 def test_batches_and_items_are_the_same():
     for dataset in (Digits(), Digits(transform=transforms.ToTensor()), Spiral()):
-        images, labels = dataset.batch([3, 1, 4])
+        images, labels = dataset.__getbatch__([3, 1, 4])
         for image, label, number in zip(images, labels, [3, 1, 4], strict=True):
             assert tinytorch.equal(image, dataset[number][0])
             assert label.item() == dataset[number][1]

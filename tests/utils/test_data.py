@@ -100,7 +100,7 @@ def test_datasets():
     x, y = tinytorch.arange(6).reshape(3, 2), tensor([5, 6, 7])
     data = TensorDataset(x, y)
     assert len(data) == 3 and [t.tolist() for t in data[1]] == [[2, 3], 6]
-    assert [t.tolist() for t in data.batch([2, 0])] == [[[4, 5], [0, 1]], [7, 5]]
+    assert [t.tolist() for t in data.__getbatch__([2, 0])] == [[[4, 5], [0, 1]], [7, 5]]
     with pytest.raises(AssertionError, match="Size mismatch"):
         TensorDataset(x, tensor([1]))
     both = data + Subset(data, [2])
@@ -208,7 +208,7 @@ def test_default_collate(device):
     assert default_collate([np.float32(1), np.float32(2)]).dtype is tinytorch.float32
     assert default_collate(["a", "b"]) == ["a", "b"]
     pair = default_collate([Pair(1, "a"), Pair(2, "b")])
-    assert isinstance(pair, Pair) and pair.x.tolist() == [1, 2] and pair.y == ["a", "b"]
+    assert isinstance(pair, Pair) and pair.x.tolist() == [1, 2] and pair.y == ("a", "b")
     nested = default_collate([{"a": (1, [2])}, {"a": (3, [4])}])
     assert nested["a"][0].tolist() == [1, 3] and nested["a"][1][0].tolist() == [2, 4]
 

@@ -1,15 +1,15 @@
 """Datasets of inputs with a class each: digits that are part of the package, and a spiral."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.dtype import int64
-from tinytorch.core.tensor import Tensor, from_numpy, tensor
+from tinytorch.core.tensor import Tensor, as_tensor, from_numpy
 from tinytorch.datasets.digits import load_digits
 from tinytorch.utils.data.collate import default_collate
-from tinytorch.utils.data.dataset import Dataset
+from tinytorch.utils.data.dataset import Dataset, items
 
 
 class Labelled(Dataset):
@@ -29,24 +29,23 @@ class Labelled(Dataset):
             target = self.target_transform(target)
         return item, target
 
+    def __getbatch__(self, indices: Sequence[int]) -> Any:
+        if self.transform is None and self.target_transform is None:
+            chosen = as_tensor(np.array(indices, np.int64))
+            return [self.data[chosen], self.targets[chosen]]
+        return default_collate(items(self, indices))
+
     def __len__(self) -> int:
         return len(self.targets)
-
-    def batch(self, indices: list[int]) -> Any:
-        """Many items at once, as default_collate makes them."""
-        if self.transform is None and self.target_transform is None:
-            chosen = tensor(indices, dtype=int64)
-            return [self.data[chosen], self.targets[chosen]]
-        return default_collate([self[i] for i in indices])
 
 
 class Digits(Labelled):
     """The package's digits: images [8, 8], float32 from 0 to 1. The last 360 are the test set."""
 
-    def __init__(self, train: bool = True, **transforms: Any):
+    def __init__(self, train: bool = True, transform: Any = None, target_transform: Any = None):
         part = slice(None, -360) if train else slice(-360, None)
         images, labels = load_digits()
-        super().__init__(images[part], labels[part], **transforms)
+        super().__init__(images[part], labels[part], transform, target_transform)
 
 
 class Spiral(Labelled):

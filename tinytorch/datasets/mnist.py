@@ -62,11 +62,18 @@ class MNIST(Labelled):
     ]
     classes = [str(digit) for digit in range(10)]
 
-    def __init__(self, root: Any, train: bool = True, *, download: bool = False, **transforms: Any):
+    def __init__(
+        self,
+        root: Any,
+        train: bool = True,
+        transform: Any = None,
+        target_transform: Any = None,
+        download: bool = False,
+    ):
         self.root, part = Path(root), slice(0, 2) if train else slice(2, 4)
         named = zip(NAMES[part], self.checksums[part], strict=True)
         images, labels = (read_idx(self.find(*each, download)) for each in named)
-        super().__init__(images, labels.long(), **transforms)
+        super().__init__(images, labels.long(), transform, target_transform)
 
     def find(self, name: str, checksum: str, download: bool) -> Path:
         """Where the file lies, after it was fetched if it has to be."""

@@ -1,6 +1,6 @@
 """From a dataset to batches: datasets, samplers, and the loader that puts them together."""
 
-from tinytorch.utils.data.collate import default_collate
+from tinytorch.utils.data.collate import default_collate, default_convert
 from tinytorch.utils.data.dataloader import DataLoader
 from tinytorch.utils.data.dataset import (
     ChainDataset,

@@ -1,48 +1,48 @@
 """The DataLoader: batches of a dataset, in any order, made here or by other processes."""
 
 import itertools
+import os
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import wait
+from multiprocessing.context import BaseContext
+from types import GenericAlias
 from typing import Any
 
-from tinytorch.core.tensor import Tensor
 from tinytorch.cuda.backend import is_available
 from tinytorch.ops.random import Generator
-from tinytorch.utils.data.collate import default_collate
-from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated
+from tinytorch.utils.data.collate import default_collate, default_convert, walk
+from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler, new_seed
-from tinytorch.utils.data.worker import Workers
+from tinytorch.utils.data.worker import (
+    END,
+    Worker,
+    WorkerInfo,
+    again,
+    close,
+    shared_folder,
+)
 
 
-def itself(sample: Any) -> Any:
-    """The collate_fn of a loader without batches."""
-    return sample
+def pin(value: Any) -> Any:
+    """A tensor in pinned memory, from where a GPU fetches it by itself."""
+    return value.pin_memory() if hasattr(value, "pin_memory") else value
 
 
-def pinned(value: Any) -> Any:
-    """The tensors of a batch in pinned memory, from where a GPU fetches them by itself."""
-    if isinstance(value, Tensor):
-        return value.pin_memory()
-    if isinstance(value, dict):
-        return {key: pinned(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        items = [pinned(each) for each in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value
-
-
-def fetcher(dataset: Any, collate: Callable, batched: bool, drop_last: bool) -> Callable:
+def fetcher(collate: Callable, batched: bool, drop_last: bool, dataset: Any) -> Callable:
     """A function from a task to a batch. A task is a list of numbers, or one number without
-    batches; of a stream it is how many items to take: StopIteration where there are none."""
+    batches; a stream only looks how many there are. StopIteration where it has no more items."""
     if isinstance(dataset, IterableDataset):
         stream = iter(dataset)
 
-        def take(count: int) -> Any:
+        def take(task: Any) -> Any:
             if not batched:
                 return collate(next(stream))
-            samples = list(itertools.islice(stream, count))
-            if not samples or (drop_last and len(samples) < count):
+            samples = list(itertools.islice(stream, len(task)))
+            if not samples or (drop_last and len(samples) < len(task)):
                 raise StopIteration
             return collate(samples)
 
@@ -51,7 +51,107 @@ def fetcher(dataset: Any, collate: Callable, batched: bool, drop_last: bool) -> 
         return lambda number: collate(dataset[number])
     if collate is default_collate:
         return lambda numbers: collated(dataset, numbers)
-    return lambda numbers: collate([dataset[number] for number in numbers])
+    return lambda numbers: collate(items(dataset, numbers))
+
+
+class BatchIterator:
+    """What iter(loader) gives: the batches of one epoch, each made when it is asked for."""
+
+    def __init__(self, loader: "DataLoader"):
+        self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
+        self.pinned = loader.pin_memory and is_available()
+        self.start(loader)
+
+    def start(self, loader: "DataLoader") -> None:
+        if loader.timeout:
+            raise AssertionError("without workers there is nothing to wait for: timeout must be 0")
+        self.fetch = loader.make_fetch()(loader.dataset)
+
+    def __iter__(self) -> Iterator:
+        return self
+
+    def __next__(self) -> Any:
+        return self.delivered(self.fetch(next(self.tasks)))
+
+    def delivered(self, batch: Any) -> Any:
+        return walk(pin, batch) if self.pinned else batch
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+
+class WorkerIterator(BatchIterator):
+    """The batches of an epoch, made by other processes. Each worker is `ahead` tasks ahead."""
+
+    def start(self, loader: "DataLoader") -> None:
+        context = loader.multiprocessing_context or get_context()
+        self.count, self.ahead = loader.num_workers, min(loader.prefetch_factor, 50)
+        self.timeout, self.in_order = loader.timeout or None, loader.in_order
+        self.persistent = loader.persistent_workers
+        seed, folder = new_seed(loader.generator), shared_folder()
+
+        def make_worker(number: int) -> Worker:
+            info = WorkerInfo(number, self.count, seed + number, loader.dataset)
+            return Worker(context, info, folder, loader.make_fetch(), loader.worker_init_fn)
+
+        self.workers, self.epoch = [], 0
+        self.close = weakref.finalize(self, close, self.workers, folder, os.getpid())
+        self.begin(make_worker)
+
+    def begin(self, make_worker: Callable[[int], Worker] | None = None) -> None:
+        """Begins an epoch: each worker gets its first tasks while the next one is being started."""
+        self.epoch += 1
+        first = list(itertools.islice(self.tasks, self.count * self.ahead))
+        for number in range(self.count):
+            if make_worker is not None:
+                self.workers.append(make_worker(number))
+            for task in first[number :: self.count]:
+                self.workers[number].ask((self.epoch, task))
+        # Which worker owes us the next batch, the one after it, ...
+        self.owed = deque(place % self.count for place in range(len(first)))
+        self.ended: set[int] = set()
+
+    def restart(self) -> None:
+        self.tasks = iter(self.sampler)
+        self.begin()
+
+    def __next__(self) -> Any:
+        while self.owed:
+            number = self.owed[0] if self.in_order else self.ready()
+            self.owed.remove(number)
+            kind, value = self.answer(self.workers[number])
+            if kind == END:
+                self.ended.add(number)
+                continue
+            if number not in self.ended:
+                for task in itertools.islice(self.tasks, 1):
+                    self.workers[number].ask((self.epoch, task))
+                    self.owed.append(number)
+            if number not in self.owed and not self.persistent:
+                self.workers[number].ask(None)  # it may go, while the others still work
+            if kind == "error":
+                del self  # a traceback that is kept would keep it, and with it the processes
+                raise again(*value)
+            return self.delivered(value)
+        if not self.persistent:
+            self.close()
+        raise StopIteration
+
+    def answer(self, worker: Worker) -> tuple[str, Any]:
+        """What the worker answers in this epoch: not what a loop that was left did not take."""
+        try:
+            epoch, *answer = worker.answer(self.timeout)
+            while epoch != self.epoch:
+                epoch, *answer = worker.answer(self.timeout)
+            return answer
+        except RuntimeError:
+            self.close()
+            raise
+
+    def ready(self) -> int:
+        """A worker that has something for us: the first in turn of those that have."""
+        sent = wait([self.workers[n].connection for n in set(self.owed)], self.timeout)
+        return next((n for n in self.owed if self.workers[n].connection in sent), self.owed[0])
 
 
 class DataLoader:
@@ -66,11 +166,15 @@ class DataLoader:
         drop_last: leaves out a last batch that is shorter.
         timeout: seconds after which a worker that does not answer is an error; 0: never.
         worker_init_fn: called with the number of the worker in each, before it begins.
+        multiprocessing_context: "fork", "spawn", "forkserver", or a context.
         generator: draws the order and the workers' seeds.
         persistent_workers: keeps the processes from one epoch to the next.
-        multiprocessing_context: "fork", "spawn", "forkserver", or a context.
+        pin_memory_device: has no effect, as in PyTorch, which has given it up.
+        in_order: False takes each batch as soon as it is ready.
     Raises ValueError for options that exclude each other.
     """
+
+    __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
         self,
@@ -90,9 +194,12 @@ class DataLoader:
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
     ):
         stream = isinstance(dataset, IterableDataset)
-        whole = (batch_size, shuffle or False, sampler, drop_last)
+        own_order = sampler is not None or batch_sampler is not None
+        whole = (batch_size, bool(shuffle), sampler, drop_last)
         for wrong, reason in (
             (num_workers < 0, "num_workers option should be non-negative"),
             (timeout < 0, "timeout option should be non-negative"),
@@ -101,7 +208,7 @@ class DataLoader:
             (not num_workers and persistent_workers, "persistent_workers needs num_workers > 0"),
             (not num_workers and multiprocessing_context, "a context needs num_workers > 0"),
             (stream and shuffle, "an IterableDataset cannot be shuffled: it has its own order"),
-            (stream and (sampler or batch_sampler), "an IterableDataset takes no sampler"),
+            (stream and own_order, "an IterableDataset takes no sampler"),
             (sampler is not None and shuffle, "sampler option is mutually exclusive with shuffle"),
             (
                 batch_sampler is not None and whole != (1, False, None, False),
@@ -112,66 +219,60 @@ class DataLoader:
         ):
             if wrong:
                 raise ValueError(f"DataLoader: {reason}")
-        if sampler is None and not stream:
+        context = multiprocessing_context
+        context = get_context(context) if isinstance(context, str) else context
+        if not isinstance(context, BaseContext | None):
+            raise TypeError(f"multiprocessing_context is no context: {context}")
+        if stream:
+            sampler = itertools.repeat(None)  # endless: only the stream knows its end
+        elif sampler is None:
             shuffled = partial(RandomSampler, generator=generator)
             sampler = (shuffled if shuffle else SequentialSampler)(dataset)
         if batch_sampler is not None:
             batch_size, drop_last = None, False
-        elif batch_size is not None and not stream:
+        elif batch_size is not None:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         self.dataset, self.sampler, self.batch_sampler = dataset, sampler, batch_sampler
         self.batch_size, self.drop_last = batch_size, drop_last
-        self.batched = batch_size is not None or batch_sampler is not None
-        self.collate_fn = collate_fn or (default_collate if self.batched else itself)
+        usual = default_convert if batch_sampler is None else default_collate
+        self.collate_fn = collate_fn or usual
         self.num_workers, self.timeout, self.worker_init_fn = num_workers, timeout, worker_init_fn
-        self.prefetch_factor = prefetch_factor or (2 if num_workers else None)
-        self.pin_memory, self.generator = pin_memory, generator
-        self.persistent_workers = persistent_workers
-        self.multiprocessing_context = multiprocessing_context
-        self.workers: Workers | None = None
+        self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
+        self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
+        self.generator, self.in_order = generator, in_order
+        self.multiprocessing_context, self.persistent_workers = context, persistent_workers
+        self.iterator: WorkerIterator | None = None  # the one with the workers that stay
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        fixed = "batch_size batch_sampler sampler drop_last dataset persistent_workers".split()
+        if name in fixed and "iterator" in vars(self):
+            raise ValueError(
+                f"{name} attribute should not be set after {type(self).__name__} is initialized"
+            )
+        super().__setattr__(name, value)
+
+    @property
+    def index_sampler(self) -> Iterable:
+        """What gives the tasks: lists of numbers, or where nothing is batched numbers."""
+        return self.sampler if self.batch_sampler is None else self.batch_sampler
 
     def make_fetch(self) -> Callable[[Any], Callable[[Any], Any]]:
         """What makes a fetcher from the dataset, here or in a worker."""
-        return partial(
-            fetcher, collate=self.collate_fn, batched=self.batched, drop_last=self.drop_last
-        )
-
-    def tasks(self) -> Iterator:
-        """What is to be fetched, in order: endless for a stream."""
-        if isinstance(self.dataset, IterableDataset):
-            return itertools.repeat(self.batch_size)
-        return iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
+        return partial(fetcher, self.collate_fn, self.batch_sampler is not None, self.drop_last)
 
     def __iter__(self) -> Iterator:
-        batches = self.made_by_workers() if self.num_workers else self.made_here()
-        return map(pinned, batches) if self.pin_memory and is_available() else batches
-
-    def made_here(self) -> Iterator:
-        fetch = self.make_fetch()(self.dataset)
-        for task in self.tasks():
-            try:
-                batch = fetch(task)
-            except StopIteration:
-                return
-            yield batch
-
-    def made_by_workers(self) -> Iterator:
-        workers = self.workers
-        if workers is None:
-            workers = Workers(self, new_seed(self.generator))
-            if self.persistent_workers:
-                self.workers = workers
-                weakref.finalize(self, workers.close)
+        if not self.num_workers:
+            return BatchIterator(self)
+        if not self.persistent_workers:
+            return WorkerIterator(self)
+        if self.iterator is None or not self.iterator.close.alive:
+            self.iterator = WorkerIterator(self)
         else:
-            workers.restart()
-        try:
-            yield from workers.batches(self.tasks(), self.prefetch_factor)
-        finally:  # also when the loop was left: Python closes the generator then
-            if not self.persistent_workers:
-                workers.close()
+            self.iterator.restart()
+        return self.iterator
 
     def __len__(self) -> int:
         if isinstance(self.dataset, IterableDataset):
             whole, rest = divmod(len(self.dataset), self.batch_size or 1)
             return whole + (rest > 0 and not self.drop_last)
-        return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
+        return len(self.index_sampler)

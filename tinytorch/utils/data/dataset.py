@@ -3,26 +3,44 @@
 import bisect
 import itertools
 import math
+import operator
+import types
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tinytorch.core.tensor import Tensor, tensor
+import numpy as np
+
+from tinytorch.core.tensor import Tensor, as_tensor
 from tinytorch.ops.random import Generator, randperm
 from tinytorch.utils.data.collate import default_collate
 
 
-def collated(dataset: "Dataset", indices: list[int]) -> Any:
-    """These items as one batch, in the dataset's own way if it has one."""
-    if hasattr(dataset, "batch"):
-        return dataset.batch(indices)
-    return default_collate([dataset[i] for i in indices])
+def items(dataset: "Dataset", indices: Sequence) -> list:
+    """The items with these numbers: all at once from a dataset that has `__getitems__`."""
+    at_once = getattr(dataset, "__getitems__", None)
+    return at_once(indices) if callable(at_once) else [dataset[i] for i in indices]
+
+
+def collated(dataset: "Dataset", indices: Sequence) -> Any:
+    """default_collate of these items; by the dataset's `__getbatch__`, unless a class derived from
+    it says anew what an item is."""
+    for kind in type(dataset).__mro__:
+        if "__getbatch__" in vars(kind):
+            return dataset.__getbatch__(indices)
+        if "__getitem__" in vars(kind) or "__getitems__" in vars(kind):
+            break
+    return default_collate(items(dataset, indices))
 
 
 class Dataset:
     """Items by number. A subclass writes `__getitem__`, and `__len__` if there is an end.
 
-    It may also write `batch(indices)`: what default_collate would make of these items, at once.
+    It may also write `__getitems__(indices)`, a list of items at once, and
+    `__getbatch__(indices)`: what default_collate would make of these items.
     """
+
+    __class_getitem__ = classmethod(types.GenericAlias)  # Dataset[int], for those who write types
 
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no __getitem__")
@@ -58,9 +76,10 @@ class TensorDataset(Dataset):
     def __len__(self) -> int:
         return self.tensors[0].shape[0]
 
-    def batch(self, indices: list[int]) -> list[Tensor]:
+    def __getbatch__(self, indices: Sequence) -> list[Tensor]:
         """One index operation for each tensor, where items one by one would need thousands."""
-        return [t[tensor(indices, device=t.device)] for t in self.tensors]
+        chosen = as_tensor(np.fromiter(map(operator.index, indices), np.int64))
+        return [t[chosen] for t in self.tensors]
 
 
 class Subset(Dataset):
@@ -74,11 +93,14 @@ class Subset(Dataset):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
 
+    def __getitems__(self, indices: Sequence) -> list:
+        return items(self.dataset, [self.indices[i] for i in indices])
+
+    def __getbatch__(self, indices: Sequence) -> Any:
+        return collated(self.dataset, [self.indices[i] for i in indices])
+
     def __len__(self) -> int:
         return len(self.indices)
-
-    def batch(self, indices: list[int]) -> Any:
-        return collated(self.dataset, [self.indices[i] for i in indices])
 
 
 class ConcatDataset(Dataset):
@@ -106,16 +128,22 @@ class ConcatDataset(Dataset):
 
 
 class ChainDataset(IterableDataset):
-    """Streams one behind the other."""
+    """Streams one behind the other. AssertionError for what is no IterableDataset."""
 
     def __init__(self, datasets: Iterable[IterableDataset]):
         self.datasets = datasets
 
+    def streams(self) -> Iterator[IterableDataset]:
+        for dataset in self.datasets:
+            if not isinstance(dataset, IterableDataset):
+                raise AssertionError("ChainDataset only supports IterableDataset")
+            yield dataset
+
     def __iter__(self) -> Iterator:
-        return itertools.chain.from_iterable(self.datasets)
+        return itertools.chain.from_iterable(self.streams())
 
     def __len__(self) -> int:
-        return sum(len(dataset) for dataset in self.datasets)
+        return sum(map(len, self.streams()))
 
 
 def random_split(
@@ -127,11 +155,14 @@ def random_split(
     """
     total = len(dataset)
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
-        if any(not 0 <= fraction <= 1 for fraction in lengths):
-            raise ValueError(f"Fractions should be between 0 and 1, but got {list(lengths)}")
+        for place, fraction in enumerate(lengths):
+            if not 0 <= fraction <= 1:
+                raise ValueError(f"Fraction at index {place} is not between 0 and 1")
         lengths = [math.floor(total * fraction) for fraction in lengths]
         for i in range(total - sum(lengths)):  # what rounding down has left over
             lengths[i % len(lengths)] += 1
+        for place in (place for place, length in enumerate(lengths) if length == 0):
+            warnings.warn(f"Length of split at index {place} is 0.", stacklevel=2)
     if sum(lengths) != total:
         raise ValueError("Sum of input lengths does not equal the length of the input dataset!")
     order = randperm(total, generator=generator).tolist()

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from types import GenericAlias
 from typing import Any
 
 from tinytorch.core.dtype import float64
@@ -15,8 +16,21 @@ def new_seed(generator: Generator | None) -> int:
     return int(randint(1 << 62, (), generator=generator).item())
 
 
+def check_positive(name: str, value: Any) -> None:
+    """ValueError unless it is a positive integer, which a bool is not."""
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
+
+
+def check_bool(name: str, value: Any, error: type[Exception] = ValueError) -> None:
+    if not isinstance(value, bool):
+        raise error(f"{name} should be a boolean value, but got {name}={value}")
+
+
 class Sampler:
     """Base of all samplers: a subclass writes `__iter__`, which gives numbers of items."""
+
+    __class_getitem__ = classmethod(GenericAlias)
 
     def __iter__(self) -> Iterator:
         raise NotImplementedError(f"{type(self).__name__} has no __iter__")
@@ -51,30 +65,24 @@ class RandomSampler(Sampler):
     ):
         self.data_source, self.replacement = data_source, replacement
         self._num_samples, self.generator = num_samples, generator
-        if not isinstance(replacement, bool):
-            raise TypeError(
-                f"replacement should be a boolean value, but got replacement={replacement}"
-            )
-        if not isinstance(self.num_samples, int) or self.num_samples <= 0:
-            raise ValueError(
-                "num_samples should be a positive integer value, but got "
-                f"num_samples={self.num_samples}"
-            )
+        check_bool("replacement", replacement, TypeError)
+        check_positive("num_samples", self.num_samples)
 
     @property
     def num_samples(self) -> int:
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
-        generator = self.generator or Generator().manual_seed(new_seed(None))
-        return itertools.islice(self.endless(len(self.data_source), generator), self.num_samples)
-
-    def endless(self, n: int, generator: Generator) -> Iterator[int]:
-        while True:
+        n, generator = len(self.data_source), self.generator
+        if generator is None:
+            generator = Generator().manual_seed(new_seed(None))
+        size = 1024 if self.replacement else n
+        rounds, rest = divmod(self.num_samples, size)
+        for count in itertools.chain(itertools.repeat(size, rounds), [rest] if rest else []):
             if self.replacement:
-                yield from randint(n, (1024,), generator=generator).tolist()
+                yield from randint(n, (count,), generator=generator).tolist()
             else:
-                yield from randperm(n, generator=generator).tolist()
+                yield from randperm(n, generator=generator)[:count].tolist()
 
     def __len__(self) -> int:
         return self.num_samples
@@ -87,8 +95,8 @@ class SubsetRandomSampler(Sampler):
         self.indices, self.generator = indices, generator
 
     def __iter__(self) -> Iterator[int]:
-        order = randperm(len(self.indices), generator=self.generator)
-        return (self.indices[i] for i in order.tolist())
+        for i in randperm(len(self.indices), generator=self.generator).tolist():
+            yield self.indices[i]
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -105,14 +113,8 @@ class WeightedRandomSampler(Sampler):
         replacement: bool = True,
         generator: Generator | None = None,
     ):
-        if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
-            raise ValueError(
-                f"num_samples should be a positive integer value, but got num_samples={num_samples}"
-            )
-        if not isinstance(replacement, bool):
-            raise ValueError(
-                f"replacement should be a boolean value, but got replacement={replacement}"
-            )
+        check_positive("num_samples", num_samples)
+        check_bool("replacement", replacement)
         self.weights = as_tensor(weights, dtype=float64)
         if self.weights.dim() != 1:
             raise ValueError(
@@ -125,7 +127,7 @@ class WeightedRandomSampler(Sampler):
         drawn = multinomial(
             self.weights, self.num_samples, self.replacement, generator=self.generator
         )
-        return iter(drawn.tolist())
+        yield from drawn.tolist()
 
     def __len__(self) -> int:
         return self.num_samples
@@ -135,12 +137,8 @@ class BatchSampler(Sampler):
     """Lists of batch_size numbers from another sampler; drop_last leaves out a shorter last one."""
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool):
-        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
-            raise ValueError(
-                f"batch_size should be a positive integer value, but got batch_size={batch_size}"
-            )
-        if not isinstance(drop_last, bool):
-            raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
+        check_positive("batch_size", batch_size)
+        check_bool("drop_last", drop_last)
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:

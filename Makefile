@@ -40,7 +40,8 @@ notebooks: $(VENV)/.notebooks
 	$(BIN)/jupyter lab notebooks
 
 notebooks-refresh: $(VENV)/.notebooks
-	$(BIN)/jupyter nbconvert --to notebook --execute --inplace notebooks/*.ipynb
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace \
+	    --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
 
 pictures: $(VENV)/.core
 	$(BIN)/python docs/make_pictures.py

@@ -1,5 +1,7 @@
 """What all tests share: the `device` fixture, which runs a test on every kind of array there is."""
 
+import functools
+
 import pytest
 
 import tinytorch
@@ -8,15 +10,25 @@ from tests import strict
 # Why tests cannot run on CUDA here, or None where they can.
 NO_CUDA = None if tinytorch.cuda.is_available() else "no CuPy, or no GPU"
 
+# The devices that only the tests have, and what registers each.
+REGISTER = {"strict": strict.register}
+
 DEVICES = [
     "cpu",
-    "strict",
+    *REGISTER,
     pytest.param(
         "cuda:0",  # with its number, so that it is what str(tensor.device) says
         id="cuda",
         marks=[pytest.mark.cuda, pytest.mark.skipif(NO_CUDA is not None, reason=str(NO_CUDA))],
     ),
 ]
+
+
+@functools.cache
+def registered(name):
+    """The name of a device of the tests, which from now on can hold tensors."""
+    REGISTER[name]()
+    return name
 
 
 @pytest.fixture(scope="session")
@@ -26,13 +38,10 @@ def strict_device():
     It stands in for CuPy where there is no GPU: code that forgets `ctx.xp`, or mixes two devices,
     fails on it.
     """
-    strict.register()
-    return "strict"
+    return registered("strict")
 
 
 @pytest.fixture(params=DEVICES)
 def device(request):
     """The name of a device. A test that takes it runs on `cpu`, on `strict`, and on `cuda`."""
-    if request.param == "strict":
-        return request.getfixturevalue("strict_device")
-    return request.param
+    return registered(request.param) if request.param in REGISTER else request.param

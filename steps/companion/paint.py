@@ -14,6 +14,6 @@ def enabled(stream=None) -> bool:
 
 
 def paint(text: str, *styles: str, on: bool | None = None) -> str:
-    if not (enabled() if on is None else on) or not text:
+    if not (enabled() if on is None else on) or not text or not styles:
         return text
     return "".join(f"\033[{_CODES[style]}m" for style in styles) + text + "\033[0m"

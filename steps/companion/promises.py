@@ -98,7 +98,12 @@ class Outcome:
         found = []
         if self.failure:
             found.append(f"{self.step.label}: {self.failure}")
+        unreached = [each for each in self.broken if each.printed is None and self.failure]
+        if unreached:
+            found.append(f"{len(unreached)} promises wait for a line that it did not print")
         for each in self.broken:
+            if each in unreached:
+                continue
             place = f"{self.step.label}, line {each.line}: "
             printed = "(nothing)" if each.printed is None else each.printed
             found.append(f"{place}printed   {printed}")

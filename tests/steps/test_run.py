@@ -82,6 +82,14 @@ def test_a_statement_that_never_prints_breaks_its_promise(outcome):
     assert (broken.promised, broken.printed) == ("1", None)
 
 
+def test_a_step_that_fails_does_not_list_what_it_never_reached(outcome):
+    demo = 'print(1)  # -> 2\nraise ValueError("here")\nprint(3)  # -> 3\nprint(4)  # -> 4'
+    report = outcome(demo).report()
+    assert "ValueError: here" in report and "promised  2" in report
+    assert "2 promises wait for a line that it did not print" in report
+    assert "promised  3" not in report and "(nothing)" not in report
+
+
 def test_a_statement_of_several_lines(outcome):
     assert outcome('print(\n    "a",\n    "b",\n)  # -> a b').ok
 

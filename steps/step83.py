@@ -405,7 +405,7 @@ if __name__ == "__main__":
             mse_loss(model(images[batch]), images[batch]).backward()
             with no_grad():
                 for param, velocity in zip(model.parameters(), velocities, strict=True):
-                    velocity.mul_(0.9).add_(param.grad)  # momentum: step 84
+                    velocity.mul_(0.9).add_(param.grad)  # momentum: step 86
                     param -= 2.0 * velocity
     loss = mse_loss(model(images), images).item()
     print(f"error of the mean image {nothing:.4f}, of the autoencoder {loss:.4f}")  # -> ...

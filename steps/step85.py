@@ -1,368 +1,394 @@
-"""Step 85: SGD, in pieces that fit the cache
+"""Step 85: A training that stops and goes on
 
-Plain descent zigzags through a valley: steps that are small enough for the steep walls are tiny
-along the bottom. Momentum lets them add up, as a ball that rolls: across the valley they cancel,
-along it they grow up to 1 / (1 - momentum) times.
+A machine goes down in the third night of a training. The weights were saved (step 78 wrote them
+into a state_dict), so load them, make a new optimizer and go on. The loss jumps: what the rule
+remembered of each weight, its velocity, is gone, and the rolling ball begins from rest.
 
-    v = momentum * v + g,    p = p - lr * v         (nesterov: g + momentum * v instead of v)
+So the optimizer's memory must be saved too. In `state` it is filed under the tensors themselves,
+and the tensors of the next process are others. What stays is their order. So in state_dict a number
+stands in the place of each parameter, and load_state_dict gives the memory number i to the i-th
+parameter that it has now, on its device and in its type. (The count of steps keeps its own: it is a
+number that only looks like a tensor.) This is why a set, which has no order, is refused.
 
-weight_decay adds weight_decay * p to the gradient: it pulls all weights towards zero.
+    {"state": {0: {"velocity": tensor}, ...}, "param_groups": [{"params": [0, 1], "lr": 0.1}]}
 
-That is the class SGD, and most of its lines are options. The other half of this step is about time.
-A formula like this one does almost nothing to each number, but reads and writes it several times.
-What costs is to fetch the numbers: from main memory, when the arrays are large; the calls, when
-they are small, since a network has dozens of small parameters and a call costs a microsecond.
+The saved options win over those given to __init__. A missing one, of an older file, is the default.
 
-Both have one cure. Take parameters and gradients as flat arrays, whatever their shapes were: many
-small parameters together in one piece, a large one in several pieces, each piece so small (128 KB)
-that it stays in the cache near the core while the whole formula runs over it. All operations write
-in place, into memory that is there already, so that none is asked for.
+Others want to be there when a step is made: a scheduler must know that there was one (step 88), a
+monitor looks at the gradients. They register hooks, at six moments: before and after a step, a
+state_dict, a load_state_dict. A hook before may change what goes in: return it. `with_hooks` wraps
+`step`, and __init_subclass__, which Python calls for each new subclass, wraps those of subclasses
+which write `step` themselves, as PyTorch programs do.
 
-    layout          which parts of which parameters make up a piece
-    FlatParameters  the pieces; the state of all parameters lies in one flat array, and
-                    optimizer.state holds views of it (step 68), so state_dict sees nothing of it
-    FlatOptimizer   groups what has the same type, device and number of steps, and calls `move`
+Copies and pickles take the memory along, and no hooks: those belong to the process.
 
-It is allowed because `move` treats each element alone. On a GPU all is one piece. And an in-place
-write must be counted (step 43), or a saved tensor would not notice: see count_write.
-(torch.optim.SGD has the same options. What it calls foreach has the same aim.)
-
-Changed: nothing. New: layout, FlatParameters, count_step, FlatOptimizer, SGD. Removed: Plain.
-Try: cache_elements = 10, and then 10_000_000, and look at the time.
+New: with_hooks, registers; Optimizer.state_dict, load_state_dict, and the hooks.
+Changed: Optimizer.__init__ keeps hooks, Optimizer.step calls them.
+Try: let the demo load only half of the state: clear optimizer.state after load_state_dict.
 """
 
+import copy
+import functools
 import importlib
-import itertools
-import time
-from collections.abc import Iterable, Iterator
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from tinytorch.autograd.modes import no_grad
+from tinytorch.autograd.engine import Hooks, RemovableHandle
+from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.dtype import float32
-from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.core.version import count_write
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops.creation import zero_
 from tinytorch.ops.random import manual_seed, randn
-from tinytorch.optim.optimizer import Optimizer, check_at_least, check_switches
 
 # Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise extremes indexing reduction sampling shape"
+operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
 for name in operations.split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-# Elements of a piece on the CPU: a dozen operations on it find it in the fast memory near the core.
-# A GPU wants all in one piece, since each operation is a launch.
-cache_elements = 65536
+# The options that are numbers of at least 0, and what PyTorch's message calls them.
+NOT_NEGATIVE = {
+    **{name: f"{name} value" for name in ("momentum", "weight_decay", "alpha", "lr_decay")},
+    "initial_accumulator_value": "initial_accumulator_value value",
+    "lr": "learning rate",
+    "eps": "epsilon value",
+}
 
 
-def layout(sizes: list[int], limit: int) -> list[list[tuple[int, int, int]]]:
-    """Divides arrays of these sizes into pieces of at most `limit` elements.
+def checked(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The options of an optimizer: its __init__ gives locals(), its arguments by their names.
 
-    A piece is a list of (number of the array, start, stop). Neighbours share a piece while there is
-    room; an array that is larger than a piece is divided evenly, and shares with nobody.
+    ValueError for a number below 0; RuntimeError for differentiable=True, which is not there.
+    foreach, fused and capturable choose between PyTorch's implementations: here there is one.
     """
-    pieces: list[list[tuple[int, int, int]]] = []
-    room = 0
-    for number, size in enumerate(sizes):
-        if size > limit:
-            parts = -(-size // limit)
-            cuts = [size * i // parts for i in range(parts + 1)]
-            pieces += [[(number, a, b)] for a, b in itertools.pairwise(cuts)]
-            room = 0
-        elif size > room:
-            pieces.append([(number, 0, size)])
-            room = limit - size
-        elif size:
-            pieces[-1].append((number, 0, size))
-            room -= size
-    return pieces
+    options = {k: v for k, v in arguments.items() if k not in ("self", "params", "__class__")}
+    if isinstance(options["lr"], Tensor) and options["lr"].numel() != 1:
+        raise ValueError("Tensor lr must be 1-element")
+    for name, says in NOT_NEGATIVE.items():
+        if name in options and not options[name] >= 0:
+            raise ValueError(f"Invalid {says}: {options[name]}")
+    if options.get("differentiable"):
+        raise RuntimeError("differentiable=True is not supported: a step is not recorded")
+    if options.get("foreach") and options.get("fused"):
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+    return options
 
 
-class FlatParameters:
-    """Parameters of one type and device, with what an optimizer keeps for each of their elements.
+def with_hooks(step: Callable) -> Callable:
+    """`step` with the optimizer's hooks before and after it: hook(optimizer, args, kwargs).
 
-    The state of all lies in one flat array for each name; what stands in optimizer.state are views
-    of it. `pieces` hands out parameters, gradients and state as flat arrays that belong together:
-    the optimizer's formula runs on them, in place.
+    A hook before it may return another (args, kwargs).
     """
 
-    def __init__(self, params: list[Tensor], states: list[dict[str, Any]], names: list[str]):
-        self.params, self.states, self.names = params, states, names
-        self.device = params[0].device
-        xp, dtype = self.device.xp, params[0].array.dtype
-        sizes = [param.array.size for param in params]
-        limit = max(sum(sizes), 1) if self.device.type == "cuda" else cache_elements
-        self.plan = layout(sizes, limit)
-        longest = max((sum(b - a for _, a, b in piece) for piece in self.plan), default=0)
-        self.scratch = [xp.empty(longest, dtype) for _ in range(4)]
-        self.flat = {name: xp.zeros(sum(sizes), dtype) for name in names}
-        start = 0
-        for param, state, size in zip(params, states, sizes, strict=True):
-            for name in names:
-                place = self.flat[name][start : start + size].reshape(param.array.shape)
-                if state.get(name) is not None:
-                    place[...] = state[name].array
-                state[name] = wrap(place, self.device)
-            start += size
+    @functools.wraps(step)
+    def hooked(self: "Optimizer", *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = self.call_hooks("before step", (self, *args), kwargs)
+        result = step(*args, **kwargs)
+        self.call_hooks("after step", args, kwargs)
+        return result
 
-    def fits(self, params: list[Tensor], states: list[dict[str, Any]], names: list[str]) -> bool:
-        """Whether this is still what is asked for: the same tensors, and no state replaced."""
-        return (
-            len(params) == len(self.params)
-            and names == self.names
-            and all(a is b for a, b in zip(params, self.params, strict=True))
-            and all(a is b for a, b in zip(states, self.states, strict=True))
-            and all(s[n].array.base is self.flat[n] for s in states for n in names)
-        )
+    return hooked
 
-    def pieces(self) -> Iterator[tuple[Any, Any, list[Any], list[Any]]]:
-        """(parameters, gradients, [state, ...], [scratch, scratch]) of each piece, all flat.
 
-        The parameters may be written, the gradients not: they may be the gradients themselves.
+def registers(moment: str, says: str) -> Callable:
+    """A method of Optimizer that registers a hook for this moment."""
+
+    def register(self: "Optimizer", hook: Callable, prepend: bool = False) -> RemovableHandle:
+        hooks = self._hooks[moment]
+        others = dict(hooks) if prepend else {}
+        for key in others:
+            del hooks[key]
+        handle = hooks.add(hook)
+        hooks.update(others)
+        return handle
+
+    register.__doc__ = f"Calls {says}; a hook with prepend=True comes before those there are."
+    return register
+
+
+class Optimizer:
+    """Base of all optimizers: it holds the parameters, a subclass says how they move.
+
+    Args:
+        params: an iterable of tensors, of (name, tensor), or of dicts, each a group with options of
+            its own: [{"params": [...], "lr": 0.1}, ...].
+        defaults: the options that a group gets where it has none.
+    Raises TypeError for what is no iterable of tensors, ValueError for no parameter at all, one
+    that is no leaf, or one that stands in two groups.
+    """
+
+    def __init__(self, params: Iterable, defaults: dict[str, Any]):
+        if isinstance(params, Tensor):
+            raise TypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or "
+                "dicts, but got a Tensor"
+            )
+        self.defaults = defaults
+        self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = []
+        self._hooks = defaultdict(Hooks)
+        groups = list(params)
+        if not groups:
+            raise ValueError("optimizer got an empty parameter list")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(group)
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        if "step" in vars(cls):
+            cls.step = with_hooks(cls.step)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group of parameters; what it does not say, the defaults do."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        params = param_group["params"]
+        if isinstance(params, set):
+            raise TypeError(
+                "optimizer parameters need to be organized in ordered collections, but the "
+                "ordering of tensors in sets will change between runs. Please use a list instead."
+            )
+        params = [params] if isinstance(params, Tensor) else list(params)
+        names = [param[0] for param in params if isinstance(param, tuple)]
+        if names:
+            if len(names) < len(params):
+                raise ValueError(
+                    "all optimizer params should be with/without names. "
+                    "Some param names are missing"
+                )
+            param_group["param_names"], params = names, [param for _, param in params]
+        for param in params:
+            if not isinstance(param, Tensor):
+                raise TypeError(
+                    f"optimizer can only optimize Tensors, but one of the params is {type(param)}"
+                )
+            if not (param.is_leaf or param.retains_grad):
+                raise ValueError("can't optimize a non-leaf Tensor")
+        if len({id(param) for param in params}) != len(params):
+            warnings.warn(
+                "optimizer contains a parameter group with duplicate parameters", stacklevel=3
+            )
+        known = {id(param) for other in self.param_groups for param in other["params"]}
+        if any(id(param) in known for param in params):
+            raise ValueError("some parameters appear in more than one parameter group")
+        if any(bool(names) != ("param_names" in other) for other in self.param_groups):
+            raise ValueError(
+                "all optimizer param groups should be with/without names. cannot add param group "
+                f"{'with' if names else 'without'} names to the optimizer"
+            )
+        param_group["params"] = params
+        self.param_groups.append(param_group)
+        for name, default in self.defaults.items():
+            param_group.setdefault(name, default)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients: None, or zeros in the same memory with set_to_none=False."""
+        for group in self.param_groups:
+            for param in group["params"]:
+                if set_to_none:
+                    param._grad = None
+                elif param.grad is not None:
+                    param.grad = zero_(param.grad.detach())
+
+    @with_hooks
+    @no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Moves the parameters once, along the gradients that they have now.
+
+        `closure`, where an optimizer is given one, computes the loss and its gradients first; its
+        loss is returned.
         """
-        start = 0
-        for piece in self.plan:
-            size = sum(b - a for _, a, b in piece)
-            kept = [self.flat[name][start : start + size] for name in self.names]
-            free = [scratch[:size] for scratch in self.scratch]
-            direct = self.directly(*piece[0]) if len(piece) == 1 else None
-            if direct is not None:
-                yield *direct, kept, free[2:]
-            else:
-                place = 0
-                for number, a, b in piece:
-                    param = self.params[number]
-                    free[0][place : place + b - a] = param.array.reshape(-1)[a:b]
-                    free[1][place : place + b - a] = param._grad.array.reshape(-1)[a:b]
-                    place += b - a
-                yield free[0], free[1], kept, free[2:]
-                self.put_back(piece, free[0])
-            start += size
-        for param in self.params:
-            count_write(param.array)
-
-    def directly(self, number: int, start: int, stop: int) -> tuple[Any, Any] | None:
-        """A part of one parameter and of its gradient, as views; None where memory has gaps."""
-        param = self.params[number]
-        if not (param.array.flags.c_contiguous and param._grad.array.flags.c_contiguous):
-            return None
-        return param.array.reshape(-1)[start:stop], param._grad.array.reshape(-1)[start:stop]
-
-    def put_back(self, piece: list[tuple[int, int, int]], values: Any) -> None:
-        """Writes the new values of a piece into the parameters that it was gathered from."""
-        place = 0
-        for number, a, b in piece:
-            array = self.params[number].array
-            part = values[place : place + b - a]
-            if b - a == array.size:
-                array[...] = part.reshape(array.shape)
-            else:  # a part of a large array whose memory has gaps
-                array.flat[a:b] = part
-            place += b - a
-
-
-def count_step(states: list[dict[str, Any]]) -> None:
-    """Counts one step in each state, in a 0-d float tensor as PyTorch keeps it.
-
-    PyTorch's SGD counts none: a state from there has its first step behind it.
-    """
-    for state in states:
-        if "step" not in state:
-            state["step"] = tensor(1.0 if state else 0.0, dtype=float32)
-        state["step"].array += 1
-
-
-class FlatOptimizer(Optimizer):
-    """An optimizer whose formula works on each element alone: it runs on flat pieces.
-
-    A subclass names what it keeps for each element (`kept`), and writes `move`.
-    """
-
-    def kept(self, group: dict[str, Any]) -> list[str]:
-        """The names of the state, for these options."""
-        raise NotImplementedError(f"{type(self).__name__} has no kept")
-
-    def move(
-        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
-    ) -> None:
-        """Changes the flat array p, and the state in `kept`, along the gradient g, in place.
-
-        g must not be written. `free` are two arrays of the same size, for whatever is between.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no move")
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            active = [param for param in group["params"] if param._grad is not None]
+            if active:
+                self.update(active, group)
+        return loss
 
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        names = self.kept(group)
-        states = [self.state[param] for param in params]
-        count_step(states)
-        alike: dict[tuple, list[int]] = {}
-        for i, (param, state) in enumerate(zip(params, states, strict=True)):
-            key = (param.device, param.array.dtype.name, int(state["step"].array))
-            alike.setdefault(key, []).append(i)
-        for (*_, step), members in alike.items():
-            flat = self.flat_parameters(
-                [params[i] for i in members], [states[i] for i in members], names
+        """Moves these parameters of one group. Subclasses write it, or a `step` of their own."""
+        raise NotImplementedError(f"{type(self).__name__} has no update")
+
+    def call_hooks(self, moment: str, *values: Any) -> tuple:
+        """Calls hook(self, *values) for each hook; what one returns takes the values' place."""
+        for hook in list(self._hooks[moment].values()):
+            answer = hook(self, *values)
+            if answer is not None and values and moment != "after step":
+                values = answer if isinstance(answer, tuple) else (answer,)
+        return values
+
+    register_step_pre_hook = registers("before step", "hook(optimizer, args, kwargs)")
+    register_step_post_hook = registers("after step", "hook(optimizer, args, kwargs)")
+    register_state_dict_pre_hook = registers("before saving", "hook(optimizer)")
+    register_state_dict_post_hook = registers("after saving", "hook(optimizer, state_dict)")
+    register_load_state_dict_pre_hook = registers("before loading", "hook(optimizer, state_dict)")
+    register_load_state_dict_post_hook = registers("after loading", "hook(optimizer)")
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"state": {number of the parameter: its state}, "param_groups": [options, ...]}.
+
+        The tensors in it are the optimizer's own, as in PyTorch: copy them to keep them.
+        """
+        self.call_hooks("before saving")
+        numbers: dict[int, int] = {}
+        for group in self.param_groups:
+            for param in group["params"]:
+                numbers.setdefault(id(param), len(numbers))
+        groups = [
+            {**group, "params": [numbers[id(param)] for param in group["params"]]}
+            for group in self.param_groups
+        ]
+        state = {numbers.get(id(key), key): kept for key, kept in self.state.items()}
+        return self.call_hooks("after saving", {"state": state, "param_groups": groups})[0]
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over a state_dict; its tensors are cast and moved to where each parameter is.
+
+        ValueError where the groups are not of the same number and lengths.
+        """
+        (state_dict,) = self.call_hooks("before loading", dict(state_dict))
+        saved, here = state_dict["param_groups"], self.param_groups
+        if len(saved) != len(here):
+            raise ValueError(
+                f"loaded state dict has a different number of parameter groups: {len(saved)}, "
+                f"here {len(here)}"
             )
-            for p, g, kept, free in flat.pieces():
-                if group["maximize"]:
-                    g = flat.device.xp.negative(g)
-                self.move(p, g, kept, free, group, step)
+        lengths = [(len(a["params"]), len(b["params"])) for a, b in zip(saved, here, strict=True)]
+        if any(theirs != ours for theirs, ours in lengths):
+            raise ValueError(
+                "loaded state dict contains a parameter group that doesn't match the size of "
+                f"optimizer's group: (loaded, here) = {lengths}"
+            )
+        params, groups = {}, []
+        for theirs, ours in zip(saved, here, strict=True):
+            params.update(zip(theirs["params"], ours["params"], strict=True))
+            names = {name: ours[name] for name in ("param_names",) if name in ours}
+            options = {name: value for name, value in theirs.items() if name != "params"}
+            groups.append(
+                {**self.defaults, **names, **copy.deepcopy(options), "params": ours["params"]}
+            )
+        state: dict = defaultdict(dict)
+        for key, kept in state_dict["state"].items():
+            state[params.get(key, key)] = self.adopted(kept, params.get(key))
+        self.__setstate__({"state": state, "param_groups": groups})
+        self.call_hooks("after loading")
 
-    def flat_parameters(
-        self, params: list[Tensor], states: list[dict], names: list[str]
-    ) -> FlatParameters:
-        """The flat form of these parameters, from the last step where nothing has changed since."""
-        key = (id(params[0]), len(params))
-        found = self.flat.get(key)
-        if found is None or not found.fits(params, states, names):
-            found = self.flat[key] = FlatParameters(params, states, names)
-        return found
+    def adopted(self, value: Any, param: Tensor | None, name: Any = None) -> Any:
+        """A copy of a loaded value, fit for `param`; the count of steps keeps its own type."""
+        if isinstance(value, dict):
+            return {name: self.adopted(part, param, name) for name, part in value.items()}
+        if isinstance(value, Tensor) and param is not None and name != "step":
+            return value.detach().to(device=param.device, dtype=param.dtype, copy=True)
+        if name == "step" and not isinstance(value, Tensor):
+            return tensor(float(value), dtype=float32)
+        return copy.deepcopy(value)
 
-    @property
-    def flat(self) -> dict:
-        return self.__dict__.setdefault("_flat", {})
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied and pickled with an optimizer: everything but the hooks."""
+        return {name: getattr(self, name) for name in ("defaults", "state", "param_groups")}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.setdefault("_hooks", defaultdict(Hooks))
+        self.__dict__.update(state)
 
-class SGD(FlatOptimizer):
-    """p = p - lr * d, where d is the gradient, or what momentum makes of it.
-
-        g = g + weight_decay * p
-        v = momentum * v + (1 - dampening) * g         (v = g at the first step)
-        d = v, or g + momentum * v with nesterov
-
-    Source: Sutskever et al., On the importance of initialization and momentum, 2013. ValueError for
-    a negative option, and for nesterov without momentum or with dampening.
-    """
-
-    def __init__(
-        self,
-        params: Iterable,
-        lr: float = 1e-3,
-        momentum: float = 0,
-        dampening: float = 0,
-        weight_decay: float = 0,
-        nesterov: bool = False,
-        *,
-        maximize: bool = False,
-        **switches: Any,
-    ):
-        check_switches(switches)
-        check_at_least(0.0, **{"learning rate": lr})
-        check_at_least(0.0, momentum=momentum, weight_decay=weight_decay)
-        if nesterov and (momentum <= 0 or dampening != 0):
-            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "momentum": momentum,
-                "dampening": dampening,
-                "weight_decay": weight_decay,
-                "nesterov": nesterov,
-                "maximize": maximize,
-            },
-        )
-
-    def kept(self, group: dict[str, Any]) -> list[str]:
-        return ["momentum_buffer"] if group["momentum"] else []
-
-    def move(
-        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
-    ) -> None:
-        t, momentum = free[0], group["momentum"]
-        if group["weight_decay"]:
-            g = g + group["weight_decay"] * p
-        if momentum:
-            (v,) = kept
-            if step == 1:
-                v[...] = g
-            else:
-                v *= momentum
-                v += g if not group["dampening"] else (1 - group["dampening"]) * g
-            g = g + momentum * v if group["nesterov"] else v
-        # t = lr * g without a new array: the first operation writes where it is told to.
-        t[...] = g
-        t *= group["lr"]
-        p -= t
+    def __repr__(self) -> str:
+        text = f"{type(self).__name__} ("
+        for number, group in enumerate(self.param_groups):
+            text += f"\nParameter Group {number}\n"
+            text += "".join(f"    {k}: {group[k]}\n" for k in sorted(group) if k != "params")
+        return text + ")"
 
 
 if __name__ == "__main__":
-    # A valley: 50 times as steep across as along.
-    def descend(**options):
-        p = tensor([1.0, 1.0], requires_grad=True)
-        optimizer = SGD([p], **options)
-        for number in range(1, 1001):
+
+    class Heavy(Optimizer):
+        """Gradient descent with a velocity for each parameter."""
+
+        def __init__(self, params, lr=0.1, momentum=0.9):
+            super().__init__(params, {"lr": lr, "momentum": momentum})
+
+        def update(self, params, group):
+            for param in params:
+                state = self.state[param]
+                if "velocity" not in state:
+                    state["velocity"] = 0 * param.grad
+                state["velocity"] = group["momentum"] * state["velocity"] + param.grad
+                param -= group["lr"] * state["velocity"]
+
+    def train(optimizer, steps):
+        """Steps on the sum of all squares."""
+        params = optimizer.param_groups[0]["params"]
+        for _ in range(steps):
             optimizer.zero_grad()
-            (50 * p[0] ** 2 + p[1] ** 2).backward()
+            sum((p * p).sum() for p in params).backward()
             optimizer.step()
-            if p.detach().abs().max().item() < 0.001:
-                return number
-        return 1000
-
-    plain, heavy = descend(lr=0.01), descend(lr=0.01, momentum=0.8)
-    print("steps to 0.001: plain", plain, "and with momentum", heavy)
-    # -> steps to 0.001: plain 342 and with momentum 55
-    print("with nesterov", descend(lr=0.01, momentum=0.8, nesterov=True))  # -> with nesterov 27
-
-    # Two steps by hand: g = 1 both times. v = 1, then 0.9 + 1.
-    p = tensor([0.0], requires_grad=True)
-    optimizer = SGD([p], lr=1.0, momentum=0.9)
-    for _ in range(2):
-        p.grad = tensor([1.0])
-        optimizer.step()
-        print(f"v = {optimizer.state[p]['momentum_buffer'].item():.1f}, p = {p.item():.1f}")
-    # -> v = 1.0, p = -1.0
-    # -> v = 1.9, p = -2.9
-
-    # Pieces of at most 10 elements, for parameters of 4, 3, 25 and 2 elements.
-    for piece in layout([4, 3, 25, 2], limit=10):
-        print(piece)
-    # -> [(0, 0, 4), (1, 0, 3)]
-    # -> [(2, 0, 8)]
-    # -> [(2, 8, 16)]
-    # -> [(2, 16, 25)]
-    # -> [(3, 0, 2)]
-    params = [randn(3, 4).requires_grad_(), randn(5).requires_grad_()]
-    optimizer = SGD(params, lr=0.1, momentum=0.9)
-    for param in params:
-        param.grad = randn(*param.shape)
-    optimizer.step()
-    first, second = (optimizer.state[param]["momentum_buffer"] for param in params)
-    print(first.shape, second.shape, "one memory:", first.array.base is second.array.base)
-    # -> tinytorch.Size([3, 4]) tinytorch.Size([5]) one memory: True
-
-    # A saved tensor notices the step.
-    w = tensor([2.0], requires_grad=True)
-    y = w * w
-    w.grad = tensor([1.0])
-    SGD([w], lr=0.1).step()
-    try:
-        y.backward()
-    except RuntimeError as error:
-        print(str(error)[:68])
-    # -> one of the variables needed for gradient computation has been modifi
-
-    # As the formula stands, and in pieces: many small parameters, and a few large ones.
-    @no_grad()
-    def as_it_stands(params, velocities):
-        for i, param in enumerate(params):
-            velocities[i] = 0.9 * velocities[i] + param.grad
-            param -= 0.01 * velocities[i]
-
-    def milliseconds(function, *inputs):
-        function(*inputs)
-        start = time.perf_counter()
-        for _ in range(10):
-            function(*inputs)
-        return (time.perf_counter() - start) / 10 * 1e3
 
     manual_seed(0)
-    for count, size in ((200, 100), (3, 1_000_000)):
-        params = [randn(size).requires_grad_() for _ in range(count)]
-        for param in params:
-            param.grad = randn(size)
-        plain = milliseconds(as_it_stands, params, [0 * param.detach() for param in params])
-        pieces = milliseconds(SGD(params, lr=0.01, momentum=0.9).step)
-        print(
-            f"{count} of {size}: as it stands {plain:.2f} ms, in pieces {pieces:.2f} ms"
-        )  # -> ...
+    start = [randn(2), randn(3)]
+
+    def fresh(values):
+        return [value.detach().clone().requires_grad_() for value in values]
+
+    # Twenty steps at one go.
+    whole = fresh(start)
+    train(Heavy(whole), 20)
+
+    # Ten, and a file in which everything is written down.
+    params = fresh(start)
+    optimizer = Heavy(params)
+    train(optimizer, 10)
+    saved = copy.deepcopy(optimizer.state_dict())
+    print(saved["param_groups"])  # -> [{'params': [0, 1], 'lr': 0.1, 'momentum': 0.9}]
+    print({number: list(state) for number, state in saved["state"].items()})
+    # -> {0: ['velocity'], 1: ['velocity']}
+
+    # Another process has other tensors. Ten more steps, without and with the memory.
+    for with_memory in (False, True):
+        other = fresh(params)
+        optimizer = Heavy(other, lr=7.0 if with_memory else 0.1)  # the saved rate wins
+        if with_memory:
+            optimizer.load_state_dict(saved)
+        train(optimizer, 10)
+        same = all(bool((a == b).all()) for a, b in zip(other, whole, strict=True))
+        print("with memory" if with_memory else "without", "- as at one go:", same)
+    # -> without - as at one go: False
+    # -> with memory - as at one go: True
+    try:
+        Heavy(params[:1]).load_state_dict(saved)
+    except ValueError as error:
+        print(str(error)[:75])
+    # -> loaded state dict contains a parameter group that doesn't match the size of
+
+    # Hooks: who is there, and in what order.
+    optimizer = Heavy(params)
+    optimizer.register_step_pre_hook(lambda *_: print("before,", end=" "))
+    handle = optimizer.register_step_post_hook(lambda *_: print("after"))
+    optimizer.step()  # -> before, after
+    handle.remove()
+    optimizer.register_state_dict_post_hook(lambda _, saved: {**saved, "epoch": 3})
+    print(list(optimizer.state_dict()))  # -> ['state', 'param_groups', 'epoch']
+
+    # A subclass with a step of its own, as in many PyTorch programs, has the same hooks.
+    class Signs(Optimizer):
+        @no_grad()
+        def step(self, closure=None):
+            for param in self.param_groups[0]["params"]:
+                param -= 0.5 * param.grad.sign()
+
+    w = tensor([1.0, 1.0], requires_grad=True)
+    w.grad = tensor([100.0, -0.01])
+    optimizer = Signs([w], {})
+    optimizer.register_step_post_hook(lambda optimizer, args, kwargs: print(w.tolist()))
+    optimizer.step()  # -> [0.5, 1.5]
+
+    # A copy remembers what the original does, and is independent of it.
+    twin = copy.deepcopy(optimizer)
+    twin.step()  # the hook stayed behind: nothing is printed
+    print(twin.param_groups[0]["params"][0].tolist(), w.tolist())  # -> [0.0, 2.0] [0.5, 1.5]

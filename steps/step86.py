@@ -1,363 +1,332 @@
-"""Step 86: A rate of its own for each parameter
+"""Step 86: SGD, in pieces that fit the cache
 
-SGD has one rate for all. But a weight behind a rare feature gets a gradient in one batch of a
-hundred, one behind a loud feature gets huge ones all the time. The methods of this step divide the
-step of each element by the size of its own gradients so far, so that all move at about rate lr:
+Plain descent zigzags through a valley: steps that are small enough for the steep walls are tiny
+along the bottom. Momentum lets them add up, as a ball that rolls: across the valley they cancel,
+along it they grow up to 1 / (1 - momentum) times.
 
-    Adagrad   s = s + g^2                     p -= lr g / (sqrt(s) + eps)     slows down forever
-    RMSprop   s = alpha s + (1 - alpha) g^2   p -= lr g / (sqrt(s) + eps)     forgets what is old
-    Adam      m = beta1 m + (1 - beta1) g
-              v = beta2 v + (1 - beta2) g^2   p -= lr m / (sqrt(v) + eps)     with momentum
+    v = momentum * v + g,    p = p - lr * v         (nesterov: g + momentum * v instead of v)
 
-Adam's m and v start at zero, so at first they are too small: after one step m is only 0.1 g, v only
-0.001 g^2. Divided by 1 - beta^step both are right again. So the first step of Adam is lr long,
-whatever the gradient is: multiply the loss by 1000, and Adam walks the same way.
+weight_decay adds weight_decay * p to the gradient: it pulls all weights towards zero.
 
-The trap is weight_decay. In SGD it may be added to the gradient. In Adam that addition is divided
-by sqrt(v) too, so weights with large gradients are pulled less than others. AdamW pulls directly:
-p = p - lr * weight_decay * p. This is what people mean by weight decay today; use AdamW.
+That is the class SGD, and most of its lines are options. The rest of this step is about time. A
+formula like this one does almost nothing to each number, but reads and writes it several times.
+What costs is to fetch the numbers from main memory, when the arrays are large; and the calls, when
+they are small, since a network has dozens of small parameters and a call costs a microsecond.
 
-amsgrad divides by the largest v that there ever was. RMSprop's `centered` takes the variance in
-place of the mean square. `maximize` goes uphill.
+Both have one cure. Take parameters and gradients as flat arrays, whatever their shapes were. The
+small parameters are copied together into one array, and back after the step. A long array is
+divided into pieces so small (256 KB) that one stays in the cache near the core while the whole
+formula runs over it. All operations write in place, into memory that is there already, and what
+can be made ready once is kept for the next step.
 
-Adam is written for the pieces of step 85: t is the one array between, each line is one pass over
-128 KB, and p, m and v are changed where they are. Two tricks save passes: the corrections for the
-start are plain numbers, folded into eps and lr; and (1 - beta2) g^2 is ((1 - beta2) g) g.
-(The names in state, exp_avg and exp_avg_sq, are PyTorch's: a state_dict goes both ways.)
+    FlatParameters  the pieces; the state of all parameters lies in one block of memory, and
+                    optimizer.state holds views of it (step 68), so state_dict sees nothing of it
+    FlatOptimizer   groups what has the same type, device and number of steps, and calls `move`
 
-Changed: nothing. New: Adam, AdamW, RMSprop, Adagrad. Moved: optimizer.py, flat.py and sgd.py.
-Try: leave `* root` out of the line with eps, and compare the first steps with the formula.
+It is allowed because `move` treats each element alone. On a GPU all is one piece. And an in-place
+write must be counted (step 43), or a saved tensor would not notice: see count_write.
+(torch.optim.SGD has the same options. What it calls foreach has the same aim.)
+
+Changed: nothing. New: pieces_of, FlatParameters, FlatOptimizer, SGD. Moved: optimizer.py.
+Try: cache_elements = 10, and then 10_000_000, and look at the time.
 """
 
 import importlib
 import itertools
-import math
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
+from operator import is_
 from typing import Any
 
-from tinytorch.core.device import device_of
-from tinytorch.core.dtype import float32
-from tinytorch.core.tensor import tensor
-from tinytorch.nn.activation import Tanh
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.loss import mse_loss
-from tinytorch.ops.creation import full_like, linspace
-from tinytorch.ops.random import manual_seed
-from tinytorch.optim.flat import FlatOptimizer
-from tinytorch.optim.optimizer import check_at_least, check_switches
-from tinytorch.optim.sgd import SGD
+import numpy as np
+
+from tinytorch.autograd.modes import no_grad
+from tinytorch.core.device import as_device
+from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.core.version import count_write
+from tinytorch.ops.random import manual_seed, randn
+from tinytorch.optim.optimizer import Optimizer, checked
 
 # Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
+operations = "arithmetic comparison elementwise extremes indexing reduction sampling shape"
 for name in operations.split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class Adam(FlatOptimizer):
-    """m and v are running means of the gradient and of its square; both start at zero, and are
-    divided by 1 - beta^step to make up for it.
+# Elements of a piece on the CPU: a dozen operations on it find it in the fast memory near the core.
+# A GPU wants all in one piece, since each operation is a launch.
+cache_elements = 65536
 
-        m = beta1 * m + (1 - beta1) * g                  v = beta2 * v + (1 - beta2) * g^2
-        p = p - lr * m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
 
-    weight_decay adds weight_decay * p to g; with amsgrad, v is the largest that it ever was.
-    Source: Kingma and Ba, 2015; Reddi et al., 2018 (amsgrad). ValueError for options out of range.
+# Parameters of at most so many elements are copied together: that costs less than more calls.
+few_elements = 8192
+
+
+def pieces_of(size: int, limit: int) -> list[tuple[int, int]]:
+    """`size` elements, divided evenly into pieces of at most `limit`: [(start, stop), ...]."""
+    count = max(-(-size // limit), 1)
+    return list(itertools.pairwise(size * i // count for i in range(count + 1)))
+
+
+class FlatParameters:
+    """Parameters of one type and device, with what an optimizer keeps for each of their elements.
+
+    The state of all lies in one block of memory; what stands in optimizer.state are views of it.
+    `pieces` hands out parameters, gradients and state as flat arrays that belong together: the
+    optimizer's formula runs on them, in place. With `together`, all are copied into one array first
+    and back afterwards; else each must be contiguous, and is written where it is.
     """
 
-    decoupled = False  # AdamW shrinks the parameters directly, instead of by the gradient
-
     def __init__(
-        self,
-        params: Iterable,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
-        **switches: Any,
+        self, params: list[Tensor], states: list[dict], names: list[str], step: int, together: bool
     ):
-        check_switches(switches)
-        check_at_least(0.0, **{"learning rate": lr})
-        check_at_least(0.0, epsilon=eps, weight_decay=weight_decay)
-        for number, beta in enumerate(betas):
-            if not 0.0 <= beta < 1.0:
-                raise ValueError(f"Invalid beta parameter at index {number}: {beta}")
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "betas": betas,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "amsgrad": amsgrad,
-                "maximize": maximize,
-            },
-        )
+        self.params, self.states, self.names, self.step = params, states, names, step
+        self.arrays, self.together = [param.array for param in params], together
+        self.xp, self.dtype = params[0].device.xp, self.arrays[0].dtype
+        ends = [0, *itertools.accumulate(array.size for array in self.arrays)]
+        places = list(itertools.pairwise(ends))
+        big = [name for name in names if name != "step"]
+        block = self.xp.zeros((len(big), ends[-1]), self.dtype)
+        self.steps = np.full(len(params), step, np.float32)
+        for i, state in enumerate(states):
+            for row, name in enumerate(big):
+                view = block[row, slice(*places[i])].reshape(self.arrays[i].shape)
+                if state.get(name) is not None:
+                    view[...] = state[name].array
+                state[name] = wrap(view, params[0].device)
+            if "step" in names:  # in the host's memory, as PyTorch's
+                state["step"] = wrap(self.steps[i, ...], as_device("cpu"))
+        self.tensors = [state[name] for state in states for name in names]
+        flats = [array.reshape(-1) for array in self.arrays]
+        if together:
+            self.copy, self.copied_grads = self.xp.empty((2, ends[-1]), self.dtype)
+            shapes = [array.shape for array in self.arrays]
+            self.parts = [
+                self.copy[a:b].reshape(s) for (a, b), s in zip(places, shapes, strict=True)
+            ]
+            flats, places = [self.copy], [(0, ends[-1])]
+        # Of each piece: the number of its array, start and stop there, its parameters, its state.
+        limit = ends[-1] + 1 if params[0].device.type == "cuda" else cache_elements
+        self.prepared = [
+            (number, a, b, flats[number][a:b], list(block[:, first + a : first + b]))
+            for number, (first, last) in enumerate(places)
+            for a, b in pieces_of(last - first, limit)
+        ]
+        self.spare = self.xp.empty((2, max(b - a for _, a, b, *_ in self.prepared)), self.dtype)
+
+    def intact(self) -> bool:
+        """Whether no parameter has got another array, and no state was replaced."""
+        arrays = [param.array for param in self.params]
+        tensors = [state.get(name) for state in self.states for name in self.names]
+        return same(arrays, self.arrays) and same(tensors, self.tensors)
+
+    def numbers(self, *values: float) -> Iterable:
+        """The values as the array library takes them fastest: NumPy as arrays of this type."""
+        return [np.array(value, self.dtype) for value in values] if self.xp is np else values
+
+    def pieces(self, group: dict[str, Any]) -> Iterator[tuple[Any, Any, list, Any]]:
+        """(parameters, gradients, [state, ...], spare) of each piece, all flat.
+
+        The parameters may be written, the gradients not: they may be the gradients themselves.
+        With maximize they are turned round; weight_decay * p is added, if it is not decoupled.
+        """
+        xp, uphill, decay = self.xp, group["maximize"], float(group["weight_decay"])
+        decay = 0.0 if group.get("decoupled_weight_decay") else decay
+        grads = [param._grad.array.reshape(-1) for param in self.params]
+        if self.together:
+            xp.concatenate([array.reshape(-1) for array in self.arrays], out=self.copy)
+            grads = [xp.concatenate(grads, out=self.copied_grads)]
+        for number, a, b, p, kept in self.prepared:
+            g, t, u = grads[number][a:b], self.spare[0, : b - a], self.spare[1, : b - a]
+            if decay:
+                xp.multiply(p, decay, out=u)
+                g = (xp.subtract if uphill else xp.add)(u, g, out=u)
+            elif uphill:
+                g = xp.negative(g, out=u)
+            yield p, g, kept, t
+        for i, array in enumerate(self.arrays):
+            if self.together:
+                array[...] = self.parts[i]
+            count_write(array)
+
+
+def same(these: list, those: list) -> bool:
+    """Whether two lists hold the very same objects."""
+    return len(these) == len(those) and all(map(is_, these, those))
+
+
+class FlatOptimizer(Optimizer):
+    """An optimizer whose formula works on each element alone: it runs on flat pieces.
+
+    A subclass names what it keeps for each element (`kept`), and writes `move`.
+    """
+
+    def __init__(self, params: Iterable, options: dict[str, Any]):
+        self._flat: dict = {}
+        super().__init__(params, options)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._flat = {}
 
     def kept(self, group: dict[str, Any]) -> list[str]:
-        return ["exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * group["amsgrad"]
+        """The names of the state, for these options; "step" for the count of steps."""
+        raise NotImplementedError(f"{type(self).__name__} has no kept")
 
-    def move(
-        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
-    ) -> None:
-        xp, t = device_of(p).xp, free[0]
-        (beta1, beta2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
-        m, v, *largest = kept
-        if decay and self.decoupled:
-            p *= 1 - lr * decay
-        elif decay:
-            g = g + decay * p
-        m *= beta1
-        xp.multiply(g, 1 - beta1, out=t)
-        m += t
-        v *= beta2
-        xp.multiply(g, 1 - beta2, out=t)
-        t *= g
-        v += t
-        if largest:
-            xp.maximum(largest[0], v, out=largest[0])
-            v = largest[0]
-        # Numerator and denominator times sqrt(1 - beta2^step): one operation less on the arrays.
-        root = math.sqrt(1 - beta2**step)
-        xp.sqrt(v, out=t)
-        t += group["eps"] * root
-        xp.divide(m, t, out=t)
-        t *= lr * root / (1 - beta1**step)
-        p -= t
+    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
+        """Changes the pieces of `flat`, and their state, in place: step number flat.step."""
+        raise NotImplementedError(f"{type(self).__name__} has no move")
+
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        for flat in self.flat_parameters(params, group):
+            flat.step += 1
+            flat.steps += 1
+            self.move(flat, group)
+
+    def flat_parameters(self, params: list[Tensor], group: dict) -> list[FlatParameters]:
+        """The flat form of these parameters, from the last step where nothing has changed since."""
+        names = self.kept(group)
+        states = [self.state[param] for param in params] if names else []
+        *known, flats = self._flat.get(id(group), ([], [], [], []))
+        if names == known[0] and same(params, known[1]) and same(states, known[2]):
+            if all(flat.intact() for flat in flats):
+                return flats
+        alike: dict[tuple, list[int]] = {}
+        for i, param in enumerate(params):
+            # PyTorch's SGD keeps no count of its steps: its first one is that without a state.
+            state = states[i] if names else {}
+            step = int(state.get("step", any(value is not None for value in state.values())))
+            few = param.array.size <= few_elements or param.device.type == "cuda"
+            together = few or not param.array.flags.c_contiguous
+            alike.setdefault((param.device, param.dtype, step, together), []).append(i)
+        flats = []
+        for (_, _, step, together), members in alike.items():
+            theirs = [params[i] for i in members], [states[i] for i in members if names]
+            flats.append(FlatParameters(*theirs, names, step, together))
+        self._flat[id(group)] = names, params, states, flats
+        return flats
 
 
-class AdamW(Adam):
-    """Adam with decoupled weight decay: p = p - lr * weight_decay * p, apart from the gradient.
+class SGD(FlatOptimizer):
+    """p = p - lr * d, where d is the gradient, or what momentum makes of it.
 
-    Source: Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019.
+        g = g + weight_decay * p
+        v = momentum * v + (1 - dampening) * g         (v = g at the first step)
+        d = v, or g + momentum * v with nesterov
+
+    Source: Sutskever et al., On the importance of initialization and momentum, 2013. ValueError for
+    a negative option, and for nesterov without momentum or with dampening.
     """
-
-    decoupled = True
 
     def __init__(
         self,
         params: Iterable,
         lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
-        **switches: Any,
-    ):
-        super().__init__(
-            params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, **switches
-        )
-
-
-class RMSprop(FlatOptimizer):
-    """p = p - lr * g / (sqrt(s) + eps), s a running mean of g^2.
-
-        s = alpha * s + (1 - alpha) * g^2;   centered: the variance, s - a^2 with a the mean of g
-        with momentum: b = momentum * b + g / (sqrt(s) + eps),   p = p - lr * b
-
-    Source: Hinton, Neural Networks for Machine Learning, lecture 6, 2012; Graves, 2013 (centered).
-    """
-
-    def __init__(
-        self,
-        params: Iterable,
-        lr: float = 1e-2,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0,
         momentum: float = 0,
-        centered: bool = False,
-        *,
-        maximize: bool = False,
-        **switches: Any,
-    ):
-        check_switches(switches)
-        check_at_least(0.0, **{"learning rate": lr})
-        check_at_least(0.0, epsilon=eps, momentum=momentum, weight_decay=weight_decay, alpha=alpha)
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "momentum": momentum,
-                "alpha": alpha,
-                "eps": eps,
-                "centered": centered,
-                "weight_decay": weight_decay,
-                "maximize": maximize,
-            },
-        )
-
-    def kept(self, group: dict[str, Any]) -> list[str]:
-        return (
-            ["square_avg"]
-            + ["momentum_buffer"] * (group["momentum"] > 0)
-            + ["grad_avg"] * group["centered"]
-        )
-
-    def move(
-        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
-    ) -> None:
-        xp, (s, t), alpha = device_of(p).xp, free, group["alpha"]
-        if group["weight_decay"]:
-            g = g + group["weight_decay"] * p
-        square = kept[0]
-        square *= alpha
-        xp.multiply(g, 1 - alpha, out=t)
-        t *= g
-        square += t
-        if group["centered"]:
-            mean = kept[-1]
-            mean *= alpha
-            xp.multiply(g, 1 - alpha, out=t)
-            mean += t
-            xp.multiply(mean, mean, out=t)
-            xp.subtract(square, t, out=t)
-            xp.sqrt(t, out=t)
-        else:
-            xp.sqrt(square, out=t)
-        t += group["eps"]
-        xp.divide(g, t, out=s)
-        if group["momentum"]:
-            buffer = kept[1]
-            buffer *= group["momentum"]
-            buffer += s
-            s[...] = buffer
-        s *= group["lr"]
-        p -= s
-
-
-class Adagrad(FlatOptimizer):
-    """p = p - lr / (1 + (step - 1) * lr_decay) * g / (sqrt(s) + eps), s the sum of all g^2.
-
-    Source: Duchi, Hazan and Singer, Adaptive Subgradient Methods, 2011.
-    """
-
-    def __init__(
-        self,
-        params: Iterable,
-        lr: float = 1e-2,
-        lr_decay: float = 0,
+        dampening: float = 0,
         weight_decay: float = 0,
-        initial_accumulator_value: float = 0,
-        eps: float = 1e-10,
+        nesterov: bool = False,
         *,
         maximize: bool = False,
-        **switches: Any,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ):
-        check_switches(switches)
-        check_at_least(0.0, **{"learning rate": lr})
-        check_at_least(0.0, lr_decay=lr_decay, weight_decay=weight_decay, epsilon=eps)
-        check_at_least(0.0, initial_accumulator_value=initial_accumulator_value)
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "lr_decay": lr_decay,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "initial_accumulator_value": initial_accumulator_value,
-                "maximize": maximize,
-            },
-        )
-        for group in self.param_groups:
-            for param in group["params"]:
-                self.state[param] = {
-                    "step": tensor(0.0, dtype=float32),
-                    "sum": full_like(param, initial_accumulator_value),
-                }
+        options = checked(locals())
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        super().__init__(params, options)
 
     def kept(self, group: dict[str, Any]) -> list[str]:
-        return ["sum"]
+        return ["momentum_buffer"] if group["momentum"] else []
 
-    def move(
-        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
-    ) -> None:
-        xp, (s, t), (total,) = device_of(p).xp, free, kept
-        if group["weight_decay"]:
-            g = g + group["weight_decay"] * p
-        xp.multiply(g, g, out=t)
-        total += t
-        xp.sqrt(total, out=t)
-        t += group["eps"]
-        xp.multiply(g, group["lr"] / (1 + (step - 1) * group["lr_decay"]), out=s)
-        s /= t
-        p -= s
+    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
+        momentum, new = group["momentum"], 1 - group["dampening"]
+        rate, keep = flat.numbers(float(group["lr"]), momentum)
+        multiply = flat.xp.multiply
+        for p, g, kept, t in flat.pieces(group):
+            if momentum:
+                (v,) = kept
+                if flat.step == 1:
+                    v[...] = g
+                else:
+                    v *= keep
+                    v += g if new == 1 else multiply(g, new, out=t)
+                g = flat.xp.add(g, multiply(v, keep, out=t), out=t) if group["nesterov"] else v
+            p -= multiply(g, rate, out=t)
 
 
 if __name__ == "__main__":
-
-    def moves(make, gradients):
-        """How far each step moves one parameter that gets these gradients."""
-        p = tensor([0.0], requires_grad=True)
-        optimizer, places = make([p]), [0.0]
-        for gradient in gradients:
-            p.grad = tensor([gradient])
-            optimizer.step()
-            places.append(p.item())
-        return [round(a - b, 4) + 0.0 for a, b in itertools.pairwise(places)]
-
-    # Gradients of 100 and of 0.01: the same steps.
-    print("SGD    ", moves(lambda p: SGD(p, lr=0.1), [100.0, 0.01]))  # -> SGD     [10.0, 0.001]
-    print("Adam   ", moves(lambda p: Adam(p, lr=0.1), [100.0] * 3))  # -> Adam    [0.1, 0.1, 0.1]
-    print("Adam   ", moves(lambda p: Adam(p, lr=0.1), [0.01] * 3))  # -> Adam    [0.1, 0.1, 0.1]
-    print("Adagrad", moves(lambda p: Adagrad(p, lr=0.1), [5.0] * 4))
-    # -> Adagrad [0.1, 0.0707, 0.0577, 0.05]
-    print("RMSprop", moves(lambda p: RMSprop(p, lr=0.1), [5.0] * 4))
-    # -> RMSprop [1.0, 0.7089, 0.5802, 0.5038]
-    print("uphill ", moves(lambda p: Adam(p, lr=0.1, maximize=True), [5.0]))  # -> uphill  [-0.1]
-
-    # The formula, step by step, in plain Python.
-    def by_hand(gradients, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-8):
-        m = v = 0.0
-        for step, g in enumerate(gradients, 1):
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-            unbiased = m / (1 - beta1**step), v / (1 - beta2**step)
-            yield round(lr * unbiased[0] / (math.sqrt(unbiased[1]) + eps), 4)
-
-    gradients = [1.0, -3.0, 0.5, 2.0]
-    print("by hand", list(by_hand(gradients)))  # -> by hand [0.1, -0.0494, -0.0277, 0.0115]
-    print("Adam   ", moves(lambda p: Adam(p, lr=0.1), gradients))
-    # -> Adam    [0.1, -0.0494, -0.0277, 0.0115]
-
-    # Weight decay, with a large gradient: Adam hardly pulls, AdamW does.
-    for make in (Adam, AdamW):
-        p = tensor([10.0], requires_grad=True)
-        optimizer = make([p], lr=0.1, weight_decay=0.1)
-        for number in range(100):
-            p.grad = tensor([1000.0 * (-1) ** number])  # there and back again
-            optimizer.step()
-        print(f"{make.__name__:5} pulls 10 to {p.item():.1f}")
-    # -> Adam  pulls 10 to 9.8
-    # -> AdamW pulls 10 to 3.6
-
-    # One network, one budget of 300 steps, five optimizers.
-    x = linspace(-3, 3, 100).reshape(-1, 1)
-    y = (x * 2).sin() * (1 + x / 3)
-
-    def train(make):
-        manual_seed(0)
-        model = Sequential(Linear(1, 32), Tanh(), Linear(32, 32), Tanh(), Linear(32, 1))
-        optimizer = make(model.parameters())
-        for _ in range(300):
+    # A valley: 50 times as steep across as along.
+    def descend(**options):
+        p = tensor([1.0, 1.0], requires_grad=True)
+        optimizer = SGD([p], **options)
+        for number in range(1, 1001):
             optimizer.zero_grad()
-            loss = mse_loss(model(x), y)
-            loss.backward()
+            (50 * p[0] ** 2 + p[1] ** 2).backward()
             optimizer.step()
-        return loss.item()
+            if p.detach().abs().max().item() < 0.001:
+                return number
+        return 1000
 
-    losses = {
-        "SGD": train(lambda p: SGD(p, lr=0.05)),
-        "SGD, momentum": train(lambda p: SGD(p, lr=0.05, momentum=0.9)),
-        "Adagrad": train(lambda p: Adagrad(p, lr=0.05)),
-        "RMSprop": train(lambda p: RMSprop(p, lr=0.005)),
-        "Adam": train(lambda p: Adam(p, lr=0.01)),
-    }
-    for name, loss in losses.items():
-        print(f"{name:14} {loss:.4f}")  # -> ...
-    print("Adam is ten times better than SGD:", losses["Adam"] * 10 < losses["SGD"])
-    # -> Adam is ten times better than SGD: True
+    plain, heavy = descend(lr=0.01), descend(lr=0.01, momentum=0.8)
+    print("steps to 0.001: plain", plain, "and with momentum", heavy)
+    # -> steps to 0.001: plain 342 and with momentum 55
+    print("with nesterov", descend(lr=0.01, momentum=0.8, nesterov=True))  # -> with nesterov 27
+
+    # Two steps by hand: g = 1 both times. v = 1, then 0.9 + 1.
+    p = tensor([0.0], requires_grad=True)
+    optimizer = SGD([p], lr=1.0, momentum=0.9)
+    for _ in range(2):
+        p.grad = tensor([1.0])
+        optimizer.step()
+        print(f"v = {optimizer.state[p]['momentum_buffer'].item():.1f}, p = {p.item():.1f}")
+    # -> v = 1.0, p = -1.0
+    # -> v = 1.9, p = -2.9
+
+    # Pieces of at most 10 elements.
+    print(pieces_of(25, limit=10))  # -> [(0, 8), (8, 16), (16, 25)]
+    params = [randn(3, 4).requires_grad_(), randn(5).requires_grad_()]
+    optimizer = SGD(params, lr=0.1, momentum=0.9)
+    for param in params:
+        param.grad = randn(*param.shape)
+    optimizer.step()
+    first, second = (optimizer.state[param]["momentum_buffer"] for param in params)
+    print(first.shape, second.shape, "one memory:", first.array.base is second.array.base)
+    # -> tinytorch.Size([3, 4]) tinytorch.Size([5]) one memory: True
+
+    # A saved tensor notices the step.
+    w = tensor([2.0], requires_grad=True)
+    y = w * w
+    w.grad = tensor([1.0])
+    SGD([w], lr=0.1).step()
+    try:
+        y.backward()
+    except RuntimeError as error:
+        print(str(error)[:68])
+    # -> one of the variables needed for gradient computation has been modifi
+
+    # As the formula stands, and in pieces: many small parameters, and a few large ones.
+    @no_grad()
+    def as_it_stands(params, velocities):
+        for i, param in enumerate(params):
+            velocities[i] = 0.9 * velocities[i] + param.grad
+            param -= 0.01 * velocities[i]
+
+    def milliseconds(function, *inputs):
+        function(*inputs)
+        start = time.perf_counter()
+        for _ in range(10):
+            function(*inputs)
+        return (time.perf_counter() - start) / 10 * 1e3
+
+    manual_seed(0)
+    for count, size in ((200, 100), (3, 1_000_000)):
+        params = [randn(size).requires_grad_() for _ in range(count)]
+        for param in params:
+            param.grad = randn(size)
+        plain = milliseconds(as_it_stands, params, [0 * param.detach() for param in params])
+        pieces = milliseconds(SGD(params, lr=0.01, momentum=0.9).step)
+        print(
+            f"{count} of {size}: as it stands {plain:.2f} ms, in pieces {pieces:.2f} ms"
+        )  # -> ...

@@ -20,12 +20,12 @@ p = p - lr * weight_decay * p. This is what people mean by weight decay today; u
 amsgrad divides by the largest v that there ever was. RMSprop's `centered` takes the variance in
 place of the mean square. `maximize` goes uphill.
 
-Adam is written for the pieces of step 85: t is the one array between, each line is one pass over
-128 KB, and p, m and v are changed where they are. Two tricks save passes: the corrections for the
-start are plain numbers, folded into eps and lr; and (1 - beta2) g^2 is ((1 - beta2) g) g.
+Adam is written for the pieces of step 86: t is the one array between, each line is one pass over
+256 KB, and p, m and v are changed where they are. Numbers are cheap, passes are not: corrections
+for the start become part of eps and lr, and (1 - beta2) g^2 is the square of sqrt(1 - beta2) g.
 (The names in state, exp_avg and exp_avg_sq, are PyTorch's: a state_dict goes both ways.)
 
-Changed: nothing. New: Adam, AdamW, RMSprop, Adagrad. Moved: optimizer.py, flat.py and sgd.py.
+Changed: nothing. New: Adam, AdamW, RMSprop, Adagrad. Moved: flat.py and sgd.py.
 Try: leave `* root` out of the line with eps, and compare the first steps with the formula.
 """
 
@@ -35,17 +35,16 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.core.device import device_of
 from tinytorch.core.dtype import float32
-from tinytorch.core.tensor import tensor
+from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import Tanh
 from tinytorch.nn.container import Sequential
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.loss import mse_loss
 from tinytorch.ops.creation import full_like, linspace
 from tinytorch.ops.random import manual_seed
-from tinytorch.optim.flat import FlatOptimizer
-from tinytorch.optim.optimizer import check_at_least, check_switches
+from tinytorch.optim.flat import FlatOptimizer, FlatParameters
+from tinytorch.optim.optimizer import checked
 from tinytorch.optim.sgd import SGD
 
 # Importing the modules of the operations brings their methods to Tensor.
@@ -61,11 +60,10 @@ class Adam(FlatOptimizer):
         m = beta1 * m + (1 - beta1) * g                  v = beta2 * v + (1 - beta2) * g^2
         p = p - lr * m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
 
-    weight_decay adds weight_decay * p to g; with amsgrad, v is the largest that it ever was.
+    weight_decay adds weight_decay * p to g; decoupled_weight_decay takes lr * weight_decay * p from
+    p instead. With amsgrad, v is the largest that it ever was.
     Source: Kingma and Ba, 2015; Reddi et al., 2018 (amsgrad). ValueError for options out of range.
     """
-
-    decoupled = False  # AdamW shrinks the parameters directly, instead of by the gradient
 
     def __init__(
         self,
@@ -76,57 +74,54 @@ class Adam(FlatOptimizer):
         weight_decay: float = 0,
         amsgrad: bool = False,
         *,
+        foreach: bool | None = None,
         maximize: bool = False,
-        **switches: Any,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
     ):
-        check_switches(switches)
-        check_at_least(0.0, **{"learning rate": lr})
-        check_at_least(0.0, epsilon=eps, weight_decay=weight_decay)
+        options = checked(locals())
         for number, beta in enumerate(betas):
             if not 0.0 <= beta < 1.0:
                 raise ValueError(f"Invalid beta parameter at index {number}: {beta}")
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "betas": betas,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "amsgrad": amsgrad,
-                "maximize": maximize,
-            },
-        )
+        if {type(beta) for beta in betas} not in ({float}, {Tensor}):
+            raise ValueError("betas must be either both floats or both Tensors")
+        for name, value in zip(("lr", "betas[0]", "betas[1]"), (lr, *betas), strict=True):
+            if isinstance(value, Tensor) and foreach and not capturable:
+                raise ValueError(
+                    f"{name} as a Tensor is not supported for capturable=False and foreach=True"
+                )
+        super().__init__(params, options)
 
     def kept(self, group: dict[str, Any]) -> list[str]:
-        return ["exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * group["amsgrad"]
+        return ["step", "exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * group["amsgrad"]
 
-    def move(
-        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
-    ) -> None:
-        xp, t = device_of(p).xp, free[0]
-        (beta1, beta2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
-        m, v, *largest = kept
-        if decay and self.decoupled:
-            p *= 1 - lr * decay
-        elif decay:
-            g = g + decay * p
-        m *= beta1
-        xp.multiply(g, 1 - beta1, out=t)
-        m += t
-        v *= beta2
-        xp.multiply(g, 1 - beta2, out=t)
-        t *= g
-        v += t
-        if largest:
-            xp.maximum(largest[0], v, out=largest[0])
-            v = largest[0]
+    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
+        lr, (beta1, beta2) = float(group["lr"]), map(float, group["betas"])
         # Numerator and denominator times sqrt(1 - beta2^step): one operation less on the arrays.
-        root = math.sqrt(1 - beta2**step)
-        xp.sqrt(v, out=t)
-        t += group["eps"] * root
-        xp.divide(m, t, out=t)
-        t *= lr * root / (1 - beta1**step)
-        p -= t
+        root = math.sqrt(1 - beta2**flat.step)
+        eps, rate, shrink, keep1, new1, keep2, new2 = flat.numbers(
+            group["eps"] * root,
+            lr * root / (1 - beta1**flat.step),
+            1 - lr * group["weight_decay"],
+            *(beta1, 1 - beta1, beta2, math.sqrt(1 - beta2)),
+        )
+        multiply, sqrt, divide = flat.xp.multiply, flat.xp.sqrt, flat.xp.divide
+        for p, g, (m, v, *largest), t in flat.pieces(group):
+            if group["decoupled_weight_decay"]:
+                p *= shrink
+            m *= keep1
+            m += multiply(g, new1, out=t)
+            v *= keep2
+            t = multiply(g, new2, out=t)
+            v += multiply(t, t, out=t)
+            if largest:
+                v = flat.xp.maximum(largest[0], v, out=largest[0])
+            t = sqrt(v, out=t)
+            t += eps
+            t = divide(m, t, out=t)
+            p -= multiply(t, rate, out=t)
 
 
 class AdamW(Adam):
@@ -134,8 +129,6 @@ class AdamW(Adam):
 
     Source: Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019.
     """
-
-    decoupled = True
 
     def __init__(
         self,
@@ -147,11 +140,17 @@ class AdamW(Adam):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
-        **switches: Any,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ):
-        super().__init__(
-            params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, **switches
-        )
+        super().__init__(**checked(locals()), params=params, decoupled_weight_decay=True)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # also where the state is Adam's
+            group["decoupled_weight_decay"] = True
 
 
 class RMSprop(FlatOptimizer):
@@ -172,68 +171,45 @@ class RMSprop(FlatOptimizer):
         weight_decay: float = 0,
         momentum: float = 0,
         centered: bool = False,
-        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
         maximize: bool = False,
-        **switches: Any,
+        differentiable: bool = False,
     ):
-        check_switches(switches)
-        check_at_least(0.0, **{"learning rate": lr})
-        check_at_least(0.0, epsilon=eps, momentum=momentum, weight_decay=weight_decay, alpha=alpha)
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "momentum": momentum,
-                "alpha": alpha,
-                "eps": eps,
-                "centered": centered,
-                "weight_decay": weight_decay,
-                "maximize": maximize,
-            },
-        )
+        super().__init__(params, checked(locals()))
 
     def kept(self, group: dict[str, Any]) -> list[str]:
-        return (
-            ["square_avg"]
-            + ["momentum_buffer"] * (group["momentum"] > 0)
-            + ["grad_avg"] * group["centered"]
-        )
+        also = {"momentum_buffer": group["momentum"] > 0, "grad_avg": group["centered"]}
+        return ["step", "square_avg", *(name for name, wanted in also.items() if wanted)]
 
-    def move(
-        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
-    ) -> None:
-        xp, (s, t), alpha = device_of(p).xp, free, group["alpha"]
-        if group["weight_decay"]:
-            g = g + group["weight_decay"] * p
-        square = kept[0]
-        square *= alpha
-        xp.multiply(g, 1 - alpha, out=t)
-        t *= g
-        square += t
-        if group["centered"]:
-            mean = kept[-1]
-            mean *= alpha
-            xp.multiply(g, 1 - alpha, out=t)
-            mean += t
-            xp.multiply(mean, mean, out=t)
-            xp.subtract(square, t, out=t)
-            xp.sqrt(t, out=t)
-        else:
-            xp.sqrt(square, out=t)
-        t += group["eps"]
-        xp.divide(g, t, out=s)
-        if group["momentum"]:
-            buffer = kept[1]
-            buffer *= group["momentum"]
-            buffer += s
-            s[...] = buffer
-        s *= group["lr"]
-        p -= s
+    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
+        xp, alpha, momentum = flat.xp, group["alpha"], group["momentum"]
+        rate, eps, keep, new, roll = flat.numbers(
+            float(group["lr"]), group["eps"], alpha, 1 - alpha, momentum
+        )
+        for p, g, (square, *others), t in flat.pieces(group):
+            square *= keep
+            t = xp.multiply(g, new, out=t)
+            square += xp.multiply(t, g, out=t)
+            if group["centered"]:
+                mean = others[-1]
+                mean *= keep
+                mean += xp.multiply(g, new, out=t)
+                square = xp.subtract(square, xp.multiply(mean, mean, out=t), out=t)
+            t = xp.sqrt(square, out=t)
+            t += eps
+            d = xp.divide(g, t, out=t)
+            if momentum > 0:
+                d = others[0]
+                d *= roll
+                d += t
+            p -= xp.multiply(d, rate, out=t)
 
 
 class Adagrad(FlatOptimizer):
     """p = p - lr / (1 + (step - 1) * lr_decay) * g / (sqrt(s) + eps), s the sum of all g^2.
 
+    s begins with initial_accumulator_value.
     Source: Duchi, Hazan and Singer, Adaptive Subgradient Methods, 2011.
     """
 
@@ -245,48 +221,32 @@ class Adagrad(FlatOptimizer):
         weight_decay: float = 0,
         initial_accumulator_value: float = 0,
         eps: float = 1e-10,
+        foreach: bool | None = None,
         *,
         maximize: bool = False,
-        **switches: Any,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ):
-        check_switches(switches)
-        check_at_least(0.0, **{"learning rate": lr})
-        check_at_least(0.0, lr_decay=lr_decay, weight_decay=weight_decay, epsilon=eps)
-        check_at_least(0.0, initial_accumulator_value=initial_accumulator_value)
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "lr_decay": lr_decay,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "initial_accumulator_value": initial_accumulator_value,
-                "maximize": maximize,
-            },
-        )
-        for group in self.param_groups:
-            for param in group["params"]:
-                self.state[param] = {
-                    "step": tensor(0.0, dtype=float32),
-                    "sum": full_like(param, initial_accumulator_value),
-                }
+        super().__init__(params, checked(locals()))
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        for param in param_group["params"]:
+            sums = full_like(param, param_group["initial_accumulator_value"], requires_grad=False)
+            self.state[param] = {"step": tensor(0.0, dtype=float32), "sum": sums}
 
     def kept(self, group: dict[str, Any]) -> list[str]:
-        return ["sum"]
+        return ["step", "sum"]
 
-    def move(
-        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
-    ) -> None:
-        xp, (s, t), (total,) = device_of(p).xp, free, kept
-        if group["weight_decay"]:
-            g = g + group["weight_decay"] * p
-        xp.multiply(g, g, out=t)
-        total += t
-        xp.sqrt(total, out=t)
-        t += group["eps"]
-        xp.multiply(g, group["lr"] / (1 + (step - 1) * group["lr_decay"]), out=s)
-        s /= t
-        p -= s
+    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
+        xp, lr = flat.xp, float(group["lr"]) / (1 + (flat.step - 1) * group["lr_decay"])
+        rate, eps = flat.numbers(lr, group["eps"])
+        for p, g, (total,), t in flat.pieces(group):
+            total += xp.multiply(g, g, out=t)
+            t = xp.sqrt(total, out=t)
+            t += eps
+            t = xp.divide(g, t, out=t)
+            p -= xp.multiply(t, rate, out=t)
 
 
 if __name__ == "__main__":

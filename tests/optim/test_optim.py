@@ -7,7 +7,7 @@ import pytest
 
 import tinytorch
 from tinytorch import nn, optim, tensor
-from tinytorch.optim.flat import layout
+from tinytorch.optim.flat import pieces_of
 
 EVERY = [
     (optim.SGD, {"lr": 0.1}),
@@ -63,6 +63,7 @@ def test_memory_with_gaps_and_pieces_make_no_difference(cls, options, monkeypatc
     run(cls, options, plain)
     run(cls, options, gaps)
     monkeypatch.setattr(optim.flat, "cache_elements", 7)
+    monkeypatch.setattr(optim.flat, "few_elements", 4)
     run(cls, options, small)
     for a, b, c in zip(plain, gaps, small, strict=True):
         np.testing.assert_allclose(b.detach().numpy(), a.detach().numpy(), rtol=1e-6)
@@ -85,14 +86,11 @@ def test_a_saved_state_continues_as_if_nothing_had_happened(cls, options):
         assert (a == b).all()
 
 
-def test_layout_covers_everything_once():
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        sizes = [int(n) for n in rng.integers(0, 40, 12)]
-        pieces = layout(sizes, 10)
-        assert all(sum(b - a for _, a, b in piece) <= 10 for piece in pieces)
-        covered = [(n, i) for piece in pieces for n, a, b in piece for i in range(a, b)]
-        assert covered == [(n, i) for n, size in enumerate(sizes) for i in range(size)]
+def test_pieces_cover_everything_once():
+    for size in (0, 1, 9, 10, 11, 25, 100):
+        pieces = pieces_of(size, 10)
+        assert all(stop - start <= 10 for start, stop in pieces)
+        assert [i for start, stop in pieces for i in range(start, stop)] == list(range(size))
 
 
 def test_a_step_is_a_write_that_saved_tensors_notice():
@@ -167,8 +165,8 @@ def test_closure_and_hooks():
 def test_the_state_is_one_flat_array_and_a_replaced_one_is_taken_in():
     params = parameters()
     opt = run(optim.Adam, {}, params)
-    states = [opt.state[p]["exp_avg"] for p in params]
-    assert len({id(s.array.base) for s in states}) == 1
+    states = [opt.state[p]["exp_avg"] for p in params if p.numel() < 1000]
+    assert len(states) > 1 and len({id(s.array.base) for s in states}) == 1
     opt.state[params[0]]["exp_avg"] = tinytorch.zeros(3, 4)
     opt.step()
     assert (opt.state[params[0]]["exp_avg"] != 0).any()
@@ -215,7 +213,7 @@ def test_the_base_class_says_what_is_missing():
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"])
 def test_switches_of_pytorchs_implementations_change_nothing(name):
     p = tinytorch.ones(3, requires_grad=True)
-    getattr(tinytorch.optim, name)([p], foreach=False, fused=None, differentiable=False)
+    getattr(tinytorch.optim, name)([p], foreach=False, differentiable=False)
     with pytest.raises(RuntimeError, match="differentiable"):
         getattr(tinytorch.optim, name)([p], differentiable=True)
     with pytest.raises(TypeError, match="learning_rate"):

@@ -1,134 +1,115 @@
 """Many parameters as a few flat pieces that fit into the cache."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import is_
 from typing import Any
 
-from tinytorch.core.dtype import float32
-from tinytorch.core.tensor import Tensor, tensor, wrap
+import numpy as np
+
+from tinytorch.core.device import as_device
+from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import count_write
 from tinytorch.optim.optimizer import Optimizer
 
 # Elements of a piece on the CPU: a dozen operations on it find it in the fast memory near the core.
 # A GPU wants all in one piece, since each operation is a launch.
 cache_elements = 65536
+# Parameters of at most so many elements are copied together: that costs less than more calls.
+few_elements = 8192
 
 
-def layout(sizes: list[int], limit: int) -> list[list[tuple[int, int, int]]]:
-    """Divides arrays of these sizes into pieces of at most `limit` elements.
-
-    A piece is a list of (number of the array, start, stop). Neighbours share a piece while there is
-    room; an array that is larger than a piece is divided evenly, and shares with nobody.
-    """
-    pieces: list[list[tuple[int, int, int]]] = []
-    room = 0
-    for number, size in enumerate(sizes):
-        if size > limit:
-            parts = -(-size // limit)
-            cuts = [size * i // parts for i in range(parts + 1)]
-            pieces += [[(number, a, b)] for a, b in itertools.pairwise(cuts)]
-            room = 0
-        elif size > room:
-            pieces.append([(number, 0, size)])
-            room = limit - size
-        elif size:
-            pieces[-1].append((number, 0, size))
-            room -= size
-    return pieces
+def pieces_of(size: int, limit: int) -> list[tuple[int, int]]:
+    """`size` elements, divided evenly into pieces of at most `limit`: [(start, stop), ...]."""
+    count = max(-(-size // limit), 1)
+    return list(itertools.pairwise(size * i // count for i in range(count + 1)))
 
 
 class FlatParameters:
     """Parameters of one type and device, with what an optimizer keeps for each of their elements.
 
-    The state of all lies in one flat array for each name; what stands in optimizer.state are views
-    of it. `pieces` hands out parameters, gradients and state as flat arrays that belong together:
-    the optimizer's formula runs on them, in place.
+    The state of all lies in one block of memory; what stands in optimizer.state are views of it.
+    `pieces` hands out parameters, gradients and state as flat arrays that belong together: the
+    optimizer's formula runs on them, in place. With `together`, all are copied into one array first
+    and back afterwards; else each must be contiguous, and is written where it is.
     """
 
-    def __init__(self, params: list[Tensor], states: list[dict[str, Any]], names: list[str]):
-        self.params, self.states, self.names = params, states, names
-        self.device = params[0].device
-        xp, dtype = self.device.xp, params[0].array.dtype
-        sizes = [param.array.size for param in params]
-        limit = max(sum(sizes), 1) if self.device.type == "cuda" else cache_elements
-        self.plan = layout(sizes, limit)
-        longest = max((sum(b - a for _, a, b in piece) for piece in self.plan), default=0)
-        self.scratch = [xp.empty(longest, dtype) for _ in range(4)]
-        self.flat = {name: xp.zeros(sum(sizes), dtype) for name in names}
-        start = 0
-        for param, state, size in zip(params, states, sizes, strict=True):
-            for name in names:
-                place = self.flat[name][start : start + size].reshape(param.array.shape)
+    def __init__(
+        self, params: list[Tensor], states: list[dict], names: list[str], step: int, together: bool
+    ):
+        self.params, self.states, self.names, self.step = params, states, names, step
+        self.arrays, self.together = [param.array for param in params], together
+        self.xp, self.dtype = params[0].device.xp, self.arrays[0].dtype
+        ends = [0, *itertools.accumulate(array.size for array in self.arrays)]
+        places = list(itertools.pairwise(ends))
+        big = [name for name in names if name != "step"]
+        block = self.xp.zeros((len(big), ends[-1]), self.dtype)
+        self.steps = np.full(len(params), step, np.float32)
+        for i, state in enumerate(states):
+            for row, name in enumerate(big):
+                view = block[row, slice(*places[i])].reshape(self.arrays[i].shape)
                 if state.get(name) is not None:
-                    place[...] = state[name].array
-                state[name] = wrap(place, self.device)
-            start += size
+                    view[...] = state[name].array
+                state[name] = wrap(view, params[0].device)
+            if "step" in names:  # in the host's memory, as PyTorch's
+                state["step"] = wrap(self.steps[i, ...], as_device("cpu"))
+        self.tensors = [state[name] for state in states for name in names]
+        flats = [array.reshape(-1) for array in self.arrays]
+        if together:
+            self.copy, self.copied_grads = self.xp.empty((2, ends[-1]), self.dtype)
+            shapes = [array.shape for array in self.arrays]
+            self.parts = [
+                self.copy[a:b].reshape(s) for (a, b), s in zip(places, shapes, strict=True)
+            ]
+            flats, places = [self.copy], [(0, ends[-1])]
+        # Of each piece: the number of its array, start and stop there, its parameters, its state.
+        limit = ends[-1] + 1 if params[0].device.type == "cuda" else cache_elements
+        self.prepared = [
+            (number, a, b, flats[number][a:b], list(block[:, first + a : first + b]))
+            for number, (first, last) in enumerate(places)
+            for a, b in pieces_of(last - first, limit)
+        ]
+        self.spare = self.xp.empty((2, max(b - a for _, a, b, *_ in self.prepared)), self.dtype)
 
-    def fits(self, params: list[Tensor], states: list[dict[str, Any]], names: list[str]) -> bool:
-        """Whether this is still what is asked for: the same tensors, and no state replaced."""
-        return (
-            len(params) == len(self.params)
-            and names == self.names
-            and all(a is b for a, b in zip(params, self.params, strict=True))
-            and all(a is b for a, b in zip(states, self.states, strict=True))
-            and all(s[n].array.base is self.flat[n] for s in states for n in names)
-        )
+    def intact(self) -> bool:
+        """Whether no parameter has got another array, and no state was replaced."""
+        arrays = [param.array for param in self.params]
+        tensors = [state.get(name) for state in self.states for name in self.names]
+        return same(arrays, self.arrays) and same(tensors, self.tensors)
 
-    def pieces(self) -> Iterator[tuple[Any, Any, list[Any], list[Any]]]:
-        """(parameters, gradients, [state, ...], [scratch, scratch]) of each piece, all flat.
+    def numbers(self, *values: float) -> Iterable:
+        """The values as the array library takes them fastest: NumPy as arrays of this type."""
+        return [np.array(value, self.dtype) for value in values] if self.xp is np else values
+
+    def pieces(self, group: dict[str, Any]) -> Iterator[tuple[Any, Any, list, Any]]:
+        """(parameters, gradients, [state, ...], spare) of each piece, all flat.
 
         The parameters may be written, the gradients not: they may be the gradients themselves.
+        With maximize they are turned round; weight_decay * p is added, if it is not decoupled.
         """
-        start = 0
-        for piece in self.plan:
-            size = sum(b - a for _, a, b in piece)
-            kept = [self.flat[name][start : start + size] for name in self.names]
-            free = [scratch[:size] for scratch in self.scratch]
-            direct = self.directly(*piece[0]) if len(piece) == 1 else None
-            if direct is not None:
-                yield *direct, kept, free[2:]
-            else:
-                place = 0
-                for number, a, b in piece:
-                    param = self.params[number]
-                    free[0][place : place + b - a] = param.array.reshape(-1)[a:b]
-                    free[1][place : place + b - a] = param._grad.array.reshape(-1)[a:b]
-                    place += b - a
-                yield free[0], free[1], kept, free[2:]
-                self.put_back(piece, free[0])
-            start += size
-        for param in self.params:
-            count_write(param.array)
-
-    def directly(self, number: int, start: int, stop: int) -> tuple[Any, Any] | None:
-        """A part of one parameter and of its gradient, as views; None where memory has gaps."""
-        param = self.params[number]
-        if not (param.array.flags.c_contiguous and param._grad.array.flags.c_contiguous):
-            return None
-        return param.array.reshape(-1)[start:stop], param._grad.array.reshape(-1)[start:stop]
-
-    def put_back(self, piece: list[tuple[int, int, int]], values: Any) -> None:
-        """Writes the new values of a piece into the parameters that it was gathered from."""
-        place = 0
-        for number, a, b in piece:
-            array = self.params[number].array
-            part = values[place : place + b - a]
-            if b - a == array.size:
-                array[...] = part.reshape(array.shape)
-            else:  # a part of a large array whose memory has gaps
-                array.flat[a:b] = part
-            place += b - a
+        xp, uphill, decay = self.xp, group["maximize"], float(group["weight_decay"])
+        decay = 0.0 if group.get("decoupled_weight_decay") else decay
+        grads = [param._grad.array.reshape(-1) for param in self.params]
+        if self.together:
+            xp.concatenate([array.reshape(-1) for array in self.arrays], out=self.copy)
+            grads = [xp.concatenate(grads, out=self.copied_grads)]
+        for number, a, b, p, kept in self.prepared:
+            g, t, u = grads[number][a:b], self.spare[0, : b - a], self.spare[1, : b - a]
+            if decay:
+                xp.multiply(p, decay, out=u)
+                g = (xp.subtract if uphill else xp.add)(u, g, out=u)
+            elif uphill:
+                g = xp.negative(g, out=u)
+            yield p, g, kept, t
+        for i, array in enumerate(self.arrays):
+            if self.together:
+                array[...] = self.parts[i]
+            count_write(array)
 
 
-def count_step(states: list[dict[str, Any]]) -> None:
-    """Counts one step in each state, in a 0-d float tensor as PyTorch keeps it.
-
-    PyTorch's SGD counts none: a state from there has its first step behind it.
-    """
-    for state in states:
-        if "step" not in state:
-            state["step"] = tensor(1.0 if state else 0.0, dtype=float32)
-        state["step"].array += 1
+def same(these: list, those: list) -> bool:
+    """Whether two lists hold the very same objects."""
+    return len(these) == len(those) and all(map(is_, these, those))
 
 
 class FlatOptimizer(Optimizer):
@@ -137,46 +118,47 @@ class FlatOptimizer(Optimizer):
     A subclass names what it keeps for each element (`kept`), and writes `move`.
     """
 
+    def __init__(self, params: Iterable, options: dict[str, Any]):
+        self._flat: dict = {}
+        super().__init__(params, options)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._flat = {}
+
     def kept(self, group: dict[str, Any]) -> list[str]:
-        """The names of the state, for these options."""
+        """The names of the state, for these options; "step" for the count of steps."""
         raise NotImplementedError(f"{type(self).__name__} has no kept")
 
-    def move(
-        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
-    ) -> None:
-        """Changes the flat array p, and the state in `kept`, along the gradient g, in place.
-
-        g must not be written. `free` are two arrays of the same size, for whatever is between.
-        """
+    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
+        """Changes the pieces of `flat`, and their state, in place: step number flat.step."""
         raise NotImplementedError(f"{type(self).__name__} has no move")
 
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        names = self.kept(group)
-        states = [self.state[param] for param in params]
-        count_step(states)
-        alike: dict[tuple, list[int]] = {}
-        for i, (param, state) in enumerate(zip(params, states, strict=True)):
-            key = (param.device, param.array.dtype.name, int(state["step"].array))
-            alike.setdefault(key, []).append(i)
-        for (*_, step), members in alike.items():
-            flat = self.flat_parameters(
-                [params[i] for i in members], [states[i] for i in members], names
-            )
-            for p, g, kept, free in flat.pieces():
-                if group["maximize"]:
-                    g = flat.device.xp.negative(g)
-                self.move(p, g, kept, free, group, step)
+        for flat in self.flat_parameters(params, group):
+            flat.step += 1
+            flat.steps += 1
+            self.move(flat, group)
 
-    def flat_parameters(
-        self, params: list[Tensor], states: list[dict], names: list[str]
-    ) -> FlatParameters:
+    def flat_parameters(self, params: list[Tensor], group: dict) -> list[FlatParameters]:
         """The flat form of these parameters, from the last step where nothing has changed since."""
-        key = (id(params[0]), len(params))
-        found = self.flat.get(key)
-        if found is None or not found.fits(params, states, names):
-            found = self.flat[key] = FlatParameters(params, states, names)
-        return found
-
-    @property
-    def flat(self) -> dict:
-        return self.__dict__.setdefault("_flat", {})
+        names = self.kept(group)
+        states = [self.state[param] for param in params] if names else []
+        *known, flats = self._flat.get(id(group), ([], [], [], []))
+        if names == known[0] and same(params, known[1]) and same(states, known[2]):
+            if all(flat.intact() for flat in flats):
+                return flats
+        alike: dict[tuple, list[int]] = {}
+        for i, param in enumerate(params):
+            # PyTorch's SGD keeps no count of its steps: its first one is that without a state.
+            state = states[i] if names else {}
+            step = int(state.get("step", any(value is not None for value in state.values())))
+            few = param.array.size <= few_elements or param.device.type == "cuda"
+            together = few or not param.array.flags.c_contiguous
+            alike.setdefault((param.device, param.dtype, step, together), []).append(i)
+        flats = []
+        for (_, _, step, together), members in alike.items():
+            theirs = [params[i] for i in members], [states[i] for i in members if names]
+            flats.append(FlatParameters(*theirs, names, step, together))
+        self._flat[id(group)] = names, params, states, flats
+        return flats

@@ -1,6 +1,7 @@
 """What all optimizers share: groups of parameters, their state, and how both are saved."""
 
 import copy
+import functools
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -8,27 +9,68 @@ from typing import Any
 
 from tinytorch.autograd.engine import Hooks, RemovableHandle
 from tinytorch.autograd.modes import enable_grad, no_grad
-from tinytorch.core.tensor import Tensor
+from tinytorch.core.dtype import float32
+from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops.creation import zero_
 
+# The options that are numbers of at least 0, and what PyTorch's message calls them.
+NOT_NEGATIVE = {
+    **{name: f"{name} value" for name in ("momentum", "weight_decay", "alpha", "lr_decay")},
+    "initial_accumulator_value": "initial_accumulator_value value",
+    "lr": "learning rate",
+    "eps": "epsilon value",
+}
 
-def check_at_least(low: float, **values: float) -> None:
-    """ValueError for a value below `low`, or one that is no number."""
-    for name, value in values.items():
-        if not low <= value:
-            raise ValueError(f"Invalid {name} value: {value}")
 
+def checked(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The options of an optimizer: its __init__ gives locals(), its arguments by their names.
 
-def check_switches(switches: dict[str, Any]) -> None:
-    """Takes PyTorch's choices of an implementation, which change no number: there is one here.
-
-    TypeError for other names, and RuntimeError for differentiable=True, which is not there.
+    ValueError for a number below 0; RuntimeError for differentiable=True, which is not there.
+    foreach, fused and capturable choose between PyTorch's implementations: here there is one.
     """
-    for name in switches:
-        if name not in ("foreach", "fused", "capturable", "differentiable"):
-            raise TypeError(f"got an unexpected keyword argument '{name}'")
-    if switches.get("differentiable"):
+    options = {k: v for k, v in arguments.items() if k not in ("self", "params", "__class__")}
+    if isinstance(options["lr"], Tensor) and options["lr"].numel() != 1:
+        raise ValueError("Tensor lr must be 1-element")
+    for name, says in NOT_NEGATIVE.items():
+        if name in options and not options[name] >= 0:
+            raise ValueError(f"Invalid {says}: {options[name]}")
+    if options.get("differentiable"):
         raise RuntimeError("differentiable=True is not supported: a step is not recorded")
+    if options.get("foreach") and options.get("fused"):
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+    return options
+
+
+def with_hooks(step: Callable) -> Callable:
+    """`step` with the optimizer's hooks before and after it: hook(optimizer, args, kwargs).
+
+    A hook before it may return another (args, kwargs).
+    """
+
+    @functools.wraps(step)
+    def hooked(self: "Optimizer", *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = self.call_hooks("before step", (self, *args), kwargs)
+        result = step(*args, **kwargs)
+        self.call_hooks("after step", args, kwargs)
+        return result
+
+    return hooked
+
+
+def registers(moment: str, says: str) -> Callable:
+    """A method of Optimizer that registers a hook for this moment."""
+
+    def register(self: "Optimizer", hook: Callable, prepend: bool = False) -> RemovableHandle:
+        hooks = self._hooks[moment]
+        others = dict(hooks) if prepend else {}
+        for key in others:
+            del hooks[key]
+        handle = hooks.add(hook)
+        hooks.update(others)
+        return handle
+
+    register.__doc__ = f"Calls {says}; a hook with prepend=True comes before those there are."
+    return register
 
 
 class Optimizer:
@@ -51,7 +93,7 @@ class Optimizer:
         self.defaults = defaults
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
-        self.hooks = {"before": Hooks(), "after": Hooks()}
+        self._hooks = defaultdict(Hooks)
         groups = list(params)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
@@ -60,39 +102,37 @@ class Optimizer:
         for group in groups:
             self.add_param_group(group)
 
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        if "step" in vars(cls):
+            cls.step = with_hooks(cls.step)
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group of parameters; what it does not say, the defaults do."""
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
-        group = dict(param_group)
-        params = group["params"]
+        params = param_group["params"]
         if isinstance(params, set):
             raise TypeError(
                 "optimizer parameters need to be organized in ordered collections, but the "
                 "ordering of tensors in sets will change between runs. Please use a list instead."
             )
         params = [params] if isinstance(params, Tensor) else list(params)
-        named = [isinstance(param, tuple) for param in params]
-        if any(named):
-            if not all(named):
+        names = [param[0] for param in params if isinstance(param, tuple)]
+        if names:
+            if len(names) < len(params):
                 raise ValueError(
                     "all optimizer params should be with/without names. "
                     "Some param names are missing"
                 )
-            group["param_names"] = [name for name, _ in params]
-            params = [param for _, param in params]
-        group["params"] = params
+            param_group["param_names"], params = names, [param for _, param in params]
         for param in params:
             if not isinstance(param, Tensor):
                 raise TypeError(
                     f"optimizer can only optimize Tensors, but one of the params is {type(param)}"
                 )
-            if not param.is_leaf:
+            if not (param.is_leaf or param.retains_grad):
                 raise ValueError("can't optimize a non-leaf Tensor")
-        if self.param_groups and any(named) != ("param_names" in self.param_groups[0]):
-            raise ValueError("all optimizer param groups should be with/without names")
-        for name, default in self.defaults.items():
-            group.setdefault(name, default)
         if len({id(param) for param in params}) != len(params):
             warnings.warn(
                 "optimizer contains a parameter group with duplicate parameters", stacklevel=3
@@ -100,16 +140,26 @@ class Optimizer:
         known = {id(param) for other in self.param_groups for param in other["params"]}
         if any(id(param) in known for param in params):
             raise ValueError("some parameters appear in more than one parameter group")
-        self.param_groups.append(group)
+        if any(bool(names) != ("param_names" in other) for other in self.param_groups):
+            raise ValueError(
+                "all optimizer param groups should be with/without names. cannot add param group "
+                f"{'with' if names else 'without'} names to the optimizer"
+            )
+        param_group["params"] = params
+        self.param_groups.append(param_group)
+        for name, default in self.defaults.items():
+            param_group.setdefault(name, default)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients: None, or zeros in the same memory with set_to_none=False."""
         for group in self.param_groups:
             for param in group["params"]:
-                if param.grad is None:
-                    continue
-                param.grad = None if set_to_none else zero_(param.grad.detach())
+                if set_to_none:
+                    param._grad = None
+                elif param.grad is not None:
+                    param.grad = zero_(param.grad.detach())
 
+    @with_hooks
     @no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Moves the parameters once, along the gradients that they have now.
@@ -117,37 +167,41 @@ class Optimizer:
         `closure`, where an optimizer is given one, computes the loss and its gradients first; its
         loss is returned.
         """
-        for hook in list(self.hooks["before"].values()):
-            hook(self, (closure,), {})
         loss = None
         if closure is not None:
             with enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            active = [param for param in group["params"] if param.grad is not None]
+            active = [param for param in group["params"] if param._grad is not None]
             if active:
                 self.update(active, group)
-        for hook in list(self.hooks["after"].values()):
-            hook(self, (closure,), {})
         return loss
 
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        """Moves these parameters of one group. Subclasses write it."""
+        """Moves these parameters of one group. Subclasses write it, or a `step` of their own."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
-    def register_step_pre_hook(self, hook: Callable) -> RemovableHandle:
-        """Calls hook(optimizer, args, kwargs) before each step."""
-        return self.hooks["before"].add(hook)
+    def call_hooks(self, moment: str, *values: Any) -> tuple:
+        """Calls hook(self, *values) for each hook; what one returns takes the values' place."""
+        for hook in list(self._hooks[moment].values()):
+            answer = hook(self, *values)
+            if answer is not None and values and moment != "after step":
+                values = answer if isinstance(answer, tuple) else (answer,)
+        return values
 
-    def register_step_post_hook(self, hook: Callable) -> RemovableHandle:
-        """Calls hook(optimizer, args, kwargs) after each step."""
-        return self.hooks["after"].add(hook)
+    register_step_pre_hook = registers("before step", "hook(optimizer, args, kwargs)")
+    register_step_post_hook = registers("after step", "hook(optimizer, args, kwargs)")
+    register_state_dict_pre_hook = registers("before saving", "hook(optimizer)")
+    register_state_dict_post_hook = registers("after saving", "hook(optimizer, state_dict)")
+    register_load_state_dict_pre_hook = registers("before loading", "hook(optimizer, state_dict)")
+    register_load_state_dict_post_hook = registers("after loading", "hook(optimizer)")
 
     def state_dict(self) -> dict[str, Any]:
         """{"state": {number of the parameter: its state}, "param_groups": [options, ...]}.
 
         The tensors in it are the optimizer's own, as in PyTorch: copy them to keep them.
         """
+        self.call_hooks("before saving")
         numbers: dict[int, int] = {}
         for group in self.param_groups:
             for param in group["params"]:
@@ -156,59 +210,62 @@ class Optimizer:
             {**group, "params": [numbers[id(param)] for param in group["params"]]}
             for group in self.param_groups
         ]
-        state = {numbers[id(param)]: dict(state) for param, state in self.state.items() if state}
-        return {"state": state, "param_groups": groups}
+        state = {numbers.get(id(key), key): kept for key, kept in self.state.items()}
+        return self.call_hooks("after saving", {"state": state, "param_groups": groups})[0]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over a state_dict; its tensors are cast and moved to where each parameter is.
 
         ValueError where the groups are not of the same number and lengths.
         """
-        saved = state_dict["param_groups"]
-        if len(saved) != len(self.param_groups):
+        (state_dict,) = self.call_hooks("before loading", dict(state_dict))
+        saved, here = state_dict["param_groups"], self.param_groups
+        if len(saved) != len(here):
             raise ValueError(
                 f"loaded state dict has a different number of parameter groups: {len(saved)}, "
-                f"here {len(self.param_groups)}"
+                f"here {len(here)}"
             )
-        lengths = [
-            (len(a["params"]), len(b["params"]))
-            for a, b in zip(saved, self.param_groups, strict=True)
-        ]
+        lengths = [(len(a["params"]), len(b["params"])) for a, b in zip(saved, here, strict=True)]
         if any(theirs != ours for theirs, ours in lengths):
             raise ValueError(
-                f"loaded state dict contains a parameter group that doesn't match the size of "
+                "loaded state dict contains a parameter group that doesn't match the size of "
                 f"optimizer's group: (loaded, here) = {lengths}"
             )
-        params = {}
-        for theirs, ours in zip(saved, self.param_groups, strict=True):
+        params, groups = {}, []
+        for theirs, ours in zip(saved, here, strict=True):
             params.update(zip(theirs["params"], ours["params"], strict=True))
-        self.state = defaultdict(dict)
-        for number, state in state_dict["state"].items():
-            self.state[params[number]] = {
-                name: self.adopted(name, value, params[number]) for name, value in state.items()
-            }
-        self.param_groups = [
-            {
-                **copy.deepcopy({k: v for k, v in theirs.items() if k != "params"}),
-                "params": ours["params"],
-            }
-            for theirs, ours in zip(saved, self.param_groups, strict=True)
-        ]
+            names = {name: ours[name] for name in ("param_names",) if name in ours}
+            options = {name: value for name, value in theirs.items() if name != "params"}
+            groups.append(
+                {**self.defaults, **names, **copy.deepcopy(options), "params": ours["params"]}
+            )
+        state: dict = defaultdict(dict)
+        for key, kept in state_dict["state"].items():
+            state[params.get(key, key)] = self.adopted(kept, params.get(key))
+        self.__setstate__({"state": state, "param_groups": groups})
+        self.call_hooks("after loading")
 
-    @staticmethod
-    def adopted(name: str, value: Any, param: Tensor) -> Any:
+    def adopted(self, value: Any, param: Tensor | None, name: Any = None) -> Any:
         """A copy of a loaded value, fit for `param`; the count of steps keeps its own type."""
-        if not isinstance(value, Tensor):
-            return copy.deepcopy(value)
-        if name == "step":
-            return value.detach().clone()
-        return value.detach().to(device=param.device, dtype=param.dtype).clone()
+        if isinstance(value, dict):
+            return {name: self.adopted(part, param, name) for name, part in value.items()}
+        if isinstance(value, Tensor) and param is not None and name != "step":
+            return value.detach().to(device=param.device, dtype=param.dtype, copy=True)
+        if name == "step" and not isinstance(value, Tensor):
+            return tensor(float(value), dtype=float32)
+        return copy.deepcopy(value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied and pickled with an optimizer: everything but the hooks."""
+        return {name: getattr(self, name) for name in ("defaults", "state", "param_groups")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.setdefault("_hooks", defaultdict(Hooks))
+        self.__dict__.update(state)
 
     def __repr__(self) -> str:
-        lines = [f"{type(self).__name__} ("]
+        text = f"{type(self).__name__} ("
         for number, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {number}")
-            lines += [
-                f"    {k}: {group[k]}" for k in sorted(group) if k not in ("params", "param_names")
-            ]
-        return "\n".join([*lines, ")"])
+            text += f"\nParameter Group {number}\n"
+            text += "".join(f"    {k}: {group[k]}\n" for k in sorted(group) if k != "params")
+        return text + ")"

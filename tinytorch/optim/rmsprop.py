@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.core.device import device_of
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import tensor
 from tinytorch.ops.creation import full_like
-from tinytorch.optim.flat import FlatOptimizer
-from tinytorch.optim.optimizer import check_at_least, check_switches
+from tinytorch.optim.flat import FlatOptimizer, FlatParameters
+from tinytorch.optim.optimizer import checked
 
 
 class RMSprop(FlatOptimizer):
@@ -29,68 +28,45 @@ class RMSprop(FlatOptimizer):
         weight_decay: float = 0,
         momentum: float = 0,
         centered: bool = False,
-        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
         maximize: bool = False,
-        **switches: Any,
+        differentiable: bool = False,
     ):
-        check_switches(switches)
-        check_at_least(0.0, **{"learning rate": lr})
-        check_at_least(0.0, epsilon=eps, momentum=momentum, weight_decay=weight_decay, alpha=alpha)
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "momentum": momentum,
-                "alpha": alpha,
-                "eps": eps,
-                "centered": centered,
-                "weight_decay": weight_decay,
-                "maximize": maximize,
-            },
-        )
+        super().__init__(params, checked(locals()))
 
     def kept(self, group: dict[str, Any]) -> list[str]:
-        return (
-            ["square_avg"]
-            + ["momentum_buffer"] * (group["momentum"] > 0)
-            + ["grad_avg"] * group["centered"]
-        )
+        also = {"momentum_buffer": group["momentum"] > 0, "grad_avg": group["centered"]}
+        return ["step", "square_avg", *(name for name, wanted in also.items() if wanted)]
 
-    def move(
-        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
-    ) -> None:
-        xp, (s, t), alpha = device_of(p).xp, free, group["alpha"]
-        if group["weight_decay"]:
-            g = g + group["weight_decay"] * p
-        square = kept[0]
-        square *= alpha
-        xp.multiply(g, 1 - alpha, out=t)
-        t *= g
-        square += t
-        if group["centered"]:
-            mean = kept[-1]
-            mean *= alpha
-            xp.multiply(g, 1 - alpha, out=t)
-            mean += t
-            xp.multiply(mean, mean, out=t)
-            xp.subtract(square, t, out=t)
-            xp.sqrt(t, out=t)
-        else:
-            xp.sqrt(square, out=t)
-        t += group["eps"]
-        xp.divide(g, t, out=s)
-        if group["momentum"]:
-            buffer = kept[1]
-            buffer *= group["momentum"]
-            buffer += s
-            s[...] = buffer
-        s *= group["lr"]
-        p -= s
+    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
+        xp, alpha, momentum = flat.xp, group["alpha"], group["momentum"]
+        rate, eps, keep, new, roll = flat.numbers(
+            float(group["lr"]), group["eps"], alpha, 1 - alpha, momentum
+        )
+        for p, g, (square, *others), t in flat.pieces(group):
+            square *= keep
+            t = xp.multiply(g, new, out=t)
+            square += xp.multiply(t, g, out=t)
+            if group["centered"]:
+                mean = others[-1]
+                mean *= keep
+                mean += xp.multiply(g, new, out=t)
+                square = xp.subtract(square, xp.multiply(mean, mean, out=t), out=t)
+            t = xp.sqrt(square, out=t)
+            t += eps
+            d = xp.divide(g, t, out=t)
+            if momentum > 0:
+                d = others[0]
+                d *= roll
+                d += t
+            p -= xp.multiply(d, rate, out=t)
 
 
 class Adagrad(FlatOptimizer):
     """p = p - lr / (1 + (step - 1) * lr_decay) * g / (sqrt(s) + eps), s the sum of all g^2.
 
+    s begins with initial_accumulator_value.
     Source: Duchi, Hazan and Singer, Adaptive Subgradient Methods, 2011.
     """
 
@@ -102,45 +78,29 @@ class Adagrad(FlatOptimizer):
         weight_decay: float = 0,
         initial_accumulator_value: float = 0,
         eps: float = 1e-10,
+        foreach: bool | None = None,
         *,
         maximize: bool = False,
-        **switches: Any,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ):
-        check_switches(switches)
-        check_at_least(0.0, **{"learning rate": lr})
-        check_at_least(0.0, lr_decay=lr_decay, weight_decay=weight_decay, epsilon=eps)
-        check_at_least(0.0, initial_accumulator_value=initial_accumulator_value)
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "lr_decay": lr_decay,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "initial_accumulator_value": initial_accumulator_value,
-                "maximize": maximize,
-            },
-        )
-        for group in self.param_groups:
-            for param in group["params"]:
-                self.state[param] = {
-                    "step": tensor(0.0, dtype=float32),
-                    "sum": full_like(param, initial_accumulator_value),
-                }
+        super().__init__(params, checked(locals()))
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        for param in param_group["params"]:
+            sums = full_like(param, param_group["initial_accumulator_value"], requires_grad=False)
+            self.state[param] = {"step": tensor(0.0, dtype=float32), "sum": sums}
 
     def kept(self, group: dict[str, Any]) -> list[str]:
-        return ["sum"]
+        return ["step", "sum"]
 
-    def move(
-        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
-    ) -> None:
-        xp, (s, t), (total,) = device_of(p).xp, free, kept
-        if group["weight_decay"]:
-            g = g + group["weight_decay"] * p
-        xp.multiply(g, g, out=t)
-        total += t
-        xp.sqrt(total, out=t)
-        t += group["eps"]
-        xp.multiply(g, group["lr"] / (1 + (step - 1) * group["lr_decay"]), out=s)
-        s /= t
-        p -= s
+    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
+        xp, lr = flat.xp, float(group["lr"]) / (1 + (flat.step - 1) * group["lr_decay"])
+        rate, eps = flat.numbers(lr, group["eps"])
+        for p, g, (total,), t in flat.pieces(group):
+            total += xp.multiply(g, g, out=t)
+            t = xp.sqrt(total, out=t)
+            t += eps
+            t = xp.divide(g, t, out=t)
+            p -= xp.multiply(t, rate, out=t)

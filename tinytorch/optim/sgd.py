@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.optim.flat import FlatOptimizer
-from tinytorch.optim.optimizer import check_at_least, check_switches
+from tinytorch.optim.flat import FlatOptimizer, FlatParameters
+from tinytorch.optim.optimizer import checked
 
 
 class SGD(FlatOptimizer):
@@ -28,43 +28,29 @@ class SGD(FlatOptimizer):
         nesterov: bool = False,
         *,
         maximize: bool = False,
-        **switches: Any,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ):
-        check_switches(switches)
-        check_at_least(0.0, **{"learning rate": lr})
-        check_at_least(0.0, momentum=momentum, weight_decay=weight_decay)
+        options = checked(locals())
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "momentum": momentum,
-                "dampening": dampening,
-                "weight_decay": weight_decay,
-                "nesterov": nesterov,
-                "maximize": maximize,
-            },
-        )
+        super().__init__(params, options)
 
     def kept(self, group: dict[str, Any]) -> list[str]:
         return ["momentum_buffer"] if group["momentum"] else []
 
-    def move(
-        self, p: Any, g: Any, kept: list[Any], free: list[Any], group: dict[str, Any], step: int
-    ) -> None:
-        t, momentum = free[0], group["momentum"]
-        if group["weight_decay"]:
-            g = g + group["weight_decay"] * p
-        if momentum:
-            (v,) = kept
-            if step == 1:
-                v[...] = g
-            else:
-                v *= momentum
-                v += g if not group["dampening"] else (1 - group["dampening"]) * g
-            g = g + momentum * v if group["nesterov"] else v
-        # t = lr * g without a new array: the first operation writes where it is told to.
-        t[...] = g
-        t *= group["lr"]
-        p -= t
+    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
+        momentum, new = group["momentum"], 1 - group["dampening"]
+        rate, keep = flat.numbers(float(group["lr"]), momentum)
+        multiply = flat.xp.multiply
+        for p, g, kept, t in flat.pieces(group):
+            if momentum:
+                (v,) = kept
+                if flat.step == 1:
+                    v[...] = g
+                else:
+                    v *= keep
+                    v += g if new == 1 else multiply(g, new, out=t)
+                g = flat.xp.add(g, multiply(v, keep, out=t), out=t) if group["nesterov"] else v
+            p -= multiply(g, rate, out=t)

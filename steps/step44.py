@@ -1,35 +1,35 @@
-"""Step 44: The engine, whole
+"""Step 44: What backward is asked for
 
-The loop has been the same since step 32. What it lacks is everything around it.
+x.backward() answers one question: what are the gradients of this output, for all leaves? It adds
+them to their .grad. There are other questions.
 
-- grad(outputs, inputs) gives gradients back, and touches no .grad. The loop then goes only where an
-  input can be reached: nodes_that_reach finds out first. An input that the output does not depend
-  on is an error, since it mostly is a slip; allow_unused=True says that it is none.
-- Freed graphs. What a rule has saved may be most of the memory. After its backward it is dropped,
-  unless retain_graph=True; a second backward through it raises. So while backward runs, the memory
-  of the forward pass melts away.
-- Hooks. x.register_hook(f) calls f with each gradient of x; what f returns takes its place. It is
-  called once, when all parts are there. Clipping and logging hang here. A hook after accumulation
-  sees the leaf, with its .grad complete.
-- retain_grad() lets a tensor that is no leaf keep its gradient. It is a hook, and it knows the
-  tensor by a weak reference only: strong, it would be step 17's circle.
-- Errors: an output without a graph, a gradient of the wrong shape, a list of the wrong length. Each
-  says what it saw.
+- grad(outputs, inputs) gives gradients back, and touches no .grad: for a formula that contains
+  gradients (step 30), that is the natural form. Any tensor may be an input, not only a leaf.
+- backward(tensors, inputs=[w]) adds to the .grad of w alone.
+- retain_graph=True: there will be another backward through this graph.
 
-The first gradient of a leaf is not copied any more if nobody else holds its array. The count of
-references tells; a sum of two in a fresh array is taken as it is.
+Asked for some inputs only, the loop need not go everywhere. nodes_that_reach finds the nodes on a
+way to one of them; no rule of another node is called, and below an input nothing is. An input that
+the output does not depend on is an error, since it mostly is a slip. allow_unused=True says that it
+is none, and gives None; materialize_grads=True gives zeros.
 
-Nothing here recurses. The demo goes through a chain of 100,000 calls, and drops it: without a cycle
-the graph is gone the moment nobody holds it, collector or not.
+Freed graphs. What a rule has saved may be most of the memory of a program. After its backward it is
+dropped, and FREED stands there (step 40): so while backward runs, the memory of the forward pass
+melts away. A second backward through it raises; retain_graph=True keeps what was saved, and so does
+create_graph=True, because that second pass is just what it is for.
 
-Changed: backward_pass, accumulate, tensor_backward. New: grad, backward, retain_graph, inputs,
-register_hook, register_post_accumulate_grad_hook, retain_grad. Module finished: autograd/engine.py.
-Try: replace `tensor = weakref.ref(self)` in retain_grad by `tensor = lambda: self`. What breaks?
+Each argument is checked before the first rule runs: a list of the wrong length, an input that wants
+no gradient, no input at all.
+
+The trap is a graph of which only a part is shared. After y.backward() the graph of y is freed, and
+with it what z has in common with y: z.backward() then fails in the middle. backward([y, z]) does
+both in one pass.
+
+Changed: backward_pass, tensor_backward. New: grad, backward, retain_graph, inputs.
+Try: call y.backward(ones) twice for y = x + x, without retain_graph. Why does nobody complain?
 """
 
-import sys
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -38,7 +38,7 @@ import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.modes import thread
 from tinytorch.autograd.node import FREED, NOTHING, Function, edge_of, sum_to
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import Writes, count_write
+from tinytorch.core.version import Writes
 
 
 def node_of(edge: Any) -> Any:
@@ -107,9 +107,6 @@ def backward_pass(
             break
         node = heappop(heap)[1]
         grad = arrived.pop(node)
-        plain = node.plain
-        if not plain and node.hooks is not None:
-            grad = call_hooks(node, grad)
         if wanted is not None:
             for number in range(node.n_outputs):
                 edge = (node, number) if number else node
@@ -120,7 +117,7 @@ def backward_pass(
                 continue
         if node.saved_at != Writes.count:
             node.check_saved()
-        if plain and not as_tensors:
+        if node.plain and not as_tensors:
             grads = node.backward(grad)
         else:
             grads = general_step(node, grad, as_tensors)
@@ -169,67 +166,15 @@ def nodes_that_reach(roots: Sequence[Tensor], targets: set) -> set:
     return useful
 
 
-def call_hooks(node: Function, grad: Any) -> Any:
-    """Shows the gradients of a node's outputs to the hooks on them, which may replace them."""
-    grads = grad if node.n_outputs > 1 else [grad]
-    for number, hooks in node.hooks.items():
-        if grads[number] is not None:
-            grads[number] = run_hooks(hooks, grads[number], node.device)
-    return grads if node.n_outputs > 1 else grads[0]
-
-
-def run_hooks(hooks: dict, grad: Any, device: Any) -> Any:
-    """Calls each hook with the gradient as a Tensor; what a hook returns takes its place."""
-    as_array = not isinstance(grad, Tensor)
-    tensor = wrap(device.xp.asarray(grad), device) if as_array else grad
-    for hook in list(hooks.values()):
-        answer = hook(tensor)
-        if answer is not None:
-            if not isinstance(answer, Tensor):
-                raise TypeError(f"a hook returns None or a Tensor, not {type(answer).__name__}")
-            if answer.shape != tensor.shape:
-                raise RuntimeError(
-                    f"a hook has changed the shape of a gradient, {list(tensor.shape)}, to "
-                    f"{list(answer.shape)}"
-                )
-            tensor = answer
-    return tensor.array if as_array else tensor
-
-
-def references_of_a_gradient() -> int:
-    """What getrefcount says inside accumulate, as backward calls it, of an array that is only
-    there. It depends on the version of Python."""
-
-    def count(leaf: None, grad: object) -> int:
-        return sys.getrefcount(grad)
-
-    leaf, grad = {None: object()}.popitem()
-    return count(leaf, grad)
-
-
-UNSHARED = references_of_a_gradient()
-
-
 def accumulate(leaf: Tensor, grad: Any) -> None:
     """Adds an arrived gradient to leaf.grad, which always owns its array."""
-    if leaf._hooks:
-        grad = run_hooks(leaf._hooks, grad, leaf.device)
     if isinstance(grad, Tensor):
-        leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad
+        leaf._grad = grad if leaf._grad is None else leaf._grad + grad
     elif leaf._grad is not None:
-        if sys.getrefcount(leaf._grad.array) > 2:  # not only its tensor: a graph may have saved it
-            count_write(leaf._grad.array)
         leaf._grad.array += grad
     else:
-        # An array that nobody else holds is taken as it is. What hooks return may be anybody's,
-        # a view has its memory from somebody, and a number of NumPy's is no array.
-        shared = leaf._hooks or sys.getrefcount(grad) > UNSHARED
-        if shared or grad.__class__ is not leaf.device.array_type or grad.base is not None:
-            grad = leaf.device.xp.array(grad)
+        grad = leaf.device.xp.array(grad)
         leaf._grad = wrap(grad, leaf.device)
-    if leaf._after_hooks:
-        for hook in list(leaf._after_hooks.values()):
-            hook(leaf)
 
 
 def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[Tensor]:
@@ -374,96 +319,8 @@ def grad(
                 value = target.device.xp.zeros(target.array.shape, target.array.dtype)
         if value is not None and not isinstance(value, Tensor):
             value = wrap(target.device.xp.array(value), target.device)
-        if value is not None and target._grad_fn is None and target._hooks:
-            value = run_hooks(target._hooks, value, target.device)
         results.append(value)
     return tuple(results)
-
-
-class RemovableHandle:
-    """What registering a hook returns: `remove()` takes the hook away again."""
-
-    next_id = 0
-
-    def __init__(self, hooks: dict):
-        self.hooks = weakref.ref(hooks)
-        self.id = RemovableHandle.next_id
-        RemovableHandle.next_id += 1
-
-    def remove(self) -> None:
-        hooks = self.hooks()
-        if hooks is not None:
-            hooks.pop(self.id, None)
-
-    def __enter__(self) -> "RemovableHandle":
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self.remove()
-
-
-class Hooks(dict):
-    """Hooks by the id of their handle, in the order of registration. Unlike a dict, it can be
-    referred to weakly."""
-
-    def add(self, hook: Callable) -> RemovableHandle:
-        handle = RemovableHandle(self)
-        self[handle.id] = hook
-        if "retain" in self:  # retain_grad comes last: it keeps what the others have made of it
-            self["retain"] = self.pop("retain")
-        return handle
-
-
-@tensor_method("register_hook")
-def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-    """Calls hook(gradient) whenever a gradient of this tensor is computed; what it returns, if
-    anything, takes the gradient's place. RuntimeError where the tensor requires no gradient."""
-    if not self.requires_grad:
-        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    return hooks_of(self).add(hook)
-
-
-def hooks_of(tensor: Tensor) -> Hooks:
-    """The hooks on the gradient of `tensor`: a leaf has its own, others keep them at their node."""
-    if tensor._grad_fn is None:
-        tensor._hooks = Hooks() if tensor._hooks is None else tensor._hooks
-        return tensor._hooks
-    node = tensor._grad_fn
-    if node.hooks is None:
-        node.hooks, node.plain = {}, False
-    return node.hooks.setdefault(tensor._output_nr, Hooks())
-
-
-@tensor_method("register_post_accumulate_grad_hook")
-def register_post_accumulate_grad_hook(
-    self: Tensor, hook: Callable[[Tensor], None]
-) -> RemovableHandle:
-    """Calls hook(leaf) after each accumulation into leaf.grad. RuntimeError for other tensors."""
-    if not self.is_leaf or not self.requires_grad:
-        raise RuntimeError(
-            "post accumulate grad hooks can only be registered on leaf tensors that require grad"
-        )
-    if self._after_hooks is None:
-        self._after_hooks = Hooks()
-    return self._after_hooks.add(hook)
-
-
-@tensor_method("retain_grad")
-def retain_grad(self: Tensor) -> None:
-    """Lets a tensor that is no leaf keep its .grad too. RuntimeError without requires_grad."""
-    if not self.requires_grad:
-        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-    if self.is_leaf or self.retains_grad:
-        return
-    self.retains_grad = True
-    tensor = weakref.ref(self)  # the node must not keep its own output alive
-
-    def keep(grad: Tensor) -> None:
-        kept = tensor()
-        if kept is not None:
-            kept._grad = grad if kept._grad is None else kept._grad + grad
-
-    hooks_of(self)["retain"] = keep
 
 
 @tensor_method("__repr__")
@@ -472,7 +329,6 @@ def tensor_repr(self: Tensor) -> str:
 
 
 if __name__ == "__main__":
-    import gc
 
     def error(action, *args, **kwargs):
         try:
@@ -507,42 +363,32 @@ if __name__ == "__main__":
     # -> Mismatch in shape: grad_output[0] has a shape of tinytorch.Size([1])
     print(error(backward, [y, y], [ones]))  # -> got 2 tensors and 1 gradients
 
-    seen = []
-    a = x * 2.0
-    a.retain_grad()
-    handle = a.register_hook(lambda g: seen.append(g.tolist()))
-    b = a * a + a  # two ways lead to a: the hook sees their sum, once
-    x.grad = None
-    b.backward(ones)
-    print("a hook:", seen, " kept:", a.grad, " leaf:", x.grad)
-    # -> a hook: [[5.0, 9.0]]  kept: tensor([5.0, 9.0])  leaf: tensor([10.0, 18.0])
-    handle.remove()
-    x.grad = None
-    with x.register_hook(lambda g: g * 0.5):
-        (x * 2.0).backward(ones)
-    print("halved:", x.grad)  # -> halved: tensor([1.0, 1.0])
-    x.register_post_accumulate_grad_hook(lambda leaf: print("accumulated:", leaf.grad))
-    # -> accumulated: tensor([4.0, 4.0])
-    (x * 3.0).backward(ones)
-
     p, q = tensor(2.0, requires_grad=True), tensor(3.0, requires_grad=True)
     backward(p * q, inputs=[q])
     print("inputs only:", p.grad, q.grad)  # -> inputs only: None tensor(2.0)
-    u, v = tensor([1.0, 1.0], requires_grad=True), tensor([1.0, 1.0], requires_grad=True)
-    (u + v).backward(ones)
-    u.grad.mul_(100.0)
-    print("owners:", v.grad, ones)  # -> owners: tensor([1.0, 1.0]) tensor([1.0, 1.0])
 
-    gc.collect()
-    gc.disable()
-    x = tensor(1.0, requires_grad=True)
-    y = x
-    for _ in range(100_000):
-        y = y * 1.0
-    y.retain_grad()
+    class Loud(Function):
+        """A copy of x that says when its rule runs."""
+
+        def forward(ctx, x):
+            return x.copy()
+
+        def backward(ctx, g):
+            print("the rule runs")  # -> the rule runs
+            return g
+
+    p = tensor(2.0, requires_grad=True)
+    print(grad(Loud.apply(p) * q, q))  # -> (tensor(2.0),)
+    print(grad(Loud.apply(p) * q, p))  # -> (tensor(3.0),)
+    middle = p * p
+    print(grad(middle * q, middle))  # -> (tensor(3.0),)
+
+    shared = p * p
+    y, z = shared * 2.0, shared * q
     y.backward()
-    node = weakref.ref(y.grad_fn)
-    print("100,000 deep:", x.grad, node() is None)  # -> 100,000 deep: tensor(1.0) False
-    del y
-    print("gone, with the collector off:", node() is None)  # -> gone, with the collector off: True
-    gc.enable()
+    print(error(z.backward).partition(" (")[0])
+    # -> Trying to backward through the graph a second time
+    shared = p * p
+    p.grad = None
+    backward([shared * 2.0, shared * q])
+    print("both at once:", p.grad)  # -> both at once: tensor(20.0)

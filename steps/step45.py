@@ -1,29 +1,30 @@
-"""Step 45: The engine, whole
+"""Step 45: Hooks, and who owns a gradient
 
-The loop has been the same since step 32. What it lacks is everything around it.
+Between the rules of two nodes a gradient is on its way, and nobody outside can see it. Whoever
+wants to log it, clip it or stop it needs a place to stand. PyTorch's name for it is a hook.
 
-- grad(outputs, inputs) gives gradients back, and touches no .grad. The loop then goes only where an
-  input can be reached: nodes_that_reach finds out first. An input that the output does not depend
-  on is an error, since it mostly is a slip; allow_unused=True says that it is none.
-- Freed graphs. What a rule has saved may be most of the memory. After its backward it is dropped,
-  unless retain_graph=True; a second backward through it raises. So while backward runs, the memory
-  of the forward pass melts away.
-- Hooks. x.register_hook(f) calls f with each gradient of x; what f returns takes its place. It is
-  called once, when all parts are there. Clipping and logging hang here. A hook after accumulation
-  sees the leaf, with its .grad complete.
-- retain_grad() lets a tensor that is no leaf keep its gradient. It is a hook, and it knows the
+- x.register_hook(f) calls f with each gradient of x; what f returns takes its place. The hooks of a
+  result wait at its node: they are called once, when all parts of the gradient are there.
+- A hook after accumulation sees the leaf, with its .grad complete.
+- retain_grad() lets a tensor that is no leaf keep its gradient. It is a hook too, and it knows the
   tensor by a weak reference only: strong, it would be step 17's circle.
-- Errors: an output without a graph, a gradient of the wrong shape, a list of the wrong length. Each
-  says what it saw.
 
-The first gradient of a leaf is not copied any more if nobody else holds its array. The count of
-references tells; a sum of two in a fresh array is taken as it is.
+Each registration gives a handle back; handle.remove() takes the hook away. A node that has hooks is
+not `plain`, and only such nodes are asked for them: hooks that nobody set cost nothing.
+
+Who owns a gradient? Since step 33 each leaf has owned its array because accumulate copied it. Most
+often that copy was in vain: the rule had just made the array, and nobody else holds it. The count
+of references tells. Python keeps it for each object, and an array that only accumulate holds is
+taken as it is; what hooks return may be anybody's, and a view has its memory from somebody.
+
+The other way round, leaf.grad may be held by somebody when the next gradient is added in place: a
+graph may have saved it. So that write is counted, if there is anybody to notice it.
 
 Nothing here recurses. The demo goes through a chain of 100,000 calls, and drops it: without a cycle
 the graph is gone the moment nobody holds it, collector or not.
 
-Changed: backward_pass, accumulate, tensor_backward. New: grad, backward, retain_graph, inputs,
-register_hook, register_post_accumulate_grad_hook, retain_grad. Module finished: autograd/engine.py.
+Changed: backward_pass, accumulate, grad. New: register_hook, register_post_accumulate_grad_hook,
+retain_grad, RemovableHandle. Module finished: autograd/engine.py.
 Try: replace `tensor = weakref.ref(self)` in retain_grad by `tensor = lambda: self`. What breaks?
 """
 
@@ -473,40 +474,10 @@ def tensor_repr(self: Tensor) -> str:
 
 if __name__ == "__main__":
     import gc
-
-    def error(action, *args, **kwargs):
-        try:
-            action(*args, **kwargs)
-        except (RuntimeError, TypeError) as reason:
-            return str(reason).partition(". ")[0]
+    import tracemalloc
 
     ones = tensor([1.0, 1.0])
     x = tensor([1.0, 2.0], requires_grad=True)
-    unused = tensor(1.0, requires_grad=True)
-
-    (g,) = grad(x * x * x, x, ones, create_graph=True)
-    (gg,) = grad(g, x, ones)
-    print("3 x^2:", g, "  6 x:", gg, "  x.grad:", x.grad)
-    # -> 3 x^2: tensor([3.0, 12.0])   6 x: tensor([6.0, 12.0])   x.grad: None
-    print(error(grad, x * x, [x, unused], ones))
-    # -> The differentiated Tensor at index 1 appears to not have been used in the graph
-    print(grad(x * x, [x, unused], ones, allow_unused=True)[1])  # -> None
-    print(grad(x * x, [x, unused], ones, materialize_grads=True)[1])  # -> tensor(0.0)
-
-    y = x * x
-    y.backward(ones)
-    print("dropped:", y.grad_fn.saved is FREED)  # -> dropped: True
-    print(error(y.backward, ones).partition(" (")[0])
-    # -> Trying to backward through the graph a second time
-    y = x * x
-    x.grad = None
-    y.backward(ones, retain_graph=True)
-    y.backward(ones)
-    print("twice:", x.grad)  # -> twice: tensor([4.0, 8.0])
-    print(error(y.backward, tensor([1.0])).partition(" and ")[0])
-    # -> Mismatch in shape: grad_output[0] has a shape of tinytorch.Size([1])
-    print(error(backward, [y, y], [ones]))  # -> got 2 tensors and 1 gradients
-
     seen = []
     a = x * 2.0
     a.retain_grad()
@@ -525,13 +496,41 @@ if __name__ == "__main__":
     # -> accumulated: tensor([4.0, 4.0])
     (x * 3.0).backward(ones)
 
-    p, q = tensor(2.0, requires_grad=True), tensor(3.0, requires_grad=True)
-    backward(p * q, inputs=[q])
-    print("inputs only:", p.grad, q.grad)  # -> inputs only: None tensor(2.0)
+    print("grad too:", grad(x * x, x, ones))  # -> grad too: (tensor([2.0, 4.0]),)
+    with x.register_hook(lambda g: g * 0.5):
+        print("halved:", grad(x * x, x, ones))  # -> halved: (tensor([1.0, 2.0]),)
+
     u, v = tensor([1.0, 1.0], requires_grad=True), tensor([1.0, 1.0], requires_grad=True)
     (u + v).backward(ones)
     u.grad.mul_(100.0)
     print("owners:", v.grad, ones)  # -> owners: tensor([1.0, 1.0]) tensor([1.0, 1.0])
+
+    first = u.grad
+    (u * 2.0).backward(ones)
+    print("added in place:", u.grad is first, u.grad)
+    # -> added in place: True tensor([102.0, 102.0])
+    w = tensor([3.0, 3.0], requires_grad=True)
+    penalty = u.grad * w  # saves u.grad
+    (u * 2.0).backward(ones)
+    try:
+        penalty.backward(ones)
+    except RuntimeError as reason:
+        print("noticed:", str(reason).partition(":")[0].rpartition(" has ")[2])
+        # -> noticed: been modified by an inplace operation
+
+    def peak(action):
+        tracemalloc.start()
+        action()
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return round(most / 1e6)
+
+    big, half = tensor(0.0).expand(1_000_000).clone(), tensor(0.5)
+    big.requires_grad_()
+    y = big * half
+    start = y.detach().clone()
+    print(f"{peak(lambda: y.backward(start))} MB for a gradient of {big.nbytes // 1_000_000} MB")
+    # -> 4 MB for a gradient of 4 MB
 
     gc.collect()
     gc.disable()

@@ -6,12 +6,13 @@ hundreds of them. So let the layer itself say what there is to learn.
 
 A Module is an object with a forward. What is new is one trick: Python calls `__setattr__` for each
 `self.name = value`, and the module looks at the value. A Parameter goes into `_parameters`, another
-Module into `_modules`; everything else becomes a plain attribute. (`_buffers` waits for step 78.)
+Module into `_modules`; everything else becomes a plain attribute. (`_buffers` waits for step 77.)
 Reading goes through `__getattr__`, which Python calls only for names that it does not find.
 
 So a network becomes a tree of modules with parameters as its leaves, and a walk through the tree
 finds them all, with names that tell the way: "second.weight". `parameters()` is what a training
-loop needs. A parameter that stands in two places (tied weights) comes once: it shall learn once.
+loop needs, and zero_grad() and requires_grad_() are loops over it. A parameter that stands in two
+places (tied weights) comes once: it shall learn once.
 
 What is a Parameter? A tensor, and nothing more than its class says: this one is to be learned.
 That is why BadLinear in the demo fails. Its weight requires a gradient and gets one. But it is a
@@ -19,16 +20,16 @@ plain tensor, as any intermediate result is, so no walk finds it. Two more ways 
 a plain Python list (step 77 has one that registers), and an attribute that is set before
 `super().__init__()`, when there is nothing yet to register in. The latter raises an error.
 
-Call the module, not its forward: step 77 puts something in between. (torch.nn.Parameter and
+Call the module, not its forward: step 78 puts something in between. (torch.nn.Parameter and
 torch.nn.Module are the same two classes. `register_parameter` and `register_module` do by name what
 assigning an attribute does.)
 
-Changed: nothing. New: Parameter, Module, module_text.
+Changed: nothing. New: Parameter; Members, which registers and finds; Module, which is called.
 Try: make the weight of BadLinear a Parameter, and leave the rest as it is.
 """
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tinytorch.autograd.modes import no_grad
@@ -56,26 +57,20 @@ class Parameter(Tensor):
         return "Parameter containing:\n" + format_tensor(self, "tensor")
 
 
-def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
-    """Name(...) with what the module shows of itself and, indented, its parts."""
-    extra = module.extra_repr()
-    lines = extra.split("\n") if extra else []
-    if len(lines) == 1 and not parts:
-        return f"{type(module).__name__}({extra})"
-    lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
-    inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
-    return f"{type(module).__name__}({inside})"
+def look_up(named: Iterable[tuple[str, Any]], target: str, what: str) -> Any:
+    """The member with the name `target`. AttributeError where there is none."""
+    for name, member in named:
+        if name == target:
+            return member
+    raise AttributeError(f"there is no {what} `{target}`")
 
 
-class Module:
-    """A part of a network. A subclass makes its parameters and parts in `__init__`, after
-    `super().__init__()`, and says in `forward` what it computes."""
+class Members:
+    """What a module consists of: parameters, buffers and other modules, each under its name."""
 
     def __init__(self):
         # Into __dict__ directly: __setattr__ below relies on these.
         self.__dict__.update(_parameters={}, _buffers={}, _modules={})
-
-    # What a module consists of.
 
     def _store_of(self, name: str) -> str | None:
         """Which of the three dictionaries has a member `name`."""
@@ -88,7 +83,7 @@ class Module:
         before = store = self._store_of(name)
         if isinstance(value, Parameter):
             store = "_parameters"
-        elif isinstance(value, Module) and before != "_parameters":
+        elif isinstance(value, Members) and before != "_parameters":
             store = "_modules"
         if store is None:  # anything else, and a plain tensor too, is a plain attribute
             object.__setattr__(self, name, value)
@@ -105,9 +100,20 @@ class Module:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         return self.__dict__[store][name]
 
+    def __delattr__(self, name: str) -> None:
+        store = self._store_of(name)
+        if store is None:
+            object.__delattr__(self, name)
+        else:
+            del self.__dict__[store][name]
+
+    def __dir__(self) -> list[str]:
+        members = (*self._parameters, *self._buffers, *self._modules)
+        return sorted({*super().__dir__(), *members})
+
     def _register(self, store: str, name: str, value: Any) -> None:
         """Adds a member. AttributeError, TypeError or KeyError where name or value are none."""
-        kinds = {"_parameters": Parameter, "_modules": Module, "_buffers": Tensor}
+        kinds = {"_parameters": Parameter, "_modules": Members, "_buffers": Tensor}
         kind, what = kinds[store], store[1:-1]
         if store not in self.__dict__:
             raise AttributeError(f"cannot assign {what} before Module.__init__() call")
@@ -119,20 +125,22 @@ class Module:
             raise KeyError(f"attribute '{name}' already exists")
         if value is not None and not isinstance(value, kind):
             wrong = type(value).__name__
-            raise TypeError(f"cannot assign '{wrong}' as {what} '{name}': no {kind.__name__}")
+            raise TypeError(f"cannot assign '{wrong}' as {what} '{name}', which it is not")
         self.__dict__[store][name] = value
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
         self._register("_parameters", name, param)
 
-    def register_module(self, name: str, module: "Module | None") -> None:
+    def register_module(self, name: str, module: "Members | None") -> None:
         """Makes `module` the part `name` of this module."""
         self._register("_modules", name, module)
 
+    add_module = register_module
+
     def named_modules(
         self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, "Module"]]:
+    ) -> Iterator[tuple[str, "Members"]]:
         """This module and all its parts, however deep: ("", self), ("encoder", ...),
         ("encoder.0", ...). A part that is used in two places comes once."""
         memo = set() if memo is None else memo
@@ -168,11 +176,11 @@ class Module:
         """What an optimizer wants: all parameters of this module and of its parts."""
         return (param for _, param in self.named_parameters(recurse=recurse))
 
-    def modules(self) -> Iterator["Module"]:
+    def modules(self, remove_duplicate: bool = True) -> Iterator["Members"]:
         """This module and all its parts, each once."""
-        return (module for _, module in self.named_modules())
+        return (part for _, part in self.named_modules(remove_duplicate=remove_duplicate))
 
-    def named_children(self) -> Iterator[tuple[str, "Module"]]:
+    def named_children(self) -> Iterator[tuple[str, "Members"]]:
         """The parts one level below, with their names, each once."""
         seen = {None}
         for name, module in self._modules.items():
@@ -180,9 +188,49 @@ class Module:
                 seen.add(module)
                 yield name, module
 
-    def children(self) -> Iterator["Module"]:
+    def children(self) -> Iterator["Members"]:
         """The parts one level below."""
         return (module for _, module in self.named_children())
+
+    def get_submodule(self, target: str) -> "Members":
+        """The part with the name "encoder.0"; "" is the module itself. AttributeError if none."""
+        return look_up(self.named_modules(remove_duplicate=False), target, "module")
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter with the name "encoder.0.weight". AttributeError where there is none."""
+        return look_up(self.named_parameters(remove_duplicate=False), target, "parameter")
+
+
+def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
+    """Name(...) with what the module shows of itself and, indented, its parts."""
+    extra = module.extra_repr()
+    lines = extra.split("\n") if extra else []
+    if len(lines) == 1 and not parts:
+        return f"{type(module).__name__}({extra})"
+    lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
+    inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
+    return f"{type(module).__name__}({inside})"
+
+
+class Module(Members):
+    """A part of a network. A subclass makes its parameters and parts in `__init__`, after
+    `super().__init__()`, and says in `forward` what it computes."""
+
+    # What is done to all of it.
+
+    def requires_grad_(self, requires_grad: bool = True) -> "Module":
+        """Freezes all parameters (False), or lets them learn again."""
+        for param in self.parameters():
+            param.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clears the gradients of all parameters: to None, or to zeros."""
+        for param in self.parameters():
+            if set_to_none:
+                param.grad = None
+            elif param.grad is not None:
+                param.grad.detach_().zero_()
 
     # Its text.
 
@@ -243,7 +291,7 @@ if __name__ == "__main__":
             with no_grad():
                 for param in model.parameters():
                     param -= 0.1 * param.grad
-                    param.grad = None
+            model.zero_grad()
         return loss.item()
 
     bad, good = BadLinear(), GoodLinear()
@@ -257,6 +305,8 @@ if __name__ == "__main__":
     print(good.bias)
     # -> Parameter containing:
     # -> tensor([2.0000], requires_grad=True)
+
+    print("frozen:", not good.requires_grad_(False)(x).requires_grad)  # -> frozen: True
 
     # A tree of modules.
     class Two(Module):
@@ -283,6 +333,7 @@ if __name__ == "__main__":
     print([name for name, _ in two.named_parameters()])
     # -> ['scale', 'first.weight', 'first.bias', 'second.weight', 'third.weight', 'third.bias']
     print(two.third is list(two.children())[2], two.scale.item())  # -> True 1.0
+    print(two.get_parameter("third.bias") is two.third.bias)  # -> True
 
     # What is refused.
     class TooEarly(Module):
@@ -301,6 +352,6 @@ if __name__ == "__main__":
         except (AttributeError, TypeError, KeyError) as error:
             print(f"{type(error).__name__}: {error.args[0]}")
     # -> AttributeError: cannot assign parameter before Module.__init__() call
-    # -> TypeError: cannot assign 'Tensor' as parameter 'weight': no Parameter
+    # -> TypeError: cannot assign 'Tensor' as parameter 'weight', which it is not
     # -> KeyError: parameter name can't contain "." or be empty, got 'a.b'
     # -> AttributeError: 'GoodLinear' object has no attribute 'nothing'

@@ -1,7 +1,7 @@
-"""Step 77: Modules that hold modules, and those who look on
+"""Step 77: A tree of modules
 
 A residual network has, say, twelve equal blocks. As attributes block1 ... block12 nobody wants to
-write them, and a Python list hides them (step 76). So there are lists that register:
+write them, and a Python list hides them (step 76). So there are modules that hold modules:
 
     Sequential    a row of modules, called one after the other; needs no forward of yours
     ModuleList    a list; your forward says how to go through it
@@ -9,27 +9,26 @@ write them, and a Python list hides them (step 76). So there are lists that regi
 
 What a list can do comes from Python: whoever defines the five methods of MutableSequence (length,
 get, set, delete, insert) is given pop, remove, reverse and += by it. MutableMapping does the same
-for dictionaries. (ParameterList is there too, for loose parameters.)
+for dictionaries.
 
-Now, why call the module and not its forward? Because there is a place to stand in between. A hook
-is a function of yours that is called there, with no line of the network changed:
+However deep the tree becomes, what concerns it as a whole is a walk, and one short method each:
 
-    register_forward_pre_hook(hook)      hook(module, args), before forward; may replace args
-    register_forward_hook(hook)          hook(module, args, output), after it; may replace output
-    register_full_backward_hook(hook)    hook(module, grad_input, grad_output), on the way back
+    apply(fn)                 calls fn with each part: the usual way to initialise
+    train(), eval()           tell every part whether it is being trained or used
+    to(device), double()      move all parameters, their gradients, and the buffers
 
-Each returns a handle; handle.remove() takes the hook away again. Without hooks it costs one test.
+Some of what a layer knows is not learned and yet belongs to it: a running mean, a mask. That is a
+buffer. It moves along, but no optimizer sees it. A plain tensor becomes one by `register_buffer`,
+and a forgotten one is found out on a GPU at the latest: the network has gone there, and the plain
+tensor has not.
 
-A forward hook runs after forward, not on the way back. To see gradients, a module with backward
-hooks leads its inputs and its outputs through a Gate: a Function that changes nothing on the way
-there. On the way back the gate of the outputs sees what arrives, the gate of the inputs what
-leaves. The first layer gets data that need no gradient: there is nothing to wait for at its inputs,
-and the hook is called with None for them.
+The trap is in the word "to". `x.to(device)` of a tensor returns a new tensor, `net.to(device)` of a
+module changes the module: the same Parameter objects hold new data. Were they new objects, an
+optimizer that was made before would go on changing the old ones.
 
-Changed: Module.__init__, Module.__call__. New: Gate, the three kinds of hooks; Sequential,
-ModuleList, ModuleDict, ParameterList and what they share.
-Try: before the last line, give row[1] a forward hook that returns `output * 0`. Which gradients are
-left?
+New: the lists and the dictionary; buffers; Module.apply, train, eval, to and its short forms.
+Changed: Members.__init__. Moved: Parameter to tinytorch/nn/parameter.py.
+Try: in Scale make `seen` a plain tensor, `self.seen = tensor(0)`. Which lines of the demo change?
 """
 
 import importlib
@@ -39,67 +38,28 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping, Mutabl
 from itertools import groupby
 from typing import Any
 
-from tinytorch.autograd.engine import Hooks, RemovableHandle
-from tinytorch.autograd.modes import thread
-from tinytorch.autograd.node import Function
+from tinytorch.autograd.modes import no_grad
+from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
 from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.cuda.backend import is_available
 from tinytorch.nn.parameter import Parameter
 
 
-class Gate(Function):
-    """Passes tensors on unchanged. On the way back `watch` sees all their gradients at once, at
-    their `places` among n values, and answers with those that go on."""
-
-    on_tensors = True
-    plain = False
-    fill_missing = False
-
-    def forward(ctx, watch: Callable, places: list[int], n: int, *arrays: Any) -> Any:
-        ctx.watch, ctx.places, ctx.n = watch, places, n
-        return arrays if len(arrays) > 1 else arrays[0]
-
-    def backward(ctx, *grads: Any) -> tuple:
-        given = dict(zip(ctx.places, grads, strict=True))
-        answer = ctx.watch(tuple(given.get(place) for place in range(ctx.n)))
-        return (None, None, None, *(answer[place] for place in ctx.places))
+def look_up(named: Iterable[tuple[str, Any]], target: str, what: str) -> Any:
+    """The member with the name `target`. AttributeError where there is none."""
+    for name, member in named:
+        if name == target:
+            return member
+    raise AttributeError(f"there is no {what} `{target}`")
 
 
-def make_tuple(value: Any) -> tuple:
-    return value if isinstance(value, tuple) else (value,)
-
-
-def through_gate(values: tuple, watch: Callable[[tuple], tuple]) -> tuple:
-    """The values; those that require a gradient have passed a gate."""
-    places = [i for i, x in enumerate(values) if isinstance(x, Tensor) and x.requires_grad]
-    if not places:
-        return values
-    passed = Gate.apply(watch, places, len(values), *(values[i] for i in places))
-    passed = iter(make_tuple(passed))
-    return tuple(next(passed) if i in places else x for i, x in enumerate(values))
-
-
-def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
-    """Name(...) with what the module shows of itself and, indented, its parts."""
-    extra = module.extra_repr()
-    lines = extra.split("\n") if extra else []
-    if len(lines) == 1 and not parts:
-        return f"{type(module).__name__}({extra})"
-    lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
-    inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
-    return f"{type(module).__name__}({inside})"
-
-
-class Module:
-    """A part of a network. A subclass makes its parameters and parts in `__init__`, after
-    `super().__init__()`, and says in `forward` what it computes."""
+class Members:
+    """What a module consists of: parameters, buffers and other modules, each under its name."""
 
     def __init__(self):
         # Into __dict__ directly: __setattr__ below relies on these.
         self.__dict__.update(_parameters={}, _buffers={}, _modules={})
-        self._forward_pre_hooks, self._forward_hooks = Hooks(), Hooks()
-        self._backward_hooks = Hooks()
-
-    # What a module consists of.
+        self._non_persistent = set()  # the buffers that are not to be saved
 
     def _store_of(self, name: str) -> str | None:
         """Which of the three dictionaries has a member `name`."""
@@ -112,7 +72,7 @@ class Module:
         before = store = self._store_of(name)
         if isinstance(value, Parameter):
             store = "_parameters"
-        elif isinstance(value, Module) and before != "_parameters":
+        elif isinstance(value, Members) and before != "_parameters":
             store = "_modules"
         if store is None:  # anything else, and a plain tensor too, is a plain attribute
             object.__setattr__(self, name, value)
@@ -129,9 +89,20 @@ class Module:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         return self.__dict__[store][name]
 
+    def __delattr__(self, name: str) -> None:
+        store = self._store_of(name)
+        if store is None:
+            object.__delattr__(self, name)
+        else:
+            del self.__dict__[store][name]
+
+    def __dir__(self) -> list[str]:
+        members = (*self._parameters, *self._buffers, *self._modules)
+        return sorted({*super().__dir__(), *members})
+
     def _register(self, store: str, name: str, value: Any) -> None:
         """Adds a member. AttributeError, TypeError or KeyError where name or value are none."""
-        kinds = {"_parameters": Parameter, "_modules": Module, "_buffers": Tensor}
+        kinds = {"_parameters": Parameter, "_modules": Members, "_buffers": Tensor}
         kind, what = kinds[store], store[1:-1]
         if store not in self.__dict__:
             raise AttributeError(f"cannot assign {what} before Module.__init__() call")
@@ -143,20 +114,30 @@ class Module:
             raise KeyError(f"attribute '{name}' already exists")
         if value is not None and not isinstance(value, kind):
             wrong = type(value).__name__
-            raise TypeError(f"cannot assign '{wrong}' as {what} '{name}': no {kind.__name__}")
+            raise TypeError(f"cannot assign '{wrong}' as {what} '{name}', which it is not")
         self.__dict__[store][name] = value
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
         self._register("_parameters", name, param)
 
-    def register_module(self, name: str, module: "Module | None") -> None:
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """A tensor that belongs to the state, moves along, and is not learned: a running mean.
+
+        With persistent=False the state_dict leaves it out.
+        """
+        self._register("_buffers", name, tensor)
+        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
+
+    def register_module(self, name: str, module: "Members | None") -> None:
         """Makes `module` the part `name` of this module."""
         self._register("_modules", name, module)
 
+    add_module = register_module
+
     def named_modules(
         self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, "Module"]]:
+    ) -> Iterator[tuple[str, "Members"]]:
         """This module and all its parts, however deep: ("", self), ("encoder", ...),
         ("encoder.0", ...). A part that is used in two places comes once."""
         memo = set() if memo is None else memo
@@ -192,11 +173,21 @@ class Module:
         """What an optimizer wants: all parameters of this module and of its parts."""
         return (param for _, param in self.named_parameters(recurse=recurse))
 
-    def modules(self) -> Iterator["Module"]:
-        """This module and all its parts, each once."""
-        return (module for _, module in self.named_modules())
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The buffers, with their names."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
-    def named_children(self) -> Iterator[tuple[str, "Module"]]:
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers of this module and of its parts."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    def modules(self, remove_duplicate: bool = True) -> Iterator["Members"]:
+        """This module and all its parts, each once."""
+        return (part for _, part in self.named_modules(remove_duplicate=remove_duplicate))
+
+    def named_children(self) -> Iterator[tuple[str, "Members"]]:
         """The parts one level below, with their names, each once."""
         seen = {None}
         for name, module in self._modules.items():
@@ -204,9 +195,125 @@ class Module:
                 seen.add(module)
                 yield name, module
 
-    def children(self) -> Iterator["Module"]:
+    def children(self) -> Iterator["Members"]:
         """The parts one level below."""
         return (module for _, module in self.named_children())
+
+    def get_submodule(self, target: str) -> "Members":
+        """The part with the name "encoder.0"; "" is the module itself. AttributeError if none."""
+        return look_up(self.named_modules(remove_duplicate=False), target, "module")
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter with the name "encoder.0.weight". AttributeError where there is none."""
+        return look_up(self.named_parameters(remove_duplicate=False), target, "parameter")
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer with the name "norm.running_mean". AttributeError where there is none."""
+        return look_up(self.named_buffers(remove_duplicate=False), target, "buffer")
+
+
+def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
+    """Name(...) with what the module shows of itself and, indented, its parts."""
+    extra = module.extra_repr()
+    lines = extra.split("\n") if extra else []
+    if len(lines) == 1 and not parts:
+        return f"{type(module).__name__}({extra})"
+    lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
+    inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
+    return f"{type(module).__name__}({inside})"
+
+
+def converter(dtype: DType) -> Callable[["Module"], "Module"]:
+    """The method that makes all floats of a module `dtype`, such as module.double()."""
+    return lambda self: self.to(dtype)
+
+
+class Module(Members):
+    """A part of a network. A subclass makes its parameters and parts in `__init__`, after
+    `super().__init__()`, and says in `forward` what it computes."""
+
+    training: bool
+
+    def __init__(self):
+        super().__init__()
+        self.training = True
+
+    # What is done to all of it.
+
+    def apply(self, fn: Callable[["Module"], None]) -> "Module":
+        """Calls fn with each part, the inner ones first, and with this module at last."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    def train(self, mode: bool = True) -> "Module":
+        """Tells this module and its parts that they are in training: Dropout drops only then."""
+        if not isinstance(mode, bool):
+            raise ValueError("training mode is expected to be boolean")
+        self.training = mode
+        for module in self.children():  # each is asked: a part may have a train of its own
+            module.train(mode)
+        return self
+
+    def eval(self) -> "Module":
+        """The opposite of train(): the network is used, not trained."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> "Module":
+        """Freezes all parameters (False), or lets them learn again."""
+        for param in self.parameters():
+            param.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clears the gradients of all parameters: to None, or to zeros."""
+        for param in self.parameters():
+            if set_to_none:
+                param.grad = None
+            elif param.grad is not None:
+                param.grad.detach_().zero_()
+
+    def _convert(self, convert: Callable[[Tensor], Tensor]) -> "Module":
+        """Replaces the data of each parameter, gradient and buffer. The parameters stay the same
+        objects, so that an optimizer that has them goes on working."""
+        with no_grad():
+            for param in self.parameters():
+                param.data = convert(param.data)
+                if param.grad is not None:
+                    param.grad = convert(param.grad.detach())
+            for module in self.modules():
+                for name, buffer in module._buffers.items():
+                    module._buffers[name] = None if buffer is None else convert(buffer)
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> "Module":
+        """Moves the module to a device, or to a float type, with the arguments of Tensor.to.
+
+        Unlike Tensor.to it changes the module itself. Integer buffers keep their type. TypeError
+        for a type that is no float type.
+        """
+
+        def convert(t: Tensor) -> Tensor:
+            moved = t.to(*args, **kwargs)
+            if not t.is_floating_point():
+                return t.to(moved.device)
+            if not moved.is_floating_point():
+                raise TypeError(f"Module.to only accepts floating point, not {moved.dtype!r}")
+            return moved
+
+        return self._convert(convert)
+
+    float = converter(float32)
+    double = converter(float64)
+    half = converter(float16)
+    bfloat16 = converter(bfloat16)
+
+    def cpu(self) -> "Module":
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> "Module":
+        return self.to("cuda" if device is None else device)
 
     # Its text.
 
@@ -226,58 +333,7 @@ class Module:
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks:
-            return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
-
-    def _call_with_hooks(self, args: tuple, kwargs: dict) -> Any:
-        for hook in list(self._forward_pre_hooks.values()):
-            answer = hook(self, args)
-            args = args if answer is None else make_tuple(answer)
-        grad_output: list = []  # the gradients of the outputs, until those of the inputs are known
-        known_at_inputs = False
-
-        def at_outputs(grads: tuple) -> tuple:
-            grad_output.append(grads)
-            if not known_at_inputs:  # none will arrive there
-                at_inputs((None,) * len(args))
-            return grads
-
-        def at_inputs(grads: tuple) -> tuple:
-            arrived = grad_output.pop()
-            for hook in list(self._backward_hooks.values()):
-                answer = hook(self, grads, arrived)
-                grads = grads if answer is None else make_tuple(answer)
-            return grads
-
-        watched = self._backward_hooks and thread.grad_enabled
-        if watched:
-            before, args = args, through_gate(args, at_inputs)
-            known_at_inputs = args is not before
-        output = self.forward(*args, **kwargs)
-        for hook in list(self._forward_hooks.values()):
-            answer = hook(self, args, output)
-            output = output if answer is None else answer
-        if not watched:
-            return output
-        passed = through_gate(make_tuple(output), at_outputs)
-        return passed if isinstance(output, tuple) else passed[0]
-
-    def register_forward_pre_hook(self, hook: Callable) -> RemovableHandle:
-        """Calls hook(module, args) before each forward; what it returns takes the place of args."""
-        return self._forward_pre_hooks.add(hook)
-
-    def register_forward_hook(self, hook: Callable) -> RemovableHandle:
-        """Calls hook(module, args, output) after each forward; what it returns is the output."""
-        return self._forward_hooks.add(hook)
-
-    def register_full_backward_hook(self, hook: Callable) -> RemovableHandle:
-        """Calls hook(module, grad_input, grad_output) when the gradients of the inputs are known.
-
-        Both are tuples, with None where there is no gradient; what the hook returns takes the
-        place of grad_input. A forward hook, in contrast, runs after forward and sees no gradient.
-        """
-        return self._backward_hooks.add(hook)
 
 
 class Numbered(Module, MutableSequence):
@@ -287,11 +343,11 @@ class Numbered(Module, MutableSequence):
     Python's MutableSequence adds what follows from the methods here: pop, remove, reverse, +=.
     """
 
-    store = "_modules"
+    _store = "_modules"
 
     def _set_all(self, members: list) -> None:
         """Replaces all members by these, under the names 0, 1, 2, ..."""
-        self.__dict__[self.store].clear()
+        self.__dict__[self._store].clear()
         self.extend(members)
 
     def _check_index(self, index: Any) -> int:
@@ -302,10 +358,10 @@ class Numbered(Module, MutableSequence):
         return index % n
 
     def __len__(self) -> int:
-        return len(self.__dict__[self.store])
+        return len(self.__dict__[self._store])
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(list(self.__dict__[self.store].values()))
+        return iter(list(self.__dict__[self._store].values()))
 
     def __getitem__(self, index: Any) -> Any:
         """The member at `index`; for a slice, a module of the same kind with those members."""
@@ -314,13 +370,16 @@ class Numbered(Module, MutableSequence):
         return list(self)[self._check_index(index)]
 
     def __setitem__(self, index: int, member: Any) -> None:
-        name = list(self.__dict__[self.store])[self._check_index(index)]
-        self._register(self.store, name, member)
+        name = list(self.__dict__[self._store])[self._check_index(index)]
+        self._register(self._store, name, member)
 
     def __delitem__(self, index: Any) -> None:
         members = list(self)
         del members[index if isinstance(index, slice) else self._check_index(index)]
         self._set_all(members)
+
+    def __add__(self, others: Iterable[Any]) -> "Numbered":
+        return self[:].extend(others)
 
     def insert(self, index: int, member: Any) -> "Numbered":
         """Puts a member before the one at `index`."""
@@ -331,7 +390,7 @@ class Numbered(Module, MutableSequence):
 
     def append(self, member: Any) -> "Numbered":
         """Adds a member at the end. TypeError for what is none."""
-        self._register(self.store, str(len(self)), member)
+        self._register(self._store, str(len(self)), member)
         return self
 
     def extend(self, members: Iterable[Any]) -> "Numbered":
@@ -383,67 +442,57 @@ class ModuleList(Numbered):
         return module_text(self, parts)
 
 
-class ParameterList(Numbered):
-    """A list of parameters. Plain tensors become parameters."""
+class Named(Module, MutableMapping):
+    """What dictionaries of members have in common: the methods of a dict.
 
-    store = "_parameters"
+    Python's MutableMapping adds what follows from the methods here: keys, items, pop, update.
+    """
 
-    def __init__(self, values: Iterable[Tensor] | None = None):
-        super().__init__()
-        self.extend(() if values is None else values)
-
-    def _register(self, store: str, name: str, value: Any) -> None:
-        plain = isinstance(value, Tensor) and not isinstance(value, Parameter)
-        super()._register(store, name, Parameter(value) if plain else value)
-
-    def extra_repr(self) -> str:
-        lines = []
-        for number, param in enumerate(self):
-            size = "x".join(map(str, param.shape))
-            lines.append(f"({number}): Parameter containing: [{param.dtype!r} of size {size}]")
-        return "\n".join(lines)
-
-
-class ModuleDict(Module, MutableMapping):
-    """Modules by name, for a forward that chooses among them. It has the methods of a dict."""
-
+    _store = "_modules"
     # A Mapping compares by content and so cannot be a key; a module is told apart by who it is.
     __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def __getitem__(self, key: str) -> Any:
+        return self.__dict__[self._store][key]
+
+    def __setitem__(self, key: str, member: Any) -> None:
+        self._register(self._store, key, member)
+
+    def __delitem__(self, key: str) -> None:
+        del self.__dict__[self._store][key]
+
+    def __len__(self) -> int:
+        return len(self.__dict__[self._store])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__dict__[self._store])
+
+
+class ModuleDict(Named):
+    """Modules by name, for a forward that chooses among them."""
 
     def __init__(self, modules: Any = None):
         super().__init__()
         self.update({} if modules is None else modules)
 
-    def __getitem__(self, key: str) -> Module:
-        return self._modules[key]
-
-    def __setitem__(self, key: str, module: Module) -> None:
-        self.register_module(key, module)
-
-    def __delitem__(self, key: str) -> None:
-        del self._modules[key]
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
-
 
 if __name__ == "__main__":
     # Importing the modules of the operations brings their methods to Tensor.
-    for name in ("arithmetic", "elementwise", "matmul", "reduction"):
+    for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
     importlib.import_module("tinytorch.core.printing")
 
     class Scale(Module):
-        """y = factor * x."""
+        """y = factor * x, and counts the rows that it has seen in training."""
 
         def __init__(self, factor):
             super().__init__()
             self.factor = Parameter(tensor([factor]))
+            self.register_buffer("seen", tensor(0))
 
         def forward(self, x):
+            if self.training:
+                self.seen = self.seen + len(x)
             return x * self.factor
 
         def extra_repr(self):
@@ -504,34 +553,36 @@ if __name__ == "__main__":
     print(f"{switch(x, 'tanh').item():.4f}", switch(x, "twice").item(), list(switch.kinds))
     # -> 0.4621 1.0 ['tanh', 'twice']
 
-    # Loose parameters.
-    loose = ParameterList([tensor([1.0]), tensor([[2.0, 3.0]])])
-    print([(name, list(param.shape)) for name, param in loose.named_parameters()])
-    # -> [('0', [1]), ('1', [1, 2])]
+    # Training or use.
+    net, x = Sequential(Scale(2.0), Sequential(Tanh(), Scale(3.0))), tensor([[1.0], [2.0], [3.0]])
+    print([name for name, _ in net.named_buffers()])  # -> ['0.seen', '1.1.seen']
+    net(x)
+    net.eval()
+    net(x)
+    print("seen", net[0].seen.item(), "rows in training")  # -> seen 3 rows in training
+    print("each part knows:", net.training, net[1][1].training)  # -> each part knows: False False
 
-    # Hooks.
-    def shapes(module, args, output):
-        name = type(module).__name__
-        print(f"{name}: {list(args[0].shape)} -> {list(output.shape)}, {output.item():.4f}")
+    # Everything with one call.
+    def start(part):
+        if isinstance(part, Scale):
+            part.factor.data.fill_(5.0)
 
-    handles = [part.register_forward_hook(shapes) for part in row]
-    row(x)
-    # -> Scale: [1, 1] -> [1, 1], 1.0000
-    # -> Tanh: [1, 1] -> [1, 1], 0.7616
-    # -> Scale: [1, 1] -> [1, 1], 7.6159
-    for handle in handles:
-        handle.remove()
-    row(x)  # silence
-    with row.register_forward_pre_hook(lambda module, args: args[0] * 0):
-        print("a hook has replaced the input:", row(x).item())
-        # -> a hook has replaced the input: 0.0
+    print(net.apply(start)[1])
+    # -> Sequential(
+    # ->   (0): Tanh()
+    # ->   (1): Scale(factor=5.0)
+    # -> )
 
-    def gradients(module, grad_input, grad_output):
-        entered = None if grad_input[0] is None else round(grad_input[0].item(), 4)
-        print(f"{type(module).__name__}: {grad_output[0].item():.4f} in, {entered} out")
+    # To another type: the same parameters, with other data. Integers stay what they are.
+    factor = net[0].factor
+    net.double()
+    print(net[0].factor is factor, factor.dtype, net[0].seen.dtype)
+    # -> True tinytorch.float64 tinytorch.int64
+    print(net(x.double()).dtype)  # -> tinytorch.float64
 
-    handles = [part.register_full_backward_hook(gradients) for part in row]
-    row(x).backward()
-    # -> Scale: 1.0000 in, 10.0 out
-    # -> Tanh: 10.0000 in, 4.1997 out
-    # -> Scale: 4.1997 in, None out
+    # To another device, in the same way. A training program has these two lines at its top.
+    device = "cuda" if is_available() else "cpu"
+    net, x = net.to(device), x.double().to(device)
+    print("no GPU here: it stays on the CPU" if device == "cpu" else "it is on the GPU")  # -> ...
+    print(all(p.device == x.device for p in net.parameters()), net(x).device == x.device)
+    # -> True True

@@ -15,7 +15,7 @@ a sum of n terms does not grow with n. (PyTorch says kaiming_uniform_(a=sqrt(5))
 exactly that. Step 83 has the whole story.)
 
 Beside it stand layers that only change shapes, one for two inputs (Bilinear), one that does nothing
-and stands in where a layer was taken out (Identity), and one that is different in training and in
+and stands in where a layer was taken out (Identity), and one that differs between training and
 use: Dropout sets each element to 0 with probability p. No unit can rely on a certain other one, and
 a network that would learn its data by heart is hindered (Srivastava et al., 2014). What is left
 grows by 1 / (1 - p), so the expected value is the same, and eval() has nothing to correct. That is
@@ -29,12 +29,13 @@ Try: in dropout leave out `mul_(1 / (1 - p))`, and see what becomes of the mean.
 import importlib
 import math
 import timeit
+from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.container import Sequential
+from tinytorch.nn.container import Named, Numbered, Sequential
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty, empty_like, ones
@@ -101,9 +102,11 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 class Layer(Module):
     """What layers with a weight and a bias share: they start as uniform random numbers."""
 
-    def make_parameters(self, shape: tuple, bias: bool, fan_in: int, options: dict) -> None:
+    _sizes: tuple[str, ...]  # the attributes that the text shows
+
+    def _make(self, shape: tuple, bias: bool, fan_in: int, **options: Any) -> None:
         """Registers `weight` of that shape, and `bias` or None; fan_in inputs meet an output."""
-        self.fan_in = fan_in
+        self._fan_in = fan_in
         self.weight = Parameter(empty(*shape, **options))
         of_bias = Parameter(empty(shape[0], **options)) if bias else None
         self.register_parameter("bias", of_bias)
@@ -111,54 +114,55 @@ class Layer(Module):
 
     def reset_parameters(self) -> None:
         """Draws weight and bias from [-b, b), b = 1 / sqrt(fan_in), as PyTorch does."""
-        bound = 1 / math.sqrt(self.fan_in) if self.fan_in else 0.0
+        bound = 1 / math.sqrt(self._fan_in) if self._fan_in else 0.0
         with no_grad():
             for param in self.parameters(recurse=False):
                 param.uniform_(-bound, bound)
 
+    def extra_repr(self) -> str:
+        sizes = "".join(f"{name}={getattr(self, name)}, " for name in self._sizes)
+        return f"{sizes}bias={self.bias is not None}"
+
 
 class Linear(Layer):
-    """y = x W^T + b, with `weight` [out_features, in_features] and `bias` [out_features].
+    """y = x W^T + b, with `weight` [out_features, in_features] and `bias` [out_features]."""
 
-    `options` are device and dtype of the parameters.
-    """
+    _sizes = ("in_features", "out_features")
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, **options: Any):
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None
+    ):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.make_parameters((out_features, in_features), bias, in_features, options)
+        shape = (out_features, in_features)
+        self._make(shape, bias, in_features, device=device, dtype=dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
 
-    def extra_repr(self) -> str:
-        return (
-            f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}"
-        )
-
 
 class Bilinear(Layer):
-    """y_k = x1^T W_k x2 + b_k, with `weight` [out_features, in1_features, in2_features].
+    """y_k = x1^T W_k x2 + b_k, with `weight` [out_features, in1_features, in2_features]."""
 
-    `options` are bias (True), device and dtype.
-    """
+    _sizes = ("in1_features", "in2_features", "out_features")
 
-    def __init__(self, in1_features: int, in2_features: int, out_features: int, **options: Any):
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ):
         super().__init__()
         self.in1_features, self.in2_features = in1_features, in2_features
         self.out_features = out_features
         shape = (out_features, in1_features, in2_features)
-        self.make_parameters(shape, options.pop("bias", True), in1_features, options)
+        self._make(shape, bias, in1_features, device=device, dtype=dtype)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         return bilinear(input1, input2, self.weight, self.bias)
-
-    def extra_repr(self) -> str:
-        return (
-            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
-            f"out_features={self.out_features}, bias={self.bias is not None}"
-        )
 
 
 class Identity(Module):
@@ -228,6 +232,39 @@ class Dropout(Module):
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
+
+
+class OfParameters:
+    """What a list and a dictionary of parameters share. Plain tensors become parameters."""
+
+    _store = "_parameters"
+
+    def _register(self, store: str, name: str, value: Any) -> None:
+        plain = isinstance(value, Tensor) and not isinstance(value, Parameter)
+        super()._register(store, name, Parameter(value) if plain else value)
+
+    def extra_repr(self) -> str:
+        lines = []
+        for name, param in self._parameters.items():
+            size = "x".join(map(str, param.shape))
+            lines.append(f"  ({name}): Parameter containing: [{param.dtype!r} of size {size}]")
+        return "\n".join(lines)
+
+
+class ParameterList(OfParameters, Numbered):
+    """A list of parameters."""
+
+    def __init__(self, values: Iterable[Tensor] | None = None):
+        super().__init__()
+        self.extend(() if values is None else values)
+
+
+class ParameterDict(OfParameters, Named):
+    """Parameters by name."""
+
+    def __init__(self, parameters: Any = None):
+        super().__init__()
+        self.update({} if parameters is None else parameters)
 
 
 if __name__ == "__main__":
@@ -317,3 +354,10 @@ if __name__ == "__main__":
     # -> 0.75 of all are kept, each is 1.3333, the mean 1.00
     print("in use nothing changes:", drop.eval()(many) is many)  # -> in use nothing changes: True
     print(dropout(tensor([1.0, 2.0]), p=1.0))  # -> tensor([0., 0.])
+
+    # Loose parameters.
+    loose = ParameterList([tensor([1.0]), tensor([[2.0, 3.0]])])
+    print([(name, list(param.shape)) for name, param in loose.named_parameters()])
+    # -> [('0', [1]), ('1', [1, 2])]
+    by_name = ParameterDict({"shift": loose[0]})
+    print(list(by_name), by_name["shift"] is loose[0])  # -> ['shift'] True

@@ -1,52 +1,54 @@
-"""Step 81: How wrong is an answer?
+"""Step 81: How far off is an answer?
 
-A network that tells classes apart gives one number for each class. softmax makes probabilities of
-them, and the loss is -log of the probability that the right class got: 0 where the network is sure
-and right, large where it is sure and wrong. Step 67 had it as log_softmax and an index. Here it is
-one Function, since its gradient is so simple that everything in between can be left out:
+A loss is one number for how wrong a network is, and training goes down its slope. So what counts is
+the slope. That of a square grows with the error: an answer that is off by 10 pulls ten times as
+hard as one that is off by 1. If the 10 is a typing error in the data, it pulls the whole fit.
 
-    l = log(exp(x_1) + ... + exp(x_c)) - x_t         dl/dx_i = softmax(x)_i - [i = t]
+    mse_loss        d^2                 slope 2 d         the mean of the data, and its outliers
+    l1_loss         |d|                 slope 1 or -1     the median; and a kink at 0
+    smooth_l1_loss  both: a square near 0, a line beyond; huber_loss is the same, scaled
 
-What the network says minus what is true. For a second derivative it must be a function of x again:
-on Tensors backward computes the softmax anew (step 33 explains the two kinds of backward).
+mse_loss warns where shapes differ: [n, 1] minus [n] is [n, n] by broadcasting, a loss that goes
+down and teaches nothing, without any error.
 
-The trap: cross_entropy wants logits, any numbers. Who puts a Softmax before it takes the softmax
-twice. The loss looks fine and goes down, but it cannot come near 0 any more, and the gradients are
-small. The same holds for yes-or-no questions: binary_cross_entropy wants probabilities,
-binary_cross_entropy_with_logits the numbers before the sigmoid. Take the latter: sigmoid(100) is 1
-in float32, and log(1 - 1) is minus infinity. It counts as -100, and there is no gradient left. The
-version with logits still knows how wrong it is.
+For a question with yes or no the answer is a probability p, and the loss is -log of what p gives to
+the truth: 0 where the network is sure and right, large where it is sure and wrong.
+binary_cross_entropy wants p itself, binary_cross_entropy_with_logits the number before the sigmoid.
+Take the latter: sigmoid(100) is 1 in float32, and log(1 - 1) is minus infinity. It counts as -100,
+and there is no gradient left. The version with logits still knows how wrong it is.
 
-What people need besides: a weight for each class, where some are rare (pos_weight, where a yes is);
-ignore_index for rows that do not count, such as padding; label_smoothing, which spreads a part of
-the truth over all classes; and targets that are probabilities themselves. The mean divides by what
-all rows weigh, not by their number, as in PyTorch. A class that does not exist raises an error, and
-never takes a neighbour's number: index -1 would be the last class in NumPy.
+Where the answer is a vector, a loss can compare distances: the triplet loss wants an anchor nearer
+to its like than to another, by a margin.
 
-nll_loss is the part after log_softmax; kl_div compares two distributions ("batchmean" is the mean
-of the definition, "mean" is not).
+Whatever the loss, one strange batch can give one huge gradient, and a single step throws the
+network so far that it never comes back. clip_grad_norm_ takes all gradients as one vector. Where
+that is longer than max_norm it is shortened, and keeps its direction. clip_grad_value_ cuts each
+element and so changes the direction.
 
-New: the losses for classes, one_hot, and a module for each loss. Moved: the activations, to
-tinytorch/nn/activation.py. tinytorch/nn/functional.py offers all functions under one name now.
-Try: in step 67 give log_softmax the logits.softmax(1), and compare the digits after 20 epochs.
+Each loss has a `reduction` ("mean", "sum", "none"), and a module made as in step 80. In PyTorch
+`size_average` and `reduce`, its names before 2018, stand in between: so options are given by name.
+
+New: reduce; the losses for numbers, yes or no, and vectors, and their modules; clipping. Moved: the
+activations, to tinytorch/nn/activation.py.
+Try: in the demo's run let the loss be smooth_l1_loss, without clipping.
 """
 
 import importlib
-import math
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.autograd.gradcheck import gradgradcheck
+from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import float64, int64, uint8
-from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule, logsigmoid
-from tinytorch.ops.random import manual_seed, randn
-from tinytorch.ops.reduction import wide
-from tinytorch.ops.softmax import Softmax, log_softmax, minus_max
+from tinytorch.ops.broadcast import broadcast_tensors
+from tinytorch.ops.elementwise import minimum
+from tinytorch.ops.joining import stack
+from tinytorch.ops.norm import norm
 
 # Importing the modules of the operations brings their methods to Tensor.
-for name in ("arithmetic", "comparison", "elementwise", "extremes", "indexing", "gather", "shape"):
+for name in ("arithmetic", "comparison", "elementwise", "extremes", "reduction", "sampling"):
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -57,52 +59,55 @@ def reduce(losses: Tensor, reduction: str) -> Tensor:
     return losses if reduction == "none" else getattr(losses, reduction)()
 
 
-def difference(input: Tensor, target: Tensor) -> Tensor:
-    """input - target. A warning where their shapes differ: broadcasting is seldom what is meant."""
+def difference(input: Tensor, target: Tensor, integers: bool = False) -> Tensor:
+    """input - target. A warning where their shapes differ: broadcasting is seldom what is meant.
+
+    NotImplementedError for integers, unless they are allowed.
+    """
     d, a, b = input - target, tuple(target.array.shape), tuple(input.array.shape)
     if a != b:
         text = f"Using a target size {a} that is different to the input size {b}"
         warnings.warn(text + ": check that the broadcasting is meant.", stacklevel=3)
+    if not integers and not d.is_floating_point():
+        raise NotImplementedError(f"this loss is not implemented for {d.dtype!r}")
     return d
 
 
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """(input - target)^2."""
+def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    """(input - target)^2. NotImplementedError for integers."""
     d = difference(input, target)
     return reduce(d * d, reduction)
 
 
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """|input - target|."""
-    return reduce(difference(input, target).abs(), reduction)
+    return reduce(difference(input, target, integers=True).abs(), reduction)
+
+
+def huber_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
+) -> Tensor:
+    """d^2 / 2 for d = |input - target| below delta; beyond, the line of slope delta that goes on
+    (Huber, 1964). ValueError unless delta is positive."""
+    if delta <= 0:
+        raise ValueError(f"huber_loss does not support non-positive values for delta: {delta}")
+    d = difference(input, target).abs()
+    near = d.clamp(max=delta)
+    return reduce(near * (d - 0.5 * near), reduction)
 
 
 def smooth_l1_loss(
-    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
+    input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
-    """d^2 / (2 beta) for d = |input - target| below beta; beyond, the line of slope 1 that goes on
-    (Girshick, 2015). RuntimeError for a negative beta."""
-    if beta < 0:
-        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
-    d = difference(input, target).abs()
-    near = d.clamp(max=beta)
-    return reduce(near * (d - 0.5 * near) / beta if beta else d, reduction)
+    """huber_loss / beta: its slope is 1 beyond beta (Girshick, 2015). With beta 0 it is l1_loss.
 
-
-def kl_div(
-    input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
-) -> Tensor:
-    """target * (log(target) - input), where input is a logarithm: sum it for the divergence.
-
-    "batchmean" is the sum divided by the first size, which is the mean of the definition.
+    RuntimeError for a negative beta.
     """
-    if log_target:
-        losses = target.exp() * (target - input)
-    else:
-        losses = target * ((target + (target == 0)).log() - input)  # 0 log 0 is 0
-    if reduction == "batchmean":
-        return losses.sum() / (input.array.shape or (1,))[0]
-    return reduce(losses, reduction)
+    if beta < 0:
+        raise RuntimeError(f"smooth_l1_loss does not support negative values for beta: {beta}")
+    if beta == 0:
+        return l1_loss(input, target, reduction=reduction)
+    return huber_loss(input, target, reduction, beta) / beta
 
 
 def same_shape(input: Tensor, target: Tensor) -> None:
@@ -132,7 +137,7 @@ class BinaryCrossEntropy(Function):
 
 
 def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
 ) -> Tensor:
     """-log of the probability that `input` gives to what `target` says: 1 (yes) or 0 (no).
 
@@ -149,6 +154,7 @@ def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
+    *,
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
@@ -162,249 +168,192 @@ def binary_cross_entropy_with_logits(
     return reduce(losses if weight is None else losses * weight, reduction)
 
 
-def as_rows(input: Tensor) -> Tensor:
-    """[n, c, ...] as [n * ..., c], and [c] as [1, c]."""
-    shape, ndim = input.array.shape, input.array.ndim
-    if ndim == 2:
-        return input
-    place = min(ndim - 1, 1)
-    return input.movedim(place, -1).reshape(math.prod(shape) // max(shape[place], 1), shape[place])
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """input divided by its p-norm over `dim`: vectors of length 1 (by eps, if larger)."""
+    return input / norm(input, p, dim, keepdim=True).clamp(min=eps)
 
 
-def check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> tuple[int, ...]:
-    """The shape of the losses. ValueError or RuntimeError where shapes do not fit."""
-    shape, found = input.array.shape, target.array.shape
-    if not shape:
-        raise ValueError("Expected 1 or more dimensions (got 0)")
-    c, expected = shape[min(len(shape) - 1, 1)], shape[:1] + shape[2:] if shape[1:] else ()
-    if weight is not None and weight.array.shape != (c,):
-        raise RuntimeError(f"weight: either for all {c} classes, or None: {weight.shape}")
-    if weight is not None and weight.dtype is not input.dtype:
-        raise RuntimeError(f"expected scalar type {input.dtype!r} but found {weight.dtype!r}")
-    if found not in (shape, expected) and shape[1:] and found[:1] != shape[:1]:
-        raise ValueError(f"batch sizes of input, {shape}, and target, {found}, differ")
-    if found not in (shape, expected):
-        raise RuntimeError(f"Expected target size {list(expected)}, got {list(found)}")
-    return expected
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between vectors: 1 for one direction, 0 for a right angle."""
+    x1, x2 = broadcast_tensors(x1, x2)
+    return (normalize(x1, 2.0, dim, eps) * normalize(x2, 2.0, dim, eps)).sum(dim)
 
 
-def chosen(target: Tensor, c: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
-    """(class of each row, which rows are ignored), None where none is.
-
-    IndexError for a class that does not exist, RuntimeError where targets are no integers.
-    """
-    if target.dtype not in (int64, uint8):
-        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {target.dtype!r}")
-    index = (target if target.array.ndim == 1 else target.reshape(-1)).long()
-    if index.array.size == 0 or (
-        not 0 <= ignore_index < c and 0 <= int(index.array.min()) and int(index.array.max()) < c
-    ):
-        return index, None
-    ignored = index == ignore_index
-    index = index.masked_fill(ignored, 0)
-    for wrong in (int(index.array.min()), int(index.array.max())):
-        if not 0 <= wrong < c:
-            raise IndexError(f"Target {wrong} is out of bounds.")
-    return index, ignored
-
-
-def reduce_rows(
-    losses: Tensor, counts: Tensor | None, ignored: Tensor | None, shape: tuple, reduction: str
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
-    """The reduced losses, 0 where a row is ignored. The mean divides by what all rows count."""
-    if ignored is not None:
-        losses = losses.masked_fill(ignored, 0)
-        counts = ~ignored if counts is None else counts.masked_fill(ignored, 0)
-    if reduction == "mean" and counts is not None:
-        return losses.sum() / counts.sum()
-    return reduce(losses if losses.array.shape == shape else losses.reshape(shape), reduction)
+    """The p-norm of x1 - x2 + eps over the last dimension. (eps: at 0 the norm has no slope.)"""
+    return norm(x1 - x2 + eps, p, -1, keepdim)
 
 
-def nll_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    *,
     reduction: str = "mean",
 ) -> Tensor:
-    """-input at the right class: the negative log likelihood, if `input` are log probabilities.
+    """How much the anchor is not nearer to `positive` than to `negative` by a margin (Schroff et
+    al., 2015). With swap the negative may be near to the positive in place of the anchor.
 
-    Shapes, weights and errors as in cross_entropy.
+    ValueError unless the margin is positive.
     """
-    shape, rows = check_classes(input, target, weight), as_rows(input)
-    index, ignored = chosen(target, rows.array.shape[1], ignore_index)
-    losses = -rows.gather(1, index.unsqueeze(1)).squeeze(1)
-    counts = None if weight is None else weight[index]
-    losses = losses if counts is None else losses * counts
-    return reduce_rows(losses, counts, ignored, shape, reduction)
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    near, far = (pairwise_distance(anchor, other, p, eps) for other in (positive, negative))
+    if swap:
+        far = minimum(far, pairwise_distance(positive, negative, p, eps))
+    return reduce((near - far + margin).clamp(min=0), reduction)
 
 
-class CrossEntropy(Function):
-    """l = log(exp(x_1) + ... + exp(x_c)) - x_t for each row;   dl/dx_i = softmax(x)_i - [i = t].
+class Comparison(FunctionModule):
+    """A module that compares two inputs, such as an answer and the truth."""
 
-    Softmax, logarithm and choice in one: stable, as the maximum is taken out first, and only one
-    exp. The gradient is what is said minus what is true.
-    """
-
-    def forward(ctx, x: Any, index: Any) -> Any:
-        xp = ctx.xp
-        z = minus_max(wide(x), (1,), xp)
-        e = xp.exp(z)
-        total = e.sum(axis=1, keepdims=True)
-        e /= total
-        ctx.softmax = e.astype(x.dtype, copy=False)
-        ctx.save_for_backward(x, index, xp.arange(x.shape[1]))
-        losses = xp.log(total[:, 0]) - z[xp.arange(len(x)), index]
-        return losses.astype(x.dtype, copy=False)
-
-    def backward(ctx, g: Any) -> Any:
-        x, index, classes = ctx.saved
-        # On arrays the softmax is at hand. On Tensors it has to be a function of x again.
-        p = ctx.call(Softmax, x, (1,)) if ctx.xp is Tensor else ctx.softmax
-        g = g.reshape(-1, 1)
-        return p * g - (index.reshape(-1, 1) == classes) * g, None
-
-
-def cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    """-log of the probability that softmax(input) gives to the right class.
-
-    Args:
-        input: [n, c], [n, c, ...] or [c]: any numbers, the higher the more probable.
-        target: [n], [n, ...] or []: classes; or, in the shape of input, probabilities.
-        weight: [c]: how much a row of each class counts. The mean divides by what all count.
-        ignore_index: rows of this class do not count.
-        label_smoothing: this share of the truth is spread evenly over all classes.
-    RuntimeError, ValueError or IndexError where they do not fit, as in PyTorch.
-    """
-    if not 0 <= label_smoothing <= 1:
-        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
-    shape, rows = check_classes(input, target, weight), as_rows(input)
-    c, one = rows.array.shape[1], 1 - label_smoothing
-    if target.array.shape == input.array.shape:
-        if not target.is_floating_point():
-            raise RuntimeError("Expected floating point type for target with class probabilities")
-        if ignore_index >= 0:
-            raise RuntimeError("ignore_index is not supported for floating point target")
-        truth = as_rows(target) * one + label_smoothing / c
-        truth = truth if weight is None else truth * weight
-        return reduce(-(log_softmax(rows, 1) * truth).sum(1).reshape(shape), reduction)
-    index, ignored = chosen(target, c, ignore_index)
-    losses, counts = CrossEntropy.apply(rows, index), None if weight is None else weight[index]
-    losses = losses if counts is None else losses * counts
-    if label_smoothing:
-        logs = log_softmax(rows, 1) if weight is None else log_softmax(rows, 1) * weight
-        losses = losses * one - logs.sum(1) * (label_smoothing / c)
-    return reduce_rows(losses, counts, ignored, shape, reduction)
-
-
-def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """1 at the class that an integer names, 0 elsewhere: [...] becomes [..., num_classes], int64.
-
-    Without num_classes there are as many as the largest integer needs. RuntimeError for others.
-    """
-    if tensor.dtype is not int64:
-        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
-    some = tensor.array.size > 0
-    low, high = (int(tensor.min()), int(tensor.max())) if some else (0, num_classes - 1)
-    c = high + 1 if num_classes == -1 else num_classes
-    if low < 0 or high >= c or c < 1:
-        raise RuntimeError(f"Class values must be from 0 to num_classes - 1, got {low} to {high}")
-    return (tensor.unsqueeze(-1) == wrap(tensor.device.xp.arange(c), tensor.device)).long()
-
-
-class Loss(FunctionModule):
-    """A module that compares input and target."""
-
-    inputs = 2
+    _inputs = 2
 
     def extra_repr(self) -> str:
         return ""
 
 
-class MSELoss(Loss):
+class MSELoss(Comparison, function=mse_loss):
     """mse_loss as a module."""
 
-    function = staticmethod(mse_loss)
 
-
-class L1Loss(Loss):
+class L1Loss(Comparison, function=l1_loss):
     """l1_loss as a module."""
 
-    function = staticmethod(l1_loss)
+
+class HuberLoss(Comparison, function=huber_loss):
+    """huber_loss as a module."""
 
 
-class SmoothL1Loss(Loss):
+class SmoothL1Loss(Comparison, function=smooth_l1_loss):
     """smooth_l1_loss as a module."""
 
-    function = staticmethod(smooth_l1_loss)
 
-
-class KLDivLoss(Loss):
-    """kl_div as a module."""
-
-    function = staticmethod(kl_div)
-
-
-class BCELoss(Loss):
+class BCELoss(Comparison, function=binary_cross_entropy):
     """binary_cross_entropy as a module; `weight` is a buffer."""
 
-    function = staticmethod(binary_cross_entropy)
+
+class BCEWithLogitsLoss(Comparison, function=binary_cross_entropy_with_logits):
+    """binary_cross_entropy_with_logits as a module; its tensors are buffers."""
 
 
-class BCEWithLogitsLoss(Loss):
-    """binary_cross_entropy_with_logits as a module; `weight` and `pos_weight` are buffers."""
+class TripletMarginLoss(Comparison, function=triplet_margin_loss):
+    """triplet_margin_loss as a module."""
 
-    function = staticmethod(binary_cross_entropy_with_logits)
-
-
-class NLLLoss(Loss):
-    """nll_loss as a module; `weight` is a buffer."""
-
-    function = staticmethod(nll_loss)
+    _inputs = 3
 
 
-class CrossEntropyLoss(Loss):
-    """cross_entropy as a module; `weight` is a buffer."""
+class CosineSimilarity(Comparison, function=cosine_similarity):
+    """cosine_similarity as a module."""
 
-    function = staticmethod(cross_entropy)
+
+class PairwiseDistance(Comparison, function=pairwise_distance):
+    """pairwise_distance as a module."""
+
+
+def gradients_of(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    """The gradients of a tensor, or of those of several tensors that have one."""
+    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [param.grad for param in parameters if param.grad is not None]
+
+
+@no_grad()
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """How long all tensors are, taken as one vector.
+
+    RuntimeError where that is nan or inf, if error_if_nonfinite asks for it. (foreach says how
+    PyTorch loops. Here and below it makes no difference.)
+    """
+    tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if not tensors:
+        return tensor(0.0)
+    total = norm(stack([norm(t, norm_type).to(tensors[0].device) for t in tensors]), norm_type)
+    if error_if_nonfinite and not bool(total.isfinite()):
+        raise RuntimeError(f"the total norm of order {norm_type} is non-finite: {total.item()}")
+    return total
+
+
+@no_grad()
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Shortens the gradient of all parameters, taken as one vector, to max_norm, and returns how
+    long it was. The direction stays: only the length of the step changes.
+
+    RuntimeError as get_total_norm.
+    """
+    grads = gradients_of(parameters)
+    total = get_total_norm(grads, norm_type, error_if_nonfinite)
+    # Multiplied even by 1: to ask on a GPU whether it is 1 would cost more.
+    factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(factor.to(device=grad.device, dtype=grad.dtype))
+    return total
+
+
+@no_grad()
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
+    """Cuts each element of the gradients to [-clip_value, clip_value]: the direction changes."""
+    for grad in gradients_of(parameters):
+        grad.clamp_(-float(clip_value), float(clip_value))
 
 
 if __name__ == "__main__":
+    from tinytorch.nn.activation import Tanh
+    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.linear import Linear
+    from tinytorch.ops.creation import linspace, zeros
+    from tinytorch.ops.random import manual_seed
+
     importlib.import_module("tinytorch.core.printing")
-    manual_seed(0)
 
-    # Three rows of logits, and the right classes.
-    x = tensor([[2.0, 1.0, 0.0], [0.0, 5.0, 0.0], [1.0, 0.0, 3.0]], requires_grad=True)
-    target = tensor([0, 1, 0])
-    losses = cross_entropy(x, target, reduction="none")
-    print(losses.detach())  # -> tensor([0.4076, 0.0134, 2.1698])
-    losses.sum().backward()
-    print(x.grad)
-    # -> tensor([[-0.3348,  0.2447,  0.0900],
-    # ->         [ 0.0066, -0.0133,  0.0066],
-    # ->         [-0.8858,  0.0420,  0.8438]])
-    said, true = x.detach().softmax(1), one_hot(target, 3)
-    print("said minus true:", (x.grad - (said - true)).abs().max().item() < 1e-6)
-    # -> said minus true: True
-    double = randn(3, 3, dtype=float64, requires_grad=True)
-    print("twice:", gradgradcheck(lambda x: cross_entropy(x, target), (double,)))  # -> twice: True
+    # Losses for numbers, and their slopes.
+    for loss in (mse_loss, l1_loss, smooth_l1_loss):
+        error = tensor([0.1, 1.0, 10.0], requires_grad=True)
+        loss(error, zeros(3), reduction="sum").backward()
+        values = loss(error, zeros(3), reduction="none").tolist()
+        print(f"{loss.__name__:14}", [round(v, 3) for v in values], error.grad)
+    # -> mse_loss       [0.01, 1.0, 100.0] tensor([ 0.2000,  2.0000, 20.0000])
+    # -> l1_loss        [0.1, 1.0, 10.0] tensor([1., 1., 1.])
+    # -> smooth_l1_loss [0.005, 0.5, 9.5] tensor([0.1000, 1.0000, 1.0000])
 
-    # Large numbers, in float32.
-    large = tensor([[1000.0, 0.0, -1000.0]])
-    print(
-        "as written:", -(large.exp() / large.exp().sum()).log()[0, 0].item()
-    )  # -> as written: nan
-    for right in (0, 2):
-        print("cross_entropy:", cross_entropy(large, tensor([right])).item())
-    # -> cross_entropy: 0.0
-    # -> cross_entropy: 2000.0
+    # The best constant for five numbers, one of which is a typing error: 30 for 3.
+    data = tensor([1.0, 2.0, 3.0, 4.0, 30.0])
+    for loss in (mse_loss, l1_loss, huber_loss):
+        best = tensor(0.0, requires_grad=True)
+        for _ in range(2000):
+            loss(best.expand(5), data).backward()
+            with no_grad():
+                best -= 0.01 * best.grad
+            best.grad = None
+        print(f"{loss.__name__}: {best.item():.1f}")
+    # -> mse_loss: 8.0
+    # -> l1_loss: 3.0
+    # -> huber_loss: 3.0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        mse_loss(zeros(3, 1), zeros(3))
+    print(str(caught[0].message).partition(":")[0])
+    # -> Using a target size (3,) that is different to the input size (3, 1)
+
+    # Yes or no, and a network that is sure and wrong.
     logit, no = tensor([200.0], requires_grad=True), tensor([0.0])
     loss = binary_cross_entropy_with_logits(logit, no)
     loss.backward()
@@ -415,48 +364,46 @@ if __name__ == "__main__":
     loss.backward()
     print("after a sigmoid:", loss.item(), "gradient", logit.grad.item())
     # -> after a sigmoid: 100.0 gradient 0.0
-
-    # The softmax taken twice.
-    sure, right = tensor([[20.0, 0.0, 0.0]]), tensor([0])
-    for logits in (sure, sure.softmax(1)):
-        print(f"sure and right: {cross_entropy(logits, right).item():.4f}")
-    # -> sure and right: 0.0000
-    # -> sure and right: 0.5514
-
-    # Weights, rows that do not count, smoothed truth, and probabilities as truth.
-    x = x.detach()
-    losses, weight = cross_entropy(x, target, reduction="none"), tensor([1.0, 10.0, 1.0])
-    by_hand = (losses[0] + 10 * losses[1] + losses[2]) / 12
-    print(f"{by_hand.item():.5f} = {cross_entropy(x, target, weight=weight).item():.5f}")
-    # -> 0.22594 = 0.22594
-    padded = cross_entropy(x, tensor([0, -100, 0]))
-    print(f"{((losses[0] + losses[2]) / 2).item():.5f} = {padded.item():.5f}")
-    # -> 1.28873 = 1.28873
-    truth = one_hot(target, 3) * 0.7 + 0.1
-    smooth = cross_entropy(x, target, label_smoothing=0.3)
-    print(f"{cross_entropy(x, truth).item():.5f} = {smooth.item():.5f}")
-    # -> 1.26361 = 1.26361
-    nll = nll_loss(log_softmax(x, 1), target)
-    print(f"{losses.mean().item():.5f} = {nll.item():.5f}")  # -> 0.86361 = 0.86361
-    for wrong in (tensor([0, 1, 3]), tensor([0, 1, -1]), tensor([0, 1])):
-        try:
-            cross_entropy(x, wrong)
-        except (IndexError, ValueError) as error:
-            print(f"{type(error).__name__}: {error}")
-    # -> IndexError: Target 3 is out of bounds.
-    # -> IndexError: Target -1 is out of bounds.
-    # -> ValueError: batch sizes of input, (3, 3), and target, (2,), differ
-
     unsure, yes = tensor([0.0]), tensor([1.0])
     once = binary_cross_entropy_with_logits(unsure, yes)
     three = binary_cross_entropy_with_logits(unsure, yes, pos_weight=tensor([3.0]))
     print(f"3 * {once.item():.4f} = {three.item():.4f}")  # -> 3 * 0.6931 = 2.0794
+    loss = BCEWithLogitsLoss(pos_weight=tensor([3.0]), reduction="sum")
+    print(loss, list(loss.state_dict()), loss(unsure, yes).item() == three.item())
+    # -> BCEWithLogitsLoss() ['pos_weight'] True
 
-    # How far one distribution is from another.
-    p, q = tensor([[0.5, 0.5]]), tensor([[0.9, 0.1]])
-    print(f"{kl_div(q.log(), p, reduction='batchmean').item():.4f}")  # -> 0.5108
+    # Vectors: two that are alike and one that is not.
+    anchor, like, other = tensor([[1.0, 0.0]]), tensor([[1.0, 0.1]]), tensor([[0.0, 1.0]])
+    print(f"{cosine_similarity(anchor, like).item():.3f}", cosine_similarity(anchor, other).item())
+    # -> 0.995 0.0
+    print(f"{triplet_margin_loss(anchor, like, other).item():.3f}")  # -> 0.000
+    print(f"{TripletMarginLoss(margin=2.0)(anchor, like, other).item():.3f}")  # -> 0.686
 
-    # As modules: their tensors are buffers, so that to() and state_dict() know them.
-    loss = CrossEntropyLoss(weight=weight, label_smoothing=0.1)
-    print(loss, list(loss.state_dict()), loss.double().weight.dtype)
-    # -> CrossEntropyLoss() ['weight'] tinytorch.float64
+    # A run that falls off a cliff: the target has one wild value.
+    def run(max_norm):
+        manual_seed(0)
+        net = Sequential(Linear(1, 50), Tanh(), Linear(50, 1))
+        x = linspace(-1, 1, 20).reshape(-1, 1)
+        for step in range(300):
+            target = x * 3 + (1e6 if step == 100 else 0.0)  # one bad batch
+            net.zero_grad()
+            loss = mse_loss(net(x), target)
+            loss.backward()
+            if max_norm:
+                clip_grad_norm_(net.parameters(), max_norm)
+            with no_grad():
+                for param in net.parameters():
+                    param -= 0.05 * param.grad
+        return mse_loss(net(x), x * 3).item()
+
+    fallen, saved = run(None), run(1.0)
+    print(f"one bad batch in 300: loss {fallen:.3g}, with clipping {saved:.3g}")  # -> ...
+    print("the run is saved:", saved < 0.05 and not fallen < 100)  # -> the run is saved: True
+    weights = [tensor([0.0]), tensor([0.0, 0.0])]
+    weights[0].grad, weights[1].grad = tensor([3.0]), tensor([0.0, 4.0])
+    print("length", clip_grad_norm_(weights, 1.0).item())  # -> length 5.0
+    print([[round(value, 3) for value in w.grad.tolist()] for w in weights])
+    # -> [[0.6], [0.0, 0.8]]
+    clip_grad_value_(weights, 0.7)
+    print([[round(value, 3) for value in w.grad.tolist()] for w in weights])
+    # -> [[0.6], [0.0, 0.7]]

@@ -1,9 +1,9 @@
-"""Step 82: How wrong is an answer?
+"""Step 82: How wrong is a class?
 
-A network that tells classes apart gives one number for each class. softmax makes probabilities of
-them, and the loss is -log of the probability that the right class got: 0 where the network is sure
-and right, large where it is sure and wrong. Step 67 had it as log_softmax and an index. Here it is
-one Function, since its gradient is so simple that everything in between can be left out:
+A network that tells classes apart gives one number for each class, a logit. softmax makes
+probabilities of them, and the loss is -log of the probability that the right class got: the yes or
+no of step 81, for many classes. Step 67 had it as log_softmax and an index. Here it is one
+Function, since its gradient is so simple that everything in between can be left out:
 
     l = log(exp(x_1) + ... + exp(x_c)) - x_t         dl/dx_i = softmax(x)_i - [i = t]
 
@@ -12,22 +12,20 @@ on Tensors backward computes the softmax anew (step 33 explains the two kinds of
 
 The trap: cross_entropy wants logits, any numbers. Who puts a Softmax before it takes the softmax
 twice. The loss looks fine and goes down, but it cannot come near 0 any more, and the gradients are
-small. The same holds for yes-or-no questions: binary_cross_entropy wants probabilities,
-binary_cross_entropy_with_logits the numbers before the sigmoid. Take the latter: sigmoid(100) is 1
-in float32, and log(1 - 1) is minus infinity. It counts as -100, and there is no gradient left. The
-version with logits still knows how wrong it is.
+small.
 
-What people need besides: a weight for each class, where some are rare (pos_weight, where a yes is);
-ignore_index for rows that do not count, such as padding; label_smoothing, which spreads a part of
-the truth over all classes; and targets that are probabilities themselves. The mean divides by what
-all rows weigh, not by their number, as in PyTorch. A class that does not exist raises an error, and
-never takes a neighbour's number: index -1 would be the last class in NumPy.
+What people need besides: a weight for each class, where some are rare; ignore_index for rows that
+do not count, such as padding; label_smoothing, which spreads a part of the truth over all classes;
+and targets that are probabilities themselves. The mean divides by what all rows weigh, not by their
+number, as in PyTorch. A class that does not exist raises an error, and never takes a neighbour's
+number: index -1 would be the last class in NumPy.
 
 nll_loss is the part after log_softmax; kl_div compares two distributions ("batchmean" is the mean
-of the definition, "mean" is not).
+of the definition, "mean" is not). gaussian_nll_loss is for a network that gives a number and says
+how sure it is: who claims a small variance and is wrong pays more.
 
-New: the losses for classes, one_hot, and a module for each loss. Moved: the activations, to
-tinytorch/nn/activation.py. tinytorch/nn/functional.py offers all functions under one name now.
+New: the losses for classes and distributions, one_hot, and their modules. Moved: clipping, to
+tinytorch/nn/utils/clip_grad.py.
 Try: in step 67 give log_softmax the logits.softmax(1), and compare the digits after 20 epochs.
 """
 
@@ -36,17 +34,19 @@ import math
 import warnings
 from typing import Any
 
-from tinytorch.autograd.gradcheck import gradgradcheck
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import float64, int64, uint8
+from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.nn.activation import FunctionModule, logsigmoid
-from tinytorch.ops.random import manual_seed, randn
+from tinytorch.ops.broadcast import broadcast_tensors
+from tinytorch.ops.elementwise import minimum
+from tinytorch.ops.norm import norm
 from tinytorch.ops.reduction import wide
 from tinytorch.ops.softmax import Softmax, log_softmax, minus_max
 
 # Importing the modules of the operations brings their methods to Tensor.
-for name in ("arithmetic", "comparison", "elementwise", "extremes", "indexing", "gather", "shape"):
+operations = "arithmetic comparison elementwise extremes indexing gather sampling shape"
+for name in operations.split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -57,52 +57,55 @@ def reduce(losses: Tensor, reduction: str) -> Tensor:
     return losses if reduction == "none" else getattr(losses, reduction)()
 
 
-def difference(input: Tensor, target: Tensor) -> Tensor:
-    """input - target. A warning where their shapes differ: broadcasting is seldom what is meant."""
+def difference(input: Tensor, target: Tensor, integers: bool = False) -> Tensor:
+    """input - target. A warning where their shapes differ: broadcasting is seldom what is meant.
+
+    NotImplementedError for integers, unless they are allowed.
+    """
     d, a, b = input - target, tuple(target.array.shape), tuple(input.array.shape)
     if a != b:
         text = f"Using a target size {a} that is different to the input size {b}"
         warnings.warn(text + ": check that the broadcasting is meant.", stacklevel=3)
+    if not integers and not d.is_floating_point():
+        raise NotImplementedError(f"this loss is not implemented for {d.dtype!r}")
     return d
 
 
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """(input - target)^2."""
+def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    """(input - target)^2. NotImplementedError for integers."""
     d = difference(input, target)
     return reduce(d * d, reduction)
 
 
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """|input - target|."""
-    return reduce(difference(input, target).abs(), reduction)
+    return reduce(difference(input, target, integers=True).abs(), reduction)
+
+
+def huber_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
+) -> Tensor:
+    """d^2 / 2 for d = |input - target| below delta; beyond, the line of slope delta that goes on
+    (Huber, 1964). ValueError unless delta is positive."""
+    if delta <= 0:
+        raise ValueError(f"huber_loss does not support non-positive values for delta: {delta}")
+    d = difference(input, target).abs()
+    near = d.clamp(max=delta)
+    return reduce(near * (d - 0.5 * near), reduction)
 
 
 def smooth_l1_loss(
-    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
+    input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
-    """d^2 / (2 beta) for d = |input - target| below beta; beyond, the line of slope 1 that goes on
-    (Girshick, 2015). RuntimeError for a negative beta."""
-    if beta < 0:
-        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
-    d = difference(input, target).abs()
-    near = d.clamp(max=beta)
-    return reduce(near * (d - 0.5 * near) / beta if beta else d, reduction)
+    """huber_loss / beta: its slope is 1 beyond beta (Girshick, 2015). With beta 0 it is l1_loss.
 
-
-def kl_div(
-    input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
-) -> Tensor:
-    """target * (log(target) - input), where input is a logarithm: sum it for the divergence.
-
-    "batchmean" is the sum divided by the first size, which is the mean of the definition.
+    RuntimeError for a negative beta.
     """
-    if log_target:
-        losses = target.exp() * (target - input)
-    else:
-        losses = target * ((target + (target == 0)).log() - input)  # 0 log 0 is 0
-    if reduction == "batchmean":
-        return losses.sum() / (input.array.shape or (1,))[0]
-    return reduce(losses, reduction)
+    if beta < 0:
+        raise RuntimeError(f"smooth_l1_loss does not support negative values for beta: {beta}")
+    if beta == 0:
+        return l1_loss(input, target, reduction=reduction)
+    return huber_loss(input, target, reduction, beta) / beta
 
 
 def same_shape(input: Tensor, target: Tensor) -> None:
@@ -132,7 +135,7 @@ class BinaryCrossEntropy(Function):
 
 
 def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
 ) -> Tensor:
     """-log of the probability that `input` gives to what `target` says: 1 (yes) or 0 (no).
 
@@ -149,6 +152,7 @@ def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
+    *,
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
@@ -160,6 +164,87 @@ def binary_cross_entropy_with_logits(
     yes = 1 if pos_weight is None else 1 + (pos_weight - 1) * target
     losses = (1 - target) * input - yes * logsigmoid(input)
     return reduce(losses if weight is None else losses * weight, reduction)
+
+
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """input divided by its p-norm over `dim`: vectors of length 1 (by eps, if larger)."""
+    return input / norm(input, p, dim, keepdim=True).clamp(min=eps)
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between vectors: 1 for one direction, 0 for a right angle."""
+    x1, x2 = broadcast_tensors(x1, x2)
+    return (normalize(x1, 2.0, dim, eps) * normalize(x2, 2.0, dim, eps)).sum(dim)
+
+
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
+    """The p-norm of x1 - x2 + eps over the last dimension. (eps: at 0 the norm has no slope.)"""
+    return norm(x1 - x2 + eps, p, -1, keepdim)
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    *,
+    reduction: str = "mean",
+) -> Tensor:
+    """How much the anchor is not nearer to `positive` than to `negative` by a margin (Schroff et
+    al., 2015). With swap the negative may be near to the positive in place of the anchor.
+
+    ValueError unless the margin is positive.
+    """
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    near, far = (pairwise_distance(anchor, other, p, eps) for other in (positive, negative))
+    if swap:
+        far = minimum(far, pairwise_distance(positive, negative, p, eps))
+    return reduce((near - far + margin).clamp(min=0), reduction)
+
+
+def kl_div(
+    input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False
+) -> Tensor:
+    """target * (log(target) - input), where input is a logarithm: sum it for the divergence.
+
+    "batchmean" is the sum divided by the first size, which is the mean of the definition.
+    """
+    if log_target:
+        losses = target.exp() * (target - input)
+    else:
+        losses = target * ((target + (target == 0)).log() - input)  # 0 log 0 is 0
+    if reduction == "batchmean":
+        return losses.sum() / (input.array.shape or (1,))[0]
+    return reduce(losses, reduction)
+
+
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """-log of the density that a normal distribution with mean `input` and variance `var`, at least
+    eps, has at the target; with `full` also its constant. ValueError for a `var` that does not fit
+    or is negative."""
+    var = var if isinstance(var, Tensor) else input.detach() * 0 + var
+    var = var.unsqueeze(-1) if var.array.shape == input.array.shape[:-1] else var
+    pairs = list(zip(input.array.shape, var.array.shape, strict=False))
+    if input.array.ndim != var.array.ndim or [b for a, b in pairs if a != b] not in ([], [1]):
+        raise ValueError(f"var {var.shape} does not fit an input of {input.shape}")
+    if bool((var < 0).any()):
+        raise ValueError(f"var has negative entries: {var.min().item()}")
+    var = var + (var.detach().clamp(min=eps) - var.detach())  # at least eps, with the slope of var
+    losses = 0.5 * (var.log() + (input - target) ** 2 / var)
+    return reduce(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
 
 
 def as_rows(input: Tensor) -> Tensor:
@@ -224,6 +309,7 @@ def nll_loss(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
+    *,
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
@@ -269,6 +355,7 @@ def cross_entropy(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
+    *,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
@@ -319,64 +406,76 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return (tensor.unsqueeze(-1) == wrap(tensor.device.xp.arange(c), tensor.device)).long()
 
 
-class Loss(FunctionModule):
-    """A module that compares input and target."""
+class Comparison(FunctionModule):
+    """A module that compares two inputs, such as an answer and the truth."""
 
-    inputs = 2
+    _inputs = 2
 
     def extra_repr(self) -> str:
         return ""
 
 
-class MSELoss(Loss):
+class MSELoss(Comparison, function=mse_loss):
     """mse_loss as a module."""
 
-    function = staticmethod(mse_loss)
 
-
-class L1Loss(Loss):
+class L1Loss(Comparison, function=l1_loss):
     """l1_loss as a module."""
 
-    function = staticmethod(l1_loss)
+
+class HuberLoss(Comparison, function=huber_loss):
+    """huber_loss as a module."""
 
 
-class SmoothL1Loss(Loss):
+class SmoothL1Loss(Comparison, function=smooth_l1_loss):
     """smooth_l1_loss as a module."""
 
-    function = staticmethod(smooth_l1_loss)
 
-
-class KLDivLoss(Loss):
-    """kl_div as a module."""
-
-    function = staticmethod(kl_div)
-
-
-class BCELoss(Loss):
+class BCELoss(Comparison, function=binary_cross_entropy):
     """binary_cross_entropy as a module; `weight` is a buffer."""
 
-    function = staticmethod(binary_cross_entropy)
+
+class BCEWithLogitsLoss(Comparison, function=binary_cross_entropy_with_logits):
+    """binary_cross_entropy_with_logits as a module; its tensors are buffers."""
 
 
-class BCEWithLogitsLoss(Loss):
-    """binary_cross_entropy_with_logits as a module; `weight` and `pos_weight` are buffers."""
+class TripletMarginLoss(Comparison, function=triplet_margin_loss):
+    """triplet_margin_loss as a module."""
 
-    function = staticmethod(binary_cross_entropy_with_logits)
+    _inputs = 3
 
 
-class NLLLoss(Loss):
+class CosineSimilarity(Comparison, function=cosine_similarity):
+    """cosine_similarity as a module."""
+
+
+class PairwiseDistance(Comparison, function=pairwise_distance):
+    """pairwise_distance as a module."""
+
+
+class KLDivLoss(Comparison, function=kl_div):
+    """kl_div as a module."""
+
+
+class NLLLoss(Comparison, function=nll_loss):
     """nll_loss as a module; `weight` is a buffer."""
 
-    function = staticmethod(nll_loss)
 
-
-class CrossEntropyLoss(Loss):
+class CrossEntropyLoss(Comparison, function=cross_entropy):
     """cross_entropy as a module; `weight` is a buffer."""
 
-    function = staticmethod(cross_entropy)
+
+class GaussianNLLLoss(Comparison, function=gaussian_nll_loss):
+    """gaussian_nll_loss as a module; the variance comes with each call."""
+
+    _inputs = 3
 
 
 if __name__ == "__main__":
+    from tinytorch.autograd.gradcheck import gradgradcheck
+    from tinytorch.core.dtype import float64
+    from tinytorch.ops.random import manual_seed, randn
+
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
 
@@ -405,16 +504,6 @@ if __name__ == "__main__":
         print("cross_entropy:", cross_entropy(large, tensor([right])).item())
     # -> cross_entropy: 0.0
     # -> cross_entropy: 2000.0
-    logit, no = tensor([200.0], requires_grad=True), tensor([0.0])
-    loss = binary_cross_entropy_with_logits(logit, no)
-    loss.backward()
-    print("with logits:", loss.item(), "gradient", logit.grad.item())
-    # -> with logits: 200.0 gradient 1.0
-    logit.grad = None
-    loss = binary_cross_entropy(logit.sigmoid(), no)
-    loss.backward()
-    print("after a sigmoid:", loss.item(), "gradient", logit.grad.item())
-    # -> after a sigmoid: 100.0 gradient 0.0
 
     # The softmax taken twice.
     sure, right = tensor([[20.0, 0.0, 0.0]]), tensor([0])
@@ -447,14 +536,16 @@ if __name__ == "__main__":
     # -> IndexError: Target -1 is out of bounds.
     # -> ValueError: batch sizes of input, (3, 3), and target, (2,), differ
 
-    unsure, yes = tensor([0.0]), tensor([1.0])
-    once = binary_cross_entropy_with_logits(unsure, yes)
-    three = binary_cross_entropy_with_logits(unsure, yes, pos_weight=tensor([3.0]))
-    print(f"3 * {once.item():.4f} = {three.item():.4f}")  # -> 3 * 0.6931 = 2.0794
-
     # How far one distribution is from another.
     p, q = tensor([[0.5, 0.5]]), tensor([[0.9, 0.1]])
     print(f"{kl_div(q.log(), p, reduction='batchmean').item():.4f}")  # -> 0.5108
+
+    # Two networks are off by 1 and say how sure they are: variances 1 and 0.01.
+    zero, one = tensor([0.0]), tensor([1.0])
+    for variance in (one, one / 100):
+        print(f"{gaussian_nll_loss(zero, one, variance).item():.2f}")
+    # -> 0.50
+    # -> 47.70
 
     # As modules: their tensors are buffers, so that to() and state_dict() know them.
     loss = CrossEntropyLoss(weight=weight, label_smoothing=0.1)

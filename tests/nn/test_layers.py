@@ -121,10 +121,10 @@ def test_options_are_attributes():
 
 LOSSES = {
     "mse_loss": lambda x, t: F.mse_loss(x, t),
-    "l1_loss": lambda x, t: F.l1_loss(x, t, "sum"),
+    "l1_loss": lambda x, t: F.l1_loss(x, t, reduction="sum"),
     "smooth_l1_loss": lambda x, t: F.smooth_l1_loss(x, t, beta=0.5),
-    "kl_div": lambda x, t: F.kl_div(x, t.exp(), "batchmean"),
-    "kl_div_log": lambda x, t: F.kl_div(x, t, "sum", log_target=True),
+    "kl_div": lambda x, t: F.kl_div(x, t.exp(), reduction="batchmean"),
+    "kl_div_log": lambda x, t: F.kl_div(x, t, reduction="sum", log_target=True),
     "bce": lambda x, t: F.binary_cross_entropy(x.sigmoid(), t.sigmoid()),
     "bce_logits": lambda x, t: F.binary_cross_entropy_with_logits(
         x, t.sigmoid(), pos_weight=tinytorch.full((4,), 2.5, device=x.device).double()
@@ -149,7 +149,8 @@ def test_cross_entropy(device, reduction, smoothing, weighted, ignore):
     weight = tensor([1.0, 2.0, 0.5], device=device).double() if weighted else None
 
     def loss(x):
-        return F.cross_entropy(x, target, weight, ignore, reduction, smoothing)
+        options = {"ignore_index": ignore, "reduction": reduction, "label_smoothing": smoothing}
+        return F.cross_entropy(x, target, weight, **options)
 
     check(loss, x)
     logs = x.log_softmax(1).numpy(force=True)
@@ -162,7 +163,7 @@ def test_cross_entropy(device, reduction, smoothing, weighted, ignore):
     expected = {"none": rows, "sum": sum(rows), "mean": sum(rows) / sum(counts)}[reduction]
     np.testing.assert_allclose(loss(x).numpy(force=True), expected)
     if not smoothing:
-        nll = F.nll_loss(x.log_softmax(1), target, weight, ignore, reduction)
+        nll = F.nll_loss(x.log_softmax(1), target, weight, ignore_index=ignore, reduction=reduction)
         np.testing.assert_allclose(nll.numpy(force=True), expected)
 
 

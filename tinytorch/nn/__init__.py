@@ -2,30 +2,46 @@
 
 from tinytorch.nn import functional, init, utils
 from tinytorch.nn.activation import (
+    CELU,
     ELU,
     GELU,
+    GLU,
+    SELU,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
     LeakyReLU,
     LogSigmoid,
     LogSoftmax,
+    Mish,
     ReLU,
+    ReLU6,
     Sigmoid,
     SiLU,
     Softmax,
     Softplus,
+    Softsign,
     Tanh,
 )
-from tinytorch.nn.container import ModuleDict, ModuleList, ParameterList, Sequential
+from tinytorch.nn.container import ModuleDict, ModuleList, Sequential
 from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.linear import Bilinear, Flatten, Identity, Linear, Unflatten
 from tinytorch.nn.loss import (
     BCELoss,
     BCEWithLogitsLoss,
+    CosineSimilarity,
     CrossEntropyLoss,
+    GaussianNLLLoss,
+    HuberLoss,
     KLDivLoss,
     L1Loss,
     MSELoss,
     NLLLoss,
+    PairwiseDistance,
     SmoothL1Loss,
+    TripletMarginLoss,
 )
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
+from tinytorch.nn.parameter_containers import ParameterDict, ParameterList
+from tinytorch.nn.prelu import PReLU

@@ -11,7 +11,6 @@ from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 from tinytorch.ops.conversion import clone
 from tinytorch.ops.elementwise import erf_of, sigmoid, tanh
-from tinytorch.ops.elementwise import relu as plain_relu
 from tinytorch.ops.reduction import wide
 from tinytorch.ops.softmax import log_softmax, softmax
 
@@ -43,13 +42,14 @@ class LeakyRelu(Curve):
 
 
 class Elu(Curve):
-    """y = x where x > 0, a (exp(x) - 1) elsewhere;   dy/dx = 1, or a exp(x)."""
+    """y = s x where x > 0, s a (exp(x / w) - 1) elsewhere;   dy/dx = s, or s a / w exp(x / w)."""
 
-    def value(ctx, x: Any, a: float) -> Any:
-        return ctx.xp.maximum(x, 0) + a * ctx.xp.expm1(ctx.xp.minimum(x, 0))
+    def value(ctx, x: Any, a: float, s: float, w: float) -> Any:
+        return s * ctx.xp.maximum(x, 0) + s * a * ctx.xp.expm1(ctx.xp.minimum(x, 0) / w)
 
-    def slope(ctx, g: Any, x: Any, a: float) -> Any:
-        return g * (x > 0) + g * (x <= 0) * ctx.xp.exp(ctx.xp.clip(x, None, 0)) * a
+    def slope(ctx, g: Any, x: Any, a: float, s: float, w: float) -> Any:
+        e = ctx.xp.exp(ctx.xp.clip(x, None, 0) / w) * (s * a / w)
+        return g * (x > 0) * s + g * (x <= 0) * e
 
 
 class Gelu(Curve):
@@ -103,33 +103,57 @@ class SoftplusCurve(Curve):
         return g * (x * b > limit) + g * (x * b <= limit) / (1 + ctx.xp.exp(x * -b))
 
 
-def activate(function: type, input: Tensor, inplace: bool, *options: float) -> Tensor:
-    """function.apply, the result written into `input` if that is wished.
+class HardtanhCurve(Curve):
+    """y = x between a and b, else the nearer of them;   dy/dx = 1 between them, else 0."""
+
+    def value(ctx, x: Any, a: float, b: float) -> Any:
+        return ctx.xp.clip(x, a, b)
+
+    def slope(ctx, g: Any, x: Any, a: float, b: float) -> Any:
+        return g * ((x > a) & (x < b))
+
+
+def activate(function: Callable, input: Tensor, inplace: bool, *options: float) -> Tensor:
+    """function(input, *options), written into `input` if that is wished.
 
     NotImplementedError for integers.
     """
     if not input.is_floating_point():
-        raise NotImplementedError(f"{function.__name__} is not implemented for {input.dtype!r}")
+        raise NotImplementedError(f"this activation is not implemented for {input.dtype!r}")
     if not inplace:
-        return function.apply(input, *options)
+        return function(input, *options)
     check_writable(input)
     # backward needs what is overwritten here: it keeps a copy.
-    return assign(input, function.apply(clone(input), *options))
+    return assign(input, function(clone(input), *options))
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(input, 0)."""
-    return input.relu_() if inplace else plain_relu(input)
+    return input.relu_() if inplace else input.relu()
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """input where it is positive, negative_slope * input elsewhere."""
-    return activate(LeakyRelu, input, inplace, negative_slope)
+    return activate(LeakyRelu.apply, input, inplace, negative_slope)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, alpha * (exp(input) - 1) elsewhere (Clevert et al., 2015)."""
-    return activate(Elu, input, inplace, alpha)
+    return activate(Elu.apply, input, inplace, alpha, 1.0, 1.0)
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """elu with a slope of 1 at 0: alpha * (exp(input / alpha) - 1) below (Barron, 2017).
+
+    ZeroDivisionError where alpha is 0.
+    """
+    return activate(Elu.apply, input, inplace, alpha, 1.0, alpha)
+
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """elu, scaled so that mean 0 and variance 1 go through (Klambauer et al., 2017)."""
+    alpha, scale = 1.6732632423543772, 1.0507009873554805
+    return activate(Elu.apply, input, inplace, alpha, scale, 1.0)
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
@@ -139,111 +163,173 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
-    return activate(Gelu if approximate == "none" else GeluTanh, input, False)
+    return activate((Gelu if approximate == "none" else GeluTanh).apply, input, False)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """input * sigmoid(input), also called swish (Elfwing et al., 2017)."""
-    return activate(Silu, input, inplace)
+    return activate(Silu.apply, input, inplace)
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * input)) / beta, a smooth relu; input itself above threshold / beta."""
-    return activate(SoftplusCurve, input, False, beta, threshold)
+    return activate(SoftplusCurve.apply, input, False, beta, threshold)
 
 
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), right also where the sigmoid is too small for a float."""
-    return -activate(SoftplusCurve, -input, False, 1.0, math.inf)
+    return -activate(SoftplusCurve.apply, -input, False, 1.0, math.inf)
+
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * tanh(softplus(input)) (Misra, 2019)."""
+    return activate(lambda x: x * tanh(softplus(x)), input, inplace)
+
+
+def softsign(input: Tensor) -> Tensor:
+    """input / (1 + |input|)."""
+    return input / (input.abs() + 1)
+
+
+def hardtanh(
+    input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Tensor:
+    """input, cut off at min_val and max_val. ValueError where the former is larger."""
+    if min_val > max_val:
+        raise ValueError(f"min_val {min_val} cannot be greater than max_val {max_val}")
+    return activate(HardtanhCurve.apply, input, inplace, min_val, max_val)
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """relu, cut off at 6."""
+    return hardtanh(input, 0.0, 6.0, inplace)
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """A sigmoid of three straight lines: (input + 3) / 6 between 0 and 1."""
+    return activate(lambda x: hardtanh(x + 3, 0.0, 6.0) / 6, input, inplace)
+
+
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * hardsigmoid(input) (Howard et al., 2019)."""
+    return activate(lambda x: x * hardtanh(x + 3, 0.0, 6.0) / 6, input, inplace)
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """One half of the input, times the sigmoid of the other. RuntimeError for an odd size."""
+    if not input.array.ndim or input.array.shape[dim] % 2:
+        raise RuntimeError(f"Halving dimension must be even, but the input has {input.shape}")
+    a, b = input.chunk(2, dim)
+    return a * b.sigmoid()
 
 
 class FunctionModule(Module):
-    """A module that calls `function`. Its arguments are the options of this function, which become
-    attributes: LeakyReLU(0.2).negative_slope is 0.2. A tensor among them becomes a buffer."""
+    """A module that calls a function. The options of this function are its arguments and become
+    attributes: LeakyReLU(0.2).negative_slope is 0.2. Those for tensors become buffers."""
 
-    function: Callable[..., Tensor]
-    inputs = 1  # how many arguments of the function come with each call
+    _inputs = 1  # how many arguments of the function come with each call
+
+    def __init_subclass__(cls, function: Callable | None = None, options: int = 9):
+        """class ReLU(FunctionModule, function=relu): all its options, or so many of them."""
+        if function is not None:
+            parameters = list(inspect.signature(function).parameters.values())
+            parameters = parameters[cls._inputs :][:options]
+            cls._function, cls._options = staticmethod(function), [p.name for p in parameters]
+            cls.__signature__ = inspect.Signature(parameters)
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__()
-        given = inspect.signature(self.function).bind(*[None] * self.inputs, *args, **kwargs)
+        given = self.__signature__.bind(*args, **kwargs)
         given.apply_defaults()
-        self.options = list(given.arguments)[self.inputs :]
-        for name in self.options:
-            if isinstance(given.arguments[name], Tensor):
-                self.register_buffer(name, given.arguments[name])
+        for name, value in given.arguments.items():
+            if self.__signature__.parameters[name].annotation == Tensor | None:
+                self.register_buffer(name, value)
             else:
-                setattr(self, name, given.arguments[name])
+                setattr(self, name, value)
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        return self.function(*inputs, *[getattr(self, name) for name in self.options])
+        return self._function(*inputs, **{name: getattr(self, name) for name in self._options})
 
     def extra_repr(self) -> str:
-        shown = [(name, getattr(self, name)) for name in self.options]
-        return ", ".join(f"{n}={v!r}" for n, v in shown if v is not None and v is not False)
+        shown = [(name, getattr(self, name)) for name in self._options]
+        return ", ".join(f"{name}={value!r}" for name, value in shown if value is not False)
 
 
-class ReLU(FunctionModule):
+class ReLU(FunctionModule, function=relu):
     """relu as a module."""
 
-    function = staticmethod(relu)
 
-
-class LeakyReLU(FunctionModule):
+class LeakyReLU(FunctionModule, function=leaky_relu):
     """leaky_relu as a module."""
 
-    function = staticmethod(leaky_relu)
 
-
-class ELU(FunctionModule):
+class ELU(FunctionModule, function=elu):
     """elu as a module."""
 
-    function = staticmethod(elu)
+
+class CELU(FunctionModule, function=celu):
+    """celu as a module."""
 
 
-class GELU(FunctionModule):
+class SELU(FunctionModule, function=selu):
+    """selu as a module."""
+
+
+class GELU(FunctionModule, function=gelu):
     """gelu as a module."""
 
-    function = staticmethod(gelu)
 
-
-class SiLU(FunctionModule):
+class SiLU(FunctionModule, function=silu):
     """silu as a module."""
 
-    function = staticmethod(silu)
 
-
-class Softplus(FunctionModule):
+class Softplus(FunctionModule, function=softplus):
     """softplus as a module."""
 
-    function = staticmethod(softplus)
 
-
-class LogSigmoid(FunctionModule):
+class LogSigmoid(FunctionModule, function=logsigmoid):
     """logsigmoid as a module."""
 
-    function = staticmethod(logsigmoid)
+
+class Mish(FunctionModule, function=mish):
+    """mish as a module."""
 
 
-class Sigmoid(FunctionModule):
+class Softsign(FunctionModule, function=softsign):
+    """softsign as a module."""
+
+
+class Sigmoid(FunctionModule, function=sigmoid):
     """sigmoid as a module."""
 
-    function = staticmethod(sigmoid)
 
-
-class Tanh(FunctionModule):
+class Tanh(FunctionModule, function=tanh):
     """tanh as a module."""
 
-    function = staticmethod(tanh)
+
+class Hardtanh(FunctionModule, function=hardtanh):
+    """hardtanh as a module."""
 
 
-class Softmax(FunctionModule):
+class ReLU6(FunctionModule, function=relu6):
+    """relu6 as a module."""
+
+
+class Hardsigmoid(FunctionModule, function=hardsigmoid):
+    """hardsigmoid as a module."""
+
+
+class Hardswish(FunctionModule, function=hardswish):
+    """hardswish as a module."""
+
+
+class GLU(FunctionModule, function=glu):
+    """glu as a module."""
+
+
+class Softmax(FunctionModule, function=softmax, options=1):
     """softmax as a module."""
 
-    function = staticmethod(softmax)
 
-
-class LogSoftmax(FunctionModule):
+class LogSoftmax(FunctionModule, function=log_softmax, options=1):
     """log_softmax as a module."""
-
-    function = staticmethod(log_softmax)

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator, MutableMapping, MutableSequence
 from itertools import groupby
 from typing import Any
 
-from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module, module_text
-from tinytorch.nn.parameter import Parameter
 
 
 class Numbered(Module, MutableSequence):
@@ -18,11 +16,11 @@ class Numbered(Module, MutableSequence):
     Python's MutableSequence adds what follows from the methods here: pop, remove, reverse, +=.
     """
 
-    store = "_modules"
+    _store = "_modules"
 
     def _set_all(self, members: list) -> None:
         """Replaces all members by these, under the names 0, 1, 2, ..."""
-        self.__dict__[self.store].clear()
+        self.__dict__[self._store].clear()
         self.extend(members)
 
     def _check_index(self, index: Any) -> int:
@@ -33,10 +31,10 @@ class Numbered(Module, MutableSequence):
         return index % n
 
     def __len__(self) -> int:
-        return len(self.__dict__[self.store])
+        return len(self.__dict__[self._store])
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(list(self.__dict__[self.store].values()))
+        return iter(list(self.__dict__[self._store].values()))
 
     def __getitem__(self, index: Any) -> Any:
         """The member at `index`; for a slice, a module of the same kind with those members."""
@@ -45,13 +43,16 @@ class Numbered(Module, MutableSequence):
         return list(self)[self._check_index(index)]
 
     def __setitem__(self, index: int, member: Any) -> None:
-        name = list(self.__dict__[self.store])[self._check_index(index)]
-        self._register(self.store, name, member)
+        name = list(self.__dict__[self._store])[self._check_index(index)]
+        self._register(self._store, name, member)
 
     def __delitem__(self, index: Any) -> None:
         members = list(self)
         del members[index if isinstance(index, slice) else self._check_index(index)]
         self._set_all(members)
+
+    def __add__(self, others: Iterable[Any]) -> "Numbered":
+        return self[:].extend(others)
 
     def insert(self, index: int, member: Any) -> "Numbered":
         """Puts a member before the one at `index`."""
@@ -62,7 +63,7 @@ class Numbered(Module, MutableSequence):
 
     def append(self, member: Any) -> "Numbered":
         """Adds a member at the end. TypeError for what is none."""
-        self._register(self.store, str(len(self)), member)
+        self._register(self._store, str(len(self)), member)
         return self
 
     def extend(self, members: Iterable[Any]) -> "Numbered":
@@ -114,48 +115,35 @@ class ModuleList(Numbered):
         return module_text(self, parts)
 
 
-class ParameterList(Numbered):
-    """A list of parameters. Plain tensors become parameters."""
+class Named(Module, MutableMapping):
+    """What dictionaries of members have in common: the methods of a dict.
 
-    store = "_parameters"
+    Python's MutableMapping adds what follows from the methods here: keys, items, pop, update.
+    """
 
-    def __init__(self, values: Iterable[Tensor] | None = None):
-        super().__init__()
-        self.extend(() if values is None else values)
-
-    def _register(self, store: str, name: str, value: Any) -> None:
-        plain = isinstance(value, Tensor) and not isinstance(value, Parameter)
-        super()._register(store, name, Parameter(value) if plain else value)
-
-    def extra_repr(self) -> str:
-        lines = []
-        for number, param in enumerate(self):
-            size = "x".join(map(str, param.shape))
-            lines.append(f"({number}): Parameter containing: [{param.dtype!r} of size {size}]")
-        return "\n".join(lines)
-
-
-class ModuleDict(Module, MutableMapping):
-    """Modules by name, for a forward that chooses among them. It has the methods of a dict."""
-
+    _store = "_modules"
     # A Mapping compares by content and so cannot be a key; a module is told apart by who it is.
     __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def __getitem__(self, key: str) -> Any:
+        return self.__dict__[self._store][key]
+
+    def __setitem__(self, key: str, member: Any) -> None:
+        self._register(self._store, key, member)
+
+    def __delitem__(self, key: str) -> None:
+        del self.__dict__[self._store][key]
+
+    def __len__(self) -> int:
+        return len(self.__dict__[self._store])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__dict__[self._store])
+
+
+class ModuleDict(Named):
+    """Modules by name, for a forward that chooses among them."""
 
     def __init__(self, modules: Any = None):
         super().__init__()
         self.update({} if modules is None else modules)
-
-    def __getitem__(self, key: str) -> Module:
-        return self._modules[key]
-
-    def __setitem__(self, key: str, module: Module) -> None:
-        self.register_module(key, module)
-
-    def __delitem__(self, key: str) -> None:
-        del self._modules[key]
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)

@@ -1,8 +1,9 @@
-"""What module hooks need: a gate that shows the gradients of a module's inputs or outputs."""
+"""What module hooks need: gates that show the gradients of a module's inputs and outputs."""
 
 from collections.abc import Callable
 from typing import Any
 
+from tinytorch.autograd.engine import Hooks, RemovableHandle
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor
 
@@ -37,3 +38,51 @@ def through_gate(values: tuple, watch: Callable[[tuple], tuple]) -> tuple:
     passed = Gate.apply(watch, places, len(values), *(values[i] for i in places))
     passed = iter(make_tuple(passed))
     return tuple(next(passed) if i in places else x for i, x in enumerate(values))
+
+
+class Gates:
+    """The two gates around one call of a module that has backward hooks."""
+
+    def __init__(self, module: Any):
+        # What arrived at the outputs waits until the gradients of the inputs are known.
+        self.module, self.arrived = module, []
+
+    def enter(self, args: tuple) -> tuple:
+        """The inputs, behind the first gate."""
+        passed = through_gate(args, self.at_inputs)
+        self.closed = len(args) if passed is args else None  # no input requires a gradient
+        return passed
+
+    def leave(self, output: Any) -> Any:
+        """The output, behind the second gate."""
+        passed = through_gate(make_tuple(output), self.at_outputs)
+        return passed if isinstance(output, tuple) else passed[0]
+
+    def at_outputs(self, grads: tuple) -> tuple:
+        grads = self.ask(self.module._backward_pre_hooks, grads)
+        self.arrived.append(grads)
+        if self.closed is not None:  # nothing will arrive there
+            self.at_inputs((None,) * self.closed)
+        return grads
+
+    def at_inputs(self, grads: tuple) -> tuple:
+        return self.ask(self.module._backward_hooks, grads, self.arrived.pop())
+
+    def ask(self, hooks: Hooks, grads: tuple, *more: tuple) -> tuple:
+        """The gradients, or what the hooks make of them. RuntimeError for a wrong number."""
+        for hook in list(hooks.values()):
+            answer = hook(self.module, grads, *more)
+            answer = grads if answer is None else make_tuple(answer)
+            if len(answer) != len(grads):
+                raise RuntimeError(f"a hook returned {len(answer)} gradients, not {len(grads)}")
+            grads = answer
+        return grads
+
+
+def add_hook(hooks: Hooks, hook: Any, prepend: bool) -> RemovableHandle:
+    """Registers a hook after those that are there, or before them (prepend)."""
+    others = list(hooks) if prepend else []
+    handle = hooks.add(hook)
+    for key in others:  # a dict has an order: what is taken out and put back comes last
+        hooks[key] = hooks.pop(key)
+    return handle

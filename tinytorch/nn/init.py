@@ -155,8 +155,14 @@ def kaiming(draw: Callable) -> Callable[..., Tensor]:
 
 
 xavier_uniform_ = xavier(uniform_of_std)
+
+
 xavier_normal_ = xavier(normal_of_std)
+
+
 kaiming_uniform_ = kaiming(uniform_of_std)
+
+
 kaiming_normal_ = kaiming(normal_of_std)
 
 

@@ -71,9 +71,11 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 class Layer(Module):
     """What layers with a weight and a bias share: they start as uniform random numbers."""
 
-    def make_parameters(self, shape: tuple, bias: bool, fan_in: int, options: dict) -> None:
+    _sizes: tuple[str, ...]  # the attributes that the text shows
+
+    def _make(self, shape: tuple, bias: bool, fan_in: int, **options: Any) -> None:
         """Registers `weight` of that shape, and `bias` or None; fan_in inputs meet an output."""
-        self.fan_in = fan_in
+        self._fan_in = fan_in
         self.weight = Parameter(empty(*shape, **options))
         of_bias = Parameter(empty(shape[0], **options)) if bias else None
         self.register_parameter("bias", of_bias)
@@ -81,54 +83,55 @@ class Layer(Module):
 
     def reset_parameters(self) -> None:
         """Draws weight and bias from [-b, b), b = 1 / sqrt(fan_in), as PyTorch does."""
-        bound = 1 / math.sqrt(self.fan_in) if self.fan_in else 0.0
+        bound = 1 / math.sqrt(self._fan_in) if self._fan_in else 0.0
         with no_grad():
             for param in self.parameters(recurse=False):
                 param.uniform_(-bound, bound)
 
+    def extra_repr(self) -> str:
+        sizes = "".join(f"{name}={getattr(self, name)}, " for name in self._sizes)
+        return f"{sizes}bias={self.bias is not None}"
+
 
 class Linear(Layer):
-    """y = x W^T + b, with `weight` [out_features, in_features] and `bias` [out_features].
+    """y = x W^T + b, with `weight` [out_features, in_features] and `bias` [out_features]."""
 
-    `options` are device and dtype of the parameters.
-    """
+    _sizes = ("in_features", "out_features")
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, **options: Any):
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None
+    ):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.make_parameters((out_features, in_features), bias, in_features, options)
+        shape = (out_features, in_features)
+        self._make(shape, bias, in_features, device=device, dtype=dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
 
-    def extra_repr(self) -> str:
-        return (
-            f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}"
-        )
-
 
 class Bilinear(Layer):
-    """y_k = x1^T W_k x2 + b_k, with `weight` [out_features, in1_features, in2_features].
+    """y_k = x1^T W_k x2 + b_k, with `weight` [out_features, in1_features, in2_features]."""
 
-    `options` are bias (True), device and dtype.
-    """
+    _sizes = ("in1_features", "in2_features", "out_features")
 
-    def __init__(self, in1_features: int, in2_features: int, out_features: int, **options: Any):
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ):
         super().__init__()
         self.in1_features, self.in2_features = in1_features, in2_features
         self.out_features = out_features
         shape = (out_features, in1_features, in2_features)
-        self.make_parameters(shape, options.pop("bias", True), in1_features, options)
+        self._make(shape, bias, in1_features, device=device, dtype=dtype)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         return bilinear(input1, input2, self.weight, self.bias)
-
-    def extra_repr(self) -> str:
-        return (
-            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
-            f"out_features={self.out_features}, bias={self.bias is not None}"
-        )
 
 
 class Identity(Module):

@@ -1,4 +1,4 @@
-"""Losses: one number that says how far a network's answers are from the right ones."""
+"""Losses: how wrong an answer is, as one number that can be made smaller."""
 
 import math
 import warnings
@@ -8,6 +8,9 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.nn.activation import FunctionModule, logsigmoid
+from tinytorch.ops.broadcast import broadcast_tensors
+from tinytorch.ops.elementwise import minimum
+from tinytorch.ops.norm import norm
 from tinytorch.ops.reduction import wide
 from tinytorch.ops.softmax import Softmax, log_softmax, minus_max
 
@@ -19,52 +22,55 @@ def reduce(losses: Tensor, reduction: str) -> Tensor:
     return losses if reduction == "none" else getattr(losses, reduction)()
 
 
-def difference(input: Tensor, target: Tensor) -> Tensor:
-    """input - target. A warning where their shapes differ: broadcasting is seldom what is meant."""
+def difference(input: Tensor, target: Tensor, integers: bool = False) -> Tensor:
+    """input - target. A warning where their shapes differ: broadcasting is seldom what is meant.
+
+    NotImplementedError for integers, unless they are allowed.
+    """
     d, a, b = input - target, tuple(target.array.shape), tuple(input.array.shape)
     if a != b:
         text = f"Using a target size {a} that is different to the input size {b}"
         warnings.warn(text + ": check that the broadcasting is meant.", stacklevel=3)
+    if not integers and not d.is_floating_point():
+        raise NotImplementedError(f"this loss is not implemented for {d.dtype!r}")
     return d
 
 
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """(input - target)^2."""
+def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    """(input - target)^2. NotImplementedError for integers."""
     d = difference(input, target)
     return reduce(d * d, reduction)
 
 
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """|input - target|."""
-    return reduce(difference(input, target).abs(), reduction)
+    return reduce(difference(input, target, integers=True).abs(), reduction)
+
+
+def huber_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
+) -> Tensor:
+    """d^2 / 2 for d = |input - target| below delta; beyond, the line of slope delta that goes on
+    (Huber, 1964). ValueError unless delta is positive."""
+    if delta <= 0:
+        raise ValueError(f"huber_loss does not support non-positive values for delta: {delta}")
+    d = difference(input, target).abs()
+    near = d.clamp(max=delta)
+    return reduce(near * (d - 0.5 * near), reduction)
 
 
 def smooth_l1_loss(
-    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
+    input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
-    """d^2 / (2 beta) for d = |input - target| below beta; beyond, the line of slope 1 that goes on
-    (Girshick, 2015). RuntimeError for a negative beta."""
-    if beta < 0:
-        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
-    d = difference(input, target).abs()
-    near = d.clamp(max=beta)
-    return reduce(near * (d - 0.5 * near) / beta if beta else d, reduction)
+    """huber_loss / beta: its slope is 1 beyond beta (Girshick, 2015). With beta 0 it is l1_loss.
 
-
-def kl_div(
-    input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
-) -> Tensor:
-    """target * (log(target) - input), where input is a logarithm: sum it for the divergence.
-
-    "batchmean" is the sum divided by the first size, which is the mean of the definition.
+    RuntimeError for a negative beta.
     """
-    if log_target:
-        losses = target.exp() * (target - input)
-    else:
-        losses = target * ((target + (target == 0)).log() - input)  # 0 log 0 is 0
-    if reduction == "batchmean":
-        return losses.sum() / (input.array.shape or (1,))[0]
-    return reduce(losses, reduction)
+    if beta < 0:
+        raise RuntimeError(f"smooth_l1_loss does not support negative values for beta: {beta}")
+    if beta == 0:
+        return l1_loss(input, target, reduction=reduction)
+    return huber_loss(input, target, reduction, beta) / beta
 
 
 def same_shape(input: Tensor, target: Tensor) -> None:
@@ -94,7 +100,7 @@ class BinaryCrossEntropy(Function):
 
 
 def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
 ) -> Tensor:
     """-log of the probability that `input` gives to what `target` says: 1 (yes) or 0 (no).
 
@@ -111,6 +117,7 @@ def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
+    *,
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
@@ -124,7 +131,85 @@ def binary_cross_entropy_with_logits(
     return reduce(losses if weight is None else losses * weight, reduction)
 
 
-# Classes: input [n, c, ...] has a number for each class, target [n, ...] names the right one.
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """input divided by its p-norm over `dim`: vectors of length 1 (by eps, if larger)."""
+    return input / norm(input, p, dim, keepdim=True).clamp(min=eps)
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between vectors: 1 for one direction, 0 for a right angle."""
+    x1, x2 = broadcast_tensors(x1, x2)
+    return (normalize(x1, 2.0, dim, eps) * normalize(x2, 2.0, dim, eps)).sum(dim)
+
+
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
+    """The p-norm of x1 - x2 + eps over the last dimension. (eps: at 0 the norm has no slope.)"""
+    return norm(x1 - x2 + eps, p, -1, keepdim)
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    *,
+    reduction: str = "mean",
+) -> Tensor:
+    """How much the anchor is not nearer to `positive` than to `negative` by a margin (Schroff et
+    al., 2015). With swap the negative may be near to the positive in place of the anchor.
+
+    ValueError unless the margin is positive.
+    """
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    near, far = (pairwise_distance(anchor, other, p, eps) for other in (positive, negative))
+    if swap:
+        far = minimum(far, pairwise_distance(positive, negative, p, eps))
+    return reduce((near - far + margin).clamp(min=0), reduction)
+
+
+def kl_div(
+    input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False
+) -> Tensor:
+    """target * (log(target) - input), where input is a logarithm: sum it for the divergence.
+
+    "batchmean" is the sum divided by the first size, which is the mean of the definition.
+    """
+    if log_target:
+        losses = target.exp() * (target - input)
+    else:
+        losses = target * ((target + (target == 0)).log() - input)  # 0 log 0 is 0
+    if reduction == "batchmean":
+        return losses.sum() / (input.array.shape or (1,))[0]
+    return reduce(losses, reduction)
+
+
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """-log of the density that a normal distribution with mean `input` and variance `var`, at least
+    eps, has at the target; with `full` also its constant. ValueError for a `var` that does not fit
+    or is negative."""
+    var = var if isinstance(var, Tensor) else input.detach() * 0 + var
+    var = var.unsqueeze(-1) if var.array.shape == input.array.shape[:-1] else var
+    pairs = list(zip(input.array.shape, var.array.shape, strict=False))
+    if input.array.ndim != var.array.ndim or [b for a, b in pairs if a != b] not in ([], [1]):
+        raise ValueError(f"var {var.shape} does not fit an input of {input.shape}")
+    if bool((var < 0).any()):
+        raise ValueError(f"var has negative entries: {var.min().item()}")
+    var = var + (var.detach().clamp(min=eps) - var.detach())  # at least eps, with the slope of var
+    losses = 0.5 * (var.log() + (input - target) ** 2 / var)
+    return reduce(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
 
 
 def as_rows(input: Tensor) -> Tensor:
@@ -189,6 +274,7 @@ def nll_loss(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
+    *,
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
@@ -234,6 +320,7 @@ def cross_entropy(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
+    *,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
@@ -284,58 +371,66 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return (tensor.unsqueeze(-1) == wrap(tensor.device.xp.arange(c), tensor.device)).long()
 
 
-class Loss(FunctionModule):
-    """A module that compares input and target."""
+class Comparison(FunctionModule):
+    """A module that compares two inputs, such as an answer and the truth."""
 
-    inputs = 2
+    _inputs = 2
 
     def extra_repr(self) -> str:
         return ""
 
 
-class MSELoss(Loss):
+class MSELoss(Comparison, function=mse_loss):
     """mse_loss as a module."""
 
-    function = staticmethod(mse_loss)
 
-
-class L1Loss(Loss):
+class L1Loss(Comparison, function=l1_loss):
     """l1_loss as a module."""
 
-    function = staticmethod(l1_loss)
+
+class HuberLoss(Comparison, function=huber_loss):
+    """huber_loss as a module."""
 
 
-class SmoothL1Loss(Loss):
+class SmoothL1Loss(Comparison, function=smooth_l1_loss):
     """smooth_l1_loss as a module."""
 
-    function = staticmethod(smooth_l1_loss)
 
-
-class KLDivLoss(Loss):
-    """kl_div as a module."""
-
-    function = staticmethod(kl_div)
-
-
-class BCELoss(Loss):
+class BCELoss(Comparison, function=binary_cross_entropy):
     """binary_cross_entropy as a module; `weight` is a buffer."""
 
-    function = staticmethod(binary_cross_entropy)
+
+class BCEWithLogitsLoss(Comparison, function=binary_cross_entropy_with_logits):
+    """binary_cross_entropy_with_logits as a module; its tensors are buffers."""
 
 
-class BCEWithLogitsLoss(Loss):
-    """binary_cross_entropy_with_logits as a module; `weight` and `pos_weight` are buffers."""
+class TripletMarginLoss(Comparison, function=triplet_margin_loss):
+    """triplet_margin_loss as a module."""
 
-    function = staticmethod(binary_cross_entropy_with_logits)
+    _inputs = 3
 
 
-class NLLLoss(Loss):
+class CosineSimilarity(Comparison, function=cosine_similarity):
+    """cosine_similarity as a module."""
+
+
+class PairwiseDistance(Comparison, function=pairwise_distance):
+    """pairwise_distance as a module."""
+
+
+class KLDivLoss(Comparison, function=kl_div):
+    """kl_div as a module."""
+
+
+class NLLLoss(Comparison, function=nll_loss):
     """nll_loss as a module; `weight` is a buffer."""
 
-    function = staticmethod(nll_loss)
 
-
-class CrossEntropyLoss(Loss):
+class CrossEntropyLoss(Comparison, function=cross_entropy):
     """cross_entropy as a module; `weight` is a buffer."""
 
-    function = staticmethod(cross_entropy)
+
+class GaussianNLLLoss(Comparison, function=gaussian_nll_loss):
+    """gaussian_nll_loss as a module; the variance comes with each call."""
+
+    _inputs = 3

@@ -1,7 +1,7 @@
-"""The module: a part of a network, which knows its parameters and the parts it is made of."""
+"""The module: a part of a network, which knows its parameters and its parts."""
 
 from collections import OrderedDict, namedtuple
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tinytorch.autograd.engine import Hooks, RemovableHandle
@@ -9,16 +9,20 @@ from tinytorch.autograd.inplace import assign
 from tinytorch.autograd.modes import no_grad, thread
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.hooks import make_tuple, through_gate
+from tinytorch.nn.hooks import Gates, add_hook, make_tuple
+from tinytorch.nn.members import Members
 from tinytorch.nn.parameter import Parameter
 
 
-def look_up(named: Iterable[tuple[str, Any]], target: str, what: str) -> Any:
-    """The member with the name `target`. AttributeError where there is none."""
-    for name, member in named:
-        if name == target:
-            return member
-    raise AttributeError(f"there is no {what} `{target}`")
+def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
+    """Name(...) with what the module shows of itself and, indented, its parts."""
+    extra = module.extra_repr()
+    lines = extra.split("\n") if extra else []
+    if len(lines) == 1 and not parts:
+        return f"{type(module).__name__}({extra})"
+    lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
+    inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
+    return f"{type(module).__name__}({inside})"
 
 
 def converter(dtype: DType) -> Callable[["Module"], "Module"]:
@@ -26,7 +30,7 @@ def converter(dtype: DType) -> Callable[["Module"], "Module"]:
     return lambda self: self.to(dtype)
 
 
-class IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
+class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
     """What load_state_dict answers: names without a value, and values without a name."""
 
     def __repr__(self) -> str:
@@ -47,26 +51,17 @@ def load_member(key: str, members: dict, name: str, value: Any, itself: bool) ->
             f"the shape in current model is {member.shape}."
         ]
     if itself:
-        learned = isinstance(member, Parameter)
-        members[name] = Parameter(value, member.requires_grad) if learned else value
+        if isinstance(member, Parameter):
+            value = value if isinstance(value, Parameter) else Parameter(value, False)
+            value.requires_grad_(member.requires_grad)
+        members[name] = value
         return []
     with no_grad():
         assign(member, value.to(device=member.device, dtype=member.dtype))
     return []
 
 
-def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
-    """Name(...) with what the module shows of itself and, indented, its parts."""
-    extra = module.extra_repr()
-    lines = extra.split("\n") if extra else []
-    if len(lines) == 1 and not parts:
-        return f"{type(module).__name__}({extra})"
-    lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
-    inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
-    return f"{type(module).__name__}({inside})"
-
-
-class Module:
+class Module(Members):
     """A part of a network. A subclass makes its parameters and parts in `__init__`, after
     `super().__init__()`, and says in `forward` what it computes:
 
@@ -85,155 +80,10 @@ class Module:
     training: bool
 
     def __init__(self):
-        # Into __dict__ directly: __setattr__ below relies on these.
-        self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={})
-        self._non_persistent = set()  # the buffers that the state_dict leaves out
+        super().__init__()
+        self.training = True
         self._forward_pre_hooks, self._forward_hooks = Hooks(), Hooks()
-        self._backward_hooks = Hooks()
-
-    # What a module consists of.
-
-    def _store_of(self, name: str) -> str | None:
-        """Which of the three dictionaries has a member `name`."""
-        for store in ("_parameters", "_modules", "_buffers"):
-            if name in self.__dict__.get(store, ()):
-                return store
-        return None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        before = store = self._store_of(name)
-        if isinstance(value, Parameter):
-            store = "_parameters"
-        elif isinstance(value, Module) and before != "_parameters":
-            store = "_modules"
-        if store is None:  # anything else, and a plain tensor too, is a plain attribute
-            object.__setattr__(self, name, value)
-            return
-        if store != before:
-            self.__dict__.pop(name, None)
-            self.__dict__.get(before, {}).pop(name, None)
-        self._register(store, name, value)
-
-    def __getattr__(self, name: str) -> Any:
-        # Called only for what is no plain attribute.
-        store = self._store_of(name)
-        if store is None:
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        return self.__dict__[store][name]
-
-    def __delattr__(self, name: str) -> None:
-        self.__dict__.get(self._store_of(name), self.__dict__).pop(name)
-
-    def _register(self, store: str, name: str, value: Any) -> None:
-        """Adds a member. AttributeError, TypeError or KeyError where name or value are none."""
-        kinds = {"_parameters": Parameter, "_modules": Module, "_buffers": Tensor}
-        kind, what = kinds[store], store[1:-1]
-        if store not in self.__dict__:
-            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
-        if not isinstance(name, str):
-            raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
-        if "." in name or not name:
-            raise KeyError(f"{what} name can't contain \".\" or be empty, got '{name}'")
-        if hasattr(self, name) and name not in self.__dict__[store]:
-            raise KeyError(f"attribute '{name}' already exists")
-        if value is not None and not isinstance(value, kind):
-            wrong = type(value).__name__
-            raise TypeError(f"cannot assign '{wrong}' as {what} '{name}': no {kind.__name__}")
-        self.__dict__[store][name] = value
-
-    def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
-        self._register("_parameters", name, param)
-
-    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """A tensor that belongs to the state, moves along, and is not learned: a running mean.
-
-        With persistent=False the state_dict leaves it out.
-        """
-        self._register("_buffers", name, tensor)
-        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
-
-    def register_module(self, name: str, module: "Module | None") -> None:
-        """Makes `module` the part `name` of this module."""
-        self._register("_modules", name, module)
-
-    add_module = register_module
-
-    def named_modules(
-        self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, "Module"]]:
-        """This module and all its parts, however deep: ("", self), ("encoder", ...),
-        ("encoder.0", ...). A part that is used in two places comes once."""
-        memo = set() if memo is None else memo
-        if self in memo:
-            return
-        if remove_duplicate:
-            memo.add(self)
-        yield prefix, self
-        for name, module in self._modules.items():
-            if module is not None:
-                inner = f"{prefix}.{name}" if prefix else name
-                yield from module.named_modules(memo, inner, remove_duplicate)
-
-    def _named_members(
-        self, store: str, prefix: str, recurse: bool, remove_duplicate: bool
-    ) -> Iterator[tuple[str, Any]]:
-        seen = {None}
-        inside = self.named_modules(None, prefix, remove_duplicate)
-        for path, module in inside if recurse else [(prefix, self)]:
-            for name, member in module.__dict__[store].items():
-                if member not in seen:
-                    yield f"{path}.{name}" if path else name, member
-                    if remove_duplicate:
-                        seen.add(member)
-
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Parameter]]:
-        """("encoder.0.weight", parameter), ... in the order of registration; tied ones once."""
-        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
-
-    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """What an optimizer wants: all parameters of this module and of its parts."""
-        return (param for _, param in self.named_parameters(recurse=recurse))
-
-    def named_buffers(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Tensor]]:
-        """The buffers, with their names."""
-        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
-
-    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """The buffers of this module and of its parts."""
-        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
-
-    def modules(self) -> Iterator["Module"]:
-        """This module and all its parts, each once."""
-        return (module for _, module in self.named_modules())
-
-    def named_children(self) -> Iterator[tuple[str, "Module"]]:
-        """The parts one level below, with their names, each once."""
-        seen = {None}
-        for name, module in self._modules.items():
-            if module not in seen:
-                seen.add(module)
-                yield name, module
-
-    def children(self) -> Iterator["Module"]:
-        """The parts one level below."""
-        return (module for _, module in self.named_children())
-
-    def get_submodule(self, target: str) -> "Module":
-        """The part with the name "encoder.0"; "" is the module itself. AttributeError if none."""
-        return look_up(self.named_modules(remove_duplicate=False), target, "module")
-
-    def get_parameter(self, target: str) -> Parameter:
-        """The parameter with the name "encoder.0.weight". AttributeError where there is none."""
-        return look_up(self.named_parameters(remove_duplicate=False), target, "parameter")
-
-    def get_buffer(self, target: str) -> Tensor:
-        """The buffer with the name "norm.running_mean". AttributeError where there is none."""
-        return look_up(self.named_buffers(remove_duplicate=False), target, "buffer")
+        self._backward_pre_hooks, self._backward_hooks = Hooks(), Hooks()
 
     # What is done to all of it.
 
@@ -248,8 +98,9 @@ class Module:
         """Tells this module and its parts that they are in training: Dropout drops only then."""
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
-        for module in self.modules():
-            module.training = mode
+        self.training = mode
+        for module in self.children():  # each is asked: a part may have a train of its own
+            module.train(mode)
         return self
 
     def eval(self) -> "Module":
@@ -265,10 +116,10 @@ class Module:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears the gradients of all parameters: to None, or to zeros."""
         for param in self.parameters():
-            if set_to_none or param.grad is None:
+            if set_to_none:
                 param.grad = None
-            else:
-                param.grad = param.grad.detach().zero_()
+            elif param.grad is not None:
+                param.grad.detach_().zero_()
 
     def _convert(self, convert: Callable[[Tensor], Tensor]) -> "Module":
         """Replaces the data of each parameter, gradient and buffer. The parameters stay the same
@@ -313,14 +164,15 @@ class Module:
 
     # Its state, as names and values.
 
-    def _named_state(self, prefix: str) -> Iterator[tuple[str, "Module", dict, str]]:
-        """(full name, module, its parameters or buffers, name there) of all that is kept."""
+    def _named_state(self, prefix: str) -> Iterator[tuple[str, dict, str]]:
+        """(full name, parameters or buffers of a module, name there) of all that is kept."""
         for path, module in self.named_modules(None, "", remove_duplicate=False):
             start = f"{prefix}{path}." if path else prefix
+            left_out = module._non_persistent - module._parameters.keys()
             for members in (module._parameters, module._buffers):
                 for name, member in members.items():
-                    if member is not None and name not in module._non_persistent:
-                        yield start + name, module, members, name
+                    if member is not None and name not in left_out:
+                        yield start + name, members, name
 
     def state_dict(
         self, *, destination: dict | None = None, prefix: str = "", keep_vars: bool = False
@@ -328,13 +180,13 @@ class Module:
         """All parameters and persistent buffers by name. They show the module's memory: a copy
         that shall stay as it is has to be cloned. With keep_vars they are the parameters."""
         state = OrderedDict() if destination is None else destination
-        for key, _, members, name in self._named_state(prefix):
+        for key, members, name in self._named_state(prefix):
             state[key] = members[name] if keep_vars else members[name].detach()
         return state
 
     def load_state_dict(
         self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False
-    ) -> IncompatibleKeys:
+    ) -> _IncompatibleKeys:
         """Copies the values of a state_dict into the parameters and buffers with the same names.
 
         With assign=True the tensors themselves take their place. RuntimeError that tells all
@@ -343,7 +195,7 @@ class Module:
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
         errors, missing, known = [], [], set()
-        for key, _, members, name in self._named_state(""):
+        for key, members, name in self._named_state(""):
             known.add(key)
             if key not in state_dict:
                 missing.append(key)
@@ -357,7 +209,7 @@ class Module:
         if errors:
             start = f"Error(s) in loading state_dict for {type(self).__name__}:\n\t"
             raise RuntimeError(start + "\n\t".join(errors))
-        return IncompatibleKeys(missing, unexpected)
+        return _IncompatibleKeys(missing, unexpected)
 
     # Its text.
 
@@ -377,55 +229,54 @@ class Module:
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks:
-            return self._call_with_hooks(args, kwargs)
+        watched = self._backward_hooks or self._backward_pre_hooks
+        if self._forward_hooks or self._forward_pre_hooks or watched:
+            return self._call_with_hooks(args, kwargs, watched)
         return self.forward(*args, **kwargs)
 
-    def _call_with_hooks(self, args: tuple, kwargs: dict) -> Any:
-        for hook in list(self._forward_pre_hooks.values()):
-            answer = hook(self, args)
-            args = args if answer is None else make_tuple(answer)
-        grad_output: list = []  # the gradients of the outputs, until those of the inputs are known
-        known_at_inputs = False
-
-        def at_outputs(grads: tuple) -> tuple:
-            grad_output.append(grads)
-            if not known_at_inputs:  # none will arrive there
-                at_inputs((None,) * len(args))
-            return grads
-
-        def at_inputs(grads: tuple) -> tuple:
-            arrived = grad_output.pop()
-            for hook in list(self._backward_hooks.values()):
-                answer = hook(self, grads, arrived)
-                grads = grads if answer is None else make_tuple(answer)
-            return grads
-
-        watched = self._backward_hooks and thread.grad_enabled
-        if watched:
-            before, args = args, through_gate(args, at_inputs)
-            known_at_inputs = args is not before
+    def _call_with_hooks(self, args: tuple, kwargs: dict, watched: Any) -> Any:
+        for hook, with_kwargs in list(self._forward_pre_hooks.values()):
+            answer = hook(self, args, kwargs) if with_kwargs else hook(self, args)
+            if answer is not None:
+                args, kwargs = answer if with_kwargs else (make_tuple(answer), kwargs)
+        gates = Gates(self) if watched and thread.grad_enabled else None
+        args = args if gates is None else gates.enter(args)
         output = self.forward(*args, **kwargs)
-        for hook in list(self._forward_hooks.values()):
-            answer = hook(self, args, output)
+        for hook, with_kwargs in list(self._forward_hooks.values()):
+            answer = hook(self, args, *([kwargs] if with_kwargs else []), output)
             output = output if answer is None else answer
-        if not watched:
-            return output
-        passed = through_gate(make_tuple(output), at_outputs)
-        return passed if isinstance(output, tuple) else passed[0]
+        return output if gates is None else gates.leave(output)
 
-    def register_forward_pre_hook(self, hook: Callable) -> RemovableHandle:
-        """Calls hook(module, args) before each forward; what it returns takes the place of args."""
-        return self._forward_pre_hooks.add(hook)
+    def register_forward_pre_hook(
+        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Calls hook(module, args) before each forward; what it returns takes the place of args.
 
-    def register_forward_hook(self, hook: Callable) -> RemovableHandle:
-        """Calls hook(module, args, output) after each forward; what it returns is the output."""
-        return self._forward_hooks.add(hook)
+        With kwargs it is hook(module, args, kwargs), and may return both. A hook that is prepended
+        comes before those that are there.
+        """
+        return add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
-    def register_full_backward_hook(self, hook: Callable) -> RemovableHandle:
+    def register_forward_hook(
+        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Calls hook(module, args, output) after each forward; what it returns is the output.
+
+        With kwargs it is hook(module, args, kwargs, output).
+        """
+        return add_hook(self._forward_hooks, (hook, with_kwargs), prepend)
+
+    def register_full_backward_pre_hook(
+        self, hook: Callable, prepend: bool = False
+    ) -> RemovableHandle:
+        """Calls hook(module, grad_output) when the gradients of the outputs are known; what it
+        returns takes their place."""
+        return add_hook(self._backward_pre_hooks, hook, prepend)
+
+    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """Calls hook(module, grad_input, grad_output) when the gradients of the inputs are known.
 
         Both are tuples, with None where there is no gradient; what the hook returns takes the
         place of grad_input. A forward hook, in contrast, runs after forward and sees no gradient.
         """
-        return self._backward_hooks.add(hook)
+        return add_hook(self._backward_hooks, hook, prepend)

@@ -15,23 +15,41 @@ def gradients_of(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
 
 
 @no_grad()
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """How long all tensors are, taken as one vector.
+
+    RuntimeError where that is nan or inf, if error_if_nonfinite asks for it. (foreach says how
+    PyTorch loops. Here and below it makes no difference.)
+    """
+    tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if not tensors:
+        return tensor(0.0)
+    total = norm(stack([norm(t, norm_type).to(tensors[0].device) for t in tensors]), norm_type)
+    if error_if_nonfinite and not bool(total.isfinite()):
+        raise RuntimeError(f"the total norm of order {norm_type} is non-finite: {total.item()}")
+    return total
+
+
+@no_grad()
 def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor],
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
     """Shortens the gradient of all parameters, taken as one vector, to max_norm, and returns how
     long it was. The direction stays: only the length of the step changes.
 
-    RuntimeError where the length is nan or inf, if error_if_nonfinite asks for that.
+    RuntimeError as get_total_norm.
     """
     grads = gradients_of(parameters)
-    if not grads:
-        return tensor(0.0)
-    total = norm(stack([norm(grad, norm_type).to(grads[0].device) for grad in grads]), norm_type)
-    if error_if_nonfinite and not bool(total.isfinite()):
-        raise RuntimeError(f"the total norm of order {norm_type} is non-finite")
+    total = get_total_norm(grads, norm_type, error_if_nonfinite)
     # Multiplied even by 1: to ask on a GPU whether it is 1 would cost more.
     factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
     for grad in grads:
@@ -40,7 +58,9 @@ def clip_grad_norm_(
 
 
 @no_grad()
-def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
     """Cuts each element of the gradients to [-clip_value, clip_value]: the direction changes."""
     for grad in gradients_of(parameters):
         grad.clamp_(-float(clip_value), float(clip_value))

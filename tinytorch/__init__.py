@@ -272,6 +272,7 @@ from tinytorch.ops.parts import (
     tril,
     triu,
 )
+from tinytorch.ops.products import cartesian_prod, cdist, cross, kron
 from tinytorch.ops.random import (
     Generator,
     initial_seed,
@@ -311,6 +312,16 @@ from tinytorch.ops.shape import movedim as moveaxis
 from tinytorch.ops.shape import transpose as swapaxes
 from tinytorch.ops.shape import transpose as swapdims
 from tinytorch.ops.softmax import log_softmax, logsumexp, softmax
-from tinytorch.ops.sorting import argsort, bincount, kthvalue, median, sort, topk, unique
+from tinytorch.ops.sorting import (
+    argsort,
+    bincount,
+    bucketize,
+    kthvalue,
+    median,
+    searchsorted,
+    sort,
+    topk,
+    unique,
+)
 from tinytorch.ops.storage import as_strided
 from tinytorch.serialization import load, save

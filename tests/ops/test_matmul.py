@@ -1,5 +1,7 @@
 """Matrix products and einsum: every pair of shapes, gradients to second order, refusals."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -223,3 +225,51 @@ def test_einsum_refuses_sizes_and_types():
         tt.einsum("ij,jk", tt.zeros(2, 3), tt.zeros(2, 3))
     with pytest.raises(RuntimeError, match="same dtype"):
         tt.einsum("i,i", tt.zeros(2), tt.tensor([1, 2]))
+
+
+@pytest.mark.parametrize(
+    "shapes", [((2, 3), (4, 5)), ((3,), (2, 2)), ((), (2, 3)), ((2, 0), (1, 2))]
+)
+def test_kron_is_numpys(shapes, device):
+    a, b = (np.random.default_rng(0).random(shape) for shape in shapes)
+    got = tt.kron(tt.tensor(a, device=device), tt.tensor(b, device=device))
+    np.testing.assert_allclose(values(got), np.kron(a, b))
+
+
+def test_cross_and_its_refusals(device):
+    a, b = (np.random.default_rng(seed).random((2, 3)) for seed in (0, 1))
+    x, y = (tt.tensor(each, device=device, requires_grad=True) for each in (a, b))
+    np.testing.assert_allclose(values(tt.cross(x, y)), np.cross(a, b))
+    assert gradcheck(lambda x, y: x.T.cross(y.T, 0), (x, y))
+    for other, dim in ((y[0], -1), (y, 0), (y.float(), -1)):
+        with pytest.raises(RuntimeError):
+            tt.cross(x, other, dim=dim)
+
+
+@pytest.mark.parametrize("p", [0, 1, 2, 3, math.inf])
+def test_cdist_measures_every_pair(p, device):
+    a, b = np.random.default_rng(0).random((2, 3, 2)), np.random.default_rng(1).random((4, 2))
+    a[0, 0] = b[0]  # a distance of 0, whose gradient is 0
+    x = tt.tensor(a, device=device, requires_grad=True)
+    found = tt.cdist(x, tt.tensor(b, device=device), p)
+    want = np.linalg.norm(a[:, :, None] - b, ord=p, axis=-1)
+    np.testing.assert_allclose(values(found), want, rtol=1e-12)
+    found.sum().backward()
+    assert np.isfinite(values(x.grad)).all()
+    with pytest.raises(RuntimeError):
+        tt.cdist(x, tt.zeros(4, 3, dtype=tt.float64, device=device))
+
+
+def test_a_product_added_in_place():
+    x, a = tt.ones(2, 2), tt.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert x.addmm_(a, a, beta=2, alpha=-1) is x
+    assert x.tolist() == [[-5.0, -8.0], [-13.0, -20.0]]
+    assert x[0].addmv_(a, a[0]).tolist() == x[0].tolist() == [0.0, 3.0]
+
+
+def test_cartesian_prod():
+    pairs = tt.cartesian_prod(tt.tensor([1, 2]), tt.tensor([3, 4, 5]))
+    assert pairs.tolist() == [[1, 3], [1, 4], [1, 5], [2, 3], [2, 4], [2, 5]]
+    assert tt.cartesian_prod(tt.tensor([1, 2])).tolist() == [1, 2]
+    with pytest.raises(RuntimeError):
+        tt.cartesian_prod(tt.ones(2, 2))

@@ -140,3 +140,39 @@ def test_topk_of_long_rows_sorts_only_what_it_returns(largest, device):
     np.testing.assert_array_equal(values(result.indices), values(order)[:, :5])
     few = tt.tensor([2.0] * 4 + [1.0] * 20 + [3.0], device=device).topk(5)
     assert few.indices.tolist() == [24, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_searchsorted_is_numpys_row_by_row(side, device):
+    rng = np.random.default_rng(0)
+    rows, values = np.sort(rng.integers(0, 9, (2, 3, 5)), axis=-1), rng.integers(-1, 10, (2, 3, 4))
+    found = tt.searchsorted(
+        tt.tensor(rows, device=device), tt.tensor(values, device=device), side=side
+    )
+    for i in np.ndindex(2, 3):
+        assert found[i].tolist() == np.searchsorted(rows[i], values[i], side).tolist()
+    row = tt.tensor([3.0, 1.0, 2.0], device=device)
+    assert tt.searchsorted(row, 2.5, sorter=row.argsort()).item() == 2
+    assert tt.bucketize(row, row.sort().values, right=True).tolist() == [3, 1, 2]
+
+
+def test_searchsorted_refuses_what_does_not_fit():
+    rows = tt.zeros(2, 3)
+    for wrong in (
+        lambda: tt.searchsorted(rows, 1.0),
+        lambda: tt.searchsorted(rows, tt.zeros(3, 1)),
+        lambda: tt.searchsorted(rows[0], 1.0, side="left", right=True),
+        lambda: tt.bucketize(1.0, rows),
+    ):
+        with pytest.raises(RuntimeError):
+            wrong()
+
+
+def test_the_median_of_a_long_row(device):
+    x = np.random.default_rng(0).permutation(200.0 * np.arange(2 * 101)).reshape(2, 101)
+    values, indices = tt.tensor(x, device=device).median(1)
+    assert values.tolist() == np.median(x, axis=1).tolist()
+    assert x[[0, 1], indices.numpy(force=True)].tolist() == values.tolist()
+    x[1, 7] = x[1, 9] = np.nan
+    values, indices = tt.tensor(x, device=device).median(1, keepdim=True)
+    assert np.isnan(values[1].item()) and indices[1].item() == 7 and not np.isnan(values[0].item())

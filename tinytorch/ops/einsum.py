@@ -6,6 +6,7 @@ from typing import Any
 
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import mul
+from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dims
 from tinytorch.ops.matmul import MatMul, check_operands
 from tinytorch.ops.parts import diagonal
@@ -152,12 +153,13 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     for i, j in zip(dims_a, dims_b, strict=True):
         b_labels[j] = a_labels[i]
     keep = {*a_labels, *b_labels} - {a_labels[i] for i in dims_a}
-    return contract(a, a_labels, b, "".join(b_labels), "".join(keep))[0]
+    return cast(contract(a, a_labels, b, "".join(b_labels), "".join(keep))[0], a.dtype)
 
 
 @tensor_method("trace")
 def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix. RuntimeError for other shapes."""
+    check_operands("trace", input)
     if input.array.ndim != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.array.ndim}")
     return sum(diagonal(input))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor_method
@@ -225,3 +226,8 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta=1, alpha=1) -> Tensor
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta=1, alpha=1) -> Tensor:
     """beta * input + alpha * bmm(batch1, batch2); `input` is broadcast to [b, n, p]."""
     return add_scaled(input, bmm(batch1, batch2), beta, alpha)
+
+
+addmm_ = tensor_method("addmm_")(in_place(addmm))
+addmv_ = tensor_method("addmv_")(in_place(addmv))
+baddbmm_ = tensor_method("baddbmm_")(in_place(baddbmm))

@@ -6,14 +6,13 @@ import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
-from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.extremes import AMax, TakeAlong, check_not_empty, named_result
 
-SortResult = named_result("sort", "values", "indices")
-TopKResult = named_result("topk", "values", "indices")
-KthValueResult = named_result("kthvalue", "values", "indices")
-MedianResult = named_result("median", "values", "indices")
+SortResult, TopKResult, KthValueResult, MedianResult = (
+    named_result(name, "values", "indices") for name in ("sort", "topk", "kthvalue", "median")
+)
 
 
 def order_of(x: Any, dim: int, descending: bool, xp: Any) -> Any:
@@ -79,10 +78,9 @@ def topk(
     They are sorted in any case. RuntimeError where there are fewer than k.
     """
     dim = normalize_dim(dim, input.array.ndim)
-    if not 0 <= k <= (input.array.shape[dim] if input.array.ndim else 1):
-        raise RuntimeError(
-            f"selected index k out of range: k is {k}, the shape is {list(input.array.shape)}"
-        )
+    n = input.array.shape[dim] if input.array.ndim else 1
+    if not 0 <= k <= n:
+        raise RuntimeError(f"selected index k out of range: k is {k}, and there are {n} elements")
     indices = ArgSort.apply(input, dim, largest, k)
     return TopKResult(TakeAlong.apply(input, indices, dim), indices)
 
@@ -98,15 +96,15 @@ class KthPlace(Function):
     def forward(ctx, x: Any, dim: int, keepdims: bool, k: int | None) -> Any:
         if x.ndim == 0:
             return ctx.xp.zeros((), np.int64)
-        order = order_of(x, dim, False, ctx.xp)
-        nans = (x != x).sum(axis=dim, keepdims=True, dtype=np.int64)
-        if k is not None:
-            place = nans * 0 + (k - 1)
-        else:
-            n = x.shape[dim]
-            place = ctx.xp.where(nans > 0, n - nans, (n - 1) // 2)
-        index = ctx.xp.take_along_axis(order, place, axis=dim)
-        return index if keepdims else index.reshape(x.shape[:dim] + x.shape[dim + 1 :])
+        xp, n = ctx.xp, x.shape[dim]
+        place = (n - 1) // 2 if k is None else k - 1
+        # In a long row it is enough to part what is smaller from what is larger.
+        order = xp.argpartition(x, place, dim) if n > 63 else order_of(x, dim, False, xp)
+        index = order[(*(slice(None),) * dim, place)]
+        if k is None:
+            nans = x != x
+            index = xp.where(nans.any(axis=dim), nans.argmax(axis=dim), index)
+        return xp.expand_dims(index, dim) if keepdims else index
 
 
 @tensor_method("kthvalue")
@@ -137,6 +135,8 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """median(input): the median of all elements, the lower of two; nan if there is one.
     median(input, dim): (values, indices) along one dimension.
     """
+    if input.dtype is bool_:
+        raise NotImplementedError(f"median() is not implemented for {bool_!r}")
     if dim is None:
         return Median.apply(input)
     dim = normalize_dim(dim, input.array.ndim)
@@ -154,8 +154,7 @@ class Unique(Function):
         values, inverse, counts = ctx.xp.unique(
             x, return_inverse=True, return_counts=True, axis=dim, equal_nan=False
         )
-        shape = x.shape if dim is None else (x.shape[dim],)
-        return values, inverse.reshape(shape), counts
+        return values, inverse.reshape(x.shape if dim is None else -1), counts
 
 
 @tensor_method("unique")
@@ -201,10 +200,52 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
     if weights is not None and weights.array.shape != input.array.shape:
-        raise RuntimeError(
-            f"weights should be 1-d and have the same length as input: {list(weights.shape)} and "
-            f"{list(input.shape)}"
-        )
+        shapes = f"{list(weights.shape)} and {list(input.shape)}"
+        raise RuntimeError(f"weights should be 1-d and have the same length as input: {shapes}")
     if weights is not None and weights.dtype is not float32:
         weights = weights.double()
     return BinCount.apply(input, weights, minlength)
+
+
+class SearchSorted(Function):
+    """The places where values go into a sorted row, or each row of values into a row of its own."""
+
+    differentiable = False
+
+    def forward(ctx, rows: Any, values: Any, side: str) -> Any:
+        if rows.ndim == 1:
+            return ctx.xp.searchsorted(rows, values, side)
+        found = ctx.xp.empty(values.shape, np.int64)
+        for i in np.ndindex(values.shape[:-1]):
+            found[i] = ctx.xp.searchsorted(rows[i], values[i], side)
+        return found
+
+
+def searchsorted(
+    sorted_sequence: Tensor, input: Any, *, out_int32=False, right=False, side=None, sorter=None
+) -> Tensor:
+    """Where the elements of `input` go into a sorted row so that it stays sorted: int64 places.
+
+    Before equal elements, or behind them with right=True or side="right". Several rows take as many
+    rows of input; `sorter` is the argsort of rows that are not sorted. RuntimeError for shapes or
+    options that do not fit.
+    """
+    input = input if isinstance(input, Tensor) else tensor(input, device=sorted_sequence.device)
+    rows, shape = sorted_sequence.array.shape, input.array.shape
+    if len(rows) != 1 and (not rows or len(rows) != len(shape) or rows[:-1] != shape[:-1]):
+        raise RuntimeError(f"searchsorted(): rows of {list(rows)} and of {list(shape)} do not fit")
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise RuntimeError(f"searchsorted(): side={side!r} does not go with right={right}")
+    if sorter is not None:
+        sorted_sequence = TakeAlong.apply(sorted_sequence, sorter, -1)
+    places = SearchSorted.apply(sorted_sequence, input, "right" if right else side or "left")
+    return places.int() if out_int32 else places
+
+
+def bucketize(
+    input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    """The number of the interval between sorted `boundaries` in which each element lies."""
+    if boundaries.array.ndim != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)

@@ -49,10 +49,20 @@ from tinytorch.ops.conversion import to
 
 def finish(array: Any, device: Any, requires_grad: bool) -> Tensor:
     """A new leaf around an array of `device`."""
-    out = wrap(array, device)
-    if requires_grad:
-        out.requires_grad = True
-    return out
+    return wrap(array, device).requires_grad_(requires_grad)
+
+
+def fitting(number: Any, dtype: DType) -> Any:
+    """A number as an element of this type: integers cut a fraction off, and unsigned ones count
+    what is negative from their end. RuntimeError for what is too large."""
+    number_dtype(number)  # TypeError for what is no number
+    array = np.asarray(number).astype(numpy_dtype(dtype))
+    fits = not np.isinf(array) or np.isinf(number)
+    if dtype.category == 1:
+        fits = abs(number) <= np.iinfo(array.dtype).max + (dtype.is_signed and number < 0)
+    if not fits:
+        raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
+    return array.item()
 
 
 def full(
@@ -69,26 +79,27 @@ def full(
         fill_value = fill_value.item()
     shape = as_shape((size,))
     if any(n < 0 for n in shape):
-        raise RuntimeError(
-            f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}"
-        )
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {shape}")
     device = as_device(device)
     dtype = number_dtype(fill_value) if dtype is None else as_dtype(dtype)
-    return finish(device.xp.full(shape, fill_value, numpy_dtype(dtype)), device, requires_grad)
+    if type(fill_value) is int and fill_value == 0:  # new pages of memory are zero already
+        array = device.xp.zeros(shape, numpy_dtype(dtype))
+    else:
+        array = device.xp.full(shape, fitting(fill_value, dtype), numpy_dtype(dtype))
+    return finish(array, device, requires_grad)
 
 
 def filled(name: str, value: float) -> Callable[..., Tensor]:
     """zeros, ones and empty differ in the value only."""
 
-    def create(
-        *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
-    ) -> Tensor:
+    def create(*sizes: Any, size: Any = None, dtype: DType | None = None, **options: Any) -> Tensor:
         dtype = Defaults.dtype if dtype is None else dtype
-        return full(as_shape(size), value, dtype=dtype, device=device, requires_grad=requires_grad)
+        return full(as_shape(sizes) if size is None else size, value, dtype=dtype, **options)
 
     create.__name__ = create.__qualname__ = name
     create.__doc__ = f"""{name}(2, 3) or {name}((2, 3)): a new tensor of that shape, of the default
-    float type unless `dtype` says otherwise. RuntimeError for negative sizes."""
+    float type unless `dtype` says otherwise; options as of `full`. RuntimeError for negative sizes.
+    """
     return create
 
 
@@ -152,11 +163,11 @@ def arange(
     step: Any = 1,
     *,
     dtype: DType | None = None,
-    **options: Any,
+    device: Any = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """start, start + step, ... up to but without `end`: a tensor of ceil((end - start) / step)
-    elements, int64 if all three are integers, else the default float type. Options: device,
-    requires_grad.
+    elements, int64 if all three are integers, else the default float type.
 
     RuntimeError for a zero step and for a step away from `end`.
     """
@@ -177,8 +188,12 @@ def arange(
         dtype = int64 if whole else Defaults.dtype
     # Counted and computed in double, or exactly for integers, then cast.
     count = -((start - end) // step) if dtype is int64 else math.ceil((end - start) / step)
-    values = start + step * np.arange(int(count))
-    return tensor(values, dtype=dtype, **options)
+    if not dtype.is_floating_point:
+        start, step = int(start), int(step)
+    device = as_device(device)
+    values = device.xp.arange(int(count))
+    values = values if (start, step) == (0, 1) else start + step * values
+    return finish(values.astype(numpy_dtype(dtype), copy=False), device, requires_grad)
 
 
 def linspace(
@@ -193,9 +208,9 @@ def linspace(
     if not dtype.is_floating_point:
         start, end = int(start), int(end)
     # From both ends towards the middle, so that both are met exactly.
-    i, step = np.arange(steps), (end - start) / max(steps - 1, 1)
-    left, right = start + step * i, end - step * (steps - 1 - i)
-    values = np.where(i < max(steps // 2, 1), left, right)
+    step, half = (end - start) / max(steps - 1, 1), max(steps // 2, 1)
+    values = start + step * np.arange(steps)
+    values[half:] = end - step * np.arange(steps - 1 - half, -1, -1)
     return tensor(values, dtype=dtype, **options)
 
 
@@ -210,16 +225,13 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
         raise RuntimeError(f'meshgrid: indexing must be one of "xy" or "ij", got: {indexing}')
     if any(x.array.ndim > 1 for x in tensors):
         raise RuntimeError("meshgrid: expected 0D or 1D tensors only")
-    shape = [x.numel() for x in tensors]
-    order = list(range(len(tensors)))
-    if indexing == "xy" and len(tensors) > 1:
-        order[:2] = [1, 0]
-    grids = []
-    for axis, x in enumerate(tensors):
-        place = order.index(axis)
-        lengths = [n if i == place else 1 for i, n in enumerate(shape[j] for j in order)]
-        grids.append(expand(x.reshape(lengths), [shape[j] for j in order]))
-    return tuple(grids)
+    n = len(tensors)
+    order = [1, 0, *range(2, n)] if indexing == "xy" and n > 1 else range(n)
+    xs = (
+        x.reshape([1] * i + [-1] + [1] * (n - 1 - i)) for x, i in zip(tensors, order, strict=True)
+    )
+    shape = [tensors[i].numel() for i in order]
+    return tuple(expand(x, shape) for x in xs)
 
 
 @tensor_method("copy_")
@@ -238,14 +250,10 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     """Writes one number, or the element of a 0-d tensor, everywhere."""
     if isinstance(value, Tensor):
         if value.array.ndim:
-            raise RuntimeError(
-                f"fill_ only supports 0-dimension value tensor but got tensor with "
-                f"{value.array.ndim} dimensions."
-            )
+            raise RuntimeError(f"fill_ only supports a 0-d value, got {value.ndim} dimensions")
         return copy_(self, value)
     check_writable(self)
-    number_dtype(value)  # TypeError for what is no number
-    return overwrite(self, value)
+    return overwrite(self, fitting(value, self.dtype))
 
 
 @tensor_method("zero_")
@@ -327,7 +335,7 @@ if __name__ == "__main__":
             call()
         except (RuntimeError, TypeError) as error:
             print(type(error).__name__, error)
-            # -> RuntimeError Trying to create tensor with negative dimension -1: [-1]
+            # -> RuntimeError Trying to create tensor with negative dimension -1: (-1,)
             # -> RuntimeError step must be nonzero
             # -> RuntimeError upper bound and lower bound inconsistent with step sign: 1 -> 0 by 1
             # -> TypeError expected a Tensor or a number, not str

@@ -1,5 +1,9 @@
 """tinytorch: a small PyTorch, of which every line is built in a numbered step of `steps/`."""
 
+from math import e, inf, nan, pi
+
+from numpy import newaxis
+
 from tinytorch import autograd, cuda, datasets, kernels, nn, optim, random, utils
 from tinytorch.autograd.modes import (
     enable_grad,

@@ -1,5 +1,7 @@
 """New tensors: shapes, types, values and errors; copy_ and fill_ with their gradients."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -129,3 +131,28 @@ def test_copy_and_fill(device):
 def test_errors(error, call):
     with pytest.raises(error):
         call()
+
+
+def test_a_number_fits_its_type_or_is_refused():
+    assert tinytorch.full((2,), 2.7, dtype=tinytorch.int32).tolist() == [2, 2]
+    assert tinytorch.full((), -9, dtype=tinytorch.uint8).item() == 247
+    assert tinytorch.full((), -128, dtype=tinytorch.int8).item() == -128
+    assert tinytorch.full((), float("inf"), dtype=tinytorch.float16).item() == float("inf")
+    for value, dtype in ((300, "uint8"), (128, "int8"), (1e6, "float16"), (float("nan"), "int64")):
+        dtype = getattr(tinytorch, dtype)
+        with pytest.raises(RuntimeError, match="without overflow"):
+            tinytorch.full((2,), value, dtype=dtype)
+        with pytest.raises(RuntimeError, match="without overflow"):
+            tinytorch.zeros(2, dtype=dtype).fill_(value)
+
+
+def test_arange_of_integers_between_fractions(device):
+    x = tinytorch.arange(-0.9, 2.1, 2.0, dtype=tinytorch.int8, device=device)
+    assert x.tolist() == [0, 2] and x.dtype is tinytorch.int8 and x.device.type == device
+
+
+def test_size_by_name_and_constants():
+    assert tinytorch.zeros(size=(2, 3)).shape == (2, 3)
+    assert tinytorch.ones(2).new_ones(size=[1]).tolist() == [1.0]
+    assert (tinytorch.pi, tinytorch.e, tinytorch.inf) == (math.pi, math.e, math.inf)
+    assert math.isnan(tinytorch.nan) and tinytorch.ones(2)[:, tinytorch.newaxis].shape == (2, 1)

@@ -31,7 +31,8 @@ PyTorch says dim and keepdim, NumPy axis and keepdims. `reduction` lets ours tak
 backward formula runs on arrays and on Tensors. And from here on some names hide Python's own:
 `sum`, `all`, `any` mean those of tensors.
 
-Changed: new modules; the core is imported. New: Reduction, Sum, Mean, Var, Std, all, any.
+Changed: new modules; the core is imported. New: Reduction, Sum, Mean, Var, Std, var_mean,
+std_mean, all, any.
 Try: let Sum.backward use g in place of ctx.spread(g). The demo stops. Then make its x a square
 [[1.0, 2.0], [4.0, 5.0]]: it runs on, and the gradient is wrong.
 """
@@ -39,16 +40,14 @@ Try: let Sum.backward use g in place of ctx.spread(g). The demo stops. Then make
 import functools
 import math
 import operator
-import timeit
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import DType, as_dtype, float64, int64, numpy_dtype, uint8
-from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.core.dtype import DType, as_dtype, int64, numpy_dtype
+from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
 from tinytorch.ops.broadcast import Expand
 from tinytorch.ops.conversion import cast
@@ -169,8 +168,7 @@ class Mean(Sum):
     """y = (x_1 + ... + x_n) / n;   dy/dx_i = 1 / n."""
 
     def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:
-        y = super().forward(wide(x), dims, keepdims) / ctx.count()
-        return y.astype(x.dtype, copy=False)
+        return (super().forward(wide(x), dims, keepdims) / ctx.count()).astype(x.dtype, copy=False)
 
     def backward(ctx, g: Any) -> Any:
         return super().backward(g / ctx.count())
@@ -216,11 +214,11 @@ class Var(Reduction):
         ctx.divisor = max(ctx.count() - correction, 0)
         ctx.save_for_backward(x)
         deviation = ctx.deviation(wide(x))
-        y = (deviation * deviation).sum(axis=dims, keepdims=keepdims) / ctx.divisor
+        y = ctx.call(Sum, deviation * deviation, dims, keepdims) / ctx.divisor
         return y.astype(x.dtype, copy=False)
 
     def deviation(ctx, x: Any) -> Any:
-        return x - x.sum(axis=ctx.dims, keepdims=True) / ctx.count()
+        return x - ctx.call(Sum, x, ctx.dims, True) / ctx.count()
 
     def backward(ctx, g: Any) -> Any:
         (x,) = ctx.saved
@@ -277,21 +275,31 @@ def std(
     return moment(Std, input, dim, unbiased, keepdim, correction)
 
 
-class AllTrue(Function):
-    """Whether all elements are true, that is not 0. uint8 answers in uint8, as PyTorch does."""
+def with_mean(function: Callable) -> Callable:
+    """var or std and, beside it, the mean."""
+
+    def call(input: Tensor, dim=None, unbiased=None, keepdim=False, *, correction=None) -> tuple:
+        about = function(input, dim, unbiased, keepdim, correction=correction)
+        return about, mean(input, None if isinstance(dim, bool) else dim, keepdim)
+
+    call.__name__ = call.__qualname__ = f"{function.__name__}_mean"
+    call.__doc__ = f"({function.__name__}, mean) over `dim`."
+    return call
+
+
+var_mean = with_mean(var)
+std_mean = with_mean(std)
+
+
+class Truth(Function):
+    """Whether "all" or "any" elements are true, that is not 0. uint8 answers in uint8, as PyTorch
+    does."""
 
     differentiable = False
-    method = "all"
 
-    def forward(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
-        answer = getattr(x != 0, ctx.method)(axis=dims, keepdims=keepdims)
+    def forward(ctx, x: Any, method: str, dims: Any, keepdims: bool) -> Any:
+        answer = getattr(x != 0, method)(axis=dims, keepdims=keepdims)
         return answer.astype(x.dtype) if x.dtype == np.uint8 else answer
-
-
-class AnyTrue(AllTrue):
-    """Whether any element is true."""
-
-    method = "any"
 
 
 @reduction
@@ -299,17 +307,23 @@ def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether all elements over `dim` are true (not 0): a bool tensor, for uint8 a uint8 one."""
     # Here, unlike in the other reductions, PyTorch takes () at its word: no dimension.
     dims = () if dim in ((), []) else reduced_dims(dim, input.array.ndim)
-    return AllTrue.apply(input, dims, keepdim)
+    return Truth.apply(input, "all", dims, keepdim)
 
 
 @reduction
 def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether any element over `dim` is true (not 0): a bool tensor, for uint8 a uint8 one."""
     dims = () if dim in ((), []) else reduced_dims(dim, input.array.ndim)
-    return AnyTrue.apply(input, dims, keepdim)
+    return Truth.apply(input, "any", dims, keepdim)
 
 
 if __name__ == "__main__":
+    import timeit
+
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64, uint8
+    from tinytorch.core.tensor import tensor
+
     x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
     print(
         sum(x).item(), sum(x, 0).tolist(), sum(x, 1).tolist()

@@ -27,39 +27,29 @@ running sum from the other end.
 A product has the derivative y / x_i, the product of all others, and 0 / 0 if x_i is 0. The others
 can be multiplied without dividing: what stands before x_i, times what stands after it. In rounds
 of 1, 2, 4, ... places n factors take log2(n) rounds, and each is an ordinary operation. So the
-second derivative is right as well.
+second derivative is right as well. `scan` makes running products of the same rounds.
 
-Changed: the modules of extremes and norms are imported. New: softmax, logsumexp, cumsum, prod.
+Changed: the modules of extremes and norms are imported. New: softmax, logsumexp, nan_to_num,
+cumsum, prod, scan, cumprod, logcumsumexp.
 Try: return x.copy() from minus_max, and see what [1000, 999, 0] becomes.
 """
 
 import functools
-import timeit
+import math
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import Defaults, as_dtype, float64
-from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.ops import arithmetic, comparison, elementwise  # noqa: F401  (their methods)
-from tinytorch.ops.conversion import cast
+from tinytorch.core.dtype import Defaults, as_dtype
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.arithmetic import mul
+from tinytorch.ops.comparison import isnan, isneginf, isposinf, where
+from tinytorch.ops.conversion import cast, clone
 from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.elementwise import attach, logaddexp
+from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, summands, wide
-
-
-@functools.singledispatch
-def max_rows(x: Any) -> Any:
-    """The largest of each row; the last dimension stays, of size 1."""
-    return x.max(axis=-1, keepdims=True)
-
-
-@max_rows.register(np.ndarray)
-def max_rows_numpy(x: np.ndarray) -> np.ndarray:
-    # For short rows NumPy finds the place of the maximum four times as fast as the maximum.
-    places = x.argmax(axis=-1).ravel() + np.arange(0, x.size, x.shape[-1])
-    return x.reshape(-1).take(places).reshape(*x.shape[:-1], 1)
 
 
 def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
@@ -67,7 +57,7 @@ def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
     if x.size == 0:
         return x.copy()
     if dims == (x.ndim - 1,) and x.size > 1000:
-        return x - max_rows(x)
+        return x - extreme_rows(x, "max")
     return xp.asarray(x - x.max(axis=dims, keepdims=True))
 
 
@@ -188,6 +178,23 @@ class CumSum(Function):
         return ctx.call(CumSum, g, ctx.dim, not ctx.backwards)
 
 
+# Bits of the fraction, and the largest exponent.
+FORMATS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
+
+
+@attach("nan_to_num")
+def nan_to_num(input: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
+    """A copy with numbers in place of nan (0, if none is given), inf and -inf (the largest and the
+    smallest of the type). Integers stay as they are."""
+    if not input.is_floating_point():
+        return clone(input)
+    bits, exponent = FORMATS[input.dtype.name]
+    largest = (2 - 2.0**-bits) * 2.0**exponent
+    out = where(isnan(input), nan or 0.0, input)
+    out = where(isposinf(input), largest if posinf is None else posinf, out)
+    return where(isneginf(input), -largest if neginf is None else neginf, out)
+
+
 @reduction
 def cumsum(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Running sums along `dim`. Integers and booleans are added as int64."""
@@ -195,17 +202,17 @@ def cumsum(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     return CumSum.apply(input, normalize_dim(dim, input.array.ndim), False, total)
 
 
+cumsum_ = tensor_method("cumsum_")(in_place(cumsum))
+
+
 class Shift(Function):
     """y_i = x_(i - steps) along `dim`, and `fill` where that is outside: [1 2 3] -> [0 1 2]."""
 
     def forward(ctx, x: Any, dim: int, steps: int, fill: float = 0.0) -> Any:
         ctx.dim, ctx.steps = dim, steps
-        y = ctx.xp.full(x.shape, fill, x.dtype)
-        there, here = slice(steps, None), slice(None, -steps)
-        if steps < 0:
-            there, here = slice(None, steps), slice(-steps, None)
-        rows = (slice(None),) * dim
-        y[(*rows, there)] = x[(*rows, here)]
+        y = ctx.xp.roll(x, steps, dim)
+        outside = slice(None, steps) if steps > 0 else slice(steps, None)
+        y[(slice(None),) * dim + (outside,)] = fill
         return y
 
     def backward(ctx, g: Any) -> Any:
@@ -257,7 +264,41 @@ def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype:
     return Prod.apply(input, dims, keepdim, total)
 
 
+def scan(combine: Callable, x: Tensor, dim: int, fill: float) -> Tensor:
+    """x_1, x_1 and x_2 combined, x_1 and x_2 and x_3 combined, ... by the rounds of `Shift`."""
+    dim, steps, y = normalize_dim(dim, x.array.ndim), 1, clone(x)
+    while x.array.ndim and steps < x.array.shape[dim]:
+        y = combine(y, Shift.apply(y, dim, steps, fill))
+        steps *= 2
+    return y
+
+
+@reduction
+def cumprod(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Running products along `dim`. Integers and booleans are multiplied as int64."""
+    input, total = summands(input, dtype)
+    return scan(mul, input if total is None else cast(input, as_dtype(total)), dim, 1)
+
+
+@reduction
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+    """log(cumsum(exp(input))), without overflow. NotImplementedError for integers."""
+    if not input.is_floating_point():
+        raise NotImplementedError(f"logcumsumexp() is not implemented for {input.dtype!r}")
+    return scan(logaddexp, input, dim, -math.inf)
+
+
+cumprod_ = tensor_method("cumprod_")(in_place(cumprod))
+
+
 if __name__ == "__main__":
+    import numpy as np
+
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.creation import full
+
     scores = tensor([1000.0, 999.0, 0.0])
     with np.errstate(over="ignore", invalid="ignore"):
         e = np.exp(scores.numpy())
@@ -269,6 +310,10 @@ if __name__ == "__main__":
     print("log_softmax:", log_softmax(scores, 0).tolist())
     # -> log_softmax: [-0.31326, -1.31326, -1000.3132]
     print("logsumexp:", logsumexp(scores, 0).item())  # -> logsumexp: 1000.3132
+    print("all masked out:", softmax(full((2,), -math.inf), 0).tolist())
+    # -> all masked out: [nan, nan]
+    print("and mended:", nan_to_num(softmax(full((2,), -math.inf), 0)).tolist())
+    # -> and mended: [0.0, 0.0]
 
     # The gradient of logsumexp is softmax, and adding 7 to all scores changes no probability.
     x = tensor([[0.5, 2.0, -1.0]], dtype=float64, requires_grad=True)
@@ -308,11 +353,11 @@ if __name__ == "__main__":
     two = tensor([2.0, 0.0, 0.0, 3.0], dtype=float64, requires_grad=True)
     print("two zeros, to second order:", gradgradcheck(prod, (two,)))
     # -> two zeros, to second order: True
+    print("running products:", cumprod(factors, 0).tolist())
+    # -> running products: [2.0, 0.0, 0.0, 0.0]
+    for function in (cumprod, logcumsumexp):
+        print("to second order:", gradgradcheck(function, (two, 0)))
+        # -> to second order: True
+        # -> to second order: True
     shifted = Shift.apply(tensor([1.0, 2.0, 3.0]), 0, 1, 1.0)
     print("shifted by one:", shifted.tolist())  # -> shifted by one: [1.0, 1.0, 2.0]
-
-    # Short rows, as attention has them: NumPy is slow at their maximum, and quick at its place.
-    rows = np.random.default_rng(0).random((4096, 64), dtype=np.float32)
-    plain = timeit.timeit(lambda: rows.max(axis=-1), number=10)
-    taken = timeit.timeit(lambda: max_rows_numpy(rows), number=10)
-    print(f"4,096 maxima by their places: {taken / plain:.2f} of the time")  # -> ...

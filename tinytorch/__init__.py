@@ -127,7 +127,7 @@ from tinytorch.ops.creation import (
     zeros,
     zeros_like,
 )
-from tinytorch.ops.cumulative import cumsum, prod
+from tinytorch.ops.cumulative import cumprod, cumsum, logcumsumexp, prod
 from tinytorch.ops.einsum import einsum, tensordot, trace
 from tinytorch.ops.elementwise import (
     abs,
@@ -212,7 +212,7 @@ from tinytorch.ops.elementwise import (
 from tinytorch.ops.elementwise import (
     trunc as fix,
 )
-from tinytorch.ops.extremes import amax, amin, argmax, argmin, max, min
+from tinytorch.ops.extremes import amax, amin, aminmax, argmax, argmin, max, min
 from tinytorch.ops.gather import (
     gather,
     index_add,
@@ -261,7 +261,8 @@ from tinytorch.ops.matmul import (
 from tinytorch.ops.matmul import (
     outer as ger,
 )
-from tinytorch.ops.norm import norm
+from tinytorch.ops.methods import detach, is_complex, is_floating_point, numel
+from tinytorch.ops.norm import count_nonzero, dist, norm
 from tinytorch.ops.parts import (
     diag,
     diag_embed,
@@ -290,7 +291,7 @@ from tinytorch.ops.random import (
     randperm,
     seed,
 )
-from tinytorch.ops.reduction import all, any, mean, std, sum, var
+from tinytorch.ops.reduction import all, any, mean, std, std_mean, sum, var, var_mean
 from tinytorch.ops.sampling import (
     bernoulli,
     get_rng_state,
@@ -315,7 +316,7 @@ from tinytorch.ops.shape import (
 from tinytorch.ops.shape import movedim as moveaxis
 from tinytorch.ops.shape import transpose as swapaxes
 from tinytorch.ops.shape import transpose as swapdims
-from tinytorch.ops.softmax import log_softmax, logsumexp, softmax
+from tinytorch.ops.softmax import log_softmax, logsumexp, nan_to_num, softmax
 from tinytorch.ops.sorting import (
     argsort,
     bincount,

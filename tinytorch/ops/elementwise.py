@@ -310,7 +310,8 @@ hypot = binary("hypot", "hypot", lambda xp, g, a, b: g * a / xp.hypot(a, b), kee
 logaddexp = binary(
     "logaddexp",
     "logaddexp",
-    lambda xp, g, a, b: g / (1 + xp.exp(b - a)),
+    # e^80 is beyond all that counts, and finite: the derivative of this formula stays a number.
+    lambda xp, g, a, b: g / (1 + xp.exp(xp.clip(b - a, None, 80.0))),
     keeps="f",
     written=False,
 )

@@ -1,12 +1,16 @@
 """The largest and the smallest element: what it is, and where."""
 
 import collections
+import functools
 from typing import Any
+
+import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor
-from tinytorch.ops.dims import normalize_dims
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.elementwise import maximum, minimum
 from tinytorch.ops.reduction import Reduction, reduced_dims, reduction
 
 
@@ -24,6 +28,20 @@ def named_result(name: str, *fields: str) -> type:
 
 MaxResult = named_result("max", "values", "indices")
 MinResult = named_result("min", "values", "indices")
+MinMaxResult = named_result("aminmax", "min", "max")
+
+
+@functools.singledispatch
+def extreme_rows(x: Any, method: str) -> Any:
+    """The "max" or "min" of each row; the last dimension stays, of size 1."""
+    return getattr(x, method)(axis=-1, keepdims=True)
+
+
+@extreme_rows.register(np.ndarray)
+def extreme_rows_numpy(x: np.ndarray, method: str) -> np.ndarray:
+    # For short rows NumPy finds the place of the maximum four times as fast as the maximum.
+    places = getattr(x, f"arg{method}")(axis=-1).ravel() + np.arange(0, x.size, x.shape[-1])
+    return x.reshape(-1).take(places).reshape(*x.shape[:-1], 1)
 
 
 def check_not_empty(name: str, x: Any, dims: Any, error: type = RuntimeError) -> None:
@@ -48,6 +66,8 @@ class AMax(Reduction):
         return y
 
     def find(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
+        if dims == (x.ndim - 1,) and x.size > 1000:
+            return extreme_rows(x, ctx.method).reshape(x.shape[:-1] + (1,) * keepdims)
         return getattr(x, ctx.method)(axis=dims, keepdims=keepdims)
 
     def backward(ctx, g: Any) -> Any:
@@ -136,7 +156,7 @@ def place(function: type[ArgMax], input: Tensor, dim: int | None, keepdim: bool)
     if input.dtype is bool_:
         raise RuntimeError(f"{function.method}(): does not support bool input")
     if dim is not None:
-        (dim,) = normalize_dims(dim, input.array.ndim)
+        dim = normalize_dim(dim, input.array.ndim)
     return function.apply(input, dim, keepdim)
 
 
@@ -156,17 +176,16 @@ def extreme(
     value: type[AMax], index: type[ArgMax], input: Tensor, dim: Any, keepdim: bool, other: Any
 ) -> Any:
     """The three meanings of max and min, told apart by their arguments."""
-    name = value.method
+    largest = value is AMax
     if isinstance(dim, Tensor):
         other, dim = dim, None
     if other is not None:
-        return getattr(input, f"{name}imum")(other)
+        return (maximum if largest else minimum)(input, other)
     if dim is None:
         return value.apply(input)
-    (dim,) = normalize_dims(dim, input.array.ndim)
+    dim = normalize_dim(dim, input.array.ndim)
     indices = index.apply(input, dim, keepdim)
-    result = MaxResult if name == "max" else MinResult
-    return result(TakeAlong.apply(input, indices, dim), indices)
+    return (MaxResult if largest else MinResult)(TakeAlong.apply(input, indices, dim), indices)
 
 
 @reduction
@@ -182,3 +201,9 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
 def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """The smallest element, (values, indices) along `dim`, or the smaller of pairs: see `max`."""
     return extreme(AMin, ArgMin, input, dim, keepdim, other)
+
+
+@reduction
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple:
+    """(min, max) of all elements, or along one dimension: `amin` and `amax`."""
+    return MinMaxResult(amin(input, dim, keepdim), amax(input, dim, keepdim))

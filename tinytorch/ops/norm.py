@@ -1,11 +1,14 @@
-"""Norms: the length of a vector, by several measures."""
+"""Norms: the length of a vector, by several measures; and how many of its elements are not 0."""
 
 import math
 from typing import Any
 
-from tinytorch.core.tensor import Tensor
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.arithmetic import sub
+from tinytorch.ops.comparison import ne
+from tinytorch.ops.elementwise import abs
 from tinytorch.ops.extremes import amax, amin
-from tinytorch.ops.reduction import Reduction, reduced_dims, reduction, summands, wide
+from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, sum, summands, wide
 
 
 class Norm(Reduction):
@@ -18,9 +21,9 @@ class Norm(Reduction):
     def forward(ctx, x: Any, p: float, dims: Any, keepdims: bool) -> Any:
         ctx.begin(x, dims, keepdims)
         ctx.p, z = p, wide(x)
-        terms = z * z if p == 2 else z != 0 if p == 0 else ctx.xp.abs(z) ** p
-        y = terms.sum(axis=dims, keepdims=keepdims, dtype=z.dtype)
-        y = ctx.xp.sqrt(y) if p == 2 else y if p == 0 else y ** (1 / p)
+        terms = z * z if p == 2 else (z != 0).astype(z.dtype) if p == 0 else ctx.xp.abs(z)
+        y = ctx.call(Sum, terms if p in (0, 1, 2) else terms**p, dims, keepdims)
+        y = ctx.xp.sqrt(y) if p == 2 else y if p in (0, 1) else y ** (1 / p)
         y = y.astype(x.dtype, copy=False)
         ctx.save_for_backward(x, y)
         return y
@@ -50,4 +53,16 @@ def norm(
     input, _ = summands(input, dtype)
     if not math.isinf(p):
         return Norm.apply(input, p, dims, keepdim)
-    return (amax if p > 0 else amin)(input.abs(), dim, keepdim)
+    return (amax if p > 0 else amin)(abs(input), dim, keepdim)
+
+
+@tensor_method("dist")
+def dist(input: Tensor, other: Tensor, p: Any = 2) -> Tensor:
+    """The norm of order p of input - other."""
+    return norm(sub(input, other), p)
+
+
+@reduction
+def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
+    """How many elements are not 0, of all or along dimensions: int64."""
+    return sum(ne(input, 0), dim)

@@ -1,28 +1,16 @@
-"""Exponentials that cannot overflow: logsumexp, softmax and its logarithm."""
+"""Numbers that stay finite: logsumexp, softmax and its logarithm, and what replaces nan."""
 
 import functools
 from typing import Any
 
-import numpy as np
-
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, as_dtype
 from tinytorch.core.tensor import Tensor
-from tinytorch.ops.conversion import cast
+from tinytorch.ops.comparison import isnan, isneginf, isposinf, where
+from tinytorch.ops.conversion import cast, clone
+from tinytorch.ops.elementwise import attach
+from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, wide
-
-
-@functools.singledispatch
-def max_rows(x: Any) -> Any:
-    """The largest of each row; the last dimension stays, of size 1."""
-    return x.max(axis=-1, keepdims=True)
-
-
-@max_rows.register(np.ndarray)
-def max_rows_numpy(x: np.ndarray) -> np.ndarray:
-    # For short rows NumPy finds the place of the maximum four times as fast as the maximum.
-    places = x.argmax(axis=-1).ravel() + np.arange(0, x.size, x.shape[-1])
-    return x.reshape(-1).take(places).reshape(*x.shape[:-1], 1)
 
 
 def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
@@ -30,7 +18,7 @@ def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
     if x.size == 0:
         return x.copy()
     if dims == (x.ndim - 1,) and x.size > 1000:
-        return x - max_rows(x)
+        return x - extreme_rows(x, "max")
     return xp.asarray(x - x.max(axis=dims, keepdims=True))
 
 
@@ -134,3 +122,20 @@ def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
 def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """log(softmax(input, dim)), right also where the softmax itself is too small for a float."""
     return along(LogSoftmax, input, dim, dtype)
+
+
+# Bits of the fraction, and the largest exponent.
+FORMATS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
+
+
+@attach("nan_to_num")
+def nan_to_num(input: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
+    """A copy with numbers in place of nan (0, if none is given), inf and -inf (the largest and the
+    smallest of the type). Integers stay as they are."""
+    if not input.is_floating_point():
+        return clone(input)
+    bits, exponent = FORMATS[input.dtype.name]
+    largest = (2 - 2.0**-bits) * 2.0**exponent
+    out = where(isnan(input), nan or 0.0, input)
+    out = where(isposinf(input), largest if posinf is None else posinf, out)
+    return where(isneginf(input), -largest if neginf is None else neginf, out)

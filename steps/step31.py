@@ -1,9 +1,9 @@
 """Step 31: Tensor
 
-The engine of step 30 is whole, and it is not yet something to train a network with. Three things
-are missing, and each costs: every number has 8 bytes where 4 do, every call is recorded although
-most arrays (images, labels, constants) need no gradient, and data and derivative share the word
-"data". From here on the box has PyTorch's name and PyTorch's manners:
+The engine of step 30 is whole, and it is not yet something to train a network with. Every number
+has 8 bytes where 4 do. Every call is recorded, although most arrays (images, labels, constants) need
+no gradient. And what is written for it runs nowhere else. From here on the box has PyTorch's name
+and PyTorch's manners, and signatures say their types, as those of the package do:
 
 - Tensor, made by tensor(...). Numbers become float32, in half the memory. A gradient of 7 digits
   is enough to walk downhill.
@@ -12,7 +12,8 @@ most arrays (images, labels, constants) need no gradient, and data and derivativ
   stopped asking.
 - What `creator` was is `grad_fn`. A tensor without one is a leaf: the user made it. Only leaves
   keep a gradient.
-- x.array is the array. x.detach() is a new tensor on the same memory that knows no history.
+- x.array is the array, and x.shape a Size: a tuple that prints as PyTorch's. x.detach() is a new
+  tensor on the same memory that knows no history. x.item() and x.tolist() are Python's numbers.
 - backward() begins with 1, and that is right for a single number only. An output with several
   elements needs to be told what arrives at each of them: y.backward(v) gives v times the Jacobian,
   the table of all dy_i/dx_j. Without v it would sum over elements that nobody wanted summed, so it
@@ -20,7 +21,7 @@ most arrays (images, labels, constants) need no gradient, and data and derivativ
 - bool() of a tensor with several elements is an error as well. `if a < b` has no answer there.
 
 The trap is detach. It does not copy: whoever changes the memory of the detached tensor changes
-the other one, and no graph takes notice. Step 43 does something about it.
+the other one, and no graph takes notice. From step 43 on it does.
 
 Of the operations only Exp, Add and Mul stay. The engine is about to be rebuilt, and every rule with
 it: three are enough to see how. Subtraction and division come back in step 38, the others in step
@@ -46,13 +47,6 @@ class Size(tuple):
 
     def __repr__(self) -> str:
         return f"tinytorch.Size([{', '.join(map(str, self))}])"
-
-    def __getitem__(self, index):
-        part = tuple.__getitem__(self, index)
-        return Size(part) if isinstance(index, slice) else part
-
-    def __add__(self, other):
-        return Size(tuple(self) + tuple(other))
 
     def numel(self) -> int:
         return int(np.prod(self, dtype=np.int64))
@@ -88,17 +82,8 @@ class Tensor:
         return self.array.ndim
 
     def size(self, dim: int | None = None) -> Size | int:
-        """The shape, or the length of dimension `dim`. IndexError where there is no such one."""
-        if dim is None:
-            return self.shape
-        if not -max(self.array.ndim, 1) <= dim < max(self.array.ndim, 1) or not self.array.ndim:
-            raise IndexError(
-                f"Dimension out of range (expected to be in range of "
-                f"[{-self.array.ndim}, {self.array.ndim - 1}], but got {dim})"
-                if self.array.ndim
-                else "Dimension specified as 0 but tensor has no dimensions"
-            )
-        return self.array.shape[dim]
+        """The shape, or the length of dimension `dim`."""
+        return self.shape if dim is None else self.array.shape[dim]
 
     def numel(self) -> int:
         return int(self.array.size)

@@ -22,9 +22,9 @@ Gradients travel in a dictionary, node -> gradient. Nothing of a pass is left in
 second pass adds exactly what the first one did. Step 17 had 324 there, where 216 is right.
 
 Exp saves its own result y. Tensor y -> node -> y would be the cycle of step 17 again. So forward
-saves the array, which knows no node, and saved_tensor wraps it when backward runs. It recognises
-the array by its id, and gives it the history of the tensor that it was: without it the second
-derivative would take y for a constant.
+saves the array, which knows no node, and saved_tensor wraps it when backward runs (in a copy of
+ctx: the node itself never holds a Tensor). It recognises the array by its id, and gives it the
+history of the tensor that it was: without it the second derivative would take y for a constant.
 
 Calls with several results are put aside until step 40.
 
@@ -47,13 +47,6 @@ class Size(tuple):
 
     def __repr__(self) -> str:
         return f"tinytorch.Size([{', '.join(map(str, self))}])"
-
-    def __getitem__(self, index):
-        part = tuple.__getitem__(self, index)
-        return Size(part) if isinstance(index, slice) else part
-
-    def __add__(self, other):
-        return Size(tuple(self) + tuple(other))
 
     def numel(self) -> int:
         return int(np.prod(self, dtype=np.int64))
@@ -90,17 +83,8 @@ class Tensor:
         return self.array.ndim
 
     def size(self, dim: int | None = None) -> Size | int:
-        """The shape, or the length of dimension `dim`. IndexError where there is no such one."""
-        if dim is None:
-            return self.shape
-        if not -max(self.array.ndim, 1) <= dim < max(self.array.ndim, 1) or not self.array.ndim:
-            raise IndexError(
-                f"Dimension out of range (expected to be in range of "
-                f"[{-self.array.ndim}, {self.array.ndim - 1}], but got {dim})"
-                if self.array.ndim
-                else "Dimension specified as 0 but tensor has no dimensions"
-            )
-        return self.array.shape[dim]
+        """The shape, or the length of dimension `dim`."""
+        return self.shape if dim is None else self.array.shape[dim]
 
     def numel(self) -> int:
         return int(self.array.size)

@@ -15,7 +15,7 @@ whole seam. Four layers, and each knows only the one directly below:
     xp         numpy or cupy, decided once per call
     hardware   NumPy's C loops, or CUDA kernels
 
-The proof is in the demo. It makes a device "mirror" out of a class of some thirty lines, which
+The proof is in the demo. It makes a device "mirror" out of a class of some twenty lines, which
 NumPy cannot read. Addition, gradients and second derivatives run on it, and nothing above was told.
 
 Nothing moves by itself. A tensor goes to a device by tensor(..., device=) or x.to(...), since each
@@ -182,13 +182,6 @@ class Size(tuple):
     def __repr__(self) -> str:
         return f"tinytorch.Size([{', '.join(map(str, self))}])"
 
-    def __getitem__(self, index):
-        part = tuple.__getitem__(self, index)
-        return Size(part) if isinstance(index, slice) else part
-
-    def __add__(self, other):
-        return Size(tuple(self) + tuple(other))
-
     def numel(self) -> int:
         return int(np.prod(self, dtype=np.int64))
 
@@ -226,17 +219,8 @@ class Tensor:
         return self.array.ndim
 
     def size(self, dim: int | None = None) -> Size | int:
-        """The shape, or the length of dimension `dim`. IndexError where there is no such one."""
-        if dim is None:
-            return self.shape
-        if not -max(self.array.ndim, 1) <= dim < max(self.array.ndim, 1) or not self.array.ndim:
-            raise IndexError(
-                f"Dimension out of range (expected to be in range of "
-                f"[{-self.array.ndim}, {self.array.ndim - 1}], but got {dim})"
-                if self.array.ndim
-                else "Dimension specified as 0 but tensor has no dimensions"
-            )
-        return self.array.shape[dim]
+        """The shape, or the length of dimension `dim`."""
+        return self.shape if dim is None else self.array.shape[dim]
 
     def numel(self) -> int:
         return int(self.array.size)

@@ -15,8 +15,8 @@ not opened again.
 
 Printing is a function now, attached as __repr__: all elements as a list, until step 48.
 
-Changed: Tensor. New: tensor_repr, data, detach_, dim and their kin. Finished: core/tensor.py.
-Try: give w a gradient in float64. Would x - 0.1 * x.grad have said anything?
+Changed: Tensor, Size. New: tensor_repr, data, detach_, dim and their kin. Finished: core/tensor.py.
+Try: take the check out of the grad setter and give w a gradient of shape (2, 2). Who complains?
 """
 
 import contextlib
@@ -810,6 +810,7 @@ if __name__ == "__main__":
     print(t, t.dim(), t.numel(), t.element_size(), t.nbytes)
     # -> tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]) 2 6 4 24
     print(t.is_floating_point(), t.is_signed(), t.is_cuda)  # -> True True False
+    print(t.shape[:1], t.shape + (4,))  # -> tinytorch.Size([2]) tinytorch.Size([2, 3, 4])
     print(error(t.size, 2))
     # -> IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 2)
 

@@ -8,8 +8,8 @@ What has to be true afterwards:
 
 - History. After x.mul_(2) the name x stands for the product, and its grad_fn must say so. The
   result is computed aside, its numbers go into the old memory, and x takes over its history.
-- Saved values. Each write counts up the version of the storage. A rule that saved an old version
-  raises when backward comes to it. A wrong number is never the answer.
+- Saved values. Each write is counted (step 36). A rule whose saved array was written since raises
+  when backward comes to it (step 40). A wrong number is never the answer.
 - Leaves. A leaf that requires grad has no place for a history: it would cease to be a leaf, and its
   gradient would go nowhere. Refused, except under no_grad, which is what an optimizer does.
 - Views. A write into a view changes the base. In terms of formulas: base = base with that part

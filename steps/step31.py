@@ -1,9 +1,9 @@
 """Step 31: Tensor
 
 The engine of step 30 is whole, and it is not yet something to train a network with. Every number
-has 8 bytes where 4 do. Every call is recorded, although most arrays (images, labels, constants) need
-no gradient. And what is written for it runs nowhere else. From here on the box has PyTorch's name
-and PyTorch's manners, and signatures say their types, as those of the package do:
+has 8 bytes where 4 do. Every call is recorded, although most arrays (images, labels, constants)
+need no gradient. And what is written for it runs nowhere else. From here on the box has PyTorch's
+name and PyTorch's manners, and signatures say their types, as those of the package do:
 
 - Tensor, made by tensor(...). Numbers become float32, in half the memory. A gradient of 7 digits
   is enough to walk downhill.

@@ -136,6 +136,11 @@ class Difference:
         for name in self.moved:
             definition = self.old.definitions[name]
             left.update(definition.span)
+        above = 0  # a comment between two definitions goes with the one above
+        for number, text in enumerate(self.old.framework, self.old.framework_first):
+            if text.startswith("#") and above in left:
+                left.add(number)
+            above = number if text.strip() else above
         old = [
             (number, with_renames(text, self.step.renames))
             for number, text in enumerate(self.old.framework, self.old.framework_first)

@@ -36,7 +36,7 @@ def curriculum(make):
     steps = {
         1: step_text(1, BOX, title="A box"),
         2: step_text(2, GROWN, demo='print("two")  # -> two', title="It grows"),
-        3: step_text(3, GROWN.replace("Box", "Case") + "\n\nx = 1", title="Its name"),
+        3: step_text(3, GROWN.replace("Box", "Case") + "\n\n# Alone.\n\nx = 1", title="Its name"),
         4: step_text(4, "from tinytorch.case import Case\n\ny = 2", title="It leaves"),
     }
     files = {"tinytorch/case.py": GROWN.replace("Box", "Case").lstrip()}
@@ -64,6 +64,24 @@ def test_changes_by_name(curriculum):
     difference = Difference(curriculum, curriculum.step(4))
     assert difference.moved_to == {"tinytorch/case.py": ["Case"]}
     assert "  moved to tinytorch/case.py\n            Case\n" in difference.text()
+
+
+def test_what_is_taken_up_again_is_compared_with_its_last_form(make):
+    steps = {
+        1: step_text(1, "def f():\n    return 1\n\n\ndef g():\n    return 2"),
+        2: step_text(2, "x = 1"),
+        3: step_text(3, "x = 1\n\n\ndef f():\n    return 1\n\n\ndef g():\n    return 3"),
+    }
+    toml = (
+        '[modules]\n"tinytorch/case.py" = [1, 3]\n'
+        '[step.2]\nremoves = ["f", "g"]\nwhy = "for room"\n'
+    )
+    curriculum = make(steps, toml=toml)
+    found = [("resumed", "f", "", "from step 01"), ("resumed", "g", "+1 -1", "from step 01")]
+    assert changes(curriculum, 3) == found
+    assert "  resumed   f  from step 01\n" in Difference(curriculum, curriculum.step(3)).text()
+    history = History(curriculum, "f").text()
+    assert "again, 2 lines" in history and history.endswith("--at 03")
 
 
 def test_a_change_of_words_only(make):

@@ -84,8 +84,7 @@ if __name__ == "__main__":
         return C(B(A(x)))
 
     print("in one line:", f(x).data == y.data)  # -> in one line: True
-    print(
-        "a part of a longer chain:", C(f(x)).data
-    )  # -> a part of a longer chain: 2.718281828459045
+    print("a part of a longer chain:", C(f(x)).data)
+    # -> a part of a longer chain: 2.718281828459045
     print("exp after square:", B(A(x)).data)  # -> exp after square: 1.2840254166877414
     print("square after exp:", A(B(x)).data)  # -> square after exp: 2.718281828459045

@@ -95,7 +95,7 @@ if __name__ == "__main__":
 
     # Each factor by itself is what moving the one function a little shows.
     print("moved a little:", numerical_diff(A, x))  # -> moved a little: 1.00000000
-    print("moved a little:", numerical_diff(B, a))  # -> moved a little: 1.28402541
+    print("moved a little:", numerical_diff(B, a))  # -> moved a little: 1.28402542
     print("moved a little:", numerical_diff(C, b))  # -> moved a little: 2.56805083
 
     print("product  ", dy_db * db_da * da_dx)  # -> product   3.297442541400256
@@ -119,9 +119,9 @@ if __name__ == "__main__":
     x = Variable(np.array(1.5))
     first_way = np.exp(F1(x).data) * (2 * x.data)
     second_way = 2 * x.data
-    print("first way  ", first_way)  # -> first way   28.463207509075577
+    print("first way  ", first_way)  # -> first way   28.46320750907558
     print("second way ", second_way)  # -> second way  3.0
-    print("sum        ", first_way + second_way)  # -> sum         31.463207509075577
+    print("sum        ", first_way + second_way)  # -> sum         31.46320750907558
     print("numerical  ", numerical_diff(two_ways, x))  # -> numerical   31.463208
 
     # One y from 100 inputs, by two functions with 100 x 100 factors between them.

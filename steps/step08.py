@@ -156,10 +156,10 @@ if __name__ == "__main__":
         print("recursion:", type(error).__name__)  # -> recursion: RecursionError
     print("it never reached x:", x.grad)  # -> it never reached x: None
     y.backward()
-    print("loop, 10,000 functions:", x.grad)  # -> loop, 10,000 functions: 2.71814592
+    print("loop, 10,000 functions:", x.grad)  # -> loop, 10,000 functions: 2.71814593
     x, y = chain(100_000)
     y.backward()
-    print("loop, 100,000 functions:", x.grad)  # -> loop, 100,000 functions: 2.71826823
+    print("loop, 100,000 functions:", x.grad)  # -> loop, 100,000 functions: 2.71826824
     print("e:", np.e)  # -> e: 2.718281828459045
 
     def seconds(function, y):

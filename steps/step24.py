@@ -446,7 +446,7 @@ if __name__ == "__main__":
     x = Variable(np.pi / 4)
     y = sin(x)
     y.backward()
-    print("NumPy's sine:", y.data, x.grad)  # -> NumPy's sine: 0.70710678118 0.70710678118
+    print("NumPy's sine:", y.data, x.grad)  # -> NumPy's sine: 0.70710678119 0.70710678119
 
     print("threshold, sum, slope, functions in the graph")
     for threshold in (1e-1, 1e-4, 1e-16):

@@ -482,7 +482,7 @@ if __name__ == "__main__":
     p = penalty(w)
     w.cleargrad()  # the pass inside penalty reached w, too
     p.backward()
-    print("penalty:", p)  # -> penalty: variable(0.80080790)
+    print("penalty:", p)  # -> penalty: variable(0.80080791)
     print("its slope along w:", w.grad)  # -> its slope along w: variable(0.0504793)
     print("numerically:", numerical_diff(penalty, Variable(1.5)))  # -> numerically: 0.0504793
 

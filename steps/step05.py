@@ -13,7 +13,7 @@ In a chain the factors are multiplied. With a = A(x), b = B(a), y = C(b), as in 
 
     dy/dx = dy/db * db/da * da/dx
 
-With several ways from x to y, multiply along each way, and add the ways:
+With several paths from x to y, multiply along each path, and add the products:
 
     y = F2(F1(x)) + F3(x):      dy/dx = F2' * F1' + F3'
 
@@ -110,19 +110,19 @@ if __name__ == "__main__":
     print("dy/dy, dy/db, dy/da, dy/dx:", dy_dy, dy_db, dy_da, dy_da * da_dx)
     # -> dy/dy, dy/db, dy/da, dy/dx: 1.0 2.568050833375483 3.297442541400256 3.297442541400256
 
-    # Two ways from x to y = e^(x^2) + x^2. At 1.5 the factors are 3, e^2.25 and 3.
+    # Two paths from x to y = e^(x^2) + x^2. At 1.5 the factors are 3, e^2.25 and 3.
     F1, F2, F3 = Square(), Exp(), Square()
 
-    def two_ways(x):
+    def two_paths(x):
         return Variable(F2(F1(x)).data + F3(x).data)
 
     x = Variable(np.array(1.5))
-    first_way = np.exp(F1(x).data) * (2 * x.data)
-    second_way = 2 * x.data
-    print("first way  ", first_way)  # -> first way   28.46320750907558
-    print("second way ", second_way)  # -> second way  3.0
-    print("sum        ", first_way + second_way)  # -> sum         31.46320750907558
-    print("numerical  ", numerical_diff(two_ways, x))  # -> numerical   31.463208
+    first_path = np.exp(F1(x).data) * (2 * x.data)
+    second_path = 2 * x.data
+    print("first path  ", first_path)  # -> first path   28.46320750907558
+    print("second path ", second_path)  # -> second path  3.0
+    print("sum         ", first_path + second_path)  # -> sum          31.46320750907558
+    print("numerical   ", numerical_diff(two_paths, x))  # -> numerical    31.463208
 
     # One y from 100 inputs, by two functions with 100 x 100 factors between them.
     rng = np.random.default_rng(0)

@@ -26,7 +26,7 @@ fails. And it is a path, no more: each function has one input, so the way back n
 one x goes into two functions, each backward writes x.grad anew, and the first result is lost.
 
 Changed: Function.__call__ sets the creator. New: Variable.creator, Variable.backward.
-Try: y = squares(x, 1000) with x = 1, at the end of the demo. How long a way can it go back?
+Try: y = squares(x, 1000) with x = 1, at the end of the demo. How far back can it go?
 """
 
 import numpy as np

@@ -11,8 +11,8 @@ at every call, so there is nothing to use twice:
 
 Second, we must write y.grad = 1 before each backward. It is always the same: dy/dy = 1. So backward
 starts with it where no gradient is there yet, as `np.ones_like(y.data)`: a one for each element,
-in the shape and dtype of y. A bare np.array(1.0) would turn a float32 gradient into float64. Who
-wants another start still sets y.grad by hand.
+in the shape and dtype of y. A bare np.array(1.0) would turn a float32 gradient into float64. To
+begin with another one, set y.grad by hand as before.
 
 Third, a Variable takes anything: a list, a string. The error comes later, in some forward, far from
 the mistake. A Variable now looks at what it gets, and what is no array is refused at once, with a

@@ -4,7 +4,7 @@ The derivative of x + x is 2, and step 13 says 1. Add does its part and returns 
 of its inputs. Both inputs are the same x, though, so `x.grad = gx` runs twice, and the second
 gradient wipes out the first.
 
-When x reaches y on several ways, a change of x acts on all of them, and the effects add up:
+When several paths lead from x to y, a change of x acts along all of them. The effects add up:
 
     y = f(u, v) with u = g(x), v = h(x):     dy/dx = dy/du * du/dx + dy/dv * dv/dx
 

@@ -12,7 +12,7 @@ is a diamond, the smallest one:
     x --> Square --> a +                  Add --> y
                        +--> Exp --> b ----+
 
-Two ways lead from Add back to a, and Square stands behind a. The walk is greedy: it visits the
+Two paths lead from Add back to a, and Square stands behind a. The walk is greedy: it visits the
 creator of an input as soon as it sees it, once for each time that it sees it.
 
     a + e^a:  Add Exp Square Square      Square runs twice. Both times it passes on all that a has

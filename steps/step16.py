@@ -16,10 +16,10 @@ search through all of them. The numbers go in negative, so that the youngest fun
 first. A set remembers who has been put in, so no function gets in twice.
 
 The set does more than mend the sum. Take x + x, add that to itself, and so on: n doublings are n
-functions, but there are 2^n ways from the end to the beginning. Plain recursion, from each variable
-into its inputs, walks all of them. It may even add up the right sum, but it needs 65,535 calls for
-n = 16, and twice as many for each further doubling. Many a short autograd program does just that.
-Now n doublings are n calls.
+functions, but there are 2^n paths from the end to the beginning. Plain recursion, from each
+variable into its inputs, walks all of them. It may even add up the right sum, but it needs 65,535
+calls for n = 16, and twice as many for each further doubling. Many a short autograd program does
+just that. Now n doublings are n calls.
 
 And as the walk is a loop, since step 08, a deep graph is no danger to Python's stack.
 
@@ -207,7 +207,7 @@ if __name__ == "__main__":
         return x
 
     def by_recursion(y, gy):
-        """Plain recursion: each way from y to the beginning is walked on its own."""
+        """Plain recursion: each path from y to the beginning is walked on its own."""
         y.grad = gy if y.grad is None else y.grad + gy
         if y.creator is not None:
             for x, gx in zip(y.creator.inputs, y.creator.backward(gy), strict=True):

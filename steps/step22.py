@@ -17,7 +17,7 @@ Variables is refused instead of being half right.
 
 Another trap hides in the formula. x^0 is 1 everywhere, so its slope is 0 everywhere. But at x = 0
 the formula says 0 * 0^-1: zero times infinity. So n = 0 is a case of its own. It will be needed:
-who differentiates x^2 three times (stage 4) meets x^0 on the way.
+whoever differentiates x^2 three times (stage 4) meets x^0 on the way.
 
 All of Python's rules hold, the surprising one too: -x**2 is -(x^2).
 

@@ -21,8 +21,8 @@ function, an arrow for each input and output. `python steps/step23.py --draw` ma
 Graphviz is installed (its program is called dot).
 
 The trap: a graph is no tree. If you print a variable, then what it was made of, then what that was
-made of, you print a shared variable once for each way that leads to it. Thirty doublings y = y + y
-have 2^30 ways. So graph_functions notes what it has found, and visits each function once.
+made of, you print a shared variable once for each path to it. Thirty doublings y = y + y have 2^30
+paths. So graph_functions notes what it has found, and visits each function once.
 
 PyTorch has no such function of its own; people use the package torchviz.
 
@@ -323,7 +323,7 @@ def numerical_diff(f, x, eps=1e-4):
 
 
 def graph_functions(y):
-    """The functions behind y, the oldest first; each once, however many ways lead to it."""
+    """The functions behind y, the oldest first; each once, however many paths lead to it."""
     found = set()
     waiting = [y.creator]
     while waiting:

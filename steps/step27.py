@@ -13,10 +13,10 @@ The formulas become shorter, the gradients become Variables, and nothing else is
 backward pass is now a computation like any other, and it can be differentiated like any other.
 
 Mostly nobody wants that, and then the second graph is a waste. The switch of step 18 is all we
-need, now for both ways: set_grad_enabled(create_graph). Off is the default.
+need, now in both directions: set_grad_enabled(create_graph). Off is the default.
 
 The sine shows one more thing: cos(x) must be a call as well, so the cosine becomes a Function. The
-array np.cos(x) would be a constant to the second pass, which would then find no way back to x.
+array np.cos(x) would be a constant to the second pass, which would then find no path back to x.
 
 Three traps:
 - x.grad is a Variable now. For arithmetic that is not to be recorded, take x.grad.data.
@@ -359,7 +359,7 @@ def numerical_diff(f, x, eps=1e-4):
 
 
 def graph_functions(y):
-    """The functions behind y, the oldest first; each once, however many ways lead to it."""
+    """The functions behind y, the oldest first; each once, however many paths lead to it."""
     found = set()
     waiting = [y.creator]
     while waiting:

@@ -359,7 +359,7 @@ def numerical_diff(f, x, eps=1e-4):
 
 
 def graph_functions(y):
-    """The functions behind y, the oldest first; each once, however many ways lead to it."""
+    """The functions behind y, the oldest first; each once, however many paths lead to it."""
     found = set()
     waiting = [y.creator]
     while waiting:

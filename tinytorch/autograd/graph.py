@@ -11,7 +11,7 @@ from tinytorch.core.tensor import Tensor
 
 
 def graph_functions(y: Tensor) -> list[Function]:
-    """The calls behind y, the oldest first; each once, however many ways lead to it."""
+    """The calls behind y, the oldest first; each once, however many paths lead to it."""
     found: set = set()
     waiting = [y.grad_fn]
     while waiting:

@@ -114,7 +114,7 @@ class Tensor:
     _grad_fn = None
     _grad = None
     n_outputs = 0  # in the graph a leaf is an end: a Function has 1 or more
-    __array_ufunc__ = None  # numpy_array + tensor is our business, not NumPy's
+    __array_priority__ = 1000  # numpy_array + tensor is our business, not NumPy's
 
     def __init__(self, *data: Any, device: Any = None):
         if len(data) == 1 and not isinstance(data[0], int):
@@ -303,7 +303,7 @@ def scan(data: Any, depth: int = 1) -> tuple[Any, tuple[int, ...], DType | None]
         return data.tolist(), data.array.shape, data.dtype
     if isinstance(data, (np.ndarray, np.generic)):
         return data.tolist(), data.shape, as_dtype(data.dtype)
-    if isinstance(data, (list, tuple, range)):
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
         parts, shape, dtype = [], None, None
         for item in data:
             part, its_shape, its_dtype = scan(item, depth + 1)
@@ -314,7 +314,7 @@ def scan(data: Any, depth: int = 1) -> tuple[Any, tuple[int, ...], DType | None]
             if its_dtype is not None:
                 dtype = its_dtype if dtype is None else promote_types(dtype, its_dtype)
         return parts, (len(parts), *(shape or ())), dtype
-    if isinstance(data, str):
+    if isinstance(data, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
     try:
         return data, (), number_dtype(data)

@@ -83,7 +83,7 @@ class Tensor:
     _base = None  # of a view: the tensor whose memory it shows,
     _base_fn = None  # that tensor's grad_fn when this view was made,
     _view_calls = ()  # and the calls (Function, parameters) that lead from it to this view
-    __array_ufunc__ = None  # numpy_array + tensor is our business, not NumPy's
+    __array_priority__ = 1000  # numpy_array + tensor is our business, not NumPy's
 
     def __init__(self, *data: Any, device: Any = None):
         if len(data) == 1 and not isinstance(data[0], int):

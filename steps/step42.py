@@ -55,7 +55,7 @@ from tinytorch.core.dtype import (
     result_type,
     uint8,
 )
-from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
+from tinytorch.core.tensor import Tensor, as_tensor, from_numpy, tensor, tensor_method, wrap
 from tinytorch.core.version import Writes
 
 
@@ -453,6 +453,14 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
     return cast(self, other.dtype)
 
 
+@tensor_method("__array_wrap__")
+def array_wrap(
+    self: Tensor, array: Any, context: Any = None, return_scalar: bool = False
+) -> Tensor:
+    """Makes a Tensor of what a function of NumPy's gives for one: np.sin(tensor)."""
+    return from_numpy(np.asarray(array))
+
+
 class Add(Function):
     """c = a + b;   dc/da = 1,   dc/db = 1."""
 
@@ -532,10 +540,13 @@ def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
     """Brings two tensors, or a tensor and a number, to the type of their result.
 
     A number stays a number, which costs no array and, in NumPy 2 as in PyTorch, does not widen a
-    float type. With `floating`, integers become the default float type. TypeError for others.
+    float type. With `floating`, integers become the default float type. An array of NumPy's counts
+    as a tensor. TypeError for others.
     """
     if isinstance(a, Tensor) and type(b) is float and a.array.dtype.kind == "f":
         return a, b
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        a, b = as_tensor(a), as_tensor(b)
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype

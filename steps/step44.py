@@ -294,13 +294,15 @@ def grad(
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of the sum of `outputs` with respect to `inputs`; no .grad is touched.
 
     An input that the outputs do not depend on raises RuntimeError, or gives None with
-    allow_unused=True, or zeros with materialize_grads=True. Arguments else as in `backward`.
+    allow_unused=True, or zeros with materialize_grads=True. Arguments else as in `backward`;
+    only_inputs says nothing, here as in PyTorch.
     """
     targets = as_sequence(inputs)
     if materialize_grads and allow_unused is False:

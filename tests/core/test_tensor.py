@@ -1,5 +1,6 @@
 """Tensors: how they are made, what they share, what they refuse, and how they leave again."""
 
+import collections
 import copy
 import gc
 import io
@@ -180,8 +181,6 @@ def test_numpy_functions_take_tensors():
 
 def test_a_numpy_operator_leaves_the_work_to_the_tensor():
     x = tensor([1.0, 2.0])
-    with pytest.raises(TypeError):
-        np.array([1.0, 2.0]) + x  # noqa: B018
     y = np.float64(2.0) * x
     assert isinstance(y, Tensor) and y.dtype is tinytorch.float32
 
@@ -401,3 +400,23 @@ def test_a_tensor_dies_with_its_last_reference(device):
 
 def test_is_tensor():
     assert tinytorch.is_tensor(tensor(1.0)) and not tinytorch.is_tensor(1.0)
+
+
+def test_numpy_and_tensors_in_one_formula():
+    x, a = tinytorch.tensor([1.0, 4.0]), np.array([2.0, 3.0], np.float32)
+    for both in (x + a, a + x):
+        assert isinstance(both, tinytorch.Tensor) and both.tolist() == [3.0, 7.0]
+    assert (x == a).tolist() == [False, False] and (x.numpy() == x).tolist() == [True, True]
+    assert (x > a).tolist() == [False, True]
+    assert isinstance(np.sqrt(x), tinytorch.Tensor) and np.sqrt(x).tolist() == [1.0, 2.0]
+    w = tinytorch.ones(2, requires_grad=True)
+    (w * a).sum().backward()
+    assert w.grad.tolist() == [2.0, 3.0]
+    with pytest.raises(RuntimeError, match="requires grad"):
+        np.exp(w)
+
+
+def test_a_tensor_is_made_from_any_sequence():
+    assert tinytorch.tensor(collections.deque([1.0, 2.0])).tolist() == [1.0, 2.0]
+    with pytest.raises(TypeError, match="invalid data type"):
+        tinytorch.tensor("ab")

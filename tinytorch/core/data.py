@@ -1,5 +1,6 @@
 """What numbers, nested sequences and arrays mean: their elements as one NumPy array."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ def scan(data: Any, depth: int = 1) -> tuple[Any, tuple[int, ...], DType | None]
         return data.tolist(), data.array.shape, data.dtype
     if isinstance(data, (np.ndarray, np.generic)):
         return data.tolist(), data.shape, as_dtype(data.dtype)
-    if isinstance(data, (list, tuple, range)):
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
         parts, shape, dtype = [], None, None
         for item in data:
             part, its_shape, its_dtype = scan(item, depth + 1)
@@ -31,7 +32,7 @@ def scan(data: Any, depth: int = 1) -> tuple[Any, tuple[int, ...], DType | None]
             if its_dtype is not None:
                 dtype = its_dtype if dtype is None else promote_types(dtype, its_dtype)
         return parts, (len(parts), *(shape or ())), dtype
-    if isinstance(data, str):
+    if isinstance(data, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
     try:
         return data, (), number_dtype(data)

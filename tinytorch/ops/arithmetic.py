@@ -7,7 +7,7 @@ import numpy as np
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, bfloat16, bool_, numpy_dtype, result_type
-from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.core.tensor import Tensor, as_tensor, tensor_method
 from tinytorch.ops.conversion import cast
 
 
@@ -90,10 +90,13 @@ def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
     """Brings two tensors, or a tensor and a number, to the type of their result.
 
     A number stays a number, which costs no array and, in NumPy 2 as in PyTorch, does not widen a
-    float type. With `floating`, integers become the default float type. TypeError for others.
+    float type. With `floating`, integers become the default float type. An array of NumPy's counts
+    as a tensor. TypeError for others.
     """
     if isinstance(a, Tensor) and type(b) is float and a.array.dtype.kind == "f":
         return a, b
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        a, b = as_tensor(a), as_tensor(b)
     dtype = result_type(a, b)
     if floating and not dtype.is_floating_point:
         dtype = Defaults.dtype

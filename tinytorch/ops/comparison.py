@@ -66,7 +66,7 @@ def relation(
         return function.apply(input, other)
 
     def operator(self: Tensor, other: Any) -> Tensor:
-        known = isinstance(other, (Tensor, int, float, np.generic))
+        known = isinstance(other, (Tensor, int, float, np.generic, np.ndarray))
         return operation(self, other) if known else NotImplemented
 
     operation.__doc__ = f"{names.split()[0]} of each pair of elements, broadcast."

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import (
@@ -20,7 +22,7 @@ from tinytorch.core.dtype import (
     numpy_dtype,
     uint8,
 )
-from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.core.tensor import Tensor, from_numpy, tensor_method
 
 
 class Clone(Function):
@@ -147,3 +149,11 @@ to_bool = tensor_method("bool")(caster(bool_))
 def type_as(self: Tensor, other: Tensor) -> Tensor:
     """The tensor with the element type of `other`."""
     return cast(self, other.dtype)
+
+
+@tensor_method("__array_wrap__")
+def array_wrap(
+    self: Tensor, array: Any, context: Any = None, return_scalar: bool = False
+) -> Tensor:
+    """Makes a Tensor of what a function of NumPy's gives for one: np.sin(tensor)."""
+    return from_numpy(np.asarray(array))

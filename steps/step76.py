@@ -56,6 +56,9 @@ class Parameter(Tensor):
     def __repr__(self) -> str:
         return "Parameter containing:\n" + format_tensor(self, "tensor")
 
+    def __deepcopy__(self, memo: dict) -> "Parameter":  # without the gradient, as in PyTorch
+        return memo.setdefault(id(self), type(self)(self.data.clone(), self.requires_grad))
+
 
 def look_up(named: Iterable[tuple[str, Any]], target: str, what: str) -> Any:
     """The member with the name `target`. AttributeError where there is none."""

@@ -99,8 +99,9 @@ class Gates:
     def at_outputs(self, grads: tuple) -> tuple:
         grads = self.ask(self.module._backward_pre_hooks, grads)
         self.arrived.append(grads)
-        if self.closed is not None:  # nothing will arrive there
-            self.at_inputs((None,) * self.closed)
+        if self.closed is not None:  # nothing will arrive there, and nothing can go on
+            if any(grad is not None for grad in self.at_inputs((None,) * self.closed)):
+                raise RuntimeError("no input requires a gradient: the hook has to return None")
         return grads
 
     def at_inputs(self, grads: tuple) -> tuple:

@@ -194,6 +194,8 @@ class Unflatten(Module):
 
     def __init__(self, dim: int, unflattened_size: tuple[int, ...]):
         super().__init__()
+        if not all(isinstance(n, int) for n in (dim, *tuple(unflattened_size))):
+            raise TypeError(f"dim and sizes must be ints, got {dim} and {unflattened_size}")
         self.dim, self.unflattened_size = dim, unflattened_size
 
     def forward(self, input: Tensor) -> Tensor:

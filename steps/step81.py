@@ -43,7 +43,6 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule, logsigmoid
 from tinytorch.ops.broadcast import broadcast_tensors
-from tinytorch.ops.elementwise import minimum
 from tinytorch.ops.joining import stack
 from tinytorch.ops.norm import norm
 
@@ -88,9 +87,9 @@ def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
     """d^2 / 2 for d = |input - target| below delta; beyond, the line of slope delta that goes on
-    (Huber, 1964). ValueError unless delta is positive."""
+    (Huber, 1964). RuntimeError unless delta is positive."""
     if delta <= 0:
-        raise ValueError(f"huber_loss does not support non-positive values for delta: {delta}")
+        raise RuntimeError(f"huber_loss does not support non-positive values for delta: {delta}")
     d = difference(input, target).abs()
     near = d.clamp(max=delta)
     return reduce(near * (d - 0.5 * near), reduction)
@@ -110,11 +109,12 @@ def smooth_l1_loss(
     return huber_loss(input, target, reduction, beta) / beta
 
 
-def same_shape(input: Tensor, target: Tensor) -> None:
-    """ValueError where two shapes differ."""
-    a, b = target.shape, input.shape
-    if a != b:
-        raise ValueError(f"Target size ({a}) must be the same as input size ({b})")
+def check_target(input: Tensor, target: Tensor, one_type: bool) -> None:
+    """ValueError where two shapes differ, RuntimeError where the types do not fit."""
+    if target.shape != input.shape:
+        raise ValueError(f"Target size {target.shape} must be that of the input, {input.shape}")
+    if not target.is_floating_point() or (one_type and target.dtype is not input.dtype):
+        raise RuntimeError(f"Found dtype {target.dtype!r} but expected {input.dtype!r}")
 
 
 class BinaryCrossEntropy(Function):
@@ -141,10 +141,10 @@ def binary_cross_entropy(
 ) -> Tensor:
     """-log of the probability that `input` gives to what `target` says: 1 (yes) or 0 (no).
 
-    ValueError where the shapes differ, RuntimeError where input is no probability.
+    ValueError where the shapes differ, RuntimeError for other types or no probability.
     """
-    same_shape(input, target)
-    if bool(((input < 0) | (input > 1)).any()):
+    check_target(input, target, one_type=True)
+    if not bool(((input >= 0) & (input <= 1)).all()):
         raise RuntimeError("all elements of input should be between 0 and 1")
     losses = BinaryCrossEntropy.apply(input, target)
     return reduce(losses if weight is None else losses * weight, reduction)
@@ -162,7 +162,7 @@ def binary_cross_entropy_with_logits(
 
     `pos_weight` counts each yes that often. ValueError where the shapes differ.
     """
-    same_shape(input, target)
+    check_target(input, target, one_type=False)
     yes = 1 if pos_weight is None else 1 + (pos_weight - 1) * target
     losses = (1 - target) * input - yes * logsigmoid(input)
     return reduce(losses if weight is None else losses * weight, reduction)
@@ -206,7 +206,7 @@ def triplet_margin_loss(
         raise ValueError(f"margin must be greater than 0, got {margin}")
     near, far = (pairwise_distance(anchor, other, p, eps) for other in (positive, negative))
     if swap:
-        far = minimum(far, pairwise_distance(positive, negative, p, eps))
+        far = far.minimum(pairwise_distance(positive, negative, p, eps))
     return reduce((near - far + margin).clamp(min=0), reduction)
 
 
@@ -253,10 +253,6 @@ class CosineSimilarity(Comparison, function=cosine_similarity):
     """cosine_similarity as a module."""
 
 
-class PairwiseDistance(Comparison, function=pairwise_distance):
-    """pairwise_distance as a module."""
-
-
 def gradients_of(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     """The gradients of a tensor, or of those of several tensors that have one."""
     parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
@@ -276,6 +272,7 @@ def get_total_norm(
     PyTorch loops. Here and below it makes no difference.)
     """
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    norm_type = float(norm_type)  # "inf" is a number, too
     if not tensors:
         return tensor(0.0)
     total = norm(stack([norm(t, norm_type).to(tensors[0].device) for t in tensors]), norm_type)

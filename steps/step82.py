@@ -39,14 +39,12 @@ from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.nn.activation import FunctionModule, logsigmoid
 from tinytorch.ops.broadcast import broadcast_tensors
-from tinytorch.ops.elementwise import minimum
 from tinytorch.ops.norm import norm
 from tinytorch.ops.reduction import wide
 from tinytorch.ops.softmax import Softmax, log_softmax, minus_max
 
 # Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise extremes indexing gather sampling shape"
-for name in operations.split():
+for name in ("arithmetic", "comparison", "elementwise", "extremes", "indexing", "gather", "shape"):
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -86,9 +84,9 @@ def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
     """d^2 / 2 for d = |input - target| below delta; beyond, the line of slope delta that goes on
-    (Huber, 1964). ValueError unless delta is positive."""
+    (Huber, 1964). RuntimeError unless delta is positive."""
     if delta <= 0:
-        raise ValueError(f"huber_loss does not support non-positive values for delta: {delta}")
+        raise RuntimeError(f"huber_loss does not support non-positive values for delta: {delta}")
     d = difference(input, target).abs()
     near = d.clamp(max=delta)
     return reduce(near * (d - 0.5 * near), reduction)
@@ -108,11 +106,12 @@ def smooth_l1_loss(
     return huber_loss(input, target, reduction, beta) / beta
 
 
-def same_shape(input: Tensor, target: Tensor) -> None:
-    """ValueError where two shapes differ."""
-    a, b = target.shape, input.shape
-    if a != b:
-        raise ValueError(f"Target size ({a}) must be the same as input size ({b})")
+def check_target(input: Tensor, target: Tensor, one_type: bool) -> None:
+    """ValueError where two shapes differ, RuntimeError where the types do not fit."""
+    if target.shape != input.shape:
+        raise ValueError(f"Target size {target.shape} must be that of the input, {input.shape}")
+    if not target.is_floating_point() or (one_type and target.dtype is not input.dtype):
+        raise RuntimeError(f"Found dtype {target.dtype!r} but expected {input.dtype!r}")
 
 
 class BinaryCrossEntropy(Function):
@@ -139,10 +138,10 @@ def binary_cross_entropy(
 ) -> Tensor:
     """-log of the probability that `input` gives to what `target` says: 1 (yes) or 0 (no).
 
-    ValueError where the shapes differ, RuntimeError where input is no probability.
+    ValueError where the shapes differ, RuntimeError for other types or no probability.
     """
-    same_shape(input, target)
-    if bool(((input < 0) | (input > 1)).any()):
+    check_target(input, target, one_type=True)
+    if not bool(((input >= 0) & (input <= 1)).all()):
         raise RuntimeError("all elements of input should be between 0 and 1")
     losses = BinaryCrossEntropy.apply(input, target)
     return reduce(losses if weight is None else losses * weight, reduction)
@@ -160,7 +159,7 @@ def binary_cross_entropy_with_logits(
 
     `pos_weight` counts each yes that often. ValueError where the shapes differ.
     """
-    same_shape(input, target)
+    check_target(input, target, one_type=False)
     yes = 1 if pos_weight is None else 1 + (pos_weight - 1) * target
     losses = (1 - target) * input - yes * logsigmoid(input)
     return reduce(losses if weight is None else losses * weight, reduction)
@@ -204,7 +203,7 @@ def triplet_margin_loss(
         raise ValueError(f"margin must be greater than 0, got {margin}")
     near, far = (pairwise_distance(anchor, other, p, eps) for other in (positive, negative))
     if swap:
-        far = minimum(far, pairwise_distance(positive, negative, p, eps))
+        far = far.minimum(pairwise_distance(positive, negative, p, eps))
     return reduce((near - far + margin).clamp(min=0), reduction)
 
 
@@ -238,10 +237,9 @@ def gaussian_nll_loss(
     var = var if isinstance(var, Tensor) else input.detach() * 0 + var
     var = var.unsqueeze(-1) if var.array.shape == input.array.shape[:-1] else var
     pairs = list(zip(input.array.shape, var.array.shape, strict=False))
-    if input.array.ndim != var.array.ndim or [b for a, b in pairs if a != b] not in ([], [1]):
-        raise ValueError(f"var {var.shape} does not fit an input of {input.shape}")
-    if bool((var < 0).any()):
-        raise ValueError(f"var has negative entries: {var.min().item()}")
+    fits = input.array.ndim == var.array.ndim and [b for a, b in pairs if a != b] in ([], [1])
+    if not fits or bool((var < 0).any()):
+        raise ValueError(f"var does not fit or is negative: {var.shape} for {input.shape}")
     var = var + (var.detach().clamp(min=eps) - var.detach())  # at least eps, with the slope of var
     losses = 0.5 * (var.log() + (input - target) ** 2 / var)
     return reduce(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
@@ -257,8 +255,11 @@ def as_rows(input: Tensor) -> Tensor:
 
 
 def check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> tuple[int, ...]:
-    """The shape of the losses. ValueError or RuntimeError where shapes do not fit."""
+    """The shape of the losses. ValueError, RuntimeError or NotImplementedError where they do not
+    fit."""
     shape, found = input.array.shape, target.array.shape
+    if not input.is_floating_point():
+        raise NotImplementedError(f"losses for classes are not implemented for {input.dtype!r}")
     if not shape:
         raise ValueError("Expected 1 or more dimensions (got 0)")
     c, expected = shape[min(len(shape) - 1, 1)], shape[:1] + shape[2:] if shape[1:] else ()
@@ -447,10 +448,6 @@ class TripletMarginLoss(Comparison, function=triplet_margin_loss):
 
 class CosineSimilarity(Comparison, function=cosine_similarity):
     """cosine_similarity as a module."""
-
-
-class PairwiseDistance(Comparison, function=pairwise_distance):
-    """pairwise_distance as a module."""
 
 
 class KLDivLoss(Comparison, function=kl_div):

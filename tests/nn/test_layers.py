@@ -78,6 +78,15 @@ CURVES = {
     "silu": lambda x: F.silu(x),
     "softplus": lambda x: F.softplus(x, 2.0, 1.5),
     "logsigmoid": lambda x: F.logsigmoid(x),
+    "celu": lambda x: F.celu(x, 0.7),
+    "selu": lambda x: F.selu(x),
+    "mish": lambda x: F.mish(x),
+    "softsign": lambda x: F.softsign(x),
+    "hardtanh": lambda x: F.hardtanh(x, -0.5, 0.4),
+    "relu6": lambda x: F.relu6(x * 8),
+    "hardsigmoid": lambda x: F.hardsigmoid(x * 4),
+    "hardswish": lambda x: F.hardswish(x * 4),
+    "normalize": lambda x: F.normalize(x, dim=0),
     "softmax": lambda x: F.softmax(x, -1),
     "log_softmax": lambda x: F.log_softmax(x, 0),
 }
@@ -96,7 +105,19 @@ def test_activations(device, name):
     assert curve(tensor([1.0], device=device).half()).dtype is tinytorch.float16
 
 
-@pytest.mark.parametrize("name", ["relu", "leaky_relu", "elu", "silu"])
+def test_glu_and_prelu(device):
+    x = numbers(3, 4, device=device)
+    check(F.glu, x)
+    check(F.prelu, x, numbers(4, device=device, seed=1))
+    check(F.prelu, x, numbers(1, device=device, seed=2))
+    slopes = nn.PReLU(2, init=0.5, device=device)
+    assert slopes(tensor([[-2.0, 3.0]], device=device)).tolist() == [[-1.0, 3.0]]
+    for wrong in (lambda: F.glu(x[:, :3]), lambda: slopes(x.float())):
+        with pytest.raises(RuntimeError):
+            wrong()
+
+
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "elu", "silu", "mish", "hardswish"])
 def test_activations_in_place(name):
     function = getattr(F, name)
     for values in ([-1.0, 2.0], [0.5, -3.0]):
@@ -129,6 +150,10 @@ LOSSES = {
     "bce_logits": lambda x, t: F.binary_cross_entropy_with_logits(
         x, t.sigmoid(), pos_weight=tinytorch.full((4,), 2.5, device=x.device).double()
     ),
+    "huber_loss": lambda x, t: F.huber_loss(x, t, delta=0.5),
+    "cosine_similarity": lambda x, t: F.cosine_similarity(x, t),
+    "triplet": lambda x, t: F.triplet_margin_loss(x, t, x * t, swap=True),
+    "gaussian_nll": lambda x, t: F.gaussian_nll_loss(x, t, x * x + 0.1, full=True),
     "cross_entropy": lambda x, t: F.cross_entropy(x, t.softmax(1), label_smoothing=0.1),
 }
 

@@ -297,3 +297,75 @@ def test_parameter_list():
     assert "(1): Parameter containing: [tinytorch.float32 of size 1x1]" in repr(net)
     with pytest.raises(TypeError):
         net.factors.append(3)
+
+
+def test_hooks_with_kwargs_and_in_front():
+    class Scaled(nn.Module):
+        def forward(self, x, scale=1.0):
+            return x * scale
+
+    net, log, x = Scaled(), [], tensor([2.0], requires_grad=True)
+    net.register_forward_pre_hook(lambda m, a, k: (a, {"scale": k["scale"] + 1}), with_kwargs=True)
+    net.register_forward_hook(lambda m, a, k, y: log.append(k), with_kwargs=True)
+    net.register_forward_hook(lambda m, a, y: log.append("first"), prepend=True)
+    net.register_full_backward_pre_hook(lambda m, go: (go[0] * 10,))
+    net(x, scale=2.0).backward()
+    assert log == ["first", {"scale": 3.0}] and x.grad.item() == 30.0
+
+
+@pytest.mark.parametrize("answer", [lambda g: (g, g), lambda g: ()])
+def test_a_backward_hook_cannot_change_the_number_of_gradients(answer):
+    net, x = nn.Tanh(), tensor([1.0], requires_grad=True)
+    with net.register_full_backward_hook(lambda m, gi, go: answer(gi[0])):
+        with pytest.raises(RuntimeError, match="gradients"):
+            net(x).backward()
+
+
+def test_each_part_is_asked_to_train():
+    class Frozen(nn.ReLU):
+        def train(self, mode=True):
+            return super().train(False)
+
+    net = nn.Sequential(Frozen(), nn.ReLU()).train()
+    assert [part.training for part in net.modules()] == [True, False, True]
+
+
+def test_copies_have_no_gradients_and_share_what_was_shared():
+    net = nn.Sequential(nn.Linear(2, 2))
+    net.again = net[0]
+    net(tinytorch.ones(1, 2)).sum().backward()
+    other = copy.deepcopy(net)
+    assert other.again is other[0] and other[0].weight.grad is None
+    assert type(other[0].weight) is nn.Parameter and net[0].weight.grad is not None
+
+
+def test_a_missing_attribute_cannot_be_deleted():
+    net = nn.Linear(2, 2)
+    del net.bias
+    assert [name for name, _ in net.named_parameters()] == ["weight"]
+    with pytest.raises(AttributeError):
+        del net.nothing
+    assert "weight" in dir(net) and "bias" not in dir(net)
+
+
+def test_load_state_dict_with_the_tensors_themselves():
+    net, weight, bias = nn.Linear(1, 2), tinytorch.ones(2, 1), nn.Parameter(tinytorch.zeros(2))
+    net.weight.requires_grad_(False)
+    net.load_state_dict({"weight": weight, "bias": bias}, assign=True)
+    assert net.bias is bias and net.weight.data_ptr() == weight.data_ptr()
+    assert isinstance(net.weight, nn.Parameter) and not net.weight.requires_grad
+
+
+def test_parameter_dict():
+    net = nn.ParameterDict({"a": tensor([1.0])})
+    net["b"] = nn.Parameter(tensor([[2.0]]))
+    assert list(net) == ["a", "b"] == [name for name, _ in net.named_parameters()]
+    assert net.pop("a").item() == 1.0 and "a" not in net and list(net.state_dict()) == ["b"]
+    with pytest.raises(TypeError):
+        net["c"] = 3
+
+
+def test_lists_are_added():
+    row = nn.Sequential(nn.ReLU()) + nn.Sequential(nn.Tanh())
+    assert type(row) is nn.Sequential and [type(part) for part in row] == [nn.ReLU, nn.Tanh]
+    assert len(nn.ModuleList([nn.ReLU()]) + [nn.Tanh()]) == 2

@@ -37,7 +37,6 @@ from tinytorch.nn.loss import (
     L1Loss,
     MSELoss,
     NLLLoss,
-    PairwiseDistance,
     SmoothL1Loss,
     TripletMarginLoss,
 )

@@ -132,6 +132,11 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
     return input.relu_() if inplace else input.relu()
 
 
+def relu_(input: Tensor) -> Tensor:
+    """relu, written into the input."""
+    return input.relu_()
+
+
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """input where it is positive, negative_slope * input elsewhere."""
     return activate(LeakyRelu.apply, input, inplace, negative_slope)

@@ -22,3 +22,6 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return "Parameter containing:\n" + format_tensor(self, "tensor")
+
+    def __deepcopy__(self, memo: dict) -> "Parameter":  # without the gradient, as in PyTorch
+        return memo.setdefault(id(self), type(self)(self.data.clone(), self.requires_grad))

@@ -27,6 +27,7 @@ def get_total_norm(
     PyTorch loops. Here and below it makes no difference.)
     """
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    norm_type = float(norm_type)  # "inf" is a number, too
     if not tensors:
         return tensor(0.0)
     total = norm(stack([norm(t, norm_type).to(tensors[0].device) for t in tensors]), norm_type)

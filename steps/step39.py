@@ -23,12 +23,13 @@ While a mode is open, backward runs on Tensors, so that the mode sees its operat
 The trap: a mode that computes something itself would be called for its own computation. So while a
 mode answers, it and what is inside it are off the stack.
 
+One more thing belongs to a thread: whether NumPy warns. 1 / 0 is inf, in silence, as in PyTorch.
+
 What a person may look at is here too: grad_fn.name() and next_functions, PyTorch's names for the
-graph, where a leaf shows up as AccumulateGrad. And who starts a backward pass with a gradient of
-the wrong shape is told so (starting_gradients).
+graph, where a leaf shows up as AccumulateGrad.
 
 Changed: Function.apply, backward_pass. New: no_grad as a class, enable_grad, inference_mode,
-FunctionMode, starting_gradients. Gone: GradMode. Module finished: autograd/modes.py.
+FunctionMode, next_functions. Gone: GradMode. Module finished: autograd/modes.py.
 Try: leave `thread.modes = stack[:-1]` out of call_through_modes: a mode meets itself, for ever.
 """
 
@@ -481,36 +482,6 @@ def accumulate(leaf: Tensor, grad: Any) -> None:
         leaf._grad = wrap(grad, leaf.device)
 
 
-def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[Tensor]:
-    """The given gradients, or ones for scalars. RuntimeError for what cannot be right."""
-    checked = []
-    for number, (output, grad) in enumerate(zip(outputs, grads, strict=True)):
-        if not output.requires_grad:
-            raise RuntimeError(
-                f"element {number} of tensors does not require grad and does not have a grad_fn"
-            )
-        if grad is None:
-            if output.array.size != 1:
-                raise RuntimeError(
-                    f"grad can be implicitly created only for scalar outputs, this one has the "
-                    f"shape {list(output.shape)}"
-                )
-            grad = wrap(
-                output.device.xp.ones(output.array.shape, output.array.dtype), output.device
-            )
-        elif not isinstance(grad, Tensor):
-            raise TypeError(
-                f"gradients can be either Tensors or None, but got {type(grad).__name__}"
-            )
-        elif grad.shape != output.shape:
-            raise RuntimeError(
-                f"Mismatch in shape: grad_output[{number}] has a shape of {grad.shape} and "
-                f"output[{number}] has a shape of {output.shape}."
-            )
-        checked.append(grad)
-    return checked
-
-
 @tensor_method("backward")
 def tensor_backward(
     self: Tensor,
@@ -521,9 +492,17 @@ def tensor_backward(
 
     With create_graph the gradients are recorded like any computation, graph and all.
     """
-    grads = starting_gradients([self], [gradient])
+    if not self.requires_grad:
+        raise RuntimeError("this tensor does not require grad and does not have a grad_fn")
+    if gradient is None:
+        if self.array.size != 1:
+            raise RuntimeError(
+                f"grad can be implicitly created only for scalar outputs, this one has the "
+                f"shape {list(self.shape)}"
+            )
+        gradient = wrap(self.device.xp.ones_like(self.array), self.device)
     with set_grad_enabled(create_graph):
-        for leaf, grad in backward_pass([self], grads, create_graph).items():
+        for leaf, grad in backward_pass([self], [gradient], create_graph).items():
             accumulate(leaf, grad)
 
 
@@ -743,6 +722,8 @@ if __name__ == "__main__":
         print("no_grad:", (x * x).requires_grad)  # -> no_grad: False
         with enable_grad():
             print("enable_grad:", (x * x).requires_grad)  # -> enable_grad: True
+
+    print("in silence:", (x / 0.0).detach())  # -> in silence: tensor([inf, inf])
 
     @no_grad()
     def evaluate(n):

@@ -157,38 +157,6 @@ def accumulate(leaf: Tensor, grad: Any) -> None:
         leaf._grad = wrap(grad, leaf.device)
 
 
-def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[Tensor]:
-    """The given gradients, or ones for scalars. RuntimeError for what cannot be right."""
-    checked = []
-    for number, (output, grad) in enumerate(zip(outputs, grads, strict=True)):
-        if not output.requires_grad:
-            raise RuntimeError(
-                f"element {number} of tensors does not require grad and does not have a grad_fn"
-            )
-        if grad is None:
-            if output.array.size != 1:
-                raise RuntimeError(
-                    f"grad can be implicitly created only for scalar outputs, this one has the "
-                    f"shape {list(output.shape)}"
-                )
-            grad = wrap(
-                output.device.xp.ones(output.array.shape, output.array.dtype), output.device
-            )
-        elif not isinstance(grad, Tensor):
-            raise TypeError(
-                f"gradients can be either Tensors or None, but got {type(grad).__name__}"
-            )
-        elif grad.shape != output.shape:
-            raise RuntimeError(
-                f"Mismatch in shape: grad_output[{number}] has a shape of {grad.shape} and "
-                f"output[{number}] has a shape of {output.shape}."
-            )
-        elif grad.dtype is not output.dtype:
-            grad = grad.to(output.dtype)
-        checked.append(grad)
-    return checked
-
-
 @tensor_method("backward")
 def tensor_backward(
     self: Tensor,
@@ -199,9 +167,17 @@ def tensor_backward(
 
     With create_graph the gradients are recorded like any computation, graph and all.
     """
-    grads = starting_gradients([self], [gradient])
+    if not self.requires_grad:
+        raise RuntimeError("this tensor does not require grad and does not have a grad_fn")
+    if gradient is None:
+        if self.array.size != 1:
+            raise RuntimeError(
+                f"grad can be implicitly created only for scalar outputs, this one has the "
+                f"shape {list(self.shape)}"
+            )
+        gradient = wrap(self.device.xp.ones_like(self.array), self.device)
     with set_grad_enabled(create_graph):
-        for leaf, grad in backward_pass([self], grads, create_graph).items():
+        for leaf, grad in backward_pass([self], [gradient], create_graph).items():
             accumulate(leaf, grad)
 
 

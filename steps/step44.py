@@ -18,14 +18,15 @@ dropped, and FREED stands there (step 40): so while backward runs, the memory of
 melts away. A second backward through it raises; retain_graph=True keeps what was saved, and so does
 create_graph=True, because that second pass is just what it is for.
 
-Each argument is checked before the first rule runs: a list of the wrong length, an input that wants
-no gradient, no input at all.
+Each argument is checked before the first rule runs: a gradient of another shape than its output, a
+list of the wrong length, an input that wants no gradient, no input at all. A gradient of another
+type is cast.
 
 The trap is a graph of which only a part is shared. After y.backward() the graph of y is freed, and
 with it what z has in common with y: z.backward() then fails in the middle. backward([y, z]) does
 both in one pass.
 
-Changed: backward_pass, tensor_backward. New: grad, backward, retain_graph, inputs.
+Changed: backward_pass, tensor_backward. New: grad, backward, starting_gradients.
 Try: call y.backward(ones) twice for y = x + x, without retain_graph. Why does nobody complain?
 """
 

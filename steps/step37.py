@@ -10,7 +10,7 @@ with a version, its place in the graph, and what guards that place:
 - tensors are told apart by who they are (__hash__), since graphs keep them in sets.
 
 Some attributes wait for those who will use them: output_shape for step 38, _inference for 39, _base
-and its kin for 40, where _follow_base is attached too, and the hooks for 45. A finished module is
+and its kin for 41, where _follow_base is attached too, and the hooks for 45. A finished module is
 not opened again.
 
 Printing is a function now, attached as __repr__: all elements as a list, until step 48.

@@ -281,7 +281,8 @@ class Function:
 
     @classmethod
     def explain(cls, error: Exception, arrays: list) -> Exception:
-        """NumPy's ValueError or TypeError as PyTorch's RuntimeError, with the shapes in it."""
+        """NumPy's ValueError or TypeError as PyTorch's RuntimeError, with the shapes in it; a
+        NotImplementedError, which is one too, where NumPy has no function for these types."""
         shapes = [tuple(array.shape) for array in arrays if hasattr(array, "shape")]
         if cls.elementwise and len(shapes) > 1:
             a, b = shapes[:2]
@@ -293,8 +294,11 @@ class Function:
                         f"({b[-i]}) at non-singleton dimension {dim} (shapes {list(a)} and "
                         f"{list(b)})"
                     )
-        listed = " and ".join(str(list(shape)) for shape in shapes)
-        return RuntimeError(f"{cls.__name__.lower()}: {error} (shapes {listed})")
+        name, listed = cls.__name__.lower(), " and ".join(str(list(shape)) for shape in shapes)
+        if any(word in str(error) for word in ("ufunc", "numpy boolean", "Wrong type")):
+            dtypes = " and ".join(str(array.dtype) for array in arrays if hasattr(array, "dtype"))
+            return NotImplementedError(f"{name}() is not implemented for {dtypes}")
+        return RuntimeError(f"{name}: {error} (shapes {listed})")
 
     def save_for_backward(ctx, *values: Any) -> None:
         """Keeps arrays (or numbers, or None) for backward, where they are `ctx.saved`."""

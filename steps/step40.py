@@ -1,33 +1,25 @@
-"""Step 40: Function is finished
+"""Step 40: Several results, and saved values that stay what they were
 
-Three things that a call can do were still missing.
+Two things that a call has to do are still missing.
 
-Several results. forward returns a tuple, and each result becomes a tensor that knows its number:
-an edge to it is (node, number). One gradient per result has to be collected before backward runs,
-and a result that nobody used has none: backward gets zeros for it, as in step 17, of the shape and
-type noted at the call. Results of integer type (the positions of a maximum, say) get no gradient.
-
-Views. A result that shows the memory of its input is a view; the function declares it, as Expand
-does now. The view remembers its base, the tensor whose memory it is, and the calls that lead from
-there to it. Why? Because soon somebody will write into the base. The view then shows new numbers,
-and its old grad_fn would tell an old story. follow_base compares: if the base has a new history,
-the calls are made again on it, and the view takes over the history of their result. PyTorch does
-exactly this.
+Several results (put aside in step 32). forward returns a tuple, and each result becomes a tensor
+that knows its number: an edge to it is (node, number). One gradient per result has to be collected
+before backward runs, and a result that nobody used has none: backward gets zeros for it, as in step
+17, of the shape and type noted at the call. Results of integer type (the positions of a maximum,
+say) get no gradient.
 
 Saved values. A rule that saved an array wants it back as it was. Whoever writes into it in between
 would make the gradient wrong without a sign; the demo shows the number. So a call notes the time at
-which it saves, by the clock of all writes. If the clock still stands there when backward runs, all
-is well, and that was one comparison. If not, check_saved asks each array if it was written since.
-FREED stands in for values that are no longer there (step 45): who asks for one gets an error.
+which it saves, by the clock of all writes (step 36). If the clock still stands there when backward
+runs, all is well, and that was one comparison. If not, check_saved asks each array if it was
+written since. FREED stands in for values that are no longer there (step 44): who asks for one gets
+an error.
 
-give_history makes a tensor the output of a call that was made with another: an in-place operation
-computes elsewhere, copies the numbers into the old memory, and hands the old tensor the history.
+Most nodes have one result. They are `plain`, and the loop calls their backward directly; the others
+go by general_step, and so does each node under create_graph. One kind more is for step 46: a node
+with on_tensors takes its gradients as Tensors, always.
 
-From the next step on, Function is imported. So it already has what later steps need: hooks (step
-45), and on_tensors, for functions whose backward always takes Tensors (step 47).
-
-Changed: Function, edge_of, backward_pass. New: several_outputs, note_view, check_saved,
-general_step, give_history, follow_base. Module finished: autograd/node.py.
+Changed: Function, edge_of, backward_pass. New: several_outputs, check_saved, general_step, Freed.
 Try: delete `if node.saved_at != Writes.count` and the line below it, and run the demo.
 """
 
@@ -42,7 +34,7 @@ import numpy as np
 from tinytorch.autograd.modes import call_through_modes, inference_seen, set_grad_enabled, thread
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import Writes, count_write, storage_of, version_of, written_since
+from tinytorch.core.version import Writes, count_write, version_of, written_since
 
 new = object.__new__
 
@@ -98,8 +90,6 @@ class Function:
     # Declared by subclasses.
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
-    view = False  # the result shows the memory of the first input
-    writable = True  # of a view: each element shows one of the input, and no two the same
     on_tensors = False  # backward takes Tensors, always (user-defined functions)
     plain = True  # one result, no hooks, not on_tensors: so are nearly all
 
@@ -132,8 +122,6 @@ class Function:
                     if device is not None:
                         return cls.apply(*on_one_device(args))
                     device = x.device
-                if x._base is not None and x._base._grad_fn is not x._base_fn:
-                    follow_base(x)
                 if x._requires_grad:
                     wanted = True
                     edge = x._grad_fn
@@ -167,8 +155,6 @@ class Function:
             out._grad_fn = ctx
             ctx.output_shape = out.array.shape
             ctx.output_id = id(out.array)
-        if cls.view:
-            ctx.note_view(out, args)
         if inference_seen:
             check_inference(out, args, record)
         return out
@@ -195,15 +181,6 @@ class Function:
         if len(outs) == 1:  # one in a tuple is still one
             ctx.output_shape, _, ctx.output_id = ctx.outputs[0]
         return tuple(outs)
-
-    def note_view(ctx, out: Tensor, args: tuple) -> None:
-        """Remembers how the view `out` comes from its base, for in-place operations."""
-        seen = args[0]
-        if storage_of(out.array) is not storage_of(seen.array):  # forward had to copy
-            return
-        base = seen if seen._base is None else seen._base
-        out._base, out._base_fn = base, base._grad_fn
-        out._view_calls = (*seen._view_calls, (type(ctx), args[1:]))
 
     @classmethod
     def explain(cls, error: Exception, arrays: list) -> Exception:
@@ -369,40 +346,6 @@ def edge_of(tensor: Tensor) -> Any:
     return (tensor._grad_fn, tensor._output_nr) if tensor._output_nr else tensor._grad_fn
 
 
-def give_history(tensor: Tensor, function: Function, number: int) -> None:
-    """Makes `tensor` output `number` of a call that was recorded with another tensor."""
-    tensor._requires_grad, tensor._grad_fn, tensor._output_nr = True, function, number
-    if function.outputs is None:
-        function.output_id = id(tensor.array)
-    else:
-        shape, dtype, _ = function.outputs[number]
-        function.outputs[number] = (shape, dtype, id(tensor.array))
-
-
-@tensor_method("_follow_base")
-def follow_base(view: Tensor) -> None:
-    """Gives a view the history that its base has got by an in-place operation since."""
-    base = view._base
-    if base._grad_fn is view._base_fn:
-        return
-    if view._grad_fn is not None and view._grad_fn.on_tensors:
-        raise RuntimeError(
-            f"the base of a view that {view._grad_fn.name()} returned was changed in place. Please "
-            f"clone() the result in its forward."
-        )
-    before = thread.grad_enabled
-    thread.grad_enabled = True
-    try:
-        again = base
-        for function, parameters in view._view_calls:
-            again = function.apply(again, *parameters)
-    finally:
-        thread.grad_enabled = before
-    view._base_fn = base._grad_fn
-    if again._grad_fn is not None:
-        give_history(view, again._grad_fn, again._output_nr)
-
-
 def backward_pass(
     roots: Sequence[Tensor],
     grads: Sequence[Tensor],
@@ -527,8 +470,6 @@ def tensor_backward(
 
 class Expand(Function):
     """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
-
-    view = True
 
     def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
         ctx.shape = x.shape
@@ -768,32 +709,6 @@ if __name__ == "__main__":
     # -> the sum is not used: tensor([1.0, 1.0]) tensor([-1.0, -1.0])
     value, place = Largest.apply(b)
     print(place, place.dtype, place.requires_grad)  # -> tensor(1) tinytorch.int64 False
-
-    class RowsFrom(Function):
-        """The rows of a table from number i on, as a view."""
-
-        view = True
-
-        def forward(ctx, x, i):
-            return x[i:]
-
-        def backward(ctx, g):
-            raise NotImplementedError("an index gets its gradient in a later step")
-
-    table = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True) * 1.0
-    row = RowsFrom.apply(table, 1)
-    element = RowsFrom.apply(row, 0)
-    print("one memory:", np.shares_memory(row.array, table.array), row._base is table)
-    # -> one memory: True True
-    print("a view of a view:", element._base is table, len(element._view_calls))
-    # -> a view of a view: True 2
-    before = row.grad_fn
-    new_values = table * 10.0
-    table.array[...] = new_values.array  # what an in-place product does, by hand
-    give_history(table, new_values.grad_fn, 0)
-    print("the view follows:", row, row.grad_fn is before)
-    # -> the view follows: tensor([[30.0, 40.0]]) False
-    print(row.grad_fn.edges[0] is table.grad_fn)  # -> True
 
     x = tensor([1.0, 2.0], requires_grad=True)
     y = x * 1.0

@@ -1,4 +1,4 @@
-"""Step 41: Operands of two shapes
+"""Step 41: Views, and operands of two shapes
 
 Broadcasting happens inside the operations since step 38: NumPy repeats, and the engine sums. Often
 it has to be said before, and by name: this row, for each line of that table.
@@ -9,31 +9,394 @@ it has to be said before, and by name: this row, for each line of that table.
     broadcast_shapes(a, b)     what shape would come out, and no numbers are touched
     broadcast_tensors(x, y)    both in that shape
 
-None of them copies. Expand has made a view with stride 0 all the time (step 38), and since step 40
-the view knows its base. A million lines of one row take the memory of one row.
+None of them copies: a million lines of one row take the memory of one row. A result that shows the
+memory of its input is a view, and its Function declares it: view = True. The view remembers its
+base, the tensor whose memory it is, and the calls that lead from there to it. Why? Because soon
+somebody will write into the base. The view then shows new numbers, and its old grad_fn would tell
+an old story. follow_base compares: if the base has a new history, the calls are made again on it,
+and the view takes over the history of their result. PyTorch does exactly this.
 
-sum_to_size goes the other way. The engine called it and knew what it did; people err, so it checks
-that the size would broadcast to the shape, and so do the others. Who asks for a size that is not 1
-and not what is there gets both shapes named.
+give_history makes a tensor the output of a call that was made with another: so will step 43, which
+computes elsewhere and copies the numbers into the old memory. The demo does it by hand.
 
-The trap is to write into an expanded tensor. One number in memory stands for many elements, and
-x.array[0] = 5.0 would change them all; NumPy marks such an array as read-only, and step 43, which
-writes in place, refuses it.
+The trap is to write into an expanded tensor: one number in memory stands for many elements. NumPy
+marks such an array as read-only, and step 43 refuses it.
 
-Changed: sum_to_size. New: expand, expand_as, broadcast_to, broadcast_shapes, broadcast_tensors.
-Moved: Function, to autograd/node.py.
-Try: take the shapes (3, 1) and (3,). Guess the result before you ask broadcast_shapes.
+Changed: Function.apply, sum_to_size. New: note_view, follow_base, give_history, expand, expand_as,
+broadcast_to, broadcast_shapes, broadcast_tensors. Module finished: autograd/node.py.
+Try: return at once from follow_base. Which history does the view tell now?
 """
 
+import copy
+import itertools
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from tinytorch.autograd.modes import set_grad_enabled, thread
-from tinytorch.autograd.node import Function, edge_of, sum_to
-from tinytorch.core.device import Device, as_device
+import numpy as np
+
+from tinytorch.autograd.modes import call_through_modes, inference_seen, set_grad_enabled, thread
+from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import Writes
+from tinytorch.core.version import Writes, storage_of, version_of, written_since
+
+new = object.__new__
+
+
+# Numbers the calls 0, -1, -2, ... An output is always younger than its inputs, so this is a
+# topological order, and a heap gives the youngest first.
+next_order = itertools.count(0, -1).__next__
+
+
+NOTHING = ()  # what a call has saved that saved nothing
+
+
+class Freed:
+    """Stands in the place of saved values after a backward pass has used and dropped them: who asks
+    for one gets PyTorch's error."""
+
+    def __getitem__(self, number: Any) -> Any:
+        raise RuntimeError(
+            "Trying to backward through the graph a second time (or directly access saved "
+            "tensors after they have already been freed). Saved intermediate values of the "
+            "graph are freed when you call .backward() or autograd.grad(). Specify "
+            "retain_graph=True if you need to backward through the graph a second time or if "
+            "you need to access saved tensors after calling backward."
+        )
+
+
+FREED = Freed()
+
+
+def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
+    """Adds up an array over the dimensions along which `shape` was broadcast to its shape."""
+    extra = array.ndim - len(shape)
+    axes = tuple(range(extra)) + tuple(
+        extra + i for i, n in enumerate(shape) if n == 1 and array.shape[extra + i] != 1
+    )
+    return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
+
+
+class Function:
+    """One call of an operation. The same object is `ctx` in forward, grad_fn of the result, and
+    the node that a backward pass visits.
+
+    A subclass writes two short methods:
+
+        forward(ctx, *arrays)    arrays (and other parameters) in, array out, or a tuple of them
+        backward(ctx, *grads)    gradient of each output in, gradient of each tensor input out
+
+    backward runs on plain arrays, which is fast, or on Tensors when the gradient shall itself be
+    differentiated. So its formula uses only what both have: operators, methods with the same
+    meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
+    """
+
+    # Declared by subclasses.
+    differentiable = True
+    elementwise = False  # inputs are broadcast against each other; their gradients are summed back
+    view = False  # the result shows the memory of the first input
+    writable = True  # of a view: each element shows one of the input, and no two the same
+    on_tensors = False  # backward takes Tensors, always (user-defined functions)
+    plain = True  # one result, no hooks, not on_tensors: so are nearly all
+
+    # Of one call; most calls keep these.
+    xp: Any
+    device: Device
+    order: int
+    edges: list  # for each argument: a Function, (Function, output number), a leaf Tensor, or None
+    output_shape: tuple[int, ...]
+    output_id: int  # id of the result's array, to know it again among the saved ones
+    saved: Any = NOTHING
+    saved_at = 0  # Writes.count when they were saved
+    n_outputs = 1
+    outputs: list | None = None  # of a call with several results: (shape, dtype, id) of each
+    fill_missing = True  # backward gets zeros for an output that nobody used
+    hooks: dict | None = None  # output number -> hooks on its gradient
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Runs forward on the arrays of `args`, and records the call if a gradient is wanted."""
+        if thread.modes:
+            return call_through_modes(cls, args)
+        ctx = new(cls)
+        ctx.edges = edges = []
+        arrays, device, wanted = [], None, False
+        for x in args:
+            edge = None
+            if isinstance(x, Tensor):
+                if x.device is not device:
+                    if device is not None:
+                        return cls.apply(*on_one_device(args))
+                    device = x.device
+                if x._base is not None and x._base._grad_fn is not x._base_fn:
+                    follow_base(x)
+                if x._requires_grad:
+                    wanted = True
+                    edge = x._grad_fn
+                    if edge is None:
+                        edge = x
+                    elif x._output_nr:
+                        edge = (edge, x._output_nr)
+                x = x.array
+            arrays.append(x)
+            edges.append(edge)
+
+        ctx.device = device
+        ctx.xp = device.xp
+        try:
+            result = cls.forward(ctx, *arrays)
+        except (ValueError, TypeError) as error:
+            raise cls.explain(error, arrays) from error
+        record = wanted and thread.grad_enabled and cls.differentiable
+        if record:
+            ctx.order = next_order()
+            ctx.saved_at = Writes.count
+        if result.__class__ is tuple:
+            return ctx.several_outputs(result, record)
+
+        device = ctx.device  # a transfer has changed it
+        out = new(Tensor)
+        out.array = result if result.__class__ is device.array_type else ctx.as_array(result)
+        out.device = device
+        if record:
+            out._requires_grad = True
+            out._grad_fn = ctx
+            ctx.output_shape = out.array.shape
+            ctx.output_id = id(out.array)
+        if cls.view:
+            ctx.note_view(out, args)
+        if inference_seen:
+            check_inference(out, args, record)
+        return out
+
+    def as_array(ctx, result: Any) -> Any:
+        """A 0-d result as an array: NumPy gives a scalar object for it, also to what is saved."""
+        array = ctx.xp.asarray(result)
+        if ctx.saved is not NOTHING:
+            ctx.saved = tuple(array if value is result else value for value in ctx.saved)
+        return array
+
+    def several_outputs(ctx, results: tuple, record: bool) -> tuple:
+        """The tensors of a call with several results. Those of integer type get no gradient."""
+        outs = []
+        for number, result in enumerate(results):
+            out = wrap(ctx.as_array(result), ctx.device)
+            if record and out.dtype.is_floating_point:
+                out._requires_grad, out._grad_fn, out._output_nr = True, ctx, number
+            if inference_seen:
+                check_inference(out, (), False)
+            outs.append(out)
+        ctx.n_outputs, ctx.plain = len(outs), False
+        ctx.outputs = [(out.array.shape, out.array.dtype, id(out.array)) for out in outs]
+        if len(outs) == 1:  # one in a tuple is still one
+            ctx.output_shape, _, ctx.output_id = ctx.outputs[0]
+        return tuple(outs)
+
+    def note_view(ctx, out: Tensor, args: tuple) -> None:
+        """Remembers how the view `out` comes from its base, for in-place operations."""
+        seen = args[0]
+        if storage_of(out.array) is not storage_of(seen.array):  # forward had to copy
+            return
+        base = seen if seen._base is None else seen._base
+        out._base, out._base_fn = base, base._grad_fn
+        out._view_calls = (*seen._view_calls, (type(ctx), args[1:]))
+
+    @classmethod
+    def explain(cls, error: Exception, arrays: list) -> Exception:
+        """NumPy's ValueError or TypeError as PyTorch's RuntimeError, with the shapes in it; a
+        NotImplementedError, which is one too, where NumPy has no function for these types."""
+        shapes = [tuple(array.shape) for array in arrays if hasattr(array, "shape")]
+        if cls.elementwise and len(shapes) > 1:
+            a, b = shapes[:2]
+            for i in range(1, min(len(a), len(b)) + 1):
+                if a[-i] != b[-i] and 1 not in (a[-i], b[-i]):
+                    dim = max(len(a), len(b)) - i
+                    return RuntimeError(
+                        f"The size of tensor a ({a[-i]}) must match the size of tensor b "
+                        f"({b[-i]}) at non-singleton dimension {dim} (shapes {list(a)} and "
+                        f"{list(b)})"
+                    )
+        name, listed = cls.__name__.lower(), " and ".join(str(list(shape)) for shape in shapes)
+        if any(word in str(error) for word in ("ufunc", "numpy boolean", "Wrong type")):
+            dtypes = " and ".join(str(array.dtype) for array in arrays if hasattr(array, "dtype"))
+            return NotImplementedError(f"{name}() is not implemented for {dtypes}")
+        return RuntimeError(f"{name}: {error} (shapes {listed})")
+
+    # For forward and backward of a subclass.
+
+    def save_for_backward(ctx, *values: Any) -> None:
+        """Keeps arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
+        ctx.saved = values
+
+    @property
+    def needs_input_grad(ctx) -> tuple[bool, ...]:
+        """For each argument, whether a gradient has to be computed for it."""
+        return tuple(edge is not None for edge in ctx.edges)
+
+    def call(ctx, function: type["Function"], x: Any, *parameters: Any) -> Any:
+        """Another operation inside backward: recorded for a Tensor, only computed for an array."""
+        if isinstance(x, Tensor):
+            return function.apply(x, *parameters)
+        inner = new(function)
+        inner.xp, inner.device = ctx.xp, ctx.device
+        inner.edges = [None] * (1 + len(parameters))
+        return function.forward(inner, x, *parameters)
+
+    def forward(ctx, *args: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no forward")
+
+    def backward(ctx, *grads: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no backward")
+
+    # For the engine.
+
+    def gradients(ctx, grads: list) -> Any:
+        """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
+        if ctx.on_tensors:
+            return ctx.backward(*grads)
+        twin = copy.copy(ctx)
+        twin.xp = Tensor
+        twin.saved = tuple(ctx.saved_tensor(value) for value in ctx.saved)
+        return twin.backward(*grads)
+
+    def saved_tensor(ctx, value: Any) -> Any:
+        """A saved array as the tensor that it was: wrapped anew, so that no cycle keeps the graph.
+
+        Which one it was, its id tells: all inputs were alive when forward saved it. The result of
+        an in-place call is the same array as its input: then it was the result.
+        """
+        if not hasattr(value, "dtype"):
+            return value
+        history = None
+        for edge in ctx.edges:
+            if isinstance(edge, Tensor):
+                if edge.array is value:
+                    return edge
+            elif edge is not None:
+                node, number = edge if edge.__class__ is tuple else (edge, 0)
+                if id(value) == (node.outputs[number][2] if node.outputs else node.output_id):
+                    history = (node, number)
+        for number in range(ctx.n_outputs):
+            if id(value) == (ctx.outputs[number][2] if ctx.outputs else ctx.output_id):
+                history = (ctx, number)
+        out = wrap(ctx.device.xp.asarray(value), ctx.device)
+        if history is not None:
+            out._requires_grad = True
+            out._grad_fn, out._output_nr = history
+        return out
+
+    def check_saved(ctx, values: list | None = None) -> None:
+        """RuntimeError where a saved array was written in place since."""
+        for value in ctx.saved if values is None else values:
+            if hasattr(value, "base") and written_since(value, ctx.saved_at):
+                raise RuntimeError(
+                    f"one of the variables needed for gradient computation has been modified by "
+                    f"an inplace operation: [{value.dtype} {list(value.shape)}], saved by "
+                    f"{ctx.name()}, was written after that. It is at version {version_of(value)}."
+                )
+
+    # For people who look at the graph.
+
+    def name(ctx) -> str:
+        """PyTorch's name of the node: MulBackward0."""
+        return f"{type(ctx).__name__}Backward0"
+
+    @property
+    def next_functions(ctx) -> tuple:
+        """((node, output number), ...) for each input; leaves appear as AccumulateGrad."""
+        following = []
+        for edge in ctx.edges:
+            if isinstance(edge, Tensor):
+                following.append((AccumulateGrad(edge), 0))
+            else:
+                following.append(edge if edge.__class__ is tuple else (edge, 0))
+        return tuple(following)
+
+    def __repr__(ctx) -> str:
+        return f"<{ctx.name()} object at {id(ctx):#x}>"
+
+
+class AccumulateGrad:
+    """How a leaf appears among next_functions: `variable` is the leaf."""
+
+    next_functions = ()
+
+    def __init__(self, variable: Tensor):
+        self.variable = variable
+
+    def name(self) -> str:
+        return "tinytorch::autograd::AccumulateGrad"
+
+    def __repr__(self) -> str:
+        return f"<AccumulateGrad object at {id(self):#x}>"
+
+
+def check_inference(out: Tensor, args: tuple, record: bool) -> None:
+    """Marks what is made in inference mode; a view is what its base is. RuntimeError where such a
+    tensor enters a graph."""
+    out._inference = thread.inference if out._base is None else out._base._inference
+    if record and any(isinstance(x, Tensor) and x._inference for x in args):
+        raise RuntimeError(
+            "Inference tensors cannot be saved for backward. To work around you can make a clone "
+            "to get a normal tensor and use it in autograd."
+        )
+
+
+def on_one_device(args: tuple) -> list:
+    """Brings 0-d CPU tensors to the device of the others; RuntimeError for any other mix."""
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    others = {x.device for x in tensors if x.device is not cpu or x.array.ndim}
+    if len(others) > 1:
+        found = ", ".join(sorted(map(str, others)))
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, "
+            f"{found}!"
+        )
+    target = others.pop() if others else cpu
+    return [x.to(target) if isinstance(x, Tensor) and x.device is not target else x for x in args]
+
+
+def edge_of(tensor: Tensor) -> Any:
+    """Where a gradient of `tensor` goes: a node, (node, output number), the leaf, or None."""
+    if not tensor.requires_grad:
+        return None
+    if tensor._grad_fn is None:
+        return tensor
+    return (tensor._grad_fn, tensor._output_nr) if tensor._output_nr else tensor._grad_fn
+
+
+def give_history(tensor: Tensor, function: Function, number: int) -> None:
+    """Makes `tensor` output `number` of a call that was recorded with another tensor."""
+    tensor._requires_grad, tensor._grad_fn, tensor._output_nr = True, function, number
+    if function.outputs is None:
+        function.output_id = id(tensor.array)
+    else:
+        shape, dtype, _ = function.outputs[number]
+        function.outputs[number] = (shape, dtype, id(tensor.array))
+
+
+@tensor_method("_follow_base")
+def follow_base(view: Tensor) -> None:
+    """Gives a view the history that its base has got by an in-place operation since."""
+    base = view._base
+    if base._grad_fn is view._base_fn:
+        return
+    if view._grad_fn is not None and view._grad_fn.on_tensors:
+        raise RuntimeError(
+            f"the base of a view that {view._grad_fn.name()} returned was changed in place. Please "
+            f"clone() the result in its forward."
+        )
+    before = thread.grad_enabled
+    thread.grad_enabled = True
+    try:
+        again = base
+        for function, parameters in view._view_calls:
+            again = function.apply(again, *parameters)
+    finally:
+        thread.grad_enabled = before
+    view._base_fn = base._grad_fn
+    if again._grad_fn is not None:
+        give_history(view, again._grad_fn, again._output_nr)
 
 
 def backward_pass(
@@ -466,3 +829,29 @@ if __name__ == "__main__":
     print(error(row.sum_to_size, 2))  # -> size [2] is not expandable to size [3].
     print(error(broadcast_shapes, (2, 3), (4,)))
     # -> Shape mismatch: objects cannot be broadcast to a single shape: [2, 3], [4]
+
+    class RowsFrom(Function):
+        """The rows of a table from number i on, as a view."""
+
+        view = True
+
+        def forward(ctx, x, i):
+            return x[i:]
+
+        def backward(ctx, g):
+            raise NotImplementedError("an index gets its gradient in a later step")
+
+    table = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True) * 1.0
+    row = RowsFrom.apply(table, 1)
+    element = RowsFrom.apply(row, 0)
+    print("one memory:", np.shares_memory(row.array, table.array), row._base is table)
+    # -> one memory: True True
+    print("a view of a view:", element._base is table, len(element._view_calls))
+    # -> a view of a view: True 2
+    before = row.grad_fn
+    new_values = table * 10.0
+    table.array[...] = new_values.array  # what an in-place product does, by hand
+    give_history(table, new_values.grad_fn, 0)
+    print("the view follows:", row, row.grad_fn is before)
+    # -> the view follows: tensor([[30.0, 40.0]]) False
+    print(row.grad_fn.edges[0] is table.grad_fn)  # -> True

@@ -14,7 +14,7 @@ What has to be true afterwards:
   gradient would go nowhere. Refused, except under no_grad, which is what an optimizer does.
 - Views. A write into a view changes the base. In terms of formulas: base = base with that part
   replaced by new values. CopySlices is this formula. The values get that part of the gradient, and
-  what lay there before gets zero. The views of that base follow by themselves (step 40).
+  what lay there before gets zero. The views of that base follow by themselves (step 41).
 - Type and shape stay: an int64 tensor cannot take up 0.5, and a row cannot take up a table. Where
   one number of memory shows at several places (expand), there is no telling what a write means.
 

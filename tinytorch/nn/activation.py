@@ -10,7 +10,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 from tinytorch.ops.conversion import clone
-from tinytorch.ops.elementwise import erf_of, sigmoid, tanh
+from tinytorch.ops.elementwise import erf_of, require_tensors, sigmoid, tanh
 from tinytorch.ops.reduction import wide
 from tinytorch.ops.softmax import log_softmax, softmax
 
@@ -116,8 +116,9 @@ class HardtanhCurve(Curve):
 def activate(function: Callable, input: Tensor, inplace: bool, *options: float) -> Tensor:
     """function(input, *options), written into `input` if that is wished.
 
-    NotImplementedError for integers.
+    TypeError for what is no tensor, NotImplementedError for integers.
     """
+    require_tensors("activation", (input,))
     if not input.is_floating_point():
         raise NotImplementedError(f"this activation is not implemented for {input.dtype!r}")
     if not inplace:
@@ -237,8 +238,7 @@ class FunctionModule(Module):
     def __init_subclass__(cls, function: Callable | None = None, options: int = 9):
         """class ReLU(FunctionModule, function=relu): all its options, or so many of them."""
         if function is not None:
-            parameters = list(inspect.signature(function).parameters.values())
-            parameters = parameters[cls._inputs :][:options]
+            parameters = [*inspect.signature(function).parameters.values()][cls._inputs :][:options]
             cls._function, cls._options = staticmethod(function), [p.name for p in parameters]
             cls.__signature__ = inspect.Signature(parameters)
 

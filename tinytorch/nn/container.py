@@ -52,7 +52,7 @@ class Numbered(Module, MutableSequence):
         self._set_all(members)
 
     def __add__(self, others: Iterable[Any]) -> "Numbered":
-        return self[:].extend(others)
+        return type(self)().extend([*self, *others])
 
     def insert(self, index: int, member: Any) -> "Numbered":
         """Puts a member before the one at `index`."""

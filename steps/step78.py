@@ -4,11 +4,13 @@ A network is a tree of calls, too. To see what happens in it nobody wants to wri
 forward. That is why you call the module and not its forward: there is a place to stand in between.
 A hook is a function of yours that is called there, with no line of the network changed:
 
-    register_forward_pre_hook(hook)      hook(module, args), before forward; may replace args
-    register_forward_hook(hook)          hook(module, args, output), after it; may replace output
-    register_full_backward_hook(hook)    hook(module, grad_input, grad_output), on the way back
+    register_forward_pre_hook            hook(module, args), before forward; may replace args
+    register_forward_hook                hook(module, args, output), after it; may replace output
+    register_full_backward_pre_hook      hook(module, grad_output), on the way back, before it
+    register_full_backward_hook          hook(module, grad_input, grad_output), behind it
 
-Each returns a handle; handle.remove() takes the hook away again. Without hooks it costs one test.
+Each returns a handle; handle.remove() takes the hook away again, and so does the end of a `with`.
+(prepend=True puts a hook before the others; with_kwargs=True shows it keyword arguments, too.)
 
 A forward hook runs after forward, not on the way back. To see gradients, a module with backward
 hooks leads its inputs and its outputs through a Gate: a Function that changes nothing on the way

@@ -44,7 +44,7 @@ from tinytorch.core.tensor import Tensor
 from tinytorch.cuda.backend import cupy, device_count, is_available, on_cuda
 from tinytorch.kernels.kernel import Kernel
 from tinytorch.ops.indexing import add_at
-from tinytorch.ops.random import Generator, generator_for, random_sources
+from tinytorch.ops.random import Generator, box_muller, generator_for, random_sources
 from tinytorch.ops.softmax import softmax_forward
 
 LOW = 0xFFFFFFFF  # the lower 32 bits
@@ -130,13 +130,11 @@ class PhiloxSource:
         return (words.astype(dtype) * dtype.type(2.0**-bits)).reshape(shape)
 
     def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """By Box and Muller (1958): a random direction, and a random distance from 0."""
         self.mantissa(dtype)
-        xp, n = self.device.xp, math.prod(shape)
-        wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
-        distance = xp.sqrt(-2.0 * xp.log(1.0 - self.uniform((n,), wide)))
-        direction = (2.0 * math.pi) * self.uniform((n,), wide)
-        return (distance * xp.cos(direction)).astype(dtype).reshape(shape)
+        n, wide = math.prod(shape), np.dtype(np.float64 if dtype == np.float64 else np.float32)
+        u, v = (self.uniform(((n + 1) // 2,), wide) for _ in range(2))
+        pairs = box_muller(self.device.xp, u, v)
+        return pairs.reshape(-1)[:n].astype(dtype).reshape(shape)
 
     def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         words, span = self.words(math.prod(shape)), high - low

@@ -286,6 +286,7 @@ from tinytorch.ops.random import (
     rand,
     rand_like,
     randint,
+    randint_like,
     randn,
     randn_like,
     randperm,

@@ -143,3 +143,52 @@ def test_random_numbers_have_no_history(device):
 def test_errors(strict_device, error, call):
     with pytest.raises(error):
         call()
+
+
+def test_randint_takes_its_bounds_as_pytorch_does(device):
+    assert tinytorch.randint(10, size=(2, 3), device=device).shape == (2, 3)
+    assert tinytorch.randint(high=3, size=(50,), device=device).max().item() <= 2
+    assert tinytorch.rand(size=(2, 3), device=device).shape == (2, 3)
+    x = tinytorch.randint_like(tinytorch.zeros(2, 3, device=device), 3, 5)
+    assert x.shape == (2, 3) and x.dtype is tinytorch.float32 and x.min().item() >= 3
+
+
+@pytest.mark.parametrize("low, high, dtype", [(0, 300, "uint8"), (-1, 3, "uint8"), (0, 3, "bool")])
+def test_a_type_that_cannot_hold_the_integers_is_refused(low, high, dtype):
+    dtype = getattr(tinytorch, dtype)
+    with pytest.raises(RuntimeError):
+        tinytorch.randint(low, high, (3,), dtype=dtype)
+    with pytest.raises(RuntimeError):
+        tinytorch.zeros(3, dtype=dtype).random_(low, high)
+
+
+def test_random_fills_as_far_as_the_type_counts():
+    x = tinytorch.zeros(1000, dtype=tinytorch.uint8).random_()
+    assert x.max().item() > 200
+    x = tinytorch.zeros(1000).random_()
+    assert 2**22 < x.max().item() <= 2**24 and x.equal(x.floor())
+    assert sorted(set(tinytorch.zeros(100).random_(1, 4).tolist())) == [1.0, 2.0, 3.0]
+    assert sorted(set(tinytorch.zeros(100).random_(2).tolist())) == [0.0, 1.0]
+
+
+def test_waiting_times_have_the_mean_and_deviation_of_the_book(device):
+    x = tinytorch.zeros(10_000, device=device).exponential_(4.0)
+    assert abs(x.mean().item() - 0.25) < 0.0125 and abs(x.std().item() - 0.25) < 0.02
+    assert x.min().item() > 0
+    for wrong in (lambda: x.exponential_(0), lambda: x.long().exponential_()):
+        with pytest.raises(RuntimeError):
+            wrong()
+
+
+def test_normal_numbers_in_pairs_are_normal_and_independent():
+    x = tinytorch.randn(2, 50_000, dtype=tinytorch.float64).numpy()
+    assert abs((x[0] * x[1]).mean()) < 5 / 50_000**0.5  # the two halves of a pair
+    assert abs((x**4).mean() - 3) < 5 * (96 / 100_000) ** 0.5
+    assert tinytorch.randn(3).shape == (3,) and tinytorch.randn(()).shape == ()
+
+
+def test_too_few_positive_weights_for_a_draw_without_replacement():
+    weights = tinytorch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
+    assert tinytorch.multinomial(weights, 3, replacement=True).shape == (2, 3)
+    with pytest.raises(RuntimeError):
+        tinytorch.multinomial(weights, 2)

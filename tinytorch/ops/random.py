@@ -1,6 +1,7 @@
 """Random tensors: a generator for each device, and what can be drawn from it."""
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,16 @@ from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, 
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.creation import finish
+
+
+def box_muller(xp: Any, u: Any, v: Any) -> Any:
+    """Pairs of normal numbers from pairs of numbers evenly from [0, 1): (n,) and (n,) to (2, n).
+
+    Box and Muller (1958): a random direction, and a random distance from 0. The cosine and the sine
+    of a direction do not know of each other, if the distance is drawn rightly: that is the log.
+    """
+    distance, direction = xp.sqrt(-2 * xp.log1p(-u)), 2 * math.pi * v
+    return distance * xp.stack([xp.cos(direction), xp.sin(direction)])
 
 
 class HostSource:
@@ -31,14 +42,16 @@ class HostSource:
 
     def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """Numbers from [0, 1)."""
+        width = self.width(dtype)
         if dtype.itemsize == 2:  # float16, bfloat16: multiples of 1/256 are never rounded up to 1
-            values = self.rng.integers(0, 256, shape) / 256
-            return self.to_device(np.asarray(values).astype(dtype))
-        return self.to_device(self.draw(self.rng.random, shape, dtype))
+            return self.to_device(np.asarray(self.rng.integers(0, 256, shape) / 256).astype(dtype))
+        return self.to_device(np.asarray(self.rng.random(shape, dtype=width)))
 
     def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Numbers with mean 0 and standard deviation 1."""
-        return self.to_device(self.draw(self.rng.standard_normal, shape, dtype))
+        """Numbers with mean 0 and standard deviation 1: see box_muller."""
+        n = math.prod(shape)
+        pairs = box_muller(np, *self.rng.random((2, (n + 1) // 2), dtype=self.width(dtype)))
+        return self.to_device(pairs.reshape(-1)[:n].reshape(shape).astype(dtype, copy=False))
 
     def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """Integers from low to high - 1."""
@@ -47,12 +60,11 @@ class HostSource:
     def permutation(self, n: int) -> Any:
         return self.to_device(self.rng.permutation(n))
 
-    def draw(self, method: Callable, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    def width(self, dtype: np.dtype) -> type:
+        """NumPy draws in two widths only; float16 and bfloat16 come from float32."""
         if dtype.kind in "biu":
             raise NotImplementedError(f"random numbers of type {dtype}: ask for a float type")
-        # NumPy draws in two widths only; float16 and bfloat16 come from float32.
-        width = dtype if dtype in (np.float32, np.float64) else np.dtype(np.float32)
-        return np.asarray(method(shape, dtype=width)).astype(dtype, copy=False)
+        return np.float64 if dtype == np.float64 else np.float32
 
     def to_device(self, array: np.ndarray) -> Any:
         return self.device.backend.from_numpy(array, self.device.index)
@@ -124,9 +136,7 @@ def manual_seed(seed: int) -> Generator:
 
 def seed() -> int:
     """Seeds all generators with a number that nobody can foretell, and returns it."""
-    chosen = Generator().seed()
-    manual_seed(chosen)
-    return chosen
+    return manual_seed(Generator().seed()).initial_seed()
 
 
 def initial_seed() -> int:
@@ -138,16 +148,12 @@ def drawn(name: str, distribution: str) -> Callable[..., Tensor]:
     """rand and randn differ in the distribution only."""
 
     def create(
-        *size: Any,
-        generator: Generator | None = None,
-        dtype: DType | None = None,
-        device: Any = None,
-        requires_grad: bool = False,
+        *shape: Any, size=None, generator=None, dtype=None, device=None, requires_grad=False
     ) -> Tensor:
         device = as_device(device)
         dtype = numpy_dtype(Defaults.dtype if dtype is None else as_dtype(dtype))
         source = generator_for(device, generator).source
-        array = getattr(source, distribution)(as_shape(size), dtype)
+        array = getattr(source, distribution)(as_shape(shape if size is None else (size,)), dtype)
         return finish(array, device, requires_grad)
 
     create.__name__ = create.__qualname__ = name
@@ -161,20 +167,16 @@ rand = drawn("rand", "uniform")
 randn = drawn("randn", "normal")
 
 
-def rand_like(input: Tensor, **options: Any) -> Tensor:
-    """`rand` in the shape, type and on the device of `input`."""
-    options = {"dtype": input.dtype, "device": input.device, **options}
-    return rand(input.array.shape, **options)
-
-
-def randn_like(input: Tensor, **options: Any) -> Tensor:
-    """`randn` in the shape, type and on the device of `input`."""
-    options = {"dtype": input.dtype, "device": input.device, **options}
-    return randn(input.array.shape, **options)
+def check_range(low: int, high: int, dtype: np.dtype) -> None:
+    """RuntimeError where there is no integer from low to high - 1, or `dtype` cannot hold one."""
+    limits = np.iinfo(dtype if dtype.kind in "iu" else np.int64)
+    least, most = (0, 1) if dtype.kind == "b" else (limits.min, limits.max)
+    if not least <= low < high <= most + 1:
+        raise RuntimeError(f"random_: no integers from {low} to {high} - 1, or none for {dtype}")
 
 
 def randint(
-    low: int,
+    low: int = 0,
     high: Any = None,
     size: Any = None,
     *,
@@ -185,18 +187,32 @@ def randint(
 ) -> Tensor:
     """Integers from `low` (0 if not given) to `high` - 1: randint(10, (2, 3)), randint(3, 5, (4,)).
 
-    RuntimeError where low is not below high.
+    RuntimeError where low is not below high, or where the type cannot hold them.
     """
-    if size is None:
-        low, high, size = 0, low, high
-    if low >= high:
-        raise RuntimeError(
-            f"random_ expects 'from' to be less than 'to', got from={low} >= to={high}"
-        )
-    device = as_device(device)
+    if size is None:  # randint(high, size)
+        high, size = None, high
+    if high is None:
+        low, high = 0, low
+    device, dtype = as_device(device), numpy_dtype(as_dtype(dtype))
+    check_range(low, high, dtype)
     source = generator_for(device, generator).source
-    array = source.integers(int(low), int(high), as_shape((size,)), numpy_dtype(as_dtype(dtype)))
+    array = source.integers(int(low), int(high), as_shape((size,)), dtype)
     return finish(array, device, requires_grad)
+
+
+def like(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """rand_like, randn_like and randint_like are their functions with other defaults."""
+
+    def create_like(input: Tensor, *args: Any, **options: Any) -> Tensor:
+        options = {"dtype": input.dtype, "device": input.device, **options}
+        return create(*args, size=input.array.shape, **options)
+
+    create_like.__name__ = create_like.__qualname__ = f"{create.__name__}_like"
+    create_like.__doc__ = f"`{create.__name__}` in the shape, type and on the device of `input`."
+    return create_like
+
+
+rand_like, randn_like, randint_like = like(rand), like(randn), like(randint)
 
 
 def randperm(
@@ -211,12 +227,7 @@ def randperm(
 
 
 def normal(
-    mean: Any,
-    std: Any = 1.0,
-    size: Any = None,
-    *,
-    generator: Generator | None = None,
-    **options: Any,
+    mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, **options: Any
 ) -> Tensor:
     """Normal numbers with the given mean and standard deviation: numbers with a `size`, or tensors
     whose broadcast shape is the result's. RuntimeError for a negative standard deviation."""

@@ -7,8 +7,9 @@ import numpy as np
 from tinytorch.autograd.inplace import check_writable, overwrite
 from tinytorch.core.device import as_device
 from tinytorch.core.dtype import float32, int64
+from tinytorch.core.limits import finfo, iinfo
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.ops.random import Generator, generator_for
+from tinytorch.ops.random import Generator, check_range, generator_for
 
 
 def get_rng_state() -> Tensor:
@@ -26,34 +27,24 @@ def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
 ) -> Tensor:
     """Draws indices with the weights `input` [n] or [rows, n]: int64 [num_samples] or
-    [rows, num_samples]. RuntimeError for weights that are negative or not finite, or all zero,
-    and where too few are positive without replacement."""
-    if not input.is_floating_point():
-        raise RuntimeError(
-            f"multinomial only supports floating-point dtypes for input, got: {input.dtype!r}"
-        )
+    [rows, num_samples]. RuntimeError for weights that are no floats, negative, not finite or all
+    zero, for no samples, and for more of them than there are positive weights to draw once."""
     weights = input.device.backend.to_numpy(input.array).astype(np.float64)
-    if weights.ndim not in (1, 2):
-        raise RuntimeError(f"prob_dist must be 1 or 2 dim, got {weights.ndim}")
-    if num_samples <= 0:
-        raise RuntimeError("cannot sample n_sample <= 0 samples")
-    if not np.isfinite(weights).all() or (weights < 0).any():
-        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
-    if (weights.sum(-1) <= 0).any():
-        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-    if not replacement and num_samples > weights.shape[-1]:
-        raise RuntimeError(
-            "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
-        )
+    if not input.is_floating_point() or weights.ndim not in (1, 2):
+        found = f"{input.dtype!r} in {input.ndim}"
+        raise RuntimeError(f"multinomial: floats in 1 or 2 dims expected as weights, not {found}")
+    if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) <= 0).any():
+        raise RuntimeError("multinomial: weights have to be finite, not negative, and not all zero")
+    most = np.inf if replacement else (weights > 0).sum(-1).min(initial=weights.shape[-1])
+    if not 0 < num_samples <= most:
+        raise RuntimeError(f"multinomial: cannot sample n_sample = {num_samples} of {most}")
     source = generator_for(input.device, generator).source
     rows = weights.reshape(-1, weights.shape[-1])
     shape = (len(rows), num_samples if replacement else weights.shape[-1])
     draws = input.device.backend.to_numpy(source.uniform(shape, np.dtype(np.float64)))
     if replacement:
-        edges = rows.cumsum(1)
-        found = [
-            np.searchsorted(e, u * e[-1], side="right") for e, u in zip(edges, draws, strict=True)
-        ]
+        pairs = zip(rows.cumsum(1), draws, strict=True)
+        found = [np.searchsorted(edges, u * edges[-1], side="right") for edges, u in pairs]
         indices = np.minimum(np.stack(found), rows.shape[1] - 1)
     else:
         # The smallest of -log(u) / w comes from element i with probability w_i / sum of w.
@@ -67,9 +58,11 @@ def multinomial(
 def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:
     """1 with the probability that `input` gives for each element, else 0; input's type.
 
-    RuntimeError for probabilities outside of [0, 1].
+    NotImplementedError for integers, RuntimeError for probabilities outside of [0, 1].
     """
     p = input.array
+    if not input.is_floating_point():
+        raise NotImplementedError(f"bernoulli is not implemented for {input.dtype!r}")
     if p.size and not bool(((p >= 0) & (p <= 1)).all()):
         raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
     draws = generator_for(input.device, generator).source.uniform(p.shape, np.dtype(np.float32))
@@ -106,6 +99,27 @@ def normal_(
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     draws = generator_for(self.device, generator).source.normal(self.array.shape, self.array.dtype)
     return fill_with(self, draws * std + mean)
+
+
+@tensor_method("exponential_")
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fills with waiting times, 1 / lambd on average. They are drawn in float64, where a 0, whose
+    logarithm is infinite, is as good as impossible. RuntimeError unless lambd > 0, for integers."""
+    if lambd <= 0 or not self.is_floating_point():
+        raise RuntimeError(f"exponential_ expects lambda > 0.0 and floats, but found {lambd}")
+    source, wide = generator_for(self.device, generator).source, np.dtype(np.float64)
+    return fill_with(self, -self.device.xp.log1p(-source.uniform(self.array.shape, wide)) / lambd)
+
+
+@tensor_method("random_")
+def random_(self: Tensor, *bounds: int, generator: Generator | None = None) -> Tensor:
+    """Fills with integers: random_(from, to) up to to - 1, random_(to) from 0 on, random_() as far
+    as the type counts without a gap. RuntimeError where there are none, or none of the type."""
+    whole = 2 / finfo(self.dtype).eps if self.is_floating_point() else iinfo(self.dtype).max + 1
+    low, high = (0, *(bounds or (int(whole),)))[-2:]
+    check_range(low, high, self.array.dtype)
+    source = generator_for(self.device, generator).source
+    return fill_with(self, source.integers(low, high, self.array.shape, self.array.dtype))
 
 
 @tensor_method("bernoulli_")

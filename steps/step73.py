@@ -220,10 +220,10 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> 
 def random_(self: Tensor, *bounds: int, generator: Generator | None = None) -> Tensor:
     """Fills with integers: random_(from, to) up to to - 1, random_(to) from 0 on, random_() as far
     as the type counts without a gap. RuntimeError where there are none, or none of the type."""
-    whole = 2 / finfo(self.dtype).eps if self.is_floating_point() else iinfo(self.dtype).max + 1
-    low, high = (0, *(bounds or (int(whole),)))[-2:]
+    source, d = generator_for(self.device, generator).source, self.dtype
+    bounds = bounds or [2 / finfo(d).eps if self.is_floating_point() else iinfo(d).max + 1]
+    low, high = (0, *map(int, bounds))[-2:]
     check_range(low, high, self.array.dtype)
-    source = generator_for(self.device, generator).source
     return fill_with(self, source.integers(low, high, self.array.shape, self.array.dtype))
 
 

@@ -39,7 +39,7 @@ import math
 from typing import Any
 
 from tinytorch.autograd.node import Function
-from tinytorch.core.device import Device, device_of
+from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import count_write, storage_of
@@ -102,6 +102,20 @@ class UntypedStorage:
     def data_ptr(self) -> int:
         """The address of the first byte. Two tensors share memory if their storages agree in it."""
         return address_of(self.memory)
+
+    def to(self, device: Any) -> "UntypedStorage":
+        """These elements on `device`: a copy, unless they are there already."""
+        device = as_device(device)
+        if device is self.device:
+            return self
+        host = self.device.backend.to_numpy(self.memory)
+        return type(self)(device.backend.from_numpy(host, device.index), device)
+
+    def cpu(self) -> "UntypedStorage":
+        return self.to("cpu")
+
+    def cuda(self, device: Any = "cuda") -> "UntypedStorage":
+        return self.to(device)
 
     def __getitem__(self, index: int) -> Any:
         return self.memory[self._checked(index)].item()

@@ -20,9 +20,10 @@ is killed then leaves neither the old checkpoint nor the new one, and that happe
 hurts. `replacing` writes another file beside it, waits until the disk has it (fsync), and gives it
 the name in one move: os.replace is all or nothing.
 
-(torch.save writes a zip too, with a pickle in it. torch.load reads it with weights_only=True since
-2.6 by an unpickler that knows few names. Both have map_location: a file from a GPU is read without
-one.)
+A file from a GPU is read without one: map_location says where each storage goes, by a name, by a
+dict of names, or by a function. (torch.save writes a zip too, with a pickle in it. torch.load reads
+it with weights_only=True, since 2.6, by an unpickler that knows few names. Neither can read the
+other's file; step 97 has one that both read.)
 
 New: save, load, Writer, Reader, replacing, reach.
 Try: let the demo's file lie in another way: dtype "object", or a start of -8. Or save a lambda.
@@ -44,12 +45,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tinytorch.core.device import Device, as_device
+from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import DType, numpy_dtype
 from tinytorch.core.tensor import Size, Tensor, wrap
 from tinytorch.core.version import storage_of
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.storage import address_of, memory_of, strided
+from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, strided
 
 # Importing the modules of the operations brings their methods to Tensor.
 operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
@@ -96,9 +97,7 @@ class Writer:
         if kind in mappings.values():
             items = [(k, self.encode(v, f"{path}[{k!r}]")) for k, v in value.items()]
             return [kind.__name__, [(self.encode(k, f"a key of {path}"), v) for k, v in items]]
-        raise TypeError(
-            f"cannot save an object of type {kind.__name__} ({path}); a state_dict() can be saved"
-        )
+        raise TypeError(f"cannot save a {kind.__name__} ({path}); a state_dict() can be saved")
 
     def tensor(self, tensor: Tensor) -> int:
         """The number of a tensor; the same tensor again has the same number."""
@@ -162,9 +161,12 @@ class Reader:
         location, chosen = self.content["storages"][number]["device"], self.map_location
         if isinstance(chosen, dict):
             chosen = chosen.get(location)
-        location = location if chosen is None else chosen
+        elif callable(chosen):
+            if (moved := chosen(UntypedStorage(host, cpu), location)) is not None:
+                return moved.memory, moved.device
+            chosen = None
         try:
-            device = as_device(location)
+            device = as_device(location if chosen is None else chosen)
             return device.backend.from_numpy(host, device.index), device
         except RuntimeError as error:
             raise RuntimeError(f"{error}. load(..., map_location='cpu') reads it anyway") from error
@@ -229,17 +231,18 @@ def load(f: Any, map_location: Any = None, *, weights_only: bool = True) -> Any:
 
     Args:
         f: a path, or a file opened for reading in binary mode.
-        map_location: the device for all tensors, or a dict of devices, {"cuda:0": "cpu"}. By
-            default each tensor goes where it was.
-        weights_only: has to be True; PyTorch would execute the file otherwise.
+        map_location: the device for all tensors; or a dict of devices, {"cuda:0": "cpu"}; or a
+            function that gets each storage, on the CPU, and the name of the device where it was,
+            and returns a storage, or None. By default each tensor goes where it was.
+        weights_only: True or False, it is all the same here. PyTorch executes a file with False.
     Raises RuntimeError for a file that is damaged, ends too early, or is none of `save`'s, and
     where a device is not there.
     """
-    if not weights_only:
-        raise ValueError("load() executes no file: weights_only=False is not supported")
     name = f if isinstance(f, (str, os.PathLike)) else "the file"
     try:
         with zipfile.ZipFile(f) as archive:
+            if any(path.endswith("/data.pkl") for path in archive.namelist()):
+                raise ValueError("torch.save() wrote it, as a pickle; let it write safetensors")
             content = json.loads(archive.read("tinytorch.json"))
             if content["format"] != FORMAT:
                 raise ValueError(f"its format is {content['format']}, not {FORMAT}")
@@ -281,7 +284,7 @@ if __name__ == "__main__":
         save({"net": [1.5, Trap()]}, folder / "trap")
     except TypeError as error:
         print(str(error).split(";")[0])
-        # -> cannot save an object of type Trap (the value['net'][1])
+        # -> cannot save a Trap (the value['net'][1])
 
     # A checkpoint: what a run needs to go on.
     manual_seed(0)
@@ -292,6 +295,11 @@ if __name__ == "__main__":
     x = randn(5, 4)
     print("epoch", checkpoint["epoch"], "best", checkpoint["best"])  # -> epoch 3 best inf
     print("bit for bit:", (net(x) == other(x)).all().item())  # -> bit for bit: True
+
+    # A function may say where each storage goes. This one only looks.
+    seen = []
+    load(folder / "run.tt", map_location=lambda storage, at: seen.append((storage.nbytes(), at)))
+    print(seen)  # -> [(48, 'cpu'), (12, 'cpu'), (24, 'cpu'), (8, 'cpu')]
 
     # What is in the file. Any zip tool shows it.
     with zipfile.ZipFile(folder / "run.tt") as archive:
@@ -310,7 +318,7 @@ if __name__ == "__main__":
     print("less than 10 KB of 4 MB:", (folder / "rows.tt").stat().st_size < 10_000)
     # -> less than 10 KB of 4 MB: True
 
-    # A file that was changed by accident, that ends too early, and one that lies.
+    # A file that was changed by accident, that ends too early, one that lies, one of PyTorch's.
     save(arange(10), folder / "x.tt")
     good = (folder / "x.tt").read_bytes()
     place = good.index(arange(10).numpy().tobytes())
@@ -319,7 +327,9 @@ if __name__ == "__main__":
         text = zipfile.ZipFile(folder / "x.tt").read("tinytorch.json")
         archive.writestr("tinytorch.json", text.replace(b"[10]", b"[%d]" % (10 * 4)))
         archive.writestr("memory/0", arange(10).numpy().tobytes())
-    for file in (io.BytesIO(flipped), io.BytesIO(good[:-1]), lying):
+    with zipfile.ZipFile(foreign := io.BytesIO(), "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(Trap()))
+    for file in (io.BytesIO(flipped), io.BytesIO(good[:-1]), lying, foreign):
         try:
             print(load(file))
         except RuntimeError as error:
@@ -327,6 +337,7 @@ if __name__ == "__main__":
             # -> Bad CRC-32 for file 'memory/0'
             # -> File is not a zip file
             # -> a tensor lies outside of its memory
+            # -> torch.save() wrote it, as a pickle; let it write safetensors
 
     # A save that does not come to its end leaves the old file, and nothing else.
     try:

@@ -24,17 +24,19 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tinytorch.core.device import Device, as_device
+from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import DType, numpy_dtype
 from tinytorch.core.tensor import Size, Tensor, wrap
 from tinytorch.core.version import storage_of
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.storage import address_of, memory_of, strided
+from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, strided
 
 FORMAT = f"version 1, {sys.byteorder} endian"  # numbers stay in the order of the machine's bytes
+
 # The containers that a file can hold, by name. In JSON each value that JSON itself does not know is
 # a list of two: its kind, and what is in it.
 sequences = {"list": list, "tuple": tuple, "Size": Size}
+
 mappings = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
 
 
@@ -70,9 +72,7 @@ class Writer:
         if kind in mappings.values():
             items = [(k, self.encode(v, f"{path}[{k!r}]")) for k, v in value.items()]
             return [kind.__name__, [(self.encode(k, f"a key of {path}"), v) for k, v in items]]
-        raise TypeError(
-            f"cannot save an object of type {kind.__name__} ({path}); a state_dict() can be saved"
-        )
+        raise TypeError(f"cannot save a {kind.__name__} ({path}); a state_dict() can be saved")
 
     def tensor(self, tensor: Tensor) -> int:
         """The number of a tensor; the same tensor again has the same number."""
@@ -136,9 +136,12 @@ class Reader:
         location, chosen = self.content["storages"][number]["device"], self.map_location
         if isinstance(chosen, dict):
             chosen = chosen.get(location)
-        location = location if chosen is None else chosen
+        elif callable(chosen):
+            if (moved := chosen(UntypedStorage(host, cpu), location)) is not None:
+                return moved.memory, moved.device
+            chosen = None
         try:
-            device = as_device(location)
+            device = as_device(location if chosen is None else chosen)
             return device.backend.from_numpy(host, device.index), device
         except RuntimeError as error:
             raise RuntimeError(f"{error}. load(..., map_location='cpu') reads it anyway") from error
@@ -203,17 +206,18 @@ def load(f: Any, map_location: Any = None, *, weights_only: bool = True) -> Any:
 
     Args:
         f: a path, or a file opened for reading in binary mode.
-        map_location: the device for all tensors, or a dict of devices, {"cuda:0": "cpu"}. By
-            default each tensor goes where it was.
-        weights_only: has to be True; PyTorch would execute the file otherwise.
+        map_location: the device for all tensors; or a dict of devices, {"cuda:0": "cpu"}; or a
+            function that gets each storage, on the CPU, and the name of the device where it was,
+            and returns a storage, or None. By default each tensor goes where it was.
+        weights_only: True or False, it is all the same here. PyTorch executes a file with False.
     Raises RuntimeError for a file that is damaged, ends too early, or is none of `save`'s, and
     where a device is not there.
     """
-    if not weights_only:
-        raise ValueError("load() executes no file: weights_only=False is not supported")
     name = f if isinstance(f, (str, os.PathLike)) else "the file"
     try:
         with zipfile.ZipFile(f) as archive:
+            if any(path.endswith("/data.pkl") for path in archive.namelist()):
+                raise ValueError("torch.save() wrote it, as a pickle; let it write safetensors")
             content = json.loads(archive.read("tinytorch.json"))
             if content["format"] != FORMAT:
                 raise ValueError(f"its format is {content['format']}, not {FORMAT}")

@@ -23,7 +23,7 @@ BUDGET = {"lesson": 60, "catalogue": 150}
 FIRST_RULE = 6  # the first step whose framework has derivatives
 LAST_OWN_TENSOR = 37  # the last step in which Tensor and operations stand together
 DEMO_ONLY = {"graphviz", "matplotlib"}
-OPTIONAL = {"cupy", "cupyx", "ml_dtypes", "graphviz", "matplotlib", "IPython"}
+OPTIONAL = {"cupy", "cupyx", "ml_dtypes", "graphviz", "matplotlib", "IPython", "safetensors"}
 
 _GRADIENTS = Path(__file__).with_name("gradients.py")
 

@@ -203,3 +203,10 @@ def test_a_base_in_column_order_keeps_its_views(device):
     y.T.view(-1).mul_(3)
     (y * 1).sum().backward()
     assert x.grad.tolist() == [[6.0] * 4] * 3
+
+
+def test_a_storage_moves_to_another_device(strict_device):
+    storage = tt.arange(3).untyped_storage()
+    there = storage.to(strict_device)
+    assert there.device.type == "strict" and there.nbytes() == 24
+    assert there.cpu().tolist() == storage.tolist() and storage.cpu() is storage

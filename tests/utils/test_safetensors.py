@@ -1,0 +1,146 @@
+"""safetensors files: round trips, what is refused, tied weights, and a package that is missing."""
+
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+
+import tinytorch
+from tinytorch import nn
+from tinytorch.core.dtype import DType
+from tinytorch.utils.safetensors import (
+    load,
+    load_file,
+    load_model,
+    save,
+    save_file,
+    save_model,
+)
+
+safetensors = pytest.importorskip("safetensors")
+
+
+def header_of(data):
+    length = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + length])
+
+
+@pytest.mark.parametrize("dtype", DType.by_name.values(), ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (5,), (2, 3, 4)], ids=str)
+def test_tensors_come_back(device, dtype, shape):
+    count = int(np.prod(shape))
+    x = tinytorch.tensor(np.arange(count).reshape(shape), dtype=dtype, device=device)
+    y = load(save({"x": x, "other": tinytorch.ones(3)}), device=device)["x"]
+    assert (y.shape, y.dtype, y.device) == (x.shape, x.dtype, x.device)
+    assert y.tolist() == x.tolist() and not y.requires_grad
+    y.add_(1 if dtype is not tinytorch.bool else True)  # the memory is its own
+
+
+def test_files_and_metadata(tmp_path, device):
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).to(device)
+    path = tmp_path / "model.safetensors"
+    save_file(model.state_dict(), path, {"epoch": "3"})
+    assert header_of(path.read_bytes())["__metadata__"] == {"epoch": "3"}
+    other = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).to(device)
+    other.load_state_dict(load_file(str(path), device=device))
+    x = tinytorch.randn(5, 4, device=device)
+    assert tinytorch.equal(model(x), other(x))
+    assert {t.device.type for t in load_file(path).values()} == {"cpu"}
+
+
+def test_what_is_refused():
+    x = tinytorch.arange(6.0).reshape(2, 3)
+    with pytest.raises(ValueError, match="Expected a dict"):
+        save([x])
+    with pytest.raises(ValueError, match="`a` is no Tensor"):
+        save({"a": 1.0})
+    with pytest.raises(ValueError, match="`turned` is not contiguous"):
+        save({"turned": x.T})
+    with pytest.raises(RuntimeError, match=r"share memory.*\['whole', 'row'\]"):
+        save({"row": x[0], "whole": x})
+    with pytest.raises(RuntimeError, match="share memory"):
+        save({"a": x, "b": x})
+    assert set(load(save({"a": x[0], "b": x[1]}))) == {"a", "b"}  # side by side is not shared
+    with pytest.raises(TypeError):
+        save({"x": x}, {"epoch": 3})
+
+
+def test_a_save_that_fails_leaves_the_old_file(tmp_path):
+    path = tmp_path / "file"
+    save_file({"x": tinytorch.ones(2)}, path)
+    with pytest.raises(ValueError):
+        save_file({"x": tinytorch.ones(2, 3).T}, path)
+    assert load_file(path)["x"].tolist() == [1, 1] and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("length", [0, 4, 8, 20, 60])
+def test_a_file_that_ends_too_early(tmp_path, length):
+    whole = save({"x": tinytorch.arange(100)})
+    (tmp_path / "file").write_bytes(whole[:length])
+    with pytest.raises(safetensors.SafetensorError):
+        load_file(tmp_path / "file")
+
+
+def test_an_element_type_that_is_not_here():
+    text = json.dumps({"x": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}).encode()
+    with pytest.raises(RuntimeError, match="`x` has elements of type F8_E4M3"):
+        load(len(text).to_bytes(8, "little") + text + b"\0\0")
+
+
+class Tied(nn.Module):
+    def __init__(self, tied=True):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+        if tied:
+            self.second.weight = self.first.weight
+
+
+def test_tied_weights(tmp_path):
+    path, one, two = tmp_path / "file", Tied(), Tied()
+    with pytest.raises(RuntimeError, match="share memory"):
+        save_file(one.state_dict(), path)
+    save_model(one, path, {"who": "me"})
+    notes = header_of(path.read_bytes())["__metadata__"]
+    assert notes == {"who": "me", "second.weight": "first.weight"}
+    assert sorted(load_file(path)) == ["first.bias", "first.weight", "second.bias"]
+    assert load_model(two, path) == ([], [])
+    assert tinytorch.equal(two.second.weight, one.first.weight)
+    assert two.second.weight is two.first.weight
+    untied = Tied(tied=False)
+    assert load_model(untied, path, strict=False) == (["second.weight"], [])
+    with pytest.raises(RuntimeError, match=r"missing key\(s\) \['second.weight'\]"):
+        load_model(untied, path)
+    save_model(untied, path)
+    with pytest.raises(RuntimeError, match=r"unexpected key\(s\) \['second.weight'\]"):
+        load_model(two, path)
+
+
+def test_a_module_that_shows_parts_of_one_memory(tmp_path):
+    model, memory = nn.Module(), tinytorch.arange(6.0)
+    model.register_buffer("part", memory[:3])
+    model.register_buffer("middle", memory[2:5])
+    with pytest.raises(RuntimeError, match="none has all of it"):
+        save_model(model, tmp_path / "file")
+    model.register_buffer("whole", memory)
+    save_model(model, tmp_path / "file")
+    assert list(load_file(tmp_path / "file")) == ["whole"]
+    memory.zero_()
+    assert load_model(model, tmp_path / "file") == ([], [])
+    assert model.middle.tolist() == [2, 3, 4]
+
+
+def test_without_the_package_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    for call in (lambda: save({"x": tinytorch.ones(1)}), lambda: load(b"")):
+        with pytest.raises(ImportError, match=r"pip install 'tinytorch\[safetensors\]'"):
+            call()
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        load_file(tmp_path / "missing")
+    with pytest.raises(FileNotFoundError):
+        save_file({"x": tinytorch.ones(1)}, os.path.join(tmp_path, "no", "folder"))

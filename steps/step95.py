@@ -11,11 +11,11 @@ Step 94 works as long as nothing happens. Things happen:
     left loops  after `break` nobody wants the batches that are on their way. A task carries the
                 number of its epoch, and both sides throw away what is of an older one
     randomness  a fork copies the random generator: all workers would turn pictures by the same
-                "random" angles. Each gets a seed of its own, drawn from the loader's generator
+                "random" angles. Each gets a seed of its own, drawn even where there are no workers
 
-To start processes costs milliseconds in each epoch, and much more where they do not fork but start
-Python anew (multiprocessing_context="spawn", the only way on Windows). With persistent_workers they
-stay. The price: a change of the dataset between two epochs never reaches their copies of it.
+To start processes costs milliseconds, and much more where they do not fork but start Python anew
+(multiprocessing_context="spawn", the only way on Windows). With persistent_workers they stay. The
+price: a change of the dataset between two epochs never reaches their copies of it.
 
 Begin with num_workers=0: there a debugger works. Processes pay where an item takes a millisecond or
 more. (torch.utils.data.DataLoader takes the same arguments, and raises the same errors.)
@@ -262,6 +262,7 @@ class BatchIterator:
 
     def __init__(self, loader: "DataLoader"):
         self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
+        self.seed = new_seed(loader.generator)  # also where it is not needed: the order stays
         self.pinned = loader.pin_memory and is_available()
         self.start(loader)
 
@@ -291,10 +292,10 @@ class WorkerIterator(BatchIterator):
         self.count, self.ahead = loader.num_workers, min(loader.prefetch_factor, 50)
         self.timeout, self.in_order = loader.timeout or None, loader.in_order
         self.persistent = loader.persistent_workers
-        seed, folder = new_seed(loader.generator), shared_folder()
+        folder = shared_folder()
 
         def make_worker(number: int) -> Worker:
-            info = WorkerInfo(number, self.count, seed + number, loader.dataset)
+            info = WorkerInfo(number, self.count, self.seed + number, loader.dataset)
             return Worker(context, info, folder, loader.make_fetch(), loader.worker_init_fn)
 
         self.workers, self.epoch = [], 0

@@ -34,12 +34,14 @@ import hashlib
 import importlib
 import urllib.request
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.dtype import Defaults, uint8
+from tinytorch.core.device import Device
+from tinytorch.core.dtype import Defaults, DType, uint8
 from tinytorch.core.tensor import Tensor, from_numpy, tensor
 from tinytorch.datasets.labelled import Labelled
 from tinytorch.ops.joining import constant_pad
@@ -98,8 +100,15 @@ class ToTensor(Transform):
         return image.to(Defaults.dtype) / 255 if image.dtype is uint8 else image
 
 
+@cache
+def column(values: tuple[float, ...], dtype: DType, device: Device) -> Tensor:
+    """One number for each channel, in the shape [channels, 1, 1]. Made once, and not per image."""
+    return tensor(values, dtype=dtype, device=device)[:, None, None]
+
+
 class Normalize(Transform):
-    """(image - mean) / std for each channel. ValueError for a std of 0."""
+    """(image - mean) / std for each channel. ValueError for a std of 0, TypeError for an image of
+    integers."""
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]):
         if any(value == 0 for value in std):
@@ -107,9 +116,10 @@ class Normalize(Transform):
         self.mean, self.std = mean, std
 
     def __call__(self, image: Tensor) -> Tensor:
-        like = {"dtype": image.dtype, "device": image.device}
-        mean, std = (tensor(values, **like)[:, None, None] for values in (self.mean, self.std))
-        return (image - mean) / std
+        if not image.is_floating_point():
+            raise TypeError(f"an image of floats is to be normalized, not {image.dtype}")
+        like = image.dtype, image.device
+        return (image - column(tuple(self.mean), *like)) / column(tuple(self.std), *like)
 
 
 class RandomHorizontalFlip(Transform):

@@ -83,3 +83,14 @@ def test_the_same_seed_gives_the_same_images():
         return [transform(IMAGE).tolist() for _ in range(10)]
 
     assert ten() == ten()
+
+
+def test_normalize_wants_floats_and_keeps_gradients():
+    with pytest.raises(TypeError, match="uint8"):
+        Normalize([0.5], [0.5])(tinytorch.zeros(1, 2, 2, dtype=tinytorch.uint8))
+    normalize = Normalize([0.5], [0.25])
+    image = tinytorch.ones(1, 2, 2, requires_grad=True)
+    normalize(image).sum().backward()
+    assert image.grad.tolist() == [[[4.0] * 2] * 2]
+    assert normalize(tinytorch.ones(1, 1, 1, dtype=tinytorch.float64)).dtype is tinytorch.float64
+    assert normalize(tinytorch.ones(5, 1, 2, 2)).shape == (5, 1, 2, 2)

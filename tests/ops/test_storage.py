@@ -206,7 +206,7 @@ def test_a_base_in_column_order_keeps_its_views(device):
 
 
 def test_a_storage_moves_to_another_device(strict_device):
-    storage = tt.arange(3).untyped_storage()
-    there = storage.to(strict_device)
+    here = tt.arange(3).untyped_storage()
+    there = here.to(strict_device)
     assert there.device.type == "strict" and there.nbytes() == 24
-    assert there.cpu().tolist() == storage.tolist() and storage.cpu() is storage
+    assert there.cpu().tolist() == here.tolist() and here.cpu() is here

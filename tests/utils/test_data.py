@@ -3,8 +3,11 @@
 import itertools
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 from collections import Counter, namedtuple
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,6 +34,7 @@ from tinytorch.utils.data import (
 )
 
 Pair = namedtuple("Pair", "x y")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Squares(Dataset):
@@ -306,3 +310,135 @@ def test_worker_init_fn_may_change_the_worker_and_not_us():
     data = Squares(4)
     list(DataLoader(data, num_workers=2, worker_init_fn=note_worker))
     assert data.n == 4
+
+
+def test_what_a_subclass_says_counts_more_than_the_shortcut():
+    class Negative(TensorDataset):
+        def __getitem__(self, index):
+            return tuple(-t for t in super().__getitem__(index))
+
+    class Doubled(TensorDataset):
+        def __getitems__(self, indices):
+            return [tuple(2 * t for t in self[i]) for i in indices]
+
+    class Batch(TensorDataset):  # a name that a dataset may have for anything
+        batch = "not a method"
+
+    x = tinytorch.arange(4)
+    for kind, factor in ((TensorDataset, 1), (Negative, -1), (Doubled, 2), (Batch, 1)):
+        for data in (kind(x), Subset(kind(x), range(4))):
+            assert as_lists(DataLoader(data, 2)) == [[[0, factor]], [[2 * factor, 3 * factor]]]
+
+
+def test_the_order_is_the_same_for_any_number_of_workers():
+    def order(workers):
+        tinytorch.manual_seed(3)
+        loader = DataLoader(list(range(20)), 4, shuffle=True, num_workers=workers)
+        return [[b.tolist() for b in loader] for _ in range(2)]
+
+    assert order(0) == order(2)
+
+
+class Several:
+    """Items of several kinds, which all have to come through a pipe as they are."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        kinds = [
+            {"a": tinytorch.arange(3.0).to(tinytorch.bfloat16), "b": None, "c": Pair(1, "x")},
+            [np.asfortranarray(np.eye(200)), np.arange(10)[::2], "text", tinytorch.ones(0, 3)],
+            (tinytorch.ones(3, requires_grad=True), np.array(["a", None], object), b"bytes"),
+        ]
+        return kinds[index]
+
+
+def test_any_value_comes_through_a_pipe():
+    options = {"batch_size": None, "collate_fn": same_item, "num_workers": 2}
+    first, second, third = DataLoader(Several(), **options)
+    assert first["a"].dtype is tinytorch.bfloat16 and first["a"].tolist() == [0, 1, 2]
+    assert first["b"] is None and first["c"] == Pair(1, "x")
+    assert (second[0] == np.eye(200)).all() and second[1].tolist() == [0, 2, 4, 6, 8]
+    assert second[2] == "text" and second[3].shape == (0, 3)
+    assert third[0].requires_grad and third[1].tolist() == ["a", None] and third[2] == b"bytes"
+    second[0][0, 0] = 7  # the memory is ours, and each array's its own
+    first["a"].add_(1)
+
+
+def same_item(item):
+    return item
+
+
+class Local(Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        class Unknown(ValueError):
+            pass
+
+        raise Unknown("a class without an address") if index else TwoArguments("a", "b")
+
+
+class TwoArguments(Exception):
+    def __init__(self, one, two):
+        super().__init__(one, two)
+
+
+def test_errors_that_cannot_be_made_again_are_runtime_errors():
+    loader = iter(DataLoader(Local(), num_workers=1))
+    for name in ("TwoArguments", "Unknown"):
+        with pytest.raises(RuntimeError, match=f"Caught {name} in DataLoader worker process 0"):
+            next(loader)
+    with pytest.raises(StopIteration):
+        next(loader)
+
+
+def test_a_key_error_can_be_read():
+    with pytest.raises(KeyError) as caught:
+        list(DataLoader(Squares(raises=1), num_workers=1))
+    assert str(caught.value).splitlines()[1] == "Original Traceback (most recent call last):"
+
+
+def test_in_any_order():
+    loader = DataLoader(Squares(12, sleep=0.001), 2, num_workers=2, in_order=False)
+    assert sorted(as_lists(loader)) == sorted(as_lists(DataLoader(Squares(12), 2)))
+
+
+def test_persistent_workers_start_again_after_one_has_died():
+    data = Squares(6, dies=3)
+    loader = DataLoader(data, 2, num_workers=1, persistent_workers=True)
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        list(loader)
+    assert no_worker_left()
+    data.dies = None
+    assert len(list(loader)) == 3 and len(list(loader)) == 3
+    del loader
+    assert no_worker_left()
+
+
+PROGRAM = """
+import os, sys, time
+from tests.utils.test_data import DataLoader, Squares
+batches = iter(DataLoader(Squares(1000, sleep=0.01), 4, num_workers=2))
+next(batches)
+print(*[worker.process.pid for worker in batches.workers], flush=True)
+os.kill(os.getpid(), 9) if sys.argv[1] == "killed" else sys.exit()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes of Unix")
+@pytest.mark.parametrize("end", ["exit", "killed"])
+def test_no_worker_outlives_the_program(end):
+    before = memory_blocks()
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, end], capture_output=True, text=True, cwd=ROOT
+    )
+    workers = {int(number) for number in done.stdout.split()}
+    assert len(workers) == 2, done.stderr
+    deadline = time.monotonic() + 20
+    while any(os.path.exists(f"/proc/{number}") for number in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert not {name for name in memory_blocks() - before if name.startswith("tinytorch-")}

@@ -59,6 +59,7 @@ class BatchIterator:
 
     def __init__(self, loader: "DataLoader"):
         self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
+        self.seed = new_seed(loader.generator)  # also where it is not needed: the order stays
         self.pinned = loader.pin_memory and is_available()
         self.start(loader)
 
@@ -88,10 +89,10 @@ class WorkerIterator(BatchIterator):
         self.count, self.ahead = loader.num_workers, min(loader.prefetch_factor, 50)
         self.timeout, self.in_order = loader.timeout or None, loader.in_order
         self.persistent = loader.persistent_workers
-        seed, folder = new_seed(loader.generator), shared_folder()
+        folder = shared_folder()
 
         def make_worker(number: int) -> Worker:
-            info = WorkerInfo(number, self.count, seed + number, loader.dataset)
+            info = WorkerInfo(number, self.count, self.seed + number, loader.dataset)
             return Worker(context, info, folder, loader.make_fetch(), loader.worker_init_fn)
 
         self.workers, self.epoch = [], 0

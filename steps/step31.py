@@ -26,7 +26,8 @@ the other one, and no graph takes notice. From step 43 on it does.
 Of the operations only Exp, Add and Mul stay. The engine is about to be rebuilt, and every rule with
 it: three are enough to see how. Subtraction and division come back in step 38, the others in step
 50, where one table holds them all, and drawing in step 49. To clear a gradient say x.grad = None,
-as PyTorch does.
+as PyTorch does. And __array_priority__ takes the place of step 21's __array_ufunc__: it claims the
+operators for us, and leaves NumPy its functions.
 
 Changed: Variable is Tensor, creator is grad_fn, data is array; Function.__call__ records only what
 is asked for. New: tensor, requires_grad, is_leaf, detach, item, tolist. Gone: the other operations.
@@ -67,7 +68,7 @@ class Tensor:
     _requires_grad = False
     _grad_fn = None
     _grad = None
-    __array_ufunc__ = None  # numpy_array + tensor is our business, not NumPy's
+    __array_priority__ = 1000  # numpy_array + tensor is our business, not NumPy's
 
     @property
     def shape(self) -> Size:

@@ -68,7 +68,7 @@ class Tensor:
     _grad_fn = None
     _grad = None
     n_outputs = 0  # in the graph a leaf is an end: a Function has 1 or more
-    __array_ufunc__ = None  # numpy_array + tensor is our business, not NumPy's
+    __array_priority__ = 1000  # numpy_array + tensor is our business, not NumPy's
 
     @property
     def shape(self) -> Size:

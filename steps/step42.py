@@ -16,6 +16,9 @@ Cast is an operation like any other. Its gradient goes back as the type of its i
 weight gets a float32 gradient, even if the loss was computed in float64. A cast to integers cuts
 the graph: a step function has no slope worth following.
 
+An array of NumPy's in a formula counts as a tensor, on either side, and np.sin(x) gives a tensor
+(NumPy asks __array_wrap__ what to make of its result); but no graph sees what NumPy does.
+
 Division of integers is floating point division. Subtraction of booleans is refused: PyTorch asks
 what you mean by it. Integers are summed as int64. x.to() takes a type, a device, both, or another
 tensor to be like; clone copies.
@@ -23,8 +26,8 @@ tensor to be like; clone copies.
 The trap is `x.array * np.float64(2)`: float64 again. x * np.float64(2) is safe, since operands
 makes a Python number of it.
 
-Changed: add, mul, sub, true_divide, neg, to, sum_to_size. New: Cast, Clone, operands, x.double(),
-x.long() and their kin. Gone: exp, until step 50. Modules finished: ops/broadcast.py,
+Changed: add, mul, sub, true_divide, neg, to, sum_to_size. New: Cast, Clone, operands, array_wrap,
+x.double(), x.long() and their kin. Gone: exp, until step 50. Modules finished: ops/broadcast.py,
 ops/conversion.py.
 Try: let operands return (a, b) as they are, and look which lines change.
 """
@@ -660,6 +663,8 @@ if __name__ == "__main__":
 
     print(error(lambda: tensor(True) - 1).partition(",")[0])  # -> RuntimeError: Subtraction
     print(error(lambda: x + "1"))  # -> TypeError: expected a Tensor or a number, not str
+    print(np.array([1.0, 2.0]) + x, np.sqrt(x + x))
+    # -> tensor([1.5, 3.5]) tensor([1.0, 1.7320507])
     print(x.add(tensor([1.0, 1.0]), alpha=10))  # -> tensor([10.5, 11.5])
     print("wraps around:", tensor([250]).byte() + 10)  # -> wraps around: tensor([4])
 

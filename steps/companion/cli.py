@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from .checks import check_all
@@ -35,6 +36,8 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
         return _refuse(f"There is no command {arguments[0]!r}." + nearest(arguments[0], COMMANDS))
     try:
         options = parser.parse_args(arguments)
+        if arguments[0] in ("run", "check") and find_spec("numpy") is None:
+            return _refuse("This Python has no NumPy. After `make tour`: source .venv/bin/activate")
         curriculum = Curriculum(root or Path(__file__).resolve().parents[2])
         return options.run(curriculum, options)
     except (CurriculumError, SourceError) as error:

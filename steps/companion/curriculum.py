@@ -15,6 +15,9 @@ from .source import Source
 class CurriculumError(Exception):
     """A mistake in curriculum.toml, or a step that does not exist. Its text is one line."""
 
+    def _render_traceback_(self):  # what Jupyter shows
+        return [str(self)]
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -150,6 +153,8 @@ class Curriculum:
     def step(self, number: int) -> Step:
         if number in self.by_number:
             return self.by_number[number]
+        if not isinstance(number, int):
+            raise CurriculumError(f"{number!r} is no number of a step.")
         if not self.steps:
             raise CurriculumError("There are no steps yet.")
         close = sorted(self.by_number, key=lambda each: (abs(each - number), each))[:2]

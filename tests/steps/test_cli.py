@@ -10,6 +10,7 @@ import pytest
 import steps
 from steps.companion import cli
 from steps.companion.cli import main
+from steps.companion.curriculum import CurriculumError
 
 from .conftest import step_text
 
@@ -114,6 +115,13 @@ def test_propagate_without_git(command, monkeypatch, tmp_path):
     assert (status, err) == (2, "propagate compares with git's HEAD, and there is no git.\n")
 
 
+def test_without_numpy(command, monkeypatch):
+    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    line = "This Python has no NumPy. After `make tour`: source .venv/bin/activate\n"
+    assert command("run") == command("check", "1") == (2, "", line)
+    assert command("list")[0] == 0
+
+
 def test_stopped_by_hand(command, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -177,6 +185,10 @@ def test_diff_for_a_notebook():
     difference = steps.diff(2)
     assert difference._repr_html_().startswith("<div>")
     assert repr(difference).startswith("Step 02: ")
+    for wrong in (0, "14", None):
+        with pytest.raises(CurriculumError) as error:
+            steps.diff(wrong)
+        assert error.value._render_traceback_() == [str(error.value)]
 
 
 def test_import_tinytorch_in_a_step_finds_modules_one_by_one(make, tmp_path):

@@ -77,6 +77,12 @@ def test_a_broken_promise_names_line_and_both_texts(outcome):
     ).replace(" " * 17 + "promised", " " * len(f"step 01, line {line}: ") + "promised")
 
 
+def test_promises_kept_are_counted_by_statement(outcome):
+    loop = "for n in range(2):\n    print(n)\n    # -> 0\n    # -> 5\n"
+    assert outcome("print(7)  # -> 7\n" + loop).kept == 1
+    assert outcome("print(7)  # -> 7\nif False:\n    print(1)\n    # -> 1\n    # -> 2\n").kept == 1
+
+
 def test_a_statement_that_never_prints_breaks_its_promise(outcome):
     [broken] = outcome("if False:\n    print(1)  # -> 1\nprint(2)  # -> 2").broken
     assert (broken.promised, broken.printed) == ("1", None)
@@ -86,7 +92,7 @@ def test_a_step_that_fails_does_not_list_what_it_never_reached(outcome):
     demo = 'print(1)  # -> 2\nraise ValueError("here")\nprint(3)  # -> 3\nprint(4)  # -> 4'
     report = outcome(demo).report()
     assert "ValueError: here" in report and "promised  2" in report
-    assert "2 promises wait for a line that it did not print" in report
+    assert "2 of its statements with a promise printed nothing" in report
     assert "promised  3" not in report and "(nothing)" not in report
 
 

@@ -27,6 +27,8 @@ help:
 tour: $(VENV)/.core
 	$(BIN)/python -m steps run
 	$(ONE_THREAD) $(BIN)/python $(DIGITS)
+	@echo
+	@echo "That was the tour. To begin: source $(VENV)/bin/activate, then python -m steps diff 2"
 
 test: $(VENV)/.test
 	$(BIN)/ruff format --check .

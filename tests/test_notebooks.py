@@ -14,6 +14,9 @@ FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 STAGES = tomllib.loads((ROOT / "steps" / "curriculum.toml").read_text())["stage"]
 
+# The notebooks in which each solution is a whole answer, so that it can be tried.
+SOLVED = {"stage01", "stage02", "stage03", "stage04"}
+
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -21,6 +24,19 @@ def code_cells(path):
     """The cells with code, in order. Empty ones, which a reader may leave, do not count."""
     notebook = nbformat.read(path, as_version=4)
     return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+
+
+def solved(notebook):
+    """New cells: the solution of each exercise, and the exercise's own check."""
+    checks = {}
+    for cell in notebook.cells:
+        if found := re.search(r"^check\((\d+), test\)", cell.source, re.M):
+            checks[found[1]] = cell.source
+    answers = re.split(r"^\*\*(\d+)\.\*\*", notebook.cells[-1].source, flags=re.M)[1:]
+    for number, text in zip(answers[::2], answers[1::2], strict=True):
+        code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S))
+        yield nbformat.v4.new_code_cell(f"{code}\n\n{checks.pop(number)}")
+    assert not checks, "exercises without a solution"
 
 
 def test_each_stage_has_a_notebook():
@@ -46,6 +62,8 @@ def test_notebook_is_committed_as_it_ran(path):
 def test_notebook_runs_from_the_first_cell_to_the_last(path):
     notebook = nbformat.read(path, as_version=4)
     before = [len(cell.get("outputs", ())) for cell in notebook.cells]
+    if path.stem in SOLVED:
+        notebook.cells += solved(notebook)
     client = NotebookClient(
         notebook,
         timeout=60,
@@ -55,5 +73,7 @@ def test_notebook_runs_from_the_first_cell_to_the_last(path):
     client.execute()
     streams = [o for cell in notebook.cells for o in cell.get("outputs", ()) if o.get("name")]
     assert not [o.text for o in streams if o.name == "stderr"], "a cell wrote to stderr"
-    after = [len(cell.get("outputs", ())) for cell in notebook.cells]
+    for cell in notebook.cells[len(before) :]:
+        assert "".join(output.text for output in cell.outputs).endswith(": right\n"), cell.source
+    after = [len(cell.get("outputs", ())) for cell in notebook.cells[: len(before)]]
     assert [n > 0 for n in after] == [n > 0 for n in before], "outputs are not those of today"

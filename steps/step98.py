@@ -271,7 +271,7 @@ if __name__ == "__main__":
     from tinytorch.ops.random import manual_seed
     from tinytorch.ops.sampling import get_rng_state, set_rng_state
     from tinytorch.optim.adam import Adam
-    from tinytorch.optim.lr_scheduler import CosineAnnealingLR
+    from tinytorch.optim.lr_scheduler.warmup import CosineAnnealingLR
     from tinytorch.serialization import load, save
     from tinytorch.utils.data.dataloader import DataLoader
 

@@ -1,0 +1,20 @@
+"""Schedulers: how the learning rate changes while the training goes on."""
+
+from tinytorch.optim.lr_scheduler.base import (
+    ExponentialLR,
+    LambdaLR,
+    LRScheduler,
+    MultiplicativeLR,
+    MultiStepLR,
+    StepLR,
+)
+from tinytorch.optim.lr_scheduler.cycle import OneCycleLR, ReduceLROnPlateau
+from tinytorch.optim.lr_scheduler.warmup import (
+    ChainedScheduler,
+    ConstantLR,
+    CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
+    LinearLR,
+    PolynomialLR,
+    SequentialLR,
+)

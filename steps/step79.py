@@ -21,8 +21,11 @@ a network that would learn its data by heart is hindered (Srivastava et al., 201
 grows by 1 / (1 - p), so the expected value is the same, and eval() has nothing to correct. That is
 the trap: forget eval(), and the trained network gives random answers.
 
-New: Affine, linear, bilinear; Linear, Bilinear, Identity, Flatten, Unflatten; dropout, Dropout.
-Moved: Module to tinytorch/nn/module.py, where all its methods are in one place.
+Who writes a layer with many loose weights puts them in a ParameterList or a ParameterDict: these
+are the containers of step 77 for parameters.
+
+New: Affine, linear, bilinear; Linear, Bilinear, Identity, Flatten, Unflatten; dropout, Dropout;
+ParameterList, ParameterDict. Moved: Module to nn/module.py, what hooks need to nn/hooks.py.
 Try: in dropout leave out `mul_(1 / (1 - p))`, and see what becomes of the mean.
 """
 
@@ -38,10 +41,10 @@ from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.container import Named, Numbered, Sequential
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.creation import empty, empty_like, ones
+from tinytorch.ops.creation import empty, ones
 from tinytorch.ops.einsum import einsum
 from tinytorch.ops.matmul import MatMul, check_operands, matmul, multiply
-from tinytorch.ops.random import manual_seed, randn
+from tinytorch.ops.random import manual_seed, rand, randn
 
 
 class Affine(Function):
@@ -217,7 +220,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     value stays what it is, and nothing has to be done when the network is used."""
     if check_probability(p) == 0 or not training:
         return input
-    mask = empty_like(input).bernoulli_(1 - p)
+    mask = (rand(input.array.shape, device=input.device) >= p).to(input.dtype)
     mask = mask if p == 1 else mask.mul_(1 / (1 - p))
     return input.mul_(mask) if inplace else input * mask
 

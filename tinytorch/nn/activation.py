@@ -42,14 +42,13 @@ class LeakyRelu(Curve):
 
 
 class Elu(Curve):
-    """y = s x where x > 0, s a (exp(x / w) - 1) elsewhere;   dy/dx = s, or s a / w exp(x / w)."""
+    """y = x where x > 0, a (exp(x / w) - 1) elsewhere;   dy/dx = 1, or a / w exp(x / w)."""
 
-    def value(ctx, x: Any, a: float, s: float, w: float) -> Any:
-        return s * ctx.xp.maximum(x, 0) + s * a * ctx.xp.expm1(ctx.xp.minimum(x, 0) / w)
+    def value(ctx, x: Any, a: float, w: float) -> Any:
+        return ctx.xp.maximum(x, 0) + a * ctx.xp.expm1(ctx.xp.minimum(x, 0) / w)
 
-    def slope(ctx, g: Any, x: Any, a: float, s: float, w: float) -> Any:
-        e = ctx.xp.exp(ctx.xp.clip(x, None, 0) / w) * (s * a / w)
-        return g * (x > 0) * s + g * (x <= 0) * e
+    def slope(ctx, g: Any, x: Any, a: float, w: float) -> Any:
+        return g * (x > 0) + g * (x <= 0) * ctx.xp.exp(ctx.xp.clip(x, None, 0) / w) * (a / w)
 
 
 class Gelu(Curve):
@@ -96,11 +95,13 @@ class SoftplusCurve(Curve):
     """y = log(1 + exp(b x)) / b, or x where b x > limit;   dy/dx = 1 / (1 + exp(-b x)), or 1."""
 
     def value(ctx, x: Any, b: float, limit: float) -> Any:
-        soft = ctx.xp.maximum(x * b, 0) + ctx.xp.log1p(ctx.xp.exp(-ctx.xp.abs(x * b)))
-        return x * (x * b > limit) + soft * (x * b <= limit) / b
+        z = x * b
+        soft = ctx.xp.maximum(z, 0) + ctx.xp.log1p(ctx.xp.exp(-ctx.xp.abs(z)))
+        return soft / b if limit == math.inf else x * (z > limit) + soft * (z <= limit) / b
 
     def slope(ctx, g: Any, x: Any, b: float, limit: float) -> Any:
-        return g * (x * b > limit) + g * (x * b <= limit) / (1 + ctx.xp.exp(x * -b))
+        soft = g / (1 + ctx.xp.exp(x * -b))
+        return soft if limit == math.inf else g * (x * b > limit) + soft * (x * b <= limit)
 
 
 class HardtanhCurve(Curve):
@@ -145,7 +146,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, alpha * (exp(input) - 1) elsewhere (Clevert et al., 2015)."""
-    return activate(Elu.apply, input, inplace, alpha, 1.0, 1.0)
+    return activate(Elu.apply, input, inplace, alpha, 1.0)
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
@@ -153,13 +154,12 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
     ZeroDivisionError where alpha is 0.
     """
-    return activate(Elu.apply, input, inplace, alpha, 1.0, alpha)
+    return activate(Elu.apply, input, inplace, alpha, alpha)
 
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """elu, scaled so that mean 0 and variance 1 go through (Klambauer et al., 2017)."""
-    alpha, scale = 1.6732632423543772, 1.0507009873554805
-    return activate(Elu.apply, input, inplace, alpha, scale, 1.0)
+    return activate(lambda x: 1.0507009873554805 * elu(x, 1.6732632423543772), input, inplace)
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:

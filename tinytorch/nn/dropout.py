@@ -2,7 +2,7 @@
 
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
-from tinytorch.ops.creation import empty_like
+from tinytorch.ops.random import rand
 
 
 def check_probability(p: float) -> float:
@@ -17,7 +17,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     value stays what it is, and nothing has to be done when the network is used."""
     if check_probability(p) == 0 or not training:
         return input
-    mask = empty_like(input).bernoulli_(1 - p)
+    mask = (rand(input.array.shape, device=input.device) >= p).to(input.dtype)
     mask = mask if p == 1 else mask.mul_(1 / (1 - p))
     return input.mul_(mask) if inplace else input * mask
 

@@ -7,17 +7,19 @@ from typing import Any
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.nn.activation import FunctionModule, logsigmoid
+from tinytorch.nn.activation import FunctionModule, softplus
 from tinytorch.ops.broadcast import broadcast_tensors
 from tinytorch.ops.norm import norm
 from tinytorch.ops.reduction import wide
 from tinytorch.ops.softmax import Softmax, log_softmax, minus_max
 
 
-def reduce(losses: Tensor, reduction: str) -> Tensor:
-    """The mean or the sum of all losses, or all of them ("none"). ValueError for other words."""
+def reduce(losses: Tensor, reduction: str, weight: Tensor | None = None) -> Tensor:
+    """The mean or the sum of all losses, or all of them ("none"), each times its weight if it has
+    one. ValueError for other words."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
+    losses = losses if weight is None else losses * weight
     return losses if reduction == "none" else getattr(losses, reduction)()
 
 
@@ -109,8 +111,7 @@ def binary_cross_entropy(
     check_target(input, target, one_type=True)
     if not bool(((input >= 0) & (input <= 1)).all()):
         raise RuntimeError("all elements of input should be between 0 and 1")
-    losses = BinaryCrossEntropy.apply(input, target)
-    return reduce(losses if weight is None else losses * weight, reduction)
+    return reduce(BinaryCrossEntropy.apply(input, target), reduction, weight)
 
 
 def binary_cross_entropy_with_logits(
@@ -126,9 +127,9 @@ def binary_cross_entropy_with_logits(
     `pos_weight` counts each yes that often. ValueError where the shapes differ.
     """
     check_target(input, target, one_type=False)
-    yes = 1 if pos_weight is None else 1 + (pos_weight - 1) * target
-    losses = (1 - target) * input - yes * logsigmoid(input)
-    return reduce(losses if weight is None else losses * weight, reduction)
+    yes = softplus(-input, threshold=float("inf"))  # -logsigmoid(input)
+    yes = yes if pos_weight is None else yes * (1 + (pos_weight - 1) * target)
+    return reduce((1 - target) * input + yes, reduction, weight)
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:

@@ -132,6 +132,40 @@ if __name__ == "__main__":
         print("".join(" .:-=+*#%@"[int(pixel * 9)] for pixel in row))  # -> ...
     print("this one is a", labels[3].item())  # -> this one is a 3
 
+    # Why log_softmax, and not the logarithm of the probabilities.
+    limits = finfo(float32)
+    print("float32 ends at", limits.max, "and 1 +", limits.eps, "is the number after 1")
+    # -> float32 ends at 3.4028234663852886e+38 and 1 + 1.1920928955078125e-07 is the number after 1
+    print("int8 goes from", iinfo(int8).min, "to", iinfo(int8).max)  # -> int8 goes from -128 to 127
+    large = Tensor([1000.0, 0.0])
+    print("exp(1000) =", large.exp()[0].item())  # -> exp(1000) = inf
+    print("as it is written:", (large.exp() / large.exp().sum()).log())
+    # -> as it is written: tensor([nan, -inf])
+    print("log_softmax:     ", log_softmax(large, dim=0))
+    # -> log_softmax:      tensor([    0., -1000.])
+
+    # Four arrays of 16 MiB, twenty times over. The same lines run in a new process, where the C
+    # library is as it comes, and here, where this file has asked it to keep what is freed.
+    count = """
+import numpy, resource
+for _ in range(2):  # the first time, the memory has to be fetched in any case
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        arrays = [numpy.ones(4 << 20, numpy.float32) for _ in range(4)]
+        del arrays
+faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+"""
+    if importlib.util.find_spec("resource") is None:
+        print("this system does not count page faults")
+    else:
+        command = [sys.executable, "-c", count + "print(faults)"]
+        as_it_comes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        here = {}
+        exec(count, here)
+        print("page faults, as it comes:", as_it_comes.strip())  # -> ...
+        print("page faults, memory kept:", here["faults"])  # -> ...
+    print("the C library was asked, and agreed:", freed_memory_is_kept)  # -> ...
+
     # Held out: 360 digits, chosen by chance.
     manual_seed(0)
     order = randperm(len(labels))
@@ -180,37 +214,3 @@ if __name__ == "__main__":
     print("at least 95 % of the held-out digits:", reached >= 0.95)
     # -> at least 95 % of the held-out digits: True
     assert reached >= 0.95, f"only {reached:.1%} of the held-out digits are right"
-
-    # Why log_softmax, and not the logarithm of the probabilities.
-    limits = finfo(float32)
-    print("float32 ends at", limits.max, "and 1 +", limits.eps, "is the number after 1")
-    # -> float32 ends at 3.4028234663852886e+38 and 1 + 1.1920928955078125e-07 is the number after 1
-    print("int8 goes from", iinfo(int8).min, "to", iinfo(int8).max)  # -> int8 goes from -128 to 127
-    large = Tensor([1000.0, 0.0])
-    print("exp(1000) =", large.exp()[0].item())  # -> exp(1000) = inf
-    print("as it is written:", (large.exp() / large.exp().sum()).log())
-    # -> as it is written: tensor([nan, -inf])
-    print("log_softmax:     ", log_softmax(large, dim=0))
-    # -> log_softmax:      tensor([    0., -1000.])
-
-    # Four arrays of 16 MiB, twenty times over. The same lines run in a new process, where the C
-    # library is as it comes, and here, where this file has asked it to keep what is freed.
-    count = """
-import numpy, resource
-for _ in range(2):  # the first time, the memory has to be fetched in any case
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20):
-        arrays = [numpy.ones(4 << 20, numpy.float32) for _ in range(4)]
-        del arrays
-faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-"""
-    if importlib.util.find_spec("resource") is None:
-        print("this system does not count page faults")
-    else:
-        command = [sys.executable, "-c", count + "print(faults)"]
-        as_it_comes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        here = {}
-        exec(count, here)
-        print("page faults, as it comes:", as_it_comes.strip())  # -> ...
-        print("page faults, memory kept:", here["faults"])  # -> ...
-    print("the C library was asked, and agreed:", freed_memory_is_kept)  # -> ...

@@ -167,7 +167,7 @@ class Difference:
         return f"{new} line{'s' if new != 1 else ''} new"
 
     def text(self, demo: bool = False) -> str:
-        """The difference for a terminal."""
+        """The difference for a terminal, with that of the demo where nothing else changes."""
         heading = paint(self.heading, "bold")
         heading += " " * (WIDTH - len(self.heading) - len(self.place) - 2)
         found = [f"{heading}  {paint(self.place, 'faint')}"]
@@ -183,7 +183,7 @@ class Difference:
             )
         found += ["", paint(f"  {self.files}, framework", "bold")]
         found += _shown(self.framework) or ["    (no change)"]
-        if demo:
+        if demo or not self.framework:  # then the demo is the lesson
             found += ["", paint(f"  {self.files}, demo", "bold"), *_shown(self.demo)]
         else:
             found += ["", f"  demo: {self.demo_size} (show them with --demo)"]
@@ -205,7 +205,7 @@ class Difference:
             f"<div><b>{html.escape(self.heading)}</b> <small>{self.place}</small>"
             f'<table style="text-align:left">{rows}</table>'
             f"<small>{self.files}</small>{_pre(self.framework)}"
-            f"<details><summary>demo: {self.demo_size}</summary>"
+            f"<details{'' if self.framework else ' open'}><summary>demo: {self.demo_size}</summary>"
             f"{_pre(self.demo)}</details></div>"
         )
 
@@ -256,6 +256,10 @@ def hunks(old: list[tuple[int, str]], new: list[tuple[int, str]]) -> list[list[L
             if index - 1 not in near or not found:
                 found.append([])
             found[-1].append(line)
+    for hunk in found:  # blank lines around it tell nothing
+        for end in (0, -1):
+            while hunk[end].mark == " " and not hunk[end].text.strip():
+                del hunk[end]
     return found
 
 

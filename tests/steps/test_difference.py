@@ -123,6 +123,13 @@ def test_what_moved_away_is_not_shown_line_by_line(curriculum):
     assert [line.text for line in marked if line.mark == "-"] == ["x = 1"]
 
 
+def test_where_the_framework_stays_the_demo_is_shown(make):
+    steps = {1: step_text(1, "x = 1"), 2: step_text(2, "x = 1", 'print("new")  # -> new')}
+    difference = Difference(make(steps), make(steps).step(2))
+    assert "(no change)" in difference.text() and 'print("new")' in difference.text()
+    assert "<details open>" in difference.html()
+
+
 def test_html_is_escaped_and_whole(make):
     steps = {1: step_text(1, "x = 1"), 2: step_text(2, "x = 1 < 2", title="A & B")}
     html = Difference(make(steps), make(steps).step(2))._repr_html_()

@@ -125,16 +125,16 @@ if __name__ == "__main__":
         y.backward()
         return x.grad
 
-    print("   x           by hand         automatic    numerical  (equal, close)")
+    print("   x           by hand         automatic      numerical  (equal, close)")
     for number in (-0.5, 0.1, 0.5, 1.0):
         x = Variable(np.array(number))
         hand, auto, trial = by_hand(x), automatic(x), numerical_diff(f, x)
         same = bool(hand == auto), np.allclose(auto, trial)
-        print(f"{number:4}  {hand:16.12f}  {auto:16.12f}  {trial:11.6f}  {same}")
-        # -> -0.5   -3.297442541400   -3.297442541400    -3.297443  (True, True)
-        # ->  0.1    0.408080536011    0.408080536011     0.408081  (True, True)
-        # ->  0.5    3.297442541400    3.297442541400     3.297443  (True, True)
-        # ->  1.0   29.556224395723   29.556224395723    29.556226  (True, True)
+        print(f"{number:4}  {hand:16.12f}  {auto:16.12f}  {trial:13.8f}  {same}")
+        # -> -0.5   -3.297442541400   -3.297442541400    -3.29744263  (True, True)
+        # ->  0.1    0.408080536011    0.408080536011     0.40808054  (True, True)
+        # ->  0.5    3.297442541400    3.297442541400     3.29744263  (True, True)
+        # ->  1.0   29.556224395723   29.556224395723    29.55622578  (True, True)
 
     # The path is what was executed: n is known only when the loop runs.
     def squares(x, n):

@@ -19,8 +19,8 @@ gets it.
 Another trap has gone by itself. `*inputs` gathers into a new tuple, which nobody else holds and
 nobody can change. The copy that step 11 made is not needed any more.
 
-A number of arguments that does not fit is now an error that Python words for us: forward lists by
-name what it wants.
+A call with too many inputs, or too few, is now an error that Python words for us. (It counts self,
+too.)
 
 (PyTorch has the same custom: a Function's forward takes any number of arguments and returns one
 result or a tuple.)

@@ -16,7 +16,7 @@ same order.
 An output that nobody used has no gradient; its grad is None, and None cannot be multiplied. Such
 an output has no influence on L, so its gradient is known: zeros, in its own shape.
 
-A gradient too many or too few must not pass: `zip` would drop the rest in silence and the wrong
+A gradient too many or too few must not pass: `zip` would drop the rest in silence, and a
 variable would go without. `strict=True` makes it an error.
 
 The walk has a list of functions to visit, since step 08. Only now does it ever hold more than one.

@@ -11,7 +11,7 @@ one_thread()
 import numpy as np  # noqa: E402
 
 import tinytorch  # noqa: E402
-from benchmarks import gpu, memory, programs  # noqa: E402
+from benchmarks import gpu, loading, memory, programs  # noqa: E402
 
 
 def peers() -> dict[str, types.ModuleType | None]:
@@ -75,6 +75,7 @@ def main() -> int:
         print(row(f"nn + Adam, MLP, batch {batch}", interleaved(steps, options.rounds, calls)))
     steps = {name: programs.adam(library) for name, library in libraries.items()}
     print(row("Adam, 1 M parameters in 20", interleaved(steps, options.rounds, 10)))
+    loading.report(libraries, options.rounds)
     memory.report(with_torch="torch" in found)
     return 0
 

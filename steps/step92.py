@@ -16,15 +16,15 @@ ever in memory. WeightedRandomSampler makes rare things frequent. Its trap: ther
 each sample, not for each class. With the weights of two classes it draws nothing but samples 0 and
 1, and says nothing. BatchSampler makes lists of numbers from numbers, and is a sampler too.
 
-Where do random numbers come from? Not from the generator of the program, or a dropout layer between
-two batches would change the order of the data. RandomSampler draws one number there, the seed of a
-generator of its own. So manual_seed decides about all, and yet what happens in between decides
-about nothing.
+Where do random numbers come from? RandomSampler draws one number from the generator of the program,
+the seed of a generator of its own. So manual_seed decides about the order, and a dropout layer that
+draws between two batches does not change the rest of the epoch. It does change the next one: who
+does not want that gives the sampler a `generator`.
 
 (torch.utils.data has the same samplers. The order after manual_seed(0) is another one.)
 
-New: the samplers, new_seed. Moved: datasets and collation to tinytorch/utils/data.
-Try: a sampler of your own that gives each number twice.
+New: the samplers, new_seed, check_positive, check_bool. Moved: step 91, to tinytorch/utils/data.
+Try: let RandomSampler draw from the program's generator: `generator = self.generator`, no more.
 """
 
 import importlib
@@ -205,11 +205,11 @@ if __name__ == "__main__":
     endless = RandomSampler(range(3), num_samples=10**10)
     print(len(endless), sorted(itertools.islice(endless, 3)))  # -> 10000000000 [0, 1, 2]
 
-    # What is drawn between two batches does not change the order.
+    # What is drawn between two numbers does not change those that follow, of three rounds.
     def order(between):
         manual_seed(0)
         numbers = []
-        for number in RandomSampler(range(5)):
+        for number in RandomSampler(range(5), num_samples=15):
             rand(between)
             numbers.append(number)
         return numbers
@@ -233,9 +233,9 @@ if __name__ == "__main__":
     for sampler in (SequentialSampler(digits), RandomSampler(digits)):
         batches = [collated(digits, numbers) for numbers in BatchSampler(sampler, 64, True)]
         classes = [len(set(labels.tolist())) for _, labels in batches]
-        print(len(batches), "batches with", min(classes), "to", max(classes), "classes")
-    # -> 28 batches with 1 to 2 classes
-    # -> 28 batches with 9 to 10 classes
+        print(f"{len(batches)} batches with {sum(classes) / len(classes):.0f} of ten classes each")
+    # -> 28 batches with 1 of ten classes each
+    # -> 28 batches with 10 of ten classes each
     try:
         BatchSampler(sampler, True, drop_last=True)
     except ValueError as error:

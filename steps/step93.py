@@ -26,7 +26,7 @@ each image goes through, and the target as a plain int. (torch.utils.data.DataLo
 its worker processes are steps 94 and 95.)
 
 New: DataLoader, BatchIterator, fetcher, pin; Labelled, Digits, Spiral. Moved: the samplers.
-Try: a `collate_fn` that cuts texts of different lengths to the length of the shortest.
+Try: let DataLoader.__iter__ say `yield from BatchIterator(self)`, and look behind the hole.
 """
 
 import importlib

@@ -1,7 +1,8 @@
 """Step 94: Other processes make the batches
 
 A picture has to be read, decoded, cropped and turned before the network sees it, and the network
-waits. So let other processes make the next batches meanwhile. (Threads? Python runs one at a time.)
+waits. So let other processes make the next batches meanwhile. (Of threads, Python runs one at a
+time.)
 
     here        ask 0  ask 1  ask 0  ask 1 | take 0, ask 0 | take 1, ask 1 | ...
     worker 0    batch 0 ........  batch 2 ........  batch 4 ........
@@ -88,8 +89,8 @@ def get_worker_info() -> WorkerInfo | None:
 def shared_folder() -> str:
     """A new folder for what the processes hand to each other: in memory, where the system has a
     file system there (Linux: /dev/shm), else where temporary files are."""
-    memory = "/dev/shm"
-    return tempfile.mkdtemp(prefix="tinytorch-", dir=memory if os.path.isdir(memory) else None)
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    return tempfile.mkdtemp(prefix="tinytorch-", dir=memory)
 
 
 def send(connection: Connection, value: Any, folder: str, small: int = 1024) -> None:

@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.device import Device
-from tinytorch.core.dtype import Defaults, DType, uint8
+from tinytorch.core.dtype import DType, uint8
 from tinytorch.core.tensor import Tensor, from_numpy, tensor
 from tinytorch.datasets.labelled import Labelled
 from tinytorch.ops.joining import constant_pad
@@ -97,7 +97,7 @@ class ToTensor(Transform):
         if image.array.ndim not in (2, 3):
             raise ValueError(f"an image has 2 or 3 dimensions, not {image.array.ndim}")
         image = image.unsqueeze(0) if image.array.ndim == 2 else image.permute(2, 0, 1)
-        return image.to(Defaults.dtype) / 255 if image.dtype is uint8 else image
+        return image / 255 if image.dtype is uint8 else image
 
 
 @cache

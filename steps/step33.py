@@ -10,7 +10,7 @@ formula stands there once, and the engine decides what to feed it: arrays, or wi
 Tensors. So a formula may use only what both have:
 
     operators                  g * y, g + h
-    methods that both have     g.sum(...), g.reshape(...)
+    methods that both have     g.sum(...), g.reshape(...), once Tensor has them
     functions of ctx.xp        ctx.xp.exp(x): numpy.exp, or Tensor.exp, since ctx.xp is the module
                                numpy on arrays and the class Tensor on Tensors
     ctx.call(Function, g)      another of our own operations, recorded only if g is a Tensor

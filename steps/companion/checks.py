@@ -18,7 +18,7 @@ from .source import Import, Source, SourceError
 COLUMNS = 100
 DOCSTRING_LINES = 40  # a docstring stays below
 FRAMEWORK_LINES = 500  # docstrings, comments and blank lines included
-LONG_STEPS = {number: 800 for number in range(32, 45)}  # the last steps of the growing file
+LONG_STEPS = {number: 800 for number in range(33, 44)}  # the last steps of the growing file
 BUDGET = {"lesson": 60, "catalogue": 150}
 FIRST_RULE = 6  # the first step whose framework has derivatives
 LAST_OWN_TENSOR = 37  # the last step in which Tensor and operations stand together

@@ -25,10 +25,11 @@ which line is next. Along a row it uses all of each line, down a column 4 bytes 
 times both over the same array.
 
 The second half of the step finds the same four things in the real Tensor. Under it lies a NumPy
-array, which counts its strides in bytes; PyTorch and we count elements.
+array, which counts its strides in bytes; PyTorch and we count elements. Two helpers wait for the
+next step: `places` numbers all elements at once, `overlaps` sees whether two may share a place.
 
 Changed: nothing of what was there. New: StridedArray, in plain Python; Tensor.storage,
-untyped_storage, storage_offset and data_ptr.
+untyped_storage, storage_offset and data_ptr; places, overlaps.
 Try: let is_contiguous compare with strides of column order, and see what contiguous() then prints.
 """
 
@@ -226,6 +227,24 @@ def data_ptr(self: Tensor) -> int:
     return address_of(self.array) if self.array.size else 0
 
 
+def places(xp: Any, shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> Any:
+    """The place in memory of each element: start + i * steps[0] + j * steps[1] + ..."""
+    result = xp.full(shape, start, dtype=xp.int64)
+    for dim, (n, step) in enumerate(zip(shape, steps, strict=True)):
+        result += (xp.arange(n) * step).reshape((n,) + (1,) * (len(shape) - dim - 1))
+    return result
+
+
+def overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether two elements may share a place: a step no longer than all shorter ones together."""
+    reach = 0
+    for step, n in sorted(zip(stride, size, strict=True)):
+        if n > 1 and step <= reach:
+            return True
+        reach += (n - 1) * step
+    return False
+
+
 if __name__ == "__main__":
     import time
 
@@ -255,6 +274,14 @@ if __name__ == "__main__":
     # -> twice   [[4, 5, 6], [4, 5, 6]] (0, 1)
     t.storage[4] = 50  # all views see it
     print(row.tolist(), column.tolist(), flipped[1, 1])  # -> [4, 50, 6] [2, 50] 50
+
+    # All places at once, and whether two elements fall on one of them.
+    print(
+        places(np, (2, 3), (3, 1), 0).tolist(), "every 2nd:", places(np, (2, 2), (3, 2), 0).tolist()
+    )
+    # -> [[0, 1, 2], [3, 4, 5]] every 2nd: [[0, 2], [3, 5]]
+    print("expanded:", places(np, (2, 3), (0, 1), 3).tolist(), overlaps((2, 3), (0, 1)))
+    # -> expanded: [[3, 4, 5], [3, 4, 5]] True
 
     # The real tensor: the same numbers.
     t = tensor([[1, 2, 3], [4, 5, 6]])

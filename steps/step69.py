@@ -29,8 +29,11 @@ writes to, and does not tell.)
 Trap: as_strided knows the storage and not the tensor. Given a slice, it can reach what lies beside
 the slice. It refuses only what lies outside of the storage.
 
+What is left are writes with a name: index_fill, index_copy, index_put and masked_scatter are a copy
+and an assignment to it, and with `_` at the end an assignment to the tensor itself.
+
 Changed: StridedArray goes, the real tensor does it all. New: Relay, AsStrided, as_strided, Unfold,
-Fold, unfold: tinytorch/ops/storage.py is finished.
+Fold, unfold: storage.py is finished. index_fill and its kin: writing.py, begun and finished.
 Try: let Relay write (zeros, then `memory[to.reshape(-1)] = values`) instead of adding.
 """
 
@@ -38,13 +41,20 @@ import functools
 import math
 from typing import Any
 
+from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, as_device, device_of
-from tinytorch.core.dtype import DType
+from tinytorch.core.dtype import DType, bool_
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import count_write, storage_of
+from tinytorch.ops.arithmetic import add
+from tinytorch.ops.broadcast import broadcast_tensors, expand
+from tinytorch.ops.conversion import clone
+from tinytorch.ops.creation import zeros
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.shape import is_contiguous
+from tinytorch.ops.gather import check_source, line, masked_fill
+from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype, parse
+from tinytorch.ops.shape import flatten, is_contiguous, reshape
 
 
 @functools.singledispatch
@@ -176,15 +186,25 @@ def data_ptr(self: Tensor) -> int:
     return address_of(self.array) if self.array.size else 0
 
 
-# A view by hand: any shape and strides over the same memory.
-
-
 def places(xp: Any, shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> Any:
     """The place in memory of each element: start + i * steps[0] + j * steps[1] + ..."""
     result = xp.full(shape, start, dtype=xp.int64)
     for dim, (n, step) in enumerate(zip(shape, steps, strict=True)):
         result += (xp.arange(n) * step).reshape((n,) + (1,) * (len(shape) - dim - 1))
     return result
+
+
+def overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether two elements may share a place: a step no longer than all shorter ones together."""
+    reach = 0
+    for step, n in sorted(zip(stride, size, strict=True)):
+        if n > 1 and step <= reach:
+            return True
+        reach += (n - 1) * step
+    return False
+
+
+# A view by hand: any shape and strides over the same memory.
 
 
 class Relay(Function):
@@ -247,16 +267,6 @@ class AsStridedToRead(AsStrided):
     writable = False
 
 
-def overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether two elements may share a place: a step no longer than all shorter ones together."""
-    reach = 0
-    for step, n in sorted(zip(stride, size, strict=True)):
-        if n > 1 and step <= reach:
-            return True
-        reach += (n - 1) * step
-    return False
-
-
 @tensor_method("as_strided")
 def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """A view of the storage of `input` with a shape and strides (in elements) of your own.
@@ -272,10 +282,7 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     if len(size) != len(stride):
         raise RuntimeError("mismatch in length of strides and shape")
     if any(step < 0 for step in stride):
-        raise RuntimeError(
-            f"as_strided: Negative strides are not supported at the moment, got strides: "
-            f"{list(stride)}"
-        )
+        raise RuntimeError(f"as_strided: Negative strides are not supported, got {list(stride)}")
     if any(n < 0 for n in size) or first < 0:
         raise RuntimeError(f"as_strided: invalid size {list(size)} or storage offset {first}")
     end = first
@@ -283,10 +290,9 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
         end += 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
         available = memory_of(array).nbytes
         if end * array.itemsize > available:
+            need = f"{end * array.itemsize} bytes from a storage of size {available}"
             raise RuntimeError(
-                f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {first}, "
-                f"and itemsize {array.itemsize} requiring a storage size of {end * array.itemsize} "
-                f"are out of bounds for storage of size {available}"
+                f"as_strided: sizes {list(size)}, strides {list(stride)} need {need}"
             )
     # Where the graph has to know what a write changes, each element has to be one of input's, and
     # the base has to lie in memory as its gradient does: row by row.
@@ -347,15 +353,68 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     dim = normalize_dim(dimension, x.array.ndim)
     if size < 0:
         raise RuntimeError(f"size is {size} but must be >= 0")
-    if size > x.array.shape[dim]:
-        raise RuntimeError(
-            f"maximum size for tensor at dimension {dim} is {x.array.shape[dim]} but size is {size}"
-        )
+    n = x.array.shape[dim]
+    if size > n:
+        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {n} but size is {size}")
     if step < 1:
         raise RuntimeError(f"step is {step} but must be > 0")
     function = UnfoldToRead if step < size else Unfold
     out = function.apply(x, dim, size, step)
     return out if self.array.ndim else out.reshape(size)
+
+
+# Writes with a name: a copy, and an assignment to the copy.
+
+
+@tensor_method("index_fill")
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """A copy of `input` with one number at the places `index` of dimension `dim`."""
+    if index.array.ndim > 1:
+        raise RuntimeError(f"index_fill: Index has to be a vector/scalar, it has {index.ndim} dims")
+    ndim, dim = input.array.ndim, normalize_dim(dim, input.array.ndim)
+    mask = zeros((input.array.shape or (1,))[dim], dtype=bool_, device=input.device)
+    mask[index] = True  # once for each place, also where the index names it twice
+    shape = (mask.array.size, *(1,) * (ndim - dim - 1))[:ndim]
+    return masked_fill(input, reshape(mask, shape), value)
+
+
+@tensor_method("index_copy")
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """A copy of `input` with the slices of `source` at the places `index` of dimension `dim`."""
+    dims, index = line("index_copy", input, dim, index)
+    check_source("index_copy", input, dims, index, source, IndexError)
+    return IndexPut.apply(input, source, dims, index)
+
+
+@tensor_method("index_put")
+def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy of `input` with out[indices] = values, or += where a place may come twice."""
+    check_same_dtype("index_put", input, values)
+    if accumulate:
+        _, dims, places = parse(input, tuple(indices))
+        values = expand(values, Index.apply(input.detach(), dims, *places).array.shape)
+        return add(input, AddIndex.apply(values, input.array.shape, dims, *places))
+    out = clone(input)
+    out[tuple(indices)] = values
+    return out
+
+
+@tensor_method("masked_scatter")
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """A copy of `input` with the first elements of `source` where the mask is true; broadcast."""
+    if mask.dtype is not bool_:
+        raise RuntimeError(f"masked_scatter_ only supports boolean masks, got {mask.dtype!r}")
+    check_same_dtype("masked_scatter", input, source)
+    input, mask = broadcast_tensors(input, mask)
+    out = clone(input)
+    out[mask] = flatten(source)[: int(mask.array.sum())]
+    return out
+
+
+index_fill_, index_copy_, index_put_, masked_scatter_ = (
+    tensor_method(f"{write.__name__}_")(in_place(write))
+    for write in (index_fill, index_copy, index_put, masked_scatter)
+)
 
 
 if __name__ == "__main__":
@@ -424,8 +483,17 @@ if __name__ == "__main__":
     try:
         y.as_strided((3, 3), (1, 1))
     except RuntimeError as error:
-        print(str(error)[-82:])
-        # -> itemsize 4 requiring a storage size of 20 are out of bounds for storage of size 16
+        print(error)
+        # -> as_strided: sizes [3, 3], strides [1, 1] need 20 bytes from a storage of size 16
+    # Writes with a name; where a place comes twice, only an accumulating one counts both.
+    twice = tensor([1, 1])
+    print(
+        index_put(tensor([0, 0]), (twice,), tensor([5, 7]), accumulate=True).tolist()
+    )  # -> [0, 12]
+    print(tensor([0, 0, 0]).index_fill_(0, tensor([0, -1]), 3).tolist())  # -> [3, 0, 3]
+    mask = tensor([True, False, True])
+    print(masked_scatter(tensor([0, 0, 0]), mask, tensor([8, 9])).tolist())  # -> [8, 0, 9]
+
     try:
         x64.T.view(12)
     except RuntimeError as error:

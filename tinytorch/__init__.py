@@ -330,4 +330,5 @@ from tinytorch.ops.sorting import (
     unique,
 )
 from tinytorch.ops.storage import as_strided
+from tinytorch.ops.writing import index_copy, index_fill, index_put, masked_scatter
 from tinytorch.serialization import load, save

@@ -113,11 +113,11 @@ def test_a_view_by_hand_shares_memory(t):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda t: t.as_strided((3, 3), (3, 1)), RuntimeError, "requiring a storage size of 72"),
+        (lambda t: t.as_strided((3, 3), (3, 1)), RuntimeError, "need 72 bytes"),
         (lambda t: t.as_strided((2,), (-1,)), RuntimeError, "Negative strides"),
         (lambda t: t.as_strided((3,), (1, 1)), RuntimeError, "mismatch in length"),
         (lambda t: t.as_strided((2,), (1,), -1), RuntimeError, "offset -1"),
-        (lambda t: t.as_strided((2,), (1,), 5), RuntimeError, "out of bounds for storage"),
+        (lambda t: t.as_strided((2,), (1,), 5), RuntimeError, "need .* bytes from a storage"),
         (lambda t: t.as_strided((-2,), (1,)), RuntimeError, "invalid size"),
         (lambda t: t.unfold(0, 3, 1), RuntimeError, "maximum size for tensor at dimension 0 is 2"),
         (lambda t: t.unfold(0, 2, 0), RuntimeError, "step is 0 but must be > 0"),

@@ -128,6 +128,18 @@ def line(name: str, input: Tensor, dim: int, index: Tensor) -> tuple[tuple, Tens
     return ((dim,), flatten(index)) if input.array.ndim else ((), Reshape.apply(index, ()))
 
 
+def check_source(
+    name: str, input: Tensor, dims: tuple, index: Tensor, source: Tensor, error: type
+) -> None:
+    """`error` unless source has one slice for each place of the index, and the type of input."""
+    check_same_dtype(name, input, source)
+    shape, found = list(input.array.shape), list(source.array.shape)
+    for place in dims:
+        shape[place] = index.array.size
+    if shape != found:
+        raise error(f"{name}(): the shape of source is {found}, and should be {shape}")
+
+
 @tensor_method("index_select")
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The places `index` (one dimension) of dimension `dim`, in that order: a copy."""
@@ -137,13 +149,8 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 @tensor_method("index_add")
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """A copy of `input` with alpha * source added at the places `index` of dimension `dim`."""
-    check_same_dtype("index_add", input, source)
     dims, index = line("index_add", input, dim, index)
-    shape, found = list(input.array.shape), list(source.array.shape)
-    for place in dims:
-        shape[place] = index.array.size
-    if shape != found:
-        raise RuntimeError(f"index_add(): the shape of source is {found}, and should be {shape}")
+    check_source("index_add", input, dims, index, source, RuntimeError)
     source = source if alpha == 1 else mul(source, alpha)
     return add(input, AddIndex.apply(source, input.array.shape, dims, index))
 

@@ -142,15 +142,22 @@ def data_ptr(self: Tensor) -> int:
     return address_of(self.array) if self.array.size else 0
 
 
-# A view by hand: any shape and strides over the same memory.
-
-
 def places(xp: Any, shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> Any:
     """The place in memory of each element: start + i * steps[0] + j * steps[1] + ..."""
     result = xp.full(shape, start, dtype=xp.int64)
     for dim, (n, step) in enumerate(zip(shape, steps, strict=True)):
         result += (xp.arange(n) * step).reshape((n,) + (1,) * (len(shape) - dim - 1))
     return result
+
+
+def overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether two elements may share a place: a step no longer than all shorter ones together."""
+    reach = 0
+    for step, n in sorted(zip(stride, size, strict=True)):
+        if n > 1 and step <= reach:
+            return True
+        reach += (n - 1) * step
+    return False
 
 
 class Relay(Function):
@@ -213,16 +220,6 @@ class AsStridedToRead(AsStrided):
     writable = False
 
 
-def overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether two elements may share a place: a step no longer than all shorter ones together."""
-    reach = 0
-    for step, n in sorted(zip(stride, size, strict=True)):
-        if n > 1 and step <= reach:
-            return True
-        reach += (n - 1) * step
-    return False
-
-
 @tensor_method("as_strided")
 def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """A view of the storage of `input` with a shape and strides (in elements) of your own.
@@ -238,10 +235,7 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     if len(size) != len(stride):
         raise RuntimeError("mismatch in length of strides and shape")
     if any(step < 0 for step in stride):
-        raise RuntimeError(
-            f"as_strided: Negative strides are not supported at the moment, got strides: "
-            f"{list(stride)}"
-        )
+        raise RuntimeError(f"as_strided: Negative strides are not supported, got {list(stride)}")
     if any(n < 0 for n in size) or first < 0:
         raise RuntimeError(f"as_strided: invalid size {list(size)} or storage offset {first}")
     end = first
@@ -249,10 +243,9 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
         end += 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
         available = memory_of(array).nbytes
         if end * array.itemsize > available:
+            need = f"{end * array.itemsize} bytes from a storage of size {available}"
             raise RuntimeError(
-                f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {first}, "
-                f"and itemsize {array.itemsize} requiring a storage size of {end * array.itemsize} "
-                f"are out of bounds for storage of size {available}"
+                f"as_strided: sizes {list(size)}, strides {list(stride)} need {need}"
             )
     # Where the graph has to know what a write changes, each element has to be one of input's, and
     # the base has to lie in memory as its gradient does: row by row.
@@ -313,10 +306,9 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     dim = normalize_dim(dimension, x.array.ndim)
     if size < 0:
         raise RuntimeError(f"size is {size} but must be >= 0")
-    if size > x.array.shape[dim]:
-        raise RuntimeError(
-            f"maximum size for tensor at dimension {dim} is {x.array.shape[dim]} but size is {size}"
-        )
+    n = x.array.shape[dim]
+    if size > n:
+        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {n} but size is {size}")
     if step < 1:
         raise RuntimeError(f"step is {step} but must be > 0")
     function = UnfoldToRead if step < size else Unfold

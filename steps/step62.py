@@ -82,7 +82,7 @@ class ArgSort(Function):
     def forward(ctx, x: Any, dim: int, descending: bool, k: int | None = None) -> Any:
         if x.ndim == 0:
             return ctx.xp.zeros((), np.int64)
-        if k is not None and 0 < k < x.shape[dim] // 4:
+        if k is not None and 0 < k < x.shape[dim] // 16:
             return first_of_order(x, dim, descending, k, ctx.xp)
         return order_of(x, dim, descending, ctx.xp)[(*(slice(None),) * dim, slice(k))]
 

@@ -31,6 +31,7 @@ Try: leave check_index out of `places`, and see what the score of class -1 is.
 """
 
 import math
+from operator import gt
 from typing import Any
 
 from tinytorch.autograd.inplace import in_place
@@ -88,12 +89,12 @@ def places(name: str, input: Tensor, dim: int, index: Tensor, src: Tensor | None
     A place [i, j] is number i * steps[0] + j * steps[1]. RuntimeError where the shapes of index,
     input and src do not fit together. A 0-d tensor counts as one with a single element.
     """
-    shape, sizes, *others = (x.array.shape or (1,) for x in (index, input, src) if x is not None)
+    shape, sizes = index.array.shape or (1,), input.array.shape or (1,)
     dim = normalize_dim(dim, len(sizes))
     check_index(name, index, sizes[dim])
     limits = (*sizes[:dim], max(*shape, 1), *sizes[dim + 1 :])
-    for other in (limits, *others) if index.array.size else ():
-        if len(other) != len(shape) or any(n > m for n, m in zip(shape, other, strict=True)):
+    for other in (limits, shape if src is None else src.array.shape or (1,)):
+        if index.array.size and (len(other) != len(shape) or any(map(gt, shape, other))):
             raise RuntimeError(
                 f"{name}(): Expected index {list(shape)} to have the dimensions of {list(other)} "
                 f"and to be no larger (of self, dimension {dim} has no limit)"

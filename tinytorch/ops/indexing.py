@@ -56,7 +56,7 @@ class Index(Function):
         try:
             if not dims or (len(dims) == 1 and x.flags.c_contiguous):
                 axis = dims[0] if dims else None
-                return ctx.xp.take(x, indices[0], axis=axis)  # three times as fast as x[key]
+                return x.take(indices[0], axis=axis)  # three times as fast as x[key]
             return x[key_of(dims, indices)]
         except IndexError as error:
             raise IndexError(str(error).replace("axis", "dimension")) from None
@@ -71,8 +71,9 @@ class AddIndex(Function):
     def forward(ctx, x: Any, shape: tuple, dims: tuple[int, ...], *indices: Any) -> Any:
         xp, ctx.dims = ctx.xp, dims
         ctx.save_for_backward(*indices)
+        whole = shape
         if not dims:
-            return ctx.call(AddIndex, x, (math.prod(shape),), (0,), *indices).reshape(shape)
+            shape, dims = (math.prod(shape),), (0,)
         # To the form out[rows] += x: the indexed dimensions come to the front and become one.
         n, last = len(dims), dims[-1]
         rows = xp.ravel_multi_index(indices, tuple(shape[dim] for dim in dims), mode="wrap")
@@ -83,10 +84,9 @@ class AddIndex(Function):
         sizes = [shape[dim] for dim in order]
         out = xp.zeros((math.prod(sizes[:n]), math.prod(sizes[n:])), x.dtype)
         add_at(out, rows.reshape(-1), x.reshape(rows.size, out.shape[1]))
-        out = out.reshape(sizes)
-        return (
-            xp.transpose(out, [order.index(dim) for dim in range(len(shape))]) if last >= n else out
-        )
+        if last < n:  # in front in y too
+            return out.reshape(whole)
+        return xp.transpose(out.reshape(sizes), [order.index(dim) for dim in range(len(shape))])
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Index, g, ctx.dims, *ctx.saved)

@@ -10,7 +10,7 @@ stands in the place of each parameter, and load_state_dict gives the memory numb
 parameter that it has now, on its device and in its type. (The count of steps keeps its own: it is a
 number that only looks like a tensor.) This is why a set, which has no order, is refused.
 
-    {"state": {0: {"velocity": tensor}, ...}, "param_groups": [{"params": [0, 1], "lr": 0.1}]}
+    {"state": {0: {"velocity": tensor}, ...}, "param_groups": [{"lr": 0.1, "params": [0, 1]}]}
 
 The saved options win over those given to __init__. A missing one, of an older file, is the default.
 
@@ -241,10 +241,10 @@ class Optimizer:
         for group in self.param_groups:
             for param in group["params"]:
                 numbers.setdefault(id(param), len(numbers))
-        groups = [
-            {**group, "params": [numbers[id(param)] for param in group["params"]]}
-            for group in self.param_groups
-        ]
+        groups = []
+        for group in self.param_groups:
+            groups.append({name: value for name, value in group.items() if name != "params"})
+            groups[-1]["params"] = [numbers[id(param)] for param in group["params"]]
         state = {numbers.get(id(key), key): kept for key, kept in self.state.items()}
         return self.call_hooks("after saving", {"state": state, "param_groups": groups})[0]
 
@@ -345,7 +345,7 @@ if __name__ == "__main__":
     optimizer = Heavy(params)
     train(optimizer, 10)
     saved = copy.deepcopy(optimizer.state_dict())
-    print(saved["param_groups"])  # -> [{'params': [0, 1], 'lr': 0.1, 'momentum': 0.9}]
+    print(saved["param_groups"])  # -> [{'lr': 0.1, 'momentum': 0.9, 'params': [0, 1]}]
     print({number: list(state) for number, state in saved["state"].items()})
     # -> {0: ['velocity'], 1: ['velocity']}
 

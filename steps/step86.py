@@ -89,13 +89,13 @@ class FlatParameters:
         block = self.xp.zeros((len(big), ends[-1]), self.dtype)
         self.steps = np.full(len(params), step, np.float32)
         for i, state in enumerate(states):
+            if "step" in names:  # in the host's memory, as PyTorch's
+                state["step"] = wrap(self.steps[i, ...], as_device("cpu"))
             for row, name in enumerate(big):
                 view = block[row, slice(*places[i])].reshape(self.arrays[i].shape)
                 if state.get(name) is not None:
                     view[...] = state[name].array
                 state[name] = wrap(view, params[0].device)
-            if "step" in names:  # in the host's memory, as PyTorch's
-                state["step"] = wrap(self.steps[i, ...], as_device("cpu"))
         self.tensors = [state[name] for state in states for name in names]
         flats = [array.reshape(-1) for array in self.arrays]
         if together:

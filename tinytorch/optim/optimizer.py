@@ -206,10 +206,10 @@ class Optimizer:
         for group in self.param_groups:
             for param in group["params"]:
                 numbers.setdefault(id(param), len(numbers))
-        groups = [
-            {**group, "params": [numbers[id(param)] for param in group["params"]]}
-            for group in self.param_groups
-        ]
+        groups = []
+        for group in self.param_groups:
+            groups.append({name: value for name, value in group.items() if name != "params"})
+            groups[-1]["params"] = [numbers[id(param)] for param in group["params"]]
         state = {numbers.get(id(key), key): kept for key, kept in self.state.items()}
         return self.call_hooks("after saving", {"state": state, "param_groups": groups})[0]
 

@@ -180,6 +180,8 @@ class Clamp(Function):
 
     def forward(ctx, x: Any, low: Any, high: Any) -> Any:
         ctx.saved = (x, low, high)
+        if x.dtype.kind == "f":  # with two numbers clip takes half of the time
+            low, high = (-math.inf if low is None else low), (math.inf if high is None else high)
         return ctx.xp.clip(x, low, high)
 
     def backward(ctx, g: Any) -> Any:
@@ -229,10 +231,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
     if condition.dtype is not bool_:
-        raise RuntimeError(
-            f"where expected condition to be a boolean tensor, but got a tensor with dtype "
-            f"{condition.dtype!r}"
-        )
+        raise RuntimeError(f"where(): condition must be a boolean tensor, not {condition.dtype!r}")
     if is_float(input) and is_float(other) and input.array.dtype is other.array.dtype:
         return Where.apply(condition, input, other)
     dtype = result_type(input, other)
@@ -247,8 +246,10 @@ def where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
 
 def between(xp: Any, a: Any, b: Any, weight: Any) -> Any:
     """a + weight * (b - a), beginning at the nearer end: so both ends are met exactly."""
-    from_a, from_b = a + weight * (b - a), b - (1 - weight) * (b - a)
-    return xp.where(weight < 0.5, from_a, from_b)
+    step = b - a
+    if isinstance(weight, float):
+        return a + weight * step if weight < 0.5 else b - (1 - weight) * step
+    return xp.where(weight < 0.5, a + weight * step, b - (1 - weight) * step)
 
 
 Lerp = entry(

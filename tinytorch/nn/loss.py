@@ -109,7 +109,7 @@ def binary_cross_entropy(
     ValueError where the shapes differ, RuntimeError for other types or no probability.
     """
     check_target(input, target, one_type=True)
-    if not bool(((input >= 0) & (input <= 1)).all()):
+    if input.numel() and not 0 <= float(input.array.min()) <= float(input.array.max()) <= 1:
         raise RuntimeError("all elements of input should be between 0 and 1")
     return reduce(BinaryCrossEntropy.apply(input, target), reduction, weight)
 

@@ -17,7 +17,7 @@ def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
     """A new array: x minus its maximum over `dims`, so that exp of it is at most 1."""
     if x.size == 0:
         return x.copy()
-    if dims == (x.ndim - 1,) and x.size > 1000:
+    if dims == (x.ndim - 1,) and x.size > 200:
         return x - extreme_rows(x, "max")
     return xp.asarray(x - x.max(axis=dims, keepdims=True))
 

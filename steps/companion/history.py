@@ -187,11 +187,13 @@ def in_the_package(curriculum: Curriculum, name: str) -> str:
     for module in curriculum.modules:
         loaded = sys.modules.get(module.dotted)
         for each in module.source.top_level if loaded else ():
-            if getattr(loaded, each, None) is value:
+            if any(getattr(loaded, part, None) is value for part in each.split(", ")):
                 return each
         if module.dotted == getattr(value, "__module__", "") and maker in module.source.definitions:
             return maker
-    return in_the_package(curriculum, name[:-1]) if re.search(r"[^_]_$", name) else ""
+    # A form that is written in place is made of the other one: exp_ of exp, __ixor__ of __xor__.
+    plain = re.sub(r"(?<=[^_])_$|(?<=\.__)i(?=\w+__$)", "", name)
+    return in_the_package(curriculum, plain) if plain != name else ""
 
 
 def _suggestion(name, names):

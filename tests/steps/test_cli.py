@@ -148,7 +148,9 @@ def test_a_narrow_terminal_has_no_bar(command, monkeypatch):
         ("torch.nn.Linear", "Linear"),
         ("tinytorch.arccos", "acos"),
         ("Tensor.exp_", "exp"),
+        ("Tensor.__ifloordiv__", "floor_divide"),
         ("torch.long", "int64"),
+        ("atleast_2d", "atleast_1d, atleast_2d, atleast_3d"),
     ],
 )
 def test_a_name_as_a_program_writes_it(asked, name, capsys):

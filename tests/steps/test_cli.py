@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 import steps
+import tinytorch
 from steps.companion import cli
 from steps.companion.cli import main
-from steps.companion.curriculum import CurriculumError
+from steps.companion.curriculum import Curriculum, CurriculumError
+from steps.companion.history import in_the_package, known_names
 
 from .conftest import step_text
 
@@ -158,6 +160,23 @@ def test_a_name_as_a_program_writes_it(asked, name, capsys):
     first, *rest = capsys.readouterr().out.splitlines()
     assert first == f"{asked}: defined as {name}"
     assert rest[-1].startswith("  lives in   tinytorch/")
+
+
+def test_every_function_and_class_of_the_package_has_an_answer():
+    curriculum = Curriculum(ROOT)
+    known = set(known_names(curriculum))
+    places = {"torch": tinytorch, "Tensor": tinytorch.Tensor, "nn": tinytorch.nn}
+    places |= {"nn.functional": tinytorch.nn.functional, "optim": tinytorch.optim}
+    asked = [
+        f"{place}.{name}"
+        for place, owner in places.items()
+        for name in dir(owner)
+        if callable(value := getattr(owner, name)) and not hasattr(object, name)
+        if getattr(value, "__module__", "").startswith("tinytorch")
+    ]
+    assert len(asked) > 400
+    asked = [name for name in asked if name not in known]
+    assert [name for name in asked if in_the_package(curriculum, name) not in known] == []
 
 
 @pytest.mark.parametrize(

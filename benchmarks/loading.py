@@ -17,10 +17,10 @@ from benchmarks.harness import interleaved, row
 IMAGES, BATCH = 6400, 64
 
 
-class Arrays:
-    """A dataset of one's own: an image and a label as NumPy has them."""
+class Own:
+    """A dataset of one's own: an image and a label."""
 
-    def __init__(self, images: np.ndarray, labels: np.ndarray):
+    def __init__(self, images: Any, labels: Any):
         self.images, self.labels = images, labels
 
     def __len__(self) -> int:
@@ -50,15 +50,15 @@ def epoch(loader: Any) -> None:
 
 
 def batches(library: ModuleType, kind: str) -> Callable[[], None]:
-    """An epoch of shuffled batches of images: from tensors, or from arrays item by item."""
+    """An epoch of shuffled batches of images: of a TensorDataset, or item by item from a dataset of
+    one's own that holds arrays, or tensors ("items")."""
     rng = np.random.default_rng(0)
     images = rng.random((IMAGES, 28, 28), dtype=np.float32)
     labels = rng.integers(0, 10, IMAGES)
-    if kind == "tensors":
+    if kind != "arrays":
         images, labels = library.from_numpy(images), library.from_numpy(labels)
-        dataset = library.utils.data.TensorDataset(images, labels)
-    else:
-        dataset = Arrays(images, labels)
+    make = library.utils.data.TensorDataset if kind == "tensors" else Own
+    dataset = make(images, labels)
     loader = library.utils.data.DataLoader(dataset, BATCH, shuffle=True)
     return lambda: epoch(loader)
 
@@ -81,7 +81,7 @@ def speedup(library: ModuleType, length: int, rounds: int) -> tuple[float, float
 
 
 def report(libraries: dict[str, ModuleType], rounds: int) -> None:
-    for kind in ("tensors", "arrays"):
+    for kind in ("tensors", "arrays", "items"):
         programs = {name: batches(library, kind) for name, library in libraries.items()}
         seconds = interleaved(programs, rounds, 1)
         calls = IMAGES // BATCH

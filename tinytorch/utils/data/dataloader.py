@@ -82,7 +82,7 @@ class BatchIterator:
 
 
 class WorkerIterator(BatchIterator):
-    """The batches of an epoch, made by other processes. Each worker is `ahead` tasks ahead."""
+    """Batches from other processes, each `ahead` tasks ahead: at most 50 answers fill no pipe."""
 
     def start(self, loader: "DataLoader") -> None:
         context = loader.multiprocessing_context or get_context()

@@ -79,7 +79,7 @@ def receive(connection: Connection) -> Any:
 
 def commands(connection: Connection) -> Iterator[tuple[int, Any]]:
     """What comes through the pipe: (number of the epoch, task). A new epoch takes the place of what
-    is left of an older one. It ends with a None, or when the main process is gone."""
+    is left of an older one. It ends with a None; EOFError when the main process is gone."""
     waiting, parent = deque(), os.getppid()
     while os.getppid() == parent:
         if connection.poll(0 if waiting else 5):
@@ -91,6 +91,7 @@ def commands(connection: Connection) -> Iterator[tuple[int, Any]]:
             waiting.append(command)
         elif waiting:
             yield waiting.popleft()
+    raise EOFError
 
 
 class Readable(str):  # a text without quotes and \n, since KeyError shows the repr of its message
@@ -125,12 +126,11 @@ def work(
 ) -> None:
     """A worker's life: it gets numbers of items, and sends back the batch or the error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process, which ends us
-    parent, current = os.getppid(), None
-    here["worker"] = info
+    here["worker"], current = info, None
     random.seed(info.seed)
     np.random.seed(info.seed % (1 << 32))  # noqa: NPY002 (what programs still use)
     manual_seed(info.seed)
-    with contextlib.suppress(EOFError, OSError):  # nobody listens any more
+    try:
         for epoch, task in commands(connection):
             try:
                 if current is None and worker_init_fn is not None:
@@ -142,7 +142,7 @@ def work(
                 send(connection, (epoch, END, None), folder)
             except Exception as error:
                 send(connection, (epoch, "error", describe(error, info.id)), folder)
-    if os.getppid() != parent:
+    except (EOFError, OSError):  # nobody is there any more, and nobody else clears away
         shutil.rmtree(folder, ignore_errors=True)
 
 

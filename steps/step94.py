@@ -239,7 +239,6 @@ class WorkerIterator(BatchIterator):
                 self.workers[number].ask((task,))
         # Which worker owes us the next batch, the one after it, ...
         self.owed = deque(place % self.count for place in range(len(first)))
-        self.ended: set[int] = set()
 
     def __next__(self) -> Any:
         while self.owed:
@@ -247,12 +246,10 @@ class WorkerIterator(BatchIterator):
             self.owed.remove(number)
             kind, value = self.workers[number].answer()
             if kind == END:
-                self.ended.add(number)
                 continue
-            if number not in self.ended:
-                for task in itertools.islice(self.tasks, 1):
-                    self.workers[number].ask((task,))
-                    self.owed.append(number)
+            for task in itertools.islice(self.tasks, 1):
+                self.workers[number].ask((task,))
+                self.owed.append(number)
             if number not in self.owed:
                 self.workers[number].ask(None)  # it may go, while the others still work
             return self.delivered(value)

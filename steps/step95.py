@@ -305,6 +305,9 @@ class WorkerIterator(BatchIterator):
     def begin(self, make_worker: Callable[[int], Worker] | None = None) -> None:
         """Begins an epoch: each worker gets its first tasks while the next one is being started."""
         self.epoch += 1
+        for worker in self.workers:
+            while worker.process.is_alive() and worker.connection.poll():
+                worker.answer(None)  # what is of an epoch before would fill the pipe some day
         first = list(itertools.islice(self.tasks, self.count * self.ahead))
         for number in range(self.count):
             if make_worker is not None:
@@ -313,7 +316,6 @@ class WorkerIterator(BatchIterator):
                 self.workers[number].ask((self.epoch, task))
         # Which worker owes us the next batch, the one after it, ...
         self.owed = deque(place % self.count for place in range(len(first)))
-        self.ended: set[int] = set()
 
     def restart(self) -> None:
         self.tasks = iter(self.sampler)
@@ -325,12 +327,10 @@ class WorkerIterator(BatchIterator):
             self.owed.remove(number)
             kind, value = self.answer(self.workers[number])
             if kind == END:
-                self.ended.add(number)
                 continue
-            if number not in self.ended:
-                for task in itertools.islice(self.tasks, 1):
-                    self.workers[number].ask((self.epoch, task))
-                    self.owed.append(number)
+            for task in itertools.islice(self.tasks, 1):
+                self.workers[number].ask((self.epoch, task))
+                self.owed.append(number)
             if number not in self.owed and not self.persistent:
                 self.workers[number].ask(None)  # it may go, while the others still work
             if kind == "error":

@@ -14,8 +14,8 @@ gradient into a Tensor (general_step, step 40). forward is not recorded; backwar
 create_graph asks for it. So a formula of Tensor operations differentiates twice by itself. A saved
 output is kept as an array and wrapped anew, as in step 32: held as a Tensor, it would be a cycle.
 
-Users err, so what backward returns is checked: one gradient for each argument of forward, in its
-shape and type, and None where there is none (a number, a flag).
+Users err, so what backward returns is checked: one gradient for each argument of forward, and None
+where there is none (a number, a flag). What was broadcast is summed back, another type is cast.
 
 ctx has more to say: mark_dirty for inputs that forward wrote into, mark_non_differentiable for
 outputs without a gradient, set_materialize_grads(False) for None in the place of the zeros that an

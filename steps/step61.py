@@ -16,10 +16,10 @@ each name in a product of two is of one of four kinds:
     batch   in both, and kept           left    only in the first, and kept
     inner   in both, and summed over    right   only in the second, and kept
 
-Sort the dimensions by kind, make each kind one dimension, and it is [batch, left, inner] times
-[batch, inner, right]: a matrix product, which is fast and has its gradient already. That is the
-whole of `contract`. A name in only one of the two that is not kept is summed away before, which
-saves multiplying it: "ij,k->" never makes the products a_ij c_k.
+Sort the dimensions by kind, make left, inner and right one dimension each, and it is [batch, left,
+inner] times [batch, inner, right]: a matrix product, which is fast and has its gradient already.
+That is the whole of `contract`. A name in only one of the two that is not kept is summed away
+before, which saves multiplying it: "ij,k->" never makes the products a_ij c_k.
 
 The trap: with three operands the order decides the cost. "ij,jk,kl->il" from left to right is
 (A B) C. If C is a vector, A (B C) does far less. einsum goes from left to right, as PyTorch does
@@ -64,7 +64,8 @@ def arranged(x: Tensor, labels: str, *groups: str) -> Tensor:
     size = dict(zip(labels, x.array.shape, strict=True))
     order = tuple(labels.index(label) for group in groups for label in group)
     x = x if order == tuple(range(len(labels))) else permute(x, order)
-    return reshape(x, tuple(math.prod(size[label] for label in group) for group in groups))
+    shape = tuple(math.prod(size[label] for label in group) for group in groups)
+    return x if shape == x.array.shape else reshape(x, shape)
 
 
 def settled(x: Tensor, labels: str, other: Tensor, other_labels: str, keep: str):
@@ -86,7 +87,8 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
 
     Each dimension is of one of four kinds: in both and kept (batch), in both and summed over
     (inner), or in only one of them (left, right). With its dimensions in the right order and each
-    kind made one, it is a matrix product: [batch, left, inner] @ [batch, inner, right].
+    kind but batch made one, it is a matrix product: [batch..., left, inner] @ [batch..., inner,
+    right].
     """
     a, a_labels = settled(a, a_labels, b, b_labels, keep)
     b, b_labels = settled(b, b_labels, a, a_labels, keep)
@@ -103,11 +105,11 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
     left = "".join(label for label in a_labels if label not in both)
     right = "".join(label for label in b_labels if label not in both)
     product = (MatMul.apply if inner else mul)(
-        arranged(a, a_labels, *[batch] * bool(batch), left, inner),
-        arranged(b, b_labels, *[batch] * bool(batch), inner, right),
+        arranged(a, a_labels, *batch, left, inner), arranged(b, b_labels, *batch, inner, right)
     )
     labels = batch + left + right
-    return reshape(product, tuple(size[label] for label in labels)), labels
+    shape = tuple(size[label] for label in labels)
+    return (product if shape == product.array.shape else reshape(product, shape)), labels
 
 
 def read_operand(x: Tensor, labels: str, number: int) -> tuple[Tensor, str]:

@@ -22,7 +22,8 @@ def arranged(x: Tensor, labels: str, *groups: str) -> Tensor:
     size = dict(zip(labels, x.array.shape, strict=True))
     order = tuple(labels.index(label) for group in groups for label in group)
     x = x if order == tuple(range(len(labels))) else permute(x, order)
-    return reshape(x, tuple(math.prod(size[label] for label in group) for group in groups))
+    shape = tuple(math.prod(size[label] for label in group) for group in groups)
+    return x if shape == x.array.shape else reshape(x, shape)
 
 
 def settled(x: Tensor, labels: str, other: Tensor, other_labels: str, keep: str):
@@ -44,7 +45,8 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
 
     Each dimension is of one of four kinds: in both and kept (batch), in both and summed over
     (inner), or in only one of them (left, right). With its dimensions in the right order and each
-    kind made one, it is a matrix product: [batch, left, inner] @ [batch, inner, right].
+    kind but batch made one, it is a matrix product: [batch..., left, inner] @ [batch..., inner,
+    right].
     """
     a, a_labels = settled(a, a_labels, b, b_labels, keep)
     b, b_labels = settled(b, b_labels, a, a_labels, keep)
@@ -61,11 +63,11 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
     left = "".join(label for label in a_labels if label not in both)
     right = "".join(label for label in b_labels if label not in both)
     product = (MatMul.apply if inner else mul)(
-        arranged(a, a_labels, *[batch] * bool(batch), left, inner),
-        arranged(b, b_labels, *[batch] * bool(batch), inner, right),
+        arranged(a, a_labels, *batch, left, inner), arranged(b, b_labels, *batch, inner, right)
     )
     labels = batch + left + right
-    return reshape(product, tuple(size[label] for label in labels)), labels
+    shape = tuple(size[label] for label in labels)
+    return (product if shape == product.array.shape else reshape(product, shape)), labels
 
 
 def read_operand(x: Tensor, labels: str, number: int) -> tuple[Tensor, str]:

@@ -302,3 +302,19 @@ def test_added_products_and_quotients(device):
 def test_no_form_in_place_that_pytorch_lacks():
     for name in ("maximum_", "minimum_", "logaddexp_"):
         assert not hasattr(tinytorch.Tensor, name)
+
+
+def test_two_numbers_make_a_tensor():
+    for y, expected, dtype in (
+        (tinytorch.add(2, 3), 5, "int64"),
+        (tinytorch.mul(2.5, 2), 5.0, "float32"),
+        (tinytorch.div(1, 2), 0.5, "float32"),
+        (tinytorch.bitwise_left_shift(1, tinytorch.tensor([3])), [8], "int64"),
+    ):
+        assert (y.tolist(), y.dtype.name) == (expected, dtype)
+
+
+def test_another_type_by_its_second_name(device):
+    x = tinytorch.ones(2, device=device)
+    assert x.type(tinytorch.int64).dtype is tinytorch.int64 and x.type(x.dtype) is x
+    assert x.is_cpu == (device == "cpu")

@@ -97,8 +97,8 @@ logical_xor = relation("logical_xor", lambda xp, a, b: (a != 0) ^ (b != 0), numb
 bitwise_and = relation("bitwise_and", "bitwise_and", "__and__ __rand__ __iand__", 2)
 bitwise_or = relation("bitwise_or", "bitwise_or", "__or__ __ror__ __ior__", 2)
 bitwise_xor = relation("bitwise_xor", "bitwise_xor", "__xor__ __rxor__ __ixor__", 2)
-bitwise_left_shift = relation("bitwise_left_shift", "left_shift", "__lshift__ __ilshift__")
-bitwise_right_shift = relation("bitwise_right_shift", "right_shift", "__rshift__ __irshift__")
+bitwise_left_shift = relation("bitwise_left_shift", "left_shift", "__lshift__ __ilshift__", 2)
+bitwise_right_shift = relation("bitwise_right_shift", "right_shift", "__rshift__ __irshift__", 2)
 bitwise_not = predicate("bitwise_not", "invert", written=True)
 invert = tensor_method("__invert__")(bitwise_not)
 

@@ -116,7 +116,7 @@ def test_a_rate_that_is_a_tensor_stays_one(case):
     assert scheduler.get_last_lr()[0] is not tensor
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [case for case in CASES if "cycle" not in case])
 def test_after_a_break(case):
     for last_epoch in (0, 2, 5):
         assert_same_history(case, last_epoch=last_epoch)

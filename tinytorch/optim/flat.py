@@ -61,15 +61,15 @@ class FlatParameters:
             self.parts = [
                 self.copy[a:b].reshape(s) for (a, b), s in zip(places, shapes, strict=True)
             ]
-            flats, places = [self.copy], [(0, ends[-1])]
-        # Of each piece: the number of its array, start and stop there, its parameters, its state.
+            flats = [self.copy]
         limit = ends[-1] + 1 if params[0].device.type == "cuda" else cache_elements
+        cuts = [(i, *cut) for i, flat in enumerate(flats) for cut in pieces_of(flat.size, limit)]
+        spare = self.xp.empty((2, max(b - a for _, a, b in cuts)), self.dtype)
+        # Of each piece: its array's number, start and stop there; parameters, state, spare arrays.
         self.prepared = [
-            (number, a, b, flats[number][a:b], list(block[:, first + a : first + b]))
-            for number, (first, last) in enumerate(places)
-            for a, b in pieces_of(last - first, limit)
+            (i, a, b, flats[i][a:b], list(block[:, ends[i] + a : ends[i] + b]), *spare[:, : b - a])
+            for i, a, b in cuts
         ]
-        self.spare = self.xp.empty((2, max(b - a for _, a, b, *_ in self.prepared)), self.dtype)
 
     def intact(self) -> bool:
         """Whether no parameter has got another array, and no state was replaced."""
@@ -93,8 +93,8 @@ class FlatParameters:
         if self.together:
             xp.concatenate([array.reshape(-1) for array in self.arrays], out=self.copy)
             grads = [xp.concatenate(grads, out=self.copied_grads)]
-        for number, a, b, p, kept in self.prepared:
-            g, t, u = grads[number][a:b], self.spare[0, : b - a], self.spare[1, : b - a]
+        for number, a, b, p, kept, t, u in self.prepared:
+            g = grads[number][a:b]
             if decay:
                 xp.multiply(p, decay, out=u)
                 g = (xp.subtract if uphill else xp.add)(u, g, out=u)

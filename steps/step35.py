@@ -407,7 +407,7 @@ class Function:
         forward(ctx, *arrays)    arrays (and other parameters) in, array out
         backward(ctx, grad)      gradient of the output in, gradient of each tensor input out
 
-    backward runs on plain arrays, which is fast, or on Tensors when the gradient shall itself be
+    backward runs on plain arrays, which is fast, or on Tensors when the gradient itself is to be
     differentiated. So its formula uses only what both have: operators, methods with the same
     meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
     """
@@ -552,7 +552,7 @@ def backward_pass(
     A heap gives the youngest node that has a gradient. Whoever used its result is younger still,
     so by then all parts of its gradient have arrived.
 
-    On their way gradients are plain arrays. They are Tensors if they shall be differentiated
+    On their way gradients are plain arrays. They are Tensors if they are to be differentiated
     (create_graph).
 
     Returns {leaf: gradient}.

@@ -20,8 +20,8 @@ Who shares memory with whom? Every array that is a view knows its base, and at t
 stands the array that owns the memory: its storage. Step 31 named the trap, a write that no graph
 sees. So writes are counted, by storage: after count_write(array) all views of it have a new
 version. A weak reference watches the storage, and when it dies its count is forgotten. Writes.count
-numbers all writes, whatever storage they went to: a clock. Who has noted its time can ask later if
-a storage was written since (written_since), as the graph will in step 40.
+numbers all writes, whatever storage they went to: a clock. Note the time, and you can ask later
+whether a storage was written since (written_since), as the graph will in step 40.
 
 Changed: tensor, as_tensor, host_array. New: scan, from_numpy, Tensor(2, 3), Tensor.numpy and the
 ways to Python's numbers, count_write. Modules finished: core/data.py, core/version.py.
@@ -449,7 +449,7 @@ class Function:
         forward(ctx, *arrays)    arrays (and other parameters) in, array out
         backward(ctx, grad)      gradient of the output in, gradient of each tensor input out
 
-    backward runs on plain arrays, which is fast, or on Tensors when the gradient shall itself be
+    backward runs on plain arrays, which is fast, or on Tensors when the gradient itself is to be
     differentiated. So its formula uses only what both have: operators, methods with the same
     meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
     """
@@ -594,7 +594,7 @@ def backward_pass(
     A heap gives the youngest node that has a gradient. Whoever used its result is younger still,
     so by then all parts of its gradient have arrived.
 
-    On their way gradients are plain arrays. They are Tensors if they shall be differentiated
+    On their way gradients are plain arrays. They are Tensors if they are to be differentiated
     (create_graph).
 
     Returns {leaf: gradient}.

@@ -98,7 +98,7 @@ class set_grad_enabled(GradSwitch):
         thread.grad_enabled = self.enabled
 
     def __enter__(self) -> None:
-        thread.grad_enabled = self.outside  # what __exit__ shall come back to
+        thread.grad_enabled = self.outside  # what __exit__ is to come back to
         GradSwitch.__enter__(self)
 
     def __call__(self, function: Callable) -> Callable:
@@ -207,7 +207,7 @@ class Function:
         forward(ctx, *arrays)    arrays (and other parameters) in, array out
         backward(ctx, grad)      gradient of the output in, gradient of each tensor input out
 
-    backward runs on plain arrays, which is fast, or on Tensors when the gradient shall itself be
+    backward runs on plain arrays, which is fast, or on Tensors when the gradient itself is to be
     differentiated. So its formula uses only what both have: operators, methods with the same
     meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
     """
@@ -430,7 +430,7 @@ def backward_pass(
     A heap gives the youngest node that has a gradient. Whoever used its result is younger still,
     so by then all parts of its gradient have arrived.
 
-    On their way gradients are plain arrays. They are Tensors if they shall be differentiated
+    On their way gradients are plain arrays. They are Tensors if they are to be differentiated
     (create_graph), or if a mode on this thread wants to see each operation.
 
     Returns {leaf: gradient}.

@@ -59,7 +59,7 @@ def backward_pass(
     A heap gives the youngest node that has a gradient. Whoever used its result is younger still,
     so by then all parts of its gradient have arrived.
 
-    On their way gradients are plain arrays. They are Tensors if they shall be differentiated
+    On their way gradients are plain arrays. They are Tensors if they are to be differentiated
     (create_graph), or if a mode on this thread wants to see each operation.
 
     Returns {leaf: gradient}, or, where `targets` are given, {edge of a target: gradient}.

@@ -1,7 +1,7 @@
 """Step 46: Functions of your own
 
-The package's own rules work on arrays, and must keep to what arrays and Tensors share. Who writes
-one function for one model wants less: two static methods on Tensors, as PyTorch has it.
+The package's own rules work on arrays, and must keep to what arrays and Tensors share. To
+write one function for one model, less will do: two static methods on Tensors, as in PyTorch.
 
     class Cube(CustomFunction):
         @staticmethod

@@ -1,7 +1,7 @@
 """Step 72: Threads, blocks and grids
 
-On a GPU nobody writes a loop over the elements. One writes what happens to one element, a kernel,
-and says how many threads shall run it. They come in blocks, the blocks make a grid, and a thread
+On a GPU you do not write a loop over the elements. You write what happens to one element, a kernel,
+and say how many threads are to run it. They come in blocks, the blocks make a grid, and a thread
 works out from its place which element is its own:
 
     i = blockIdx.x * blockDim.x + threadIdx.x

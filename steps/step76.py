@@ -12,7 +12,7 @@ Reading goes through `__getattr__`, which Python calls only for names that it do
 So a network becomes a tree of modules with parameters as its leaves, and a walk through the tree
 finds them all, with names that tell the way: "second.weight". `parameters()` is what a training
 loop needs, and zero_grad() and requires_grad_() are loops over it. A parameter that stands in two
-places (tied weights) comes once: it shall learn once.
+places (tied weights) comes once: it is to learn once.
 
 What is a Parameter? A tensor, and nothing more than its class says: this one is to be learned.
 That is why BadLinear in the demo fails. Its weight requires a gradient and gets one. But it is a

@@ -293,7 +293,7 @@ class Module(Members):
         self, *, destination: dict | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Tensor]:
         """All parameters and persistent buffers by name. They show the module's memory: a copy
-        that shall stay as it is has to be cloned. With keep_vars they are the parameters."""
+        that is to stay as it is has to be cloned. With keep_vars they are the parameters."""
         state = OrderedDict() if destination is None else destination
         for key, members, name in self._named_state(prefix):
             state[key] = members[name] if keep_vars else members[name].detach()

@@ -21,8 +21,8 @@ a network that would learn its data by heart is hindered (Srivastava et al., 201
 grows by 1 / (1 - p), so the expected value is the same, and eval() has nothing to correct. That is
 the trap: forget eval(), and the trained network gives random answers.
 
-Who writes a layer with many loose weights puts them in a ParameterList or a ParameterDict: these
-are the containers of step 77 for parameters.
+A layer with many loose weights keeps them in a ParameterList or a ParameterDict: the containers of
+step 77, for parameters.
 
 New: Affine, linear, bilinear; Linear, Bilinear, Identity, Flatten, Unflatten; dropout, Dropout;
 ParameterList, ParameterDict. Moved: Module to nn/module.py, what hooks need to nn/hooks.py.

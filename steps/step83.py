@@ -18,7 +18,7 @@ relu the signal fades with depth. PyTorch keeps that for the sake of old program
 deep networks only, and those have normalisation, of a later stage.) The paper that kaiming comes
 from brought PReLU, too: the slope below 0, which relu has set to 0, is one more number to learn.
 
-At the end, an autoencoder: 64 pixels through 8 numbers and back. What comes out shall be what went
+At the end, an autoencoder: 64 pixels through 8 numbers and back. What comes out should be what went
 in, so no labels are needed. The sigmoid stands at the end, where pixels between 0 and 1 are wanted,
 and not on the 8 numbers in the middle, where it would only squeeze what little there is.
 

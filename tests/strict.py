@@ -92,7 +92,7 @@ class StrictArray:
         self._array = array
         self.base = base
 
-    # NumPy shall neither take it for an operand of its own nor turn it into an array.
+    # NumPy must neither take it for an operand of its own nor turn it into an array.
     __array_ufunc__ = None
     __array_priority__ = 100
     __hash__ = None

@@ -1,7 +1,7 @@
 """PyTorch's own samples of its operations, carried over to tinytorch.
 
 `op_db` is the table with which PyTorch tests itself: for each operation it makes inputs (broadcast,
-empty, 0-d, non-contiguous, ...) and wrong inputs with the error that they shall raise. What
+empty, 0-d, non-contiguous, ...) and wrong inputs with the error that they should raise. What
 tinytorch has is found by name, so an operation takes part as soon as it is there.
 """
 

@@ -58,7 +58,7 @@ class set_grad_enabled(GradSwitch):
         thread.grad_enabled = self.enabled
 
     def __enter__(self) -> None:
-        thread.grad_enabled = self.outside  # what __exit__ shall come back to
+        thread.grad_enabled = self.outside  # what __exit__ is to come back to
         GradSwitch.__enter__(self)
 
     def __call__(self, function: Callable) -> Callable:

@@ -53,7 +53,7 @@ class Function:
         forward(ctx, *arrays)    arrays (and other parameters) in, array out, or a tuple of them
         backward(ctx, *grads)    gradient of each output in, gradient of each tensor input out
 
-    backward runs on plain arrays, which is fast, or on Tensors when the gradient shall itself be
+    backward runs on plain arrays, which is fast, or on Tensors when the gradient itself is to be
     differentiated. So its formula uses only what both have: operators, methods with the same
     meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
     """

@@ -87,7 +87,7 @@ def shared_folder() -> str:
     """A new folder for what the processes hand to each other: in memory, where the system has a
     file system there (Linux: /dev/shm), else where temporary files are."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    return tempfile.mkdtemp(prefix="tinytorch-", dir=memory)
+    return tempfile.mkdtemp(prefix=f"tinytorch-{os.getpid()}-", dir=memory)
 
 
 def send(connection: Connection, value: Any, folder: str, small: int = 1024) -> None:

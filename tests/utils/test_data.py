@@ -82,9 +82,10 @@ def refuse_worker(number):
     raise ValueError(f"worker {number} does not start")
 
 
-def memory_blocks():
-    """The shared memory that is in use, ours and that of other programs."""
-    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+def memory_blocks(pid=None):
+    """The shared memory that is in use by the loaders of a process, or of this one."""
+    names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+    return {name for name in names if name.startswith(f"tinytorch-{pid or os.getpid()}-")}
 
 
 def no_worker_left():
@@ -272,13 +273,10 @@ def test_a_worker_that_dies_and_one_that_sleeps():
 
 
 def test_a_broken_loop_leaves_nothing_behind():
-    before = memory_blocks()
     for _ in DataLoader(Squares(200, sleep=0.001), 4, num_workers=2):
+        assert len(memory_blocks()) == os.path.isdir("/dev/shm")
         break
-    assert no_worker_left()
-    new = memory_blocks() - before
-    time.sleep(0.2 if new else 0)  # other programs use it too, for a moment
-    assert not new & memory_blocks()
+    assert no_worker_left() and not memory_blocks()
 
 
 def test_each_worker_knows_who_it_is_and_has_a_seed_of_its_own():
@@ -423,7 +421,7 @@ import os, sys, time
 from tests.utils.test_data import DataLoader, Squares
 batches = iter(DataLoader(Squares(1000, sleep=0.01), 4, num_workers=2))
 next(batches)
-print(*[worker.process.pid for worker in batches.workers], flush=True)
+print(os.getpid(), *[worker.process.pid for worker in batches.workers], flush=True)
 os.kill(os.getpid(), 9) if sys.argv[1] == "killed" else sys.exit()
 """
 
@@ -431,28 +429,24 @@ os.kill(os.getpid(), 9) if sys.argv[1] == "killed" else sys.exit()
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes of Unix")
 @pytest.mark.parametrize("end", ["exit", "killed"])
 def test_no_worker_outlives_the_program(end):
-    before = memory_blocks()
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, end], capture_output=True, text=True, cwd=ROOT
     )
-    workers = {int(number) for number in done.stdout.split()}
+    pid, *workers = map(int, done.stdout.split())
     assert len(workers) == 2, done.stderr
     deadline = time.monotonic() + 20
     while any(os.path.exists(f"/proc/{number}") for number in workers):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert not {name for name in memory_blocks() - before if name.startswith("tinytorch-")}
+    assert not memory_blocks(pid)
 
 
 def test_loops_that_are_left_again_and_again_leave_nothing_in_the_pipe():
-    before = memory_blocks()
     loader = DataLoader(Squares(8), 2, num_workers=2, persistent_workers=True)
     for _ in range(300):
         assert next(iter(loader))[1].tolist() == [0, 1]
-    mine = [name for name in memory_blocks() - before if name.startswith("tinytorch-")]
-    if mine:  # Linux: the batches that nobody took are gone
-        time.sleep(0.2)
-        assert max(len(os.listdir(f"/dev/shm/{name}")) for name in mine) < 20
+    for name in memory_blocks():  # the batches that nobody took are gone
+        assert len(os.listdir(f"/dev/shm/{name}")) < 20
     assert len(list(loader)) == 4
     del loader
     assert no_worker_left()

@@ -25,7 +25,8 @@ below 2 / c for the steepest direction, and the flattest one decides how long it
 
 The checks at the door are there for mistakes that would never raise by themselves: a set, whose
 order differs from run to run (step 85 counts on it); a tensor that is no leaf, whose change nobody
-would see; a parameter in two groups, which would move twice; a rate below zero (`checked`).
+would see; a parameter in two groups, which would move twice; a rate below zero (`checked`, which a
+constructor hands its locals(): its arguments by their names, so that each is written only once).
 (torch.optim.Optimizer is the same class. There a subclass writes the whole `step`; here it may.)
 
 Changed: nothing. New: checked, Optimizer.

@@ -72,10 +72,10 @@ def predicate(name: str, formula: Any = None, written: bool = False) -> Callable
     function = entry(name, Discrete, formula or name)
 
     def operation(input: Tensor) -> Tensor:
+        """The answer for each element, in the shape of `input`."""
         require_tensors(name, (input,))
         return function.apply(input)
 
-    operation.__doc__ = f"{name} of each element."
     return attach(name, written)(operation)
 
 
@@ -93,7 +93,9 @@ def relation(
         if not (
             input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
         ):
-            require_tensors(names, (input, other)[: 2 - numbers])
+            # One of the two has to be a tensor, also where each may be a number.
+            needed = 2 - numbers or int(not isinstance(other, Tensor))
+            require_tensors(names, (input, other)[:needed])
             if not (is_float(input) and other.__class__ in (int, float)):
                 input, other = operands(input, other)
         return function.apply(input, other)

@@ -162,3 +162,9 @@ def test_lerp_meets_its_ends():
     assert tinytorch.lerp(a, b, tinytorch.tensor([0.0])).item() == a.item()
     with pytest.raises(NotImplementedError):
         tinytorch.lerp(tinytorch.tensor([1]), tinytorch.tensor([2]), 0.5)
+
+
+def test_two_numbers_are_no_relation():
+    for name in ("bitwise_and", "bitwise_left_shift", "eq", "logical_or"):
+        with pytest.raises(TypeError, match="must be Tensors"):
+            getattr(tinytorch, name)(2, 3)

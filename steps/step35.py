@@ -26,7 +26,7 @@ The trap: that a library can be imported does not mean that it can compute. CuPy
 machine without a GPU, and raises at the first array. A device type without a backend is therefore
 known, and says so when somebody wants to use it.
 
-Changed: Function.apply, tensor, wrap. New: Device, Backend, register_backend, Transfer, Tensor.to.
+Changed: Function.apply, tensor, wrap. New: Device, Backend, set_default_device, Transfer, to.
 Module finished: core/device.py.
 Try: write np.exp instead of ctx.xp.exp in Exp.forward, and run the demo.
 """
@@ -35,6 +35,7 @@ import contextlib
 import copy
 import itertools
 import re
+import threading
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from types import ModuleType
@@ -144,6 +145,13 @@ class Device:
     def __reduce__(self):
         return Device, (self.type, self.index)
 
+    def __enter__(self) -> "Device":
+        default.devices.append(as_device(self))  # `with device("cuda"):` new tensors are there
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        default.devices.pop()
+
 
 def register_backend(type: str, backend: Backend) -> None:
     """Makes `type` a device type that can hold tensors. Nothing above this line knows its name."""
@@ -161,9 +169,9 @@ def device_of(array: Any) -> Device:
 
 
 def as_device(device: "Device | str | int | None") -> Device:
-    """What a `device=` argument means: None is the CPU, a number is a CUDA device."""
+    """What a `device=` argument means: None is the default device, a number is a CUDA device."""
     if device is None:
-        return cpu
+        return default.devices[-1]
     if isinstance(device, int):
         return Device("cuda", device)
     device = Device(device)
@@ -174,6 +182,25 @@ def as_device(device: "Device | str | int | None") -> Device:
 
 
 cpu = Device("cpu")
+
+
+class DefaultDevice(threading.local):
+    """Where the new tensors of a thread go: what set_default_device says, or the last `with`."""
+
+    def __init__(self):
+        self.devices = [cpu]
+
+
+default = DefaultDevice()
+
+
+def set_default_device(device: "Device | str | int | None") -> None:
+    """Makes `device` the place of new tensors of this thread; None is the CPU."""
+    default.devices[0] = cpu if device is None else as_device(device)
+
+
+def get_default_device() -> Device:
+    return default.devices[-1]
 
 
 class Size(tuple):

@@ -117,12 +117,12 @@ class Tensor:
     __array_priority__ = 1000  # numpy_array + tensor is our business, not NumPy's
 
     def __init__(self, *data: Any, device: Any = None):
-        if len(data) == 1 and not isinstance(data[0], int):
+        if len(data) == 1 and not isinstance(data[0], (int, Size)):
             made = tensor(data[0], dtype=Defaults.dtype, device=device)
             self.array, self.device = made.array, made.device
         else:
             self.device = as_device(device)
-            shape = data if data else (0,)
+            shape = data[0] if data and isinstance(data[0], Size) else data or (0,)
             self.array = self.device.xp.empty(shape, numpy_dtype(Defaults.dtype))
 
     @property

@@ -258,6 +258,26 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
         return cupy.cuda.runtime.memGetInfo()
 
 
+class mps:
+    """Apple's GPUs, which tinytorch does not use."""
+
+    @staticmethod
+    def is_available() -> bool:
+        return False
+
+    is_built = is_available
+
+
+class cudnn:
+    """NVIDIA's library of layers, which tinytorch does not call: its switches change nothing."""
+
+    enabled = benchmark = deterministic = allow_tf32 = False
+
+    @staticmethod
+    def is_available() -> bool:
+        return False
+
+
 if __name__ == "__main__":
     import weakref
 

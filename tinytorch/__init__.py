@@ -4,7 +4,18 @@ from math import e, inf, nan, pi
 
 from numpy import newaxis
 
-from tinytorch import autograd, cuda, datasets, kernels, nn, optim, random, utils
+from tinytorch import (
+    accelerator,
+    autograd,
+    backends,
+    cuda,
+    datasets,
+    kernels,
+    nn,
+    optim,
+    random,
+    utils,
+)
 from tinytorch.autograd.modes import (
     enable_grad,
     inference_mode,
@@ -14,6 +25,7 @@ from tinytorch.autograd.modes import (
     set_grad_enabled,
 )
 from tinytorch.core.device import Device as device
+from tinytorch.core.device import get_default_device, set_default_device
 from tinytorch.core.dtype import (
     DType as dtype,
 )
@@ -243,6 +255,18 @@ from tinytorch.ops.joining import (
     cat as concatenate,
 )
 from tinytorch.ops.joining import vstack as row_stack
+from tinytorch.ops.legacy import (
+    BFloat16Tensor,
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+)
 from tinytorch.ops.matmul import (
     addmm,
     addmv,

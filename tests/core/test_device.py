@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -139,3 +140,30 @@ def test_numpy_takes_only_what_is_on_the_host(strict_device):
     with pytest.raises(TypeError, match="can't convert strict"):
         np.asarray(x)
     assert x.numpy(force=True).tolist() == [1.0, 2.0]
+
+
+def test_the_default_device_is_where_new_tensors_go(strict_device):
+    assert tinytorch.get_default_device() is tinytorch.device("cpu")
+    with tinytorch.device(strict_device) as place:
+        assert tinytorch.get_default_device() is place
+        new = [
+            tinytorch.zeros(2),
+            tinytorch.tensor([1.0]),
+            tinytorch.arange(3),
+            tinytorch.Tensor(2),
+        ]
+        assert all(x.device is place for x in new)
+        with tinytorch.device("cpu"):
+            assert str(tinytorch.ones(1).device) == "cpu"
+        assert tinytorch.ones(1).device is place
+    tinytorch.set_default_device(strict_device)
+    try:
+        assert tinytorch.rand(2).device is place
+        found = []
+        thread = threading.Thread(target=lambda: found.append(str(tinytorch.ones(1).device)))
+        thread.start()
+        thread.join()
+        assert found == ["cpu"]
+    finally:
+        tinytorch.set_default_device(None)
+    assert str(tinytorch.zeros(1).device) == "cpu"

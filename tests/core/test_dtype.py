@@ -197,3 +197,11 @@ def test_limits_are_pytorchs():
         tinytorch.finfo(tinytorch.int64)
     with pytest.raises(TypeError):
         tinytorch.iinfo(tinytorch.float32)
+
+
+def test_limits_print_as_pytorch_prints_them():
+    assert repr(tinytorch.finfo(tinytorch.float32)) == (
+        "finfo(resolution=1e-06, min=-3.40282e+38, max=3.40282e+38, eps=1.19209e-07, "
+        "smallest_normal=1.17549e-38, tiny=1.17549e-38, dtype=float32)"
+    )
+    assert repr(tinytorch.iinfo(tinytorch.int8)) == "iinfo(min=-128, max=127, dtype=int8)"

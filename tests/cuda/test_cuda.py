@@ -1,4 +1,4 @@
-"""tinytorch.cuda with a GPU, and what it says without one."""
+"""tt.cuda with a GPU, and what it says without one."""
 
 import numpy as np
 import pytest
@@ -121,7 +121,9 @@ def test_a_training_step_transfers_nothing_unasked(counted):
         for s in [(5, 6), (6,), (6, 3), (3,)]
     ]
     # (Which device is meant by a name without a number is asked with an empty array.)
-    assert [way for way, shape in counted if 0 not in shape] == ["to the device"] * 7
+    assert [way for way, shape in counted if 0 not in shape] == [
+        "to the device"
+    ] * 6  # arange counts on the device
     counted.clear()
     losses = []
     for _ in range(3):
@@ -233,3 +235,11 @@ def test_each_gpu_has_its_own_random_numbers():
     assert tt.randn(10, device="cuda").tolist() == second
     cuda.manual_seed(5)
     assert tt.rand(10, device="cuda").tolist() == first
+
+
+def test_what_programs_ask_for_before_they_choose_a_device():
+    assert tt.accelerator.is_available() == tt.cuda.is_available()
+    found = tt.accelerator.current_accelerator()
+    assert (found is not None) == tt.cuda.is_available()
+    assert not tt.backends.mps.is_available()
+    assert not tt.backends.cudnn.is_available()

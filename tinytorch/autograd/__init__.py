@@ -9,3 +9,4 @@ from tinytorch.autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
+from tinytorch.ops.legacy import variable as Variable

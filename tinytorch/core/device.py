@@ -1,6 +1,7 @@
 """Devices: where an array lives, and which array library computes there."""
 
 import re
+import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -105,6 +106,13 @@ class Device:
     def __reduce__(self):
         return Device, (self.type, self.index)
 
+    def __enter__(self) -> "Device":
+        default.devices.append(as_device(self))  # `with device("cuda"):` new tensors are there
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        default.devices.pop()
+
 
 def register_backend(type: str, backend: Backend) -> None:
     """Makes `type` a device type that can hold tensors. Nothing above this line knows its name."""
@@ -122,9 +130,9 @@ def device_of(array: Any) -> Device:
 
 
 def as_device(device: "Device | str | int | None") -> Device:
-    """What a `device=` argument means: None is the CPU, a number is a CUDA device."""
+    """What a `device=` argument means: None is the default device, a number is a CUDA device."""
     if device is None:
-        return cpu
+        return default.devices[-1]
     if isinstance(device, int):
         return Device("cuda", device)
     device = Device(device)
@@ -135,3 +143,22 @@ def as_device(device: "Device | str | int | None") -> Device:
 
 
 cpu = Device("cpu")
+
+
+class DefaultDevice(threading.local):
+    """Where the new tensors of a thread go: what set_default_device says, or the last `with`."""
+
+    def __init__(self):
+        self.devices = [cpu]
+
+
+default = DefaultDevice()
+
+
+def set_default_device(device: "Device | str | int | None") -> None:
+    """Makes `device` the place of new tensors of this thread; None is the CPU."""
+    default.devices[0] = cpu if device is None else as_device(device)
+
+
+def get_default_device() -> Device:
+    return default.devices[-1]

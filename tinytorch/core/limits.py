@@ -25,6 +25,11 @@ class finfo:
             10.0 ** -int(np.floor(-np.log10(self.eps))),
         )
 
+    def __repr__(self) -> str:
+        names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+        limits = ", ".join(f"{name}={getattr(self, name):g}" for name in names)
+        return f"finfo({limits}, dtype={self.dtype})"
+
 
 class iinfo:
     """The limits of an integer type: bits, max, min."""
@@ -34,3 +39,6 @@ class iinfo:
             raise TypeError(f"iinfo() takes an integer type, not {dtype!r}: use finfo")
         info = np.iinfo(dtype.numpy)
         self.dtype, self.bits, self.max, self.min = dtype.name, info.bits, info.max, info.min
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tinytorch.core.device import Device
-from tinytorch.cuda.backend import check_available, cupy
+from tinytorch.cuda.backend import check_available, cupy, is_available
 
 
 def current_device() -> int:
@@ -62,3 +62,8 @@ def synchronize(device: Any = None) -> None:
     """Waits until the GPU has done all that it was given."""
     index = device_index(device)
     cupy.cuda.Device(index).synchronize()
+
+
+def current_accelerator(check_available: bool = False) -> Device | None:
+    """The device type that computes beside the CPU: cuda where it is there, else None."""
+    return Device("cuda") if is_available() else None

@@ -29,6 +29,7 @@ Try: take count_write out of assign. Where an error is due there is none, and th
 """
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
@@ -269,6 +270,29 @@ def assign(target: Tensor, values: Tensor) -> Tensor:
     return target
 
 
+def into(out: Tensor, values: Tensor) -> Tensor:
+    """Writes a result into the memory of `out`, and returns `out`: what `out=` asks for.
+
+    An `out` of another shape gets new memory, with a warning where there was something in it.
+    RuntimeError where a gradient would be recorded, and for a type of a higher category.
+    """
+    if thread.grad_enabled and (values.requires_grad or out.requires_grad):
+        raise RuntimeError(
+            "functions with out=... arguments don't support automatic differentiation, but one of "
+            "the arguments requires grad."
+        )
+    if out.array.shape != values.array.shape:
+        if out.array.size:
+            warnings.warn(
+                f"An output with one or more elements was resized: it had the shape "
+                f"{list(out.array.shape)}, and the result has {list(values.array.shape)}",
+                stacklevel=3,
+            )
+        out.array = out.device.xp.empty(values.array.shape, out.array.dtype)
+    check_writable(out)
+    return assign(out, values)
+
+
 def take_over(target: Tensor, values: Tensor) -> None:
     """Makes `target` the result of the call that made `values`, also where the call has saved it:
     exp_ needs its result for backward, and a later write into it has to be noticed."""
@@ -432,8 +456,10 @@ def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
 
 
 @tensor_method("add", "__add__")
-def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
+    if out is not None:
+        return into(out, add(input, other, alpha=alpha))
     if alpha != 1:
         other = mul(other, alpha)
     # Two plain tensors of one type, by far the most common case, need no further look.
@@ -445,8 +471,10 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
 
 
 @tensor_method("mul", "multiply", "__mul__")
-def mul(input: Tensor, other: Any) -> Tensor:
+def mul(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
     """input * other, broadcast."""
+    if out is not None:
+        return into(out, mul(input, other))
     if not (
         input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
     ):
@@ -461,8 +489,10 @@ def neg(input: Tensor) -> Tensor:
 
 
 @tensor_method("sub", "subtract", "__sub__")
-def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def sub(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input - alpha * other, broadcast. RuntimeError for booleans."""
+    if out is not None:
+        return into(out, sub(input, other, alpha=alpha))
     if alpha != 1:
         other = mul(other, alpha)
     if not (

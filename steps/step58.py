@@ -72,6 +72,12 @@ class Slice(Function):
     def backward(ctx, g: Any) -> Any:
         return ctx.call(PutSlice, g, ctx.shape, ctx.key)
 
+    def name(ctx) -> str:
+        """PyTorch takes a key apart, and names the last of its calls."""
+        kinds = [type(part) for part in ctx.key if part not in (..., slice(None))]
+        names = {int: "SelectBackward0", type(None): "UnsqueezeBackward0"}
+        return names.get(kinds[-1] if kinds else slice, "SliceBackward0")
+
 
 class PutSlice(Function):
     """y = zeros (or `value`) of a shape, with y[key] = x: what `Slice` does, backwards."""

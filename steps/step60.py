@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-from tinytorch.autograd.inplace import in_place
+from tinytorch.autograd.inplace import in_place, into
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, from_numpy, tensor, tensor_method
@@ -147,7 +147,7 @@ def check_operands(name: str, *operands: Any) -> None:
 
 
 @tensor_method("matmul", "__matmul__")
-def matmul(input: Tensor, other: Tensor) -> Tensor:
+def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product `input @ other`, by the number of dimensions:
 
         [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
@@ -156,6 +156,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
     RuntimeError where the shapes do not fit, or where the types differ.
     """
+    if out is not None:
+        return into(out, matmul(input, other))
     # Two tensors of one float type, by far the most common case, need no further look.
     if not (
         isinstance(other, Tensor)

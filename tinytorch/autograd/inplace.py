@@ -1,6 +1,7 @@
 """In-place operations: new elements in old memory, and a history that tells the truth about it."""
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -104,6 +105,29 @@ def assign(target: Tensor, values: Tensor) -> Tensor:
     if record and values._requires_grad:
         take_over(target, values)
     return target
+
+
+def into(out: Tensor, values: Tensor) -> Tensor:
+    """Writes a result into the memory of `out`, and returns `out`: what `out=` asks for.
+
+    An `out` of another shape gets new memory, with a warning where there was something in it.
+    RuntimeError where a gradient would be recorded, and for a type of a higher category.
+    """
+    if thread.grad_enabled and (values.requires_grad or out.requires_grad):
+        raise RuntimeError(
+            "functions with out=... arguments don't support automatic differentiation, but one of "
+            "the arguments requires grad."
+        )
+    if out.array.shape != values.array.shape:
+        if out.array.size:
+            warnings.warn(
+                f"An output with one or more elements was resized: it had the shape "
+                f"{list(out.array.shape)}, and the result has {list(values.array.shape)}",
+                stacklevel=3,
+            )
+        out.array = out.device.xp.empty(values.array.shape, out.array.dtype)
+    check_writable(out)
+    return assign(out, values)
 
 
 def take_over(target: Tensor, values: Tensor) -> None:

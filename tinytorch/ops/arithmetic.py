@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.inplace import in_place
+from tinytorch.autograd.inplace import in_place, into
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, bfloat16, bool_, numpy_dtype, result_type
 from tinytorch.core.tensor import Tensor, as_tensor, tensor_method
@@ -108,8 +108,10 @@ def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
 
 
 @tensor_method("add", "__add__")
-def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
+    if out is not None:
+        return into(out, add(input, other, alpha=alpha))
     if alpha != 1:
         other = mul(other, alpha)
     # Two plain tensors of one type, by far the most common case, need no further look.
@@ -121,8 +123,10 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
 
 
 @tensor_method("sub", "subtract", "__sub__")
-def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def sub(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input - alpha * other, broadcast. RuntimeError for booleans."""
+    if out is not None:
+        return into(out, sub(input, other, alpha=alpha))
     if alpha != 1:
         other = mul(other, alpha)
     if not (
@@ -138,8 +142,10 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
 
 
 @tensor_method("mul", "multiply", "__mul__")
-def mul(input: Tensor, other: Any) -> Tensor:
+def mul(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
     """input * other, broadcast."""
+    if out is not None:
+        return into(out, mul(input, other))
     if not (
         input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
     ):

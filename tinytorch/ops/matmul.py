@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.inplace import in_place
+from tinytorch.autograd.inplace import in_place, into
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor_method
@@ -110,7 +110,7 @@ def check_operands(name: str, *operands: Any) -> None:
 
 
 @tensor_method("matmul", "__matmul__")
-def matmul(input: Tensor, other: Tensor) -> Tensor:
+def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product `input @ other`, by the number of dimensions:
 
         [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
@@ -119,6 +119,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
     RuntimeError where the shapes do not fit, or where the types differ.
     """
+    if out is not None:
+        return into(out, matmul(input, other))
     # Two tensors of one float type, by far the most common case, need no further look.
     if not (
         isinstance(other, Tensor)

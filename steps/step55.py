@@ -41,11 +41,10 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import as_dtype, bool_
+from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import sub
 from tinytorch.ops.comparison import ne
-from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.elementwise import abs, maximum, minimum
 from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, sum, summands, wide
@@ -308,12 +307,6 @@ numel = Tensor.numel
 detach = Tensor.detach
 is_floating_point = Tensor.is_floating_point
 is_complex = Tensor.is_complex
-
-
-@tensor_method("type")
-def type_method(self: Tensor, dtype: Any) -> Tensor:
-    """x.type(dtype) is x.to(dtype)."""
-    return cast(self, as_dtype(dtype))
 
 
 is_cpu = tensor_method("is_cpu")(property(lambda self: self.device.type == "cpu"))

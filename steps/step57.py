@@ -1,36 +1,36 @@
 """Step 57: The same memory, seen otherwise
 
-A picture of 8 x 8 points shall enter a matrix product as one row of 64. The shape of a tensor was
-fixed when it was made, so far. To copy the elements would work, and cost time and memory for
-nothing: they already lie in one row. An array is that row, a shape, and strides, which say how far
-to walk in memory for a step in each dimension:
+A picture of 8 x 8 points is to enter a matrix product as one row of 64. So far a tensor keeps the
+shape it was made with. Copying the elements would cost time and memory for nothing: they already
+lie in one row. An array is such a row, a shape, and strides, which say how far to walk in memory
+for one step in each dimension:
 
     place of x[i, j] = i * stride[0] + j * stride[1]
 
-For [2, 3] the strides are (3, 1). Exchange them, and the shape, and the same memory shows the
-transpose, at no cost. Such a result is a view. Reshape, transpose and permute compute nothing, so
-their gradient computes nothing either: it gets the old shape, or the old order, back. For a
-permutation that is the inverse one. An exchange of two dimensions is its own inverse; that of
-(1, 2, 0) is (2, 0, 1).
+For [2, 3] the strides are (3, 1). Swap the sizes and the strides, and the same memory shows the
+transpose. Such a result is called a view, or zero-copy: no element is moved. Reshape, transpose and
+permute compute nothing, and neither do their gradients, which only take back the old shape or the
+old order. The old order is the inverse permutation. A swap of two dimensions is its own inverse;
+the inverse of (1, 2, 0) is (2, 0, 1).
 
 Three traps:
 
 - x.reshape(3, 2) and x.T have the same shape and different elements. reshape keeps the order in
   which the elements are read, row after row. Nothing complains if you take the wrong one.
-- After a transpose the row order and the memory differ, and no strides can describe x.T.reshape(6).
-  `reshape` then copies in silence; `view` raises. If you want to write into the result, and mean x,
-  take `view`. PyTorch has both, for this reason.
-- squeeze() takes all dimensions of size 1. One day the batch, the samples that are computed
-  together, is a single sample, and its dimension is gone too: name the one that you mean.
+- After a transpose, the order of reading is not the order in memory, and no strides can describe
+  x.T.reshape(6). There `reshape` makes a copy and says nothing; `view` raises. If you want to write
+  into the result and so into x, use `view`. This is why PyTorch has both.
+- squeeze() removes all dimensions of size 1. One day a batch (samples that are computed together)
+  holds a single sample, and squeeze() removes its dimension too: name the one you mean.
 
-A write into a view is a write into x, and the graph knows. The in-place operations have prepared
+A write into a view is a write into x, and the graph knows. The in-place operations were built for
 that: `view = True` is all that an operation has to say.
 
-Three operations do all of this. What follows Permute is one of them, with another name in front.
+Three operations do all the work. The functions below Permute call them under other names.
 
-Changed: a new module, shape.py, finished here. New: Reshape, Transpose, Permute, and what PyTorch
-builds of them.
-Try: let Permute.backward use ctx.dims itself. It stays right for T, and fails for (1, 2, 0).
+Changed: a new module, shape.py, finished here. New: Reshape, Transpose, Permute, and the functions
+that PyTorch builds from them.
+Try: let Permute.backward use ctx.dims itself. A swap such as (1, 0) stays right, (1, 2, 0) fails.
 """
 
 import math
@@ -284,9 +284,8 @@ atleast_1d, atleast_2d, atleast_3d = (at_least(f"atleast_{n}d", n) for n in (1, 
 
 if __name__ == "__main__":
     x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    print(
-        "reshape:  ", x.reshape(3, 2).tolist()
-    )  # -> reshape:   [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    print("reshape:  ", x.reshape(3, 2).tolist())
+    # -> reshape:   [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
     print("transpose:", x.T.tolist())  # -> transpose: [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
     print("strides:", x.stride(), "of the transpose:", x.T.stride())
     # -> strides: (3, 1) of the transpose: (1, 3)
@@ -323,12 +322,11 @@ if __name__ == "__main__":
     print("inverse order found:", gradcheck(lambda x: x.permute(1, 2, 0), pictures))
     # -> inverse order found: True
 
-    # Names for what one writes every day.
+    # Names for everyday uses.
     print("rows for a network:", pictures.flatten(1).shape)
     # -> rows for a network: tinytorch.Size([2, 12])
-    print(
-        "each matrix turned:", pictures.mT.shape
-    )  # -> each matrix turned: tinytorch.Size([2, 4, 3])
+    print("each matrix transposed:", pictures.mT.shape)
+    # -> each matrix transposed: tinytorch.Size([2, 4, 3])
     column = tensor([1.0, 2.0]).unsqueeze(1)
     print("a column:", column.tolist(), "and back:", column.squeeze(1).tolist())
     # -> a column: [[1.0], [2.0]] and back: [1.0, 2.0]
@@ -339,6 +337,5 @@ if __name__ == "__main__":
     large = tensor(np.zeros((1000, 1000)))
     view_time = min(timeit.repeat(lambda: large.T, number=20))
     copy_time = min(timeit.repeat(lambda: large.T.contiguous(), number=20))
-    print(
-        f"a view of a million elements is made {copy_time / view_time:.0f} times as fast"
-    )  # -> ...
+    print(f"a million elements: a view takes 1/{copy_time / view_time:.0f} of a copy's time")
+    # -> ...

@@ -13,20 +13,21 @@ what was repeated is added up:
     y = lower triangle   the lower triangle of g            Triangle
 
 Each of these is linear: y = A x for a matrix A of zeros and ones that nobody writes down. The
-gradient is then A^T g, with A transposed. Whether code for A and code for A^T fit together can be
-tested without any derivative. For all x and g these two numbers are equal:
+gradient is A^T g; the operation A^T is called the adjoint of A. Picking elements out is also called
+a gather, and its adjoint, which puts them back in their places, a scatter. Whether the code for A
+and the code for A^T match can be tested without any derivative. For all x and g
 
     (A x) . g = x . (A^T g)
 
-And because A^T is again such an operation, each backward is one call, and the second derivative,
-the gradient of that call, costs no further line. Slice and PutSlice are each other's backward.
+which is known as the dot-product test, or adjoint test. A^T is such an operation again. So each
+backward is one call, and the second derivative, the gradient of that call, needs no further code.
 
 Three traps:
 
-- repeat copies. If all that you want is to calculate with the repetition, `expand` does it with a
-  stride of 0, in no memory.
+- repeat copies. If the repetition is only an input to further arithmetic, `expand` gives it with a
+  stride of 0, and takes no memory.
 - NumPy's flip is a view with a negative stride. PyTorch has no negative strides: flip copies.
-- The diagonal is a view, and diag() of a matrix is a copy: a write into the one changes the matrix.
+- diagonal() is a view, and diag() of a matrix is a copy: only a write into the former changes x.
 
 Changed: a new module, parts.py, finished here. New: Slice, Repeat, Flip, Roll, Triangle, Diagonal
 and their kin.
@@ -307,9 +308,8 @@ triu_ = tensor_method("triu_")(in_place(triu))
 if __name__ == "__main__":
     x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
     g = tensor([10.0, 20.0])
-    print(
-        "slice:", x.narrow(0, 1, 2).tolist(), "gradient:", grad(x.narrow(0, 1, 2), x, g)[0].tolist()
-    )
+    part = x.narrow(0, 1, 2)
+    print("slice:", part.tolist(), "gradient:", grad(part, x, g)[0].tolist())
     # -> slice: [2.0, 3.0] gradient: [0.0, 10.0, 20.0, 0.0]
 
     g = tensor([1.0, 2.0, 3.0, 4.0, 10.0, 20.0, 30.0, 40.0])
@@ -320,7 +320,7 @@ if __name__ == "__main__":
     print("roll:", x.roll(1).tolist(), "gradient:", grad(x.roll(1), x, g)[0].tolist())
     # -> roll: [4.0, 1.0, 2.0, 3.0] gradient: [0.0, 0.0, 0.0, 1.0]
 
-    # (A x) . g = x . (A^T g), with random x and g, without a derivative.
+    # The adjoint test, with random x and g: (A x) . g = x . (A^T g).
     rng = np.random.default_rng(0)
     operations = {
         "select": lambda x: x.select(0, 2),
@@ -352,14 +352,14 @@ if __name__ == "__main__":
     print("repeat:", row.repeat(500, 1).stride(), "expand:", row.expand(500, 1000).stride())
     # -> repeat: (1000, 1) expand: (0, 1)
 
-    # A view of the diagonal: here a 1 is added to it, in place.
+    # A write into the view changes the matrix, a write into the copy does not.
     matrix = tensor([[1.0, 2.0], [3.0, 4.0]])
     matrix.diagonal().add_(1.0)
     matrix.diag().add_(100.0)
     print("written through the view only:", matrix.tolist())
     # -> written through the view only: [[2.0, 2.0], [3.0, 5.0]]
 
-    # What may not look ahead, in one line: who reads position i may see 0..i.
+    # A reader that may not look ahead: at position i it sees 0..i.
     print("causal:", tensor([[True] * 3] * 3).tril().tolist()[1])  # -> causal: [True, True, False]
     try:
         x.narrow(1, 3, 2)

@@ -1,31 +1,31 @@
 """Step 59: Put together, taken apart
 
-Samples come one by one and are learned from in batches; the parts of a sequence are computed one
-after the other and belong into one tensor. Two operations put tensors together, and each has an
+Samples arrive one by one, and training wants batches; the parts of a sequence are computed one
+after the other, and belong in one tensor. Two operations put tensors together, and each has an
 opposite that takes them apart again:
 
-    cat     one behind the other, along a dimension they have      split   (and chunk)
+    cat     one after the other, along a dimension they have       split   (and chunk)
     stack   side by side, along a new dimension                    unbind
 
 The gradient of joining is cutting, and the gradient of cutting is joining. So Cat.backward is one
-call of Split, Split.backward one call of Cat, and in this way each can be differentiated as often
-as you like. Cat takes any number of inputs and Split has several outputs. Three things follow:
+call of Split, and Split.backward one call of Cat: both can be differentiated as often as you like.
+Cat takes any number of inputs, and Split has several outputs. Three things follow:
 
-- A part that nobody used has no gradient. The engine then gives zeros of its shape, so that all
+- A part that nobody used has no gradient. The engine then passes zeros of its shape, so that all
   parts can be joined.
-- A tensor that is joined with itself gets a gradient from both places. They are added, as ever.
+- A tensor that is joined with itself gets a gradient from both places. They are added, as always.
 - The parts are views. A write into one changes the whole, and the graph must know of it. The
   outputs of one call share one node, so `as_views` notes for each part which slice of x it shows.
-  (PyTorch forbids such a write where the parts come from one call. Here it gives the right number.)
+  (PyTorch forbids such a write to the parts of one call. Here it gives the right gradient.)
 
-The trap is a loop: `out = cat([out, new])` copies everything so far each time, which is n^2 / 2
-copies for n parts. Collect the parts in a list, and join once.
+The trap is a loop: `out = cat([out, new])` copies everything joined so far each time, about n^2 / 2
+elements for n parts. Collect the parts in a list, and join them once.
 
-Different types are promoted as in an addition. An old habit of PyTorch is kept as well: a tensor of
-shape [0] fits everywhere.
+Different types are promoted as in an addition. One old habit of PyTorch is kept as well: a tensor
+of shape [0] can be joined with any other.
 
-Changed: a new module, joining.py, finished here. New: cat, stack, split, chunk, unbind, `for` row
-in x, which is unbind, and padding with a constant: PutSlice with a value that need not be 0.
+Changed: a new module, joining.py, finished here. New: cat, stack, split, chunk, unbind; `for` row
+in x, which is unbind; and padding with a constant, which is PutSlice with a value other than 0.
 Try: give ctx.sizes[::-1] to the Split in Cat.backward, and see which line of the demo notices.
 """
 
@@ -310,5 +310,11 @@ if __name__ == "__main__":
         print("RuntimeError:", str(error).partition(". ")[0])
         # -> RuntimeError: Sizes of tensors must match except in dimension 1
 
-    # The loop: elements that are copied to join 1,000 parts of one element.
-    print("in a loop:", sum(range(2, 1001)), "at once:", 1000)  # -> in a loop: 500499 at once: 1000
+    # The loop: how many elements are copied to join 1,000 parts of one element?
+    parts = list(tensor(np.zeros(1000)).split(1))
+    out, copied = parts[0], 0
+    for part in parts[1:]:
+        out = cat([out, part])
+        copied += len(out)
+    print("in a loop:", copied, "at once:", len(cat(parts)))
+    # -> in a loop: 500499 at once: 1000

@@ -1,38 +1,38 @@
 """Step 60: Matrix products
 
-A neuron multiplies each of its inputs by a weight, and adds up. So far a layer of neurons would be
-a loop. One product of matrices does all of them at once, for all samples, and it is nearly all that
-training ever computes:
+A neuron multiplies each of its inputs by a weight, and adds the products up. So far a layer of
+neurons would be a loop. One matrix product computes all of them at once, for all samples, and
+training spends most of its time on such products:
 
     C = A B,      c_ij = a_i1 b_1j + a_i2 b_2j + ... + a_im b_mj
 
 What is the derivative? Let g_ij tell how much the loss changes with c_ij. The element a_ik is in
-the whole row i of C, in c_ij with the factor b_kj. All ways count, so they are added:
+the whole row i of C: in c_ij with the factor b_kj. All these ways count, so they are added:
 
     dL/da_ik = sum over j of g_ij b_kj,   that is   dL/dA = G B^T
     dL/db_kj = sum over i of a_ik g_ij,   that is   dL/dB = A^T G
 
-Both are matrix products again. You need not learn them by heart, the shapes remember them: A is
-[n, m], B is [m, p], G is [n, p], and of G and B only G B^T can be [n, m].
+Both are matrix products again. You need not learn them by heart, for the shapes remember them: A is
+[n, m], B is [m, p], G is [n, p], and the only product of G and B that can be [n, m] is G B^T.
 
 `@` takes more than matrices. A vector on the left is one row, on the right one column. Further
-dimensions in front are a batch, and are broadcast; what was repeated in forward is summed in
-backward, as ever. So three cases cover everything: two matrices; a batch times one matrix;
-a batch times a batch. The second is the layer of a network, and the important one. [b, t, m]
-times [m, p] could be b products, but it is a single one with b t rows, and so are its gradients.
+dimensions in front are a batch, and are broadcast; what forward repeats, backward sums, as always.
+Three cases cover everything: two matrices; a batch times one matrix; a batch times a batch. The
+second is a layer of a network, and the important one. [b, t, m] times [m, p] could be b products.
+It is computed as a single product with b t rows, and so are its gradients.
 
 Two traps:
 
-- NumPy multiplies float32 by float64 and gives float64, without a word. A network with one such
-  constant runs at half its speed. PyTorch refuses, and so do we.
+- NumPy multiplies float32 by float64 and returns float64 without a word. After one such constant
+  the rest of a network would compute in float64, which is slower. PyTorch refuses, and so do we.
 - In half precision NumPy neither uses BLAS, the library of fast products, nor adds up in float32.
   multiply_halves does both.
 
 The rest of the family are products that insist on one case: mm, bmm, mv, dot, outer, and those
-that add something on the way, as a layer adds its bias: addmm(bias, x, weight).
+that add something as well, as a layer adds its bias: addmm(bias, x, weight).
 
 Changed: the module of shapes is imported. New: MatMul, matmul and `@`, mm, bmm, dot, addmm.
-Try: swap the factors to G A^T in backward. The shapes complain, unless the matrices are square.
+Try: write gb = multiply(g, a.T) in the first branch of backward. Only square matrices let you.
 """
 
 import functools
@@ -321,6 +321,5 @@ if __name__ == "__main__":
     batch, weight = (rng.random(shape, dtype=np.float32) for shape in [(256, 8, 64), (64, 64)])
     one_product = timeit.timeit(lambda: matmul(from_numpy(batch), from_numpy(weight)), number=20)
     many = timeit.timeit(lambda: np.matmul(batch, weight), number=20)
-    print(
-        f"one product of 2,048 rows takes {one_product / many:.2f} of 256 products' time"
-    )  # -> ...
+    print(f"one product of 2,048 rows takes {one_product / many:.2f} of the time of 256 products")
+    # -> ...

@@ -1,33 +1,34 @@
 """Step 61: einsum, one notation for all products
 
-Which dimensions meet in a product, and which are summed over? `@` answers by position: the last of
-one with the last but one of the other. The attention of a later stage has four dimensions, [batch,
-head, query, feature], and positions become a puzzle. Einstein's notation names them instead:
+Which dimensions are paired in a product, and which are summed over? `@` decides by position: the
+last of one with the second to last of the other. The attention of a later stage has four
+dimensions, [batch, head, query, feature], and positions become a puzzle. Einstein's notation gives
+the dimensions names instead:
 
     einsum("ij,jk->ik", a, b)           c_ik = sum over j of a_ij b_jk: a matrix product
     einsum("bqd,bkd->bqk", q, k)        each query with each key, in every sample of the batch
     einsum("ij->j", a)                  what the output does not name is summed over
-    einsum("ii", a)                     a name that stands twice is a diagonal: the trace
+    einsum("ii", a)                     a name that occurs twice is a diagonal: here the trace
     einsum("...ij,...jk->...ik", a, b)  "..." is any number of dimensions, and broadcasts
 
-It looks like a loop over all names, and NumPy's own einsum is such a loop for many equations. But
-each name in a product of two is of one of four kinds:
+It looks like a loop over all names, and for many equations NumPy's own einsum is such a loop. But
+each name in a product of two tensors is of one of four kinds:
 
     batch   in both, and kept           left    only in the first, and kept
     inner   in both, and summed over    right   only in the second, and kept
 
-Sort the dimensions by kind, make left, inner and right one dimension each, and it is [batch, left,
+Sort the dimensions by kind, merge those of left, of inner and of right, and you have [batch, left,
 inner] times [batch, inner, right]: a matrix product, which is fast and has its gradient already.
-That is the whole of `contract`. A name in only one of the two that is not kept is summed away
-before, which saves multiplying it: "ij,k->" never makes the products a_ij c_k.
+That is all `contract` does. A name that only one of the two has, and that is not kept, is summed
+over first, which saves multiplications: "ij,k->" never makes the products a_ij c_k.
 
 The trap: with three operands the order decides the cost. "ij,jk,kl->il" from left to right is
-(A B) C. If C is a vector, A (B C) does far less. einsum goes from left to right, as PyTorch does
+(A B) C. If C is a vector, A (B C) is far less work. einsum goes from left to right, as PyTorch does
 unless opt_einsum is installed: write the cheap pair first.
 
-tensordot is the same with numbers for names, trace the sum of a diagonal. A second module has the
-products and pairs that sum over nothing, or over something else: each element times a whole matrix
-(kron), vectors at right angles (cross), the distances of all pairs (cdist), all pairs themselves.
+tensordot is the same with numbers for names; trace is the sum of a diagonal. A second module holds
+other products and pairs: each element times a whole matrix (kron), a vector perpendicular to two
+others (cross), the distances of all pairs of rows (cdist), and all pairs themselves.
 
 Changed: the module of matrix products is imported. New: contract, einsum, tensordot, trace; kron,
 cross, cdist, cartesian_prod.
@@ -297,11 +298,11 @@ if __name__ == "__main__":
         # -> iji,j->i True True
         # -> ij,jk,kl->il True True
 
-    # Each pair of rows, and a vector at right angles to two others.
+    # The distance of each pair of rows, and a vector perpendicular to two others.
     print("distances:", cdist(a, a + 3).tolist())
     # -> distances: [[5.196152, 10.3923], [0.0, 5.196152]]
-    print("turned:", cross(tensor([1.0, 0.0, 0.0]), tensor([0.0, 1.0, 0.0])).tolist())
-    # -> turned: [0.0, 0.0, 1.0]
+    print("perpendicular:", cross(tensor([1.0, 0.0, 0.0]), tensor([0.0, 1.0, 0.0])).tolist())
+    # -> perpendicular: [0.0, 0.0, 1.0]
     print("kron:", kron(tensor([1, 10]), tensor([1, 2])).tolist())  # -> kron: [1, 2, 10, 20]
     print("pairs:", cartesian_prod(tensor([1, 2]), tensor([3, 4])).tolist())
     # -> pairs: [[1, 3], [1, 4], [2, 3], [2, 4]]
@@ -324,6 +325,6 @@ if __name__ == "__main__":
 
     # (A B) v makes a matrix of 200 x 200 first; A (B v) only vectors.
     A, B, v = (tensor(rng.random(shape, dtype=np.float32)) for shape in [(200, 200)] * 2 + [(200,)])
-    dear = timeit.timeit(lambda: einsum("ij,jk,k->i", A, B, v), number=20)
+    costly = timeit.timeit(lambda: einsum("ij,jk,k->i", A, B, v), number=20)
     cheap = timeit.timeit(lambda: einsum("jk,k,ij->i", B, v, A), number=20)
-    print(f"the vector first: {cheap / dear:.2f} of the time")  # -> ...
+    print(f"the vector first: {cheap / costly:.2f} of the time")  # -> ...

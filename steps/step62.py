@@ -1,33 +1,33 @@
 """Step 62: Sorting, and the gradient of an order
 
-Sorting moves numbers about and changes none of them. So its derivative is simple, once you keep
+Sorting moves numbers around and changes none of them. So its derivative is simple, once you keep
 apart the two things that it computes: an order, and the elements in this order.
 
-    order = argsort(x)        integers: a step along x leaves them as they are, no derivative
+    order = argsort(x)        integers: a small change of x leaves them as they are, no derivative
     y_i = x_order(i)          dL/dx_j = dL/dy_i where order(i) = j
 
 The gradient of each sorted element goes home to the place that the element came from. TakeAlong
-of step 55 does this, to any order. All that is new is finding indices.
+of step 55, a gather, does this for any order. All that is new is finding the indices.
 
-Where two elements are about to change places, the derivative jumps. The sorted values are
-continuous even there, as the maximum is at a tie; so training does not stumble. But an argsort
-alone teaches a network nothing: a loss made of indices has no gradient.
+Where two elements are about to change places, the derivative jumps. The sorted values themselves
+are continuous even there, as the maximum is at a tie, so training copes. But argsort alone teaches
+a network nothing: a loss made of indices has no gradient.
 
 Two things have to be agreed on:
 
-- Equal elements keep their order. That is called stable, and costs little. Descending is where it
-  goes wrong: the ascending order read backwards turns equal elements round. The order of the
-  reversed row, read backwards, turns them round twice.
-- nan compares with nothing. It is sorted as if it were the largest, so that it stands at one end
-  and does not tear the order apart. PyTorch and NumPy agree on that.
+- Equal elements keep their order. Such a sort is called stable. The descending order is where this
+  goes wrong: the ascending order read backwards also reverses equal elements. So we sort the
+  reversed row and read that order backwards: equal elements are reversed twice.
+- nan compares with nothing. It is sorted as if it were the largest number, so that all nans are at
+  one end and the rest is in order. PyTorch and NumPy agree on that.
 
-The median is the middle of the order. Of an even number there are two in the middle; PyTorch takes
-the lower one, not their mean as NumPy does. With a nan in the row the median is nan.
+The median is the middle of the order. An even number of elements has two in the middle; PyTorch
+takes the lower one, NumPy the mean of both. With a nan in the row the median is nan.
 
-topk finds a network's best guesses, without sorting what comes after them, and the median is found
-without sorting either: all that counts is what stands before and behind the middle. unique and
-bincount count labels; searchsorted halves a sorted row again and again until the place is found
-where a number belongs, 20 steps for a million. Like argsort they have no derivative.
+topk finds a network's best guesses without sorting the rest, and the median of a long row needs no
+sorting either: it is enough to separate smaller elements from larger ones. unique and bincount
+count labels. searchsorted finds the place of a number in a sorted row by halving the row again and
+again, 20 steps for a million. Like argsort, these three have no derivative.
 
 Changed: the module of extremes is imported. New: ArgSort, sort, topk, median, unique, bincount,
 searchsorted, bucketize.
@@ -298,22 +298,23 @@ if __name__ == "__main__":
     values.backward(tensor([10.0, 20.0, 30.0]))
     print("each gradient goes home:", x.grad.tolist())
     # -> each gradient goes home: [30.0, 10.0, 20.0]
-    print("order has none:", argsort(x).requires_grad)  # -> order has none: False
+    print("the order has a gradient:", argsort(x).requires_grad)
+    # -> the order has a gradient: False
 
-    # Equal elements keep their order, also from above; nan counts as the largest.
+    # Equal elements keep their order in both directions; nan counts as the largest.
     ties = tensor([1.0, 2.0, float("nan"), 1.0, 2.0])
-    print("rising:", argsort(ties).tolist())  # -> rising: [0, 3, 1, 4, 2]
-    print("falling:", argsort(ties, descending=True).tolist())  # -> falling: [2, 1, 4, 0, 3]
-    print("rising, read backwards:", argsort(ties).tolist()[::-1])
-    # -> rising, read backwards: [2, 4, 1, 3, 0]
+    print("ascending:", argsort(ties).tolist())  # -> ascending: [0, 3, 1, 4, 2]
+    print("descending:", argsort(ties, descending=True).tolist())  # -> descending: [2, 1, 4, 0, 3]
+    print("ascending, read backwards:", argsort(ties).tolist()[::-1])
+    # -> ascending, read backwards: [2, 4, 1, 3, 0]
 
     scores = tensor([[0.1, 0.7, 0.2], [0.5, 0.1, 0.4]])
     best = topk(scores, 2)
     print("two best:", best.values.tolist(), "classes", best.indices.tolist())
     # -> two best: [[0.7, 0.2], [0.5, 0.4]] classes [[1, 2], [0, 2]]
     labels = tensor([2, 1])
-    print("hit among two:", (best.indices == labels.reshape(2, 1)).any(1).tolist())
-    # -> hit among two: [True, False]
+    print("right class among the two:", (best.indices == labels.reshape(2, 1)).any(1).tolist())
+    # -> right class among the two: [True, False]
 
     even = tensor([1.0, 2.0, 3.0, 10.0])
     print("median:", median(even).item(), " NumPy's:", np.median(even.numpy()))

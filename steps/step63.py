@@ -1,33 +1,34 @@
 """Step 63: An element chosen twice
 
-Words enter a network as rows of a table: word number 3 is row 3. So far nothing can choose rows
-from a tensor by a tensor of numbers. The forward pass is one line of NumPy, x[rows]. The backward
-pass seems to be another one: give each row its gradient.
+Words enter a network as rows of a table: word number 3 is row 3. So far a tensor of numbers cannot
+choose the rows of another. The forward pass is one line of NumPy, x[rows], a gather. The backward
+pass puts each gradient back in its row, a scatter, and looks like one line too:
 
     grad = zeros;   grad[rows] += g            (wrong)
 
-In a sentence the word "the" stands twice, and row 3 is chosen twice. It has reached the loss by two
-ways, so both gradients count. But `grad[rows] += g` reads all rows first, adds, and then writes all
-of them: the second write replaces the first, and NumPy says nothing. It is the mistake of step 13
+In a sentence the word "the" occurs twice, and row 3 is chosen twice. It reaches the loss in two
+ways, so both gradients count. But `grad[rows] += g` reads all rows first, adds, and then writes
+them all: the second write replaces the first, and NumPy says nothing. It is the mistake of step 13
 again, x.grad = gx for an x that is used twice, hidden inside one array operation.
 
-The right operation reads, adds and writes for one index after the other: NumPy's `add.at`. It is
-slow on rows and fast on single numbers, so `add_at` counts rows out into single places first. On
-a GPU thousands of threads would add at once, and two of them at the same place. So add_at is a
-`functools.singledispatch`: Python chooses its body by the type of the first argument, the array,
-and for a GPU's arrays a kernel of our own can take its place.
+What we need is a scatter-add: read, add and write for one index after the other. NumPy calls it
+`add.at`. It is slow on rows and fast on single numbers, so `add_at` first turns the rows into the
+places of single numbers. On a GPU thousands of threads would add at once, some of them to the same
+place. So add_at is a `functools.singledispatch`: Python chooses its body by the type of the first
+argument, the array, and for a GPU's arrays a kernel of our own can take its place.
 
-Choosing rows is also a product with a matrix of zeros and a single 1 in each row. That product is
-what the two operations are, and no way to compute them:
+Choosing rows is also a product with a matrix P that has a single 1 in each row, and zeros. Nobody
+would compute it that way, but it shows that each operation is the other's adjoint, and so its
+backward:
 
-    y = P x,      dL/dx = P^T g                Index and AddIndex: each the other's backward
+    y = P x,      dL/dx = P^T g                Index and AddIndex
 
-The same holds for numbers in several dimensions, x[rows, columns]. Everything of this stage that
-chooses by numbers (masks, gather, sorting backwards) comes down to Index, and its gradient to
-AddIndex, which brings every case to the form of rows.
+The same holds for numbers in several dimensions, x[rows, columns]. Whatever chooses by numbers in
+the next steps (masks, gather, brackets) comes down to Index, and its gradient to AddIndex, which
+brings every case to the form of rows.
 
-PyTorch calls `take` what this step has as its only function: places counted as if x were flat. That
-is the case without any dimension, and the fastest one: x is a single row of numbers.
+The only function of this step is PyTorch's `take`, which counts places as if x were flat. That is
+the case without any dimension, and the fastest one: x is a single row of numbers.
 
 Changed: a new module, indexing.py. New: Index, AddIndex, add_at, take.
 Try: write `array[rows] += values` in add_at, and see which lines notice.
@@ -136,7 +137,7 @@ if __name__ == "__main__":
     print("first three:", words.tolist()[:3])
     # -> first three: [[30.0, 31.0], [0.0, 1.0], [30.0, 31.0]]
 
-    # A gradient of 1 for each word: each row gets as many as it was chosen.
+    # A gradient of 1 for each word: a row gets 1 each time it was chosen.
     g = np.ones((6, 2), np.float32)
     wrong = np.zeros((4, 2), np.float32)
     wrong[text.array] += g

@@ -1,34 +1,35 @@
 """Step 64: Everything between brackets
 
 x[2], x[:, 1:], x[..., None], x[[0, 2]], x[x > 0], x[0, :, mask] = 1: Python hands whatever stands
-between the brackets to one method, __getitem__ or, with an assignment, __setitem__. It can be six
-kinds of things, in any mixture. Two operations are there already, and they are enough:
+between the brackets to one method: __getitem__ or, for an assignment, __setitem__. There are six
+kinds of items, in any mixture. Two operations that we already have are enough:
 
     integers, slices, None, ...      a part of the memory with other strides: Slice, a view
     lists, tensors of integers       any elements in any order: Index, a copy
     masks                            the places where they are true, as tensors of integers: Index
 
-So `parse` takes a key apart: first a view by the basic things, then a choice by tensors in that
-view. Dots become as many `:` as are missing, a mask becomes the outcome of `nonzero`. Most keys
-have basic things only; `plain` finds them, and NumPy reads them as they are. The order matters, and
-PyTorch and NumPy differ in it: for x of shape [2, 3, 4], x[0, :, [1, 2]] is x[0][:, [1, 2]] with
-shape [3, 2] here, while NumPy takes the 0 for a list of one and puts the chosen dimension in front,
+So `parse` takes a key apart: first a view by the basic items, then a choice by tensors from that
+view. `...` becomes as many `:` as are missing, and a mask becomes its `nonzero` places. Most keys
+have basic items only; `plain` finds them, and NumPy reads them as they are. The order matters, and
+here PyTorch and NumPy differ: for x of shape [2, 3, 4], x[0, :, [1, 2]] is x[0][:, [1, 2]] with
+shape [3, 2] here, while NumPy treats the 0 as a list of one and puts the chosen dimension in front:
 [2, 3].
 
-An assignment is a write in place. Through the basic things it is a write into a view, of which
-the graph knows already. With tensors, IndexPut replaces the chosen elements: what they were before
-gets no gradient any more, the new values get theirs. Where no gradient is recorded, NumPy writes.
+An assignment is a write in place. With basic items only it is a write into a view, which the graph
+already understands. With tensors, IndexPut replaces the chosen elements: the old values get no
+gradient any more, the new ones get theirs. Where no gradient is recorded, NumPy writes directly.
 
 Traps, each in the demo:
 
-- x[1] is a view and x[[1]] is a copy. A write into the one changes x, into the other not.
+- x[1] is a view and x[[1]] is a copy. A write into the view changes x, a write into the copy does
+  not.
 - x[[0, 0]] += 1 adds 1 once: Python reads, adds, and assigns. `index_add_` of the next step adds 2.
-- x[::-1] raises: tensors have no negative strides. Say x.flip(0).
-- A mask has to have the shape of the dimensions that it stands for. It is not broadcast.
+- x[::-1] raises: tensors have no negative strides. Write x.flip(0).
+- A mask must have the shape of the dimensions that it stands for. It is not broadcast.
 
-Changed: take stays, the brackets come. New: getitem, setitem, parse, IndexPut, nonzero, and `in`,
-which Python makes of __contains__.
-Try: return `kept` alone from IndexPut.backward, and see who loses a gradient.
+Changed: take stays, the brackets are added. New: getitem, setitem, parse, IndexPut, nonzero, and
+`in`, for which Python calls __contains__.
+Try: let IndexPut.backward return `kept, None`, and see who loses a gradient.
 """
 
 import functools
@@ -343,8 +344,8 @@ if __name__ == "__main__":
     x = tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
     print("row:", x[1].tolist(), "column:", x[:, -1].tolist(), "element:", x[1, 2].item())
     # -> row: [3.0, 4.0, 5.0] column: [2.0, 5.0] element: 5.0
-    print("every second:", x[:, ::2].tolist(), "new dimension:", x[..., None].shape)
-    # -> every second: [[0.0, 2.0], [3.0, 5.0]] new dimension: tinytorch.Size([2, 3, 1])
+    print("every other:", x[:, ::2].tolist(), "new dimension:", x[..., None].shape)
+    # -> every other: [[0.0, 2.0], [3.0, 5.0]] new dimension: tinytorch.Size([2, 3, 1])
     print("list:", x[[1, 0, 1], [2, 0, 2]].tolist(), "mask:", x[x > 2.5].tolist())
     # -> list: [5.0, 0.0, 5.0] mask: [3.0, 4.0, 5.0]
     print("places of the mask:", nonzero(x > 2.5).tolist())
@@ -357,13 +358,12 @@ if __name__ == "__main__":
     print("apart:", parse(cube, (0, ..., [1, 2]))[:2])
     # -> apart: ((0, slice(None, None, None), slice(None, None, None), Ellipsis), (1,))
 
-    # A view and a copy.
+    # A view and a copy: only the first write changes y.
     y = tensor([[1.0, 2.0], [3.0, 4.0]])
     y[1].mul_(10.0)
     y[[0]].mul_(10.0)
-    print(
-        "through the view only:", y.tolist()
-    )  # -> through the view only: [[1.0, 2.0], [30.0, 40.0]]
+    print("through the view only:", y.tolist())
+    # -> through the view only: [[1.0, 2.0], [30.0, 40.0]]
 
     # Assignment: by a slice, a list, a mask; values are broadcast and take the type of the tensor.
     y = tensor([[1, 2, 3], [4, 5, 6]])

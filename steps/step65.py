@@ -1,29 +1,30 @@
 """Step 65: Gather, scatter and masks
 
-A classifier gives a row of scores for each sample, and of each row the loss needs one: that of the
-right class. x[:, labels] is not it, for that takes all labels from every row. The row has to be
+A classifier gives a row of scores for each sample, and the loss needs one score of each row: that
+of the right class. x[:, labels] is wrong, for it takes all labels from every row. The rows must be
 named too: x[[0, 1, 2], labels]. `gather` says this for any dimension and any shape:
 
-    gather(x, 1, index)[i, j] = x[i, index[i, j]]         read along dimension 1
+    gather(x, 1, index)[i, j] = x[i, index[i, j]]                    read along dimension 1
     scatter(x, 1, index, s):    out[i, index[i, j]] = s[i, j]        write
     scatter_add:                out[i, index[i, j]] += s[i, j]       add
 
-All elements lie in one row, and x[i, j] is number i * steps[0] + j * steps[1] of them (step 57). So
-`places` computes one number for each element of the index: a column 0, 1, 2, ... times steps[0],
-plus the index itself times steps[1]. With these numbers no new operation is needed:
+Counted in one row, element x[i, j] is number i * steps[0] + j * steps[1] (step 57). So `places`
+computes one number for each element of the index: a column 0, 1, 2, ... times steps[0], plus the
+index itself times steps[1]. With these numbers no new operation is needed:
 
     gather is Index, scatter is IndexPut, scatter_add is x + AddIndex
 
-and the gradient of gather is a scatter_add. The same holds for index_select, take_along_dim and
-repeat_interleave. Even padding is an index: a reflection is the places 2, 1, 0, 1, 2, 3, ...
+and the gradient of gather is a scatter_add, its adjoint. The same holds for index_select,
+take_along_dim and repeat_interleave. Even padding is an index: a reflection reads the places
+2, 1, 0, 1, 2, 3, ...
 
 A mask of the same shape needs no index. masked_fill takes a value where the mask is true, and x
-elsewhere. Attention uses it with minus infinity for what may not be seen, and there lies a trap: do
-not build it as x * (1 - mask) + value * mask. 0 * inf is nan, forward and backward.
+elsewhere. Attention fills with minus infinity whatever may not be seen, and there is a trap: do
+not compute it as x * (1 - mask) + value * mask. Where the mask is 0, 0 * inf is nan.
 
-Two more traps. PyTorch's gather takes no negative index, its brackets do: an index that was wrong
-by one would choose the last class in silence. And where scatter writes a place twice, one of the
-values stays, no one says which; if both matter, take scatter_add.
+Two more traps. PyTorch's brackets take negative indices, its gather does not: otherwise a wrong
+label of -1 would silently mean the last class. And where scatter writes to a place twice,
+one of the values stays, and nothing says which. If both matter, use scatter_add.
 
 Changed: a new module, gather.py, finished here. New: gather, scatter, scatter_add, index_select,
 index_add, masked_fill, take_along_dim, repeat_interleave, pad.
@@ -270,8 +271,8 @@ if __name__ == "__main__":
 
     scores = tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 0.0], [1.0, 1.0, 4.0]], requires_grad=True)
     labels = tensor([0, 1, 0])
-    print("of each row one:", gather(scores, 1, labels[:, None]).tolist())
-    # -> of each row one: [[2.0], [3.0], [1.0]]
+    print("one of each row:", gather(scores, 1, labels[:, None]).tolist())
+    # -> one of each row: [[2.0], [3.0], [1.0]]
     print("not this:", scores[:, labels].shape)  # -> not this: tinytorch.Size([3, 3])
 
     # The loss of a classifier, and its gradient by hand: (softmax - one hot) / number of samples.
@@ -289,14 +290,14 @@ if __name__ == "__main__":
         print("RuntimeError:", error)
         # -> RuntimeError: gather(): an index is out of bounds for a dimension of size 3
 
-    # Counting votes is a scatter_add. In place, with the loop-free += that step 64 missed.
+    # Counting votes is a scatter_add. index_add_ is the += in place that brackets cannot give.
     zeros, ones = tensor([0.0, 0.0, 0.0]), tensor([1.0, 1.0, 1.0, 1.0, 1.0])
     print("votes:", scatter_add(zeros, 0, tensor([0, 2, 2, 0, 2]), ones).tolist())
     # -> votes: [2.0, 0.0, 3.0]
     zeros.index_add_(0, tensor([1, 1]), ones[:2])
     print("a place twice:", zeros.tolist())  # -> a place twice: [0.0, 2.0, 0.0]
 
-    # Elements in an order that another tensor has given.
+    # Elements in an order given by another tensor.
     x = tensor([[30.0, 10.0, 20.0]], requires_grad=True)
     order = tensor([[1, 2, 0]])
     print("sorted:", take_along_dim(x, order, 1).tolist())  # -> sorted: [[10.0, 20.0, 30.0]]

@@ -1,38 +1,38 @@
 """Step 66: Random numbers that can be had again
 
-A network starts from random numbers, and training shuffles its data. But a program whose every
-run is different cannot be debugged. So the numbers only have to look random, and a seed decides
-them all: the same seed, the same stream, the same network.
+A network starts from random numbers, and training shuffles its data. But a program that does
+something else in every run cannot be debugged. So the numbers only have to look random, and a seed
+decides them all: the same seed, the same stream, the same network.
 
-A `Generator` is a place in such a stream. Each number that is drawn moves it on. Hence two rules:
+A `Generator` is a place in such a stream. Each number that is drawn moves it on. Two rules follow:
 
-- Who draws more than before shifts everything that comes after. A new layer in front changes the
-  first values of all layers behind it, under the same seed.
-- Who must not disturb the others takes a generator of his own: `generator=`.
+- Drawing one number more shifts everything that comes after. A new layer in front changes the
+  initial values of all layers behind it, under the same seed.
+- To leave the others undisturbed, use a generator of your own: `generator=`.
 
-`get_state` is a bookmark: save it, go back to it later, and the stream goes on from there.
+`get_state` is a bookmark: save it, return to it later, and the stream continues from there.
 
-Every device has a default generator, and `manual_seed` seeds them all, also those that come
-later. How a device makes its numbers is a source: NumPy's, and a copy, unless the device names a
-better one in `random_sources`. So a GPU will not have to wait for the host.
+Every device has a default generator, and `manual_seed` seeds them all, even those that do not exist
+yet. A generator draws from a source: NumPy and a copy to the device, unless the device registers a
+source of its own in `random_sources`. Then a GPU does not have to wait for the host.
 
-    rand     even in [0, 1)           mean 1/2, variance 1/12
+    rand     uniform on [0, 1)        mean 1/2, variance 1/12
     randn    normal                   mean 0,   variance 1
     normal   mean + std * randn
 
-A source draws evenly; two such numbers make two normal ones (box_muller). There [0, 1) leaves out 1
-for a reason: log(1 - u) must not be infinite. The trap is rounding. 0.9999 as float16 is 1. Half
-precision therefore takes multiples of 1/256, which need no rounding.
+A source draws uniform numbers; two of them make two normal ones (box_muller). [0, 1) leaves out 1
+for a reason: log(1 - u) must not be infinite. The trap is rounding: 0.9999 in float16 is 1. So half
+precision uses multiples of 1/256, which need no rounding.
 
-By chance a mean is off by about std / sqrt(n). So a test of random numbers cannot ask for
-equality. It asks for what would be wrong once in a million, and it seeds.
+The mean of n numbers is off by about std / sqrt(n), by chance. So a test of random numbers cannot
+ask for equality. It allows what chance exceeds less than once in a million tries, and sets a seed.
 
-The numbers are not those of PyTorch for the same seed; between its own CPU and GPU they differ
-too. Names, types and rules are PyTorch's.
+The numbers are not those of PyTorch for the same seed; PyTorch's own CPU and GPU differ, too.
+Names, types and rules are PyTorch's.
 
 Changed: the modules before are finished. New: HostSource, Generator, manual_seed, rand, randn,
 randint, randperm, normal and their kin.
-Try: take `generator=own` out of the line `there = ...`, and see who is disturbed.
+Try: take `generator=own` out of the line `there = ...`, and see which promises fail.
 """
 
 import json
@@ -291,7 +291,7 @@ if __name__ == "__main__":
     rand(1)
     print("shifted:", rand(3).tolist() == first)  # -> shifted: False
 
-    # A generator of one's own leaves the others where they are.
+    # A generator of your own leaves the others where they are.
     own = Generator().manual_seed(7)
     manual_seed(1)
     there = rand(2, generator=own).tolist()
@@ -317,7 +317,7 @@ if __name__ == "__main__":
         ("randint", randint(1, 7, (n,)), 3.5, 35 / 12),
     ):
         values = x.numpy().astype(np.float64)
-        # Off by more than 5 standard errors comes once in two million tries.
+        # Chance takes a mean 5 standard errors away less than once in a million tries.
         near = abs(values.mean() - mean) < 5 * (variance / n) ** 0.5
         print(f"{name:7} {x.dtype!r:18} mean as it should be: {near}")
         # -> rand    tinytorch.float32  mean as it should be: True

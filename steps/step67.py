@@ -1,26 +1,26 @@
 """Step 67: A network that reads digits
 
-Everything is there. Tensors that differentiate themselves, products, reductions, indexing, random
-numbers: this step adds no operation. It puts them to work on 1,797 digits that people wrote by hand
-and a machine scanned, 8 by 8 pixels each. A network of two hidden layers
+Everything is there: tensors that differentiate themselves, products, reductions, indexing, random
+numbers. This step adds no operation. It puts them to work on 1,797 digits, written by hand and
+scanned at 8 by 8 pixels each. A network of two hidden layers
 
     h1 = relu(x W1 + b1)      h2 = relu(h1 W2 + b2)      logits = h2 W3 + b3
 
 gives ten numbers for an image, one for each digit. The loss is the cross entropy: the mean of
--log p, where p is the probability that the network gave to the right digit. Then the four lines
-that all of deep learning repeats: forward, backward, a step down the slope, forget the gradient.
+-log p, where p is the probability that the network gave to the right digit. Then come the four
+moves that all of deep learning repeats: forward, backward, a step down the slope, forget the
+gradient.
 
-The probabilities are exp(logit) / sum of exp. Written like that, float32 gives out at a logit of
-89: exp(89) is larger than `finfo(float32).max`. log_softmax subtracts the largest logit first
+The probabilities are exp(logit) / sum of exp. Written like that, float32 fails at a logit of 89:
+exp(89) is larger than `finfo(float32).max`. log_softmax subtracts the largest logit first
 (step 56), and a logit of 1,000 does no harm.
 
-Was it learnt, or only memorized? 360 digits are held out, and the network never sees them in
+Did the network learn, or only memorize? 360 digits are held out, and it never sees them in
 training. Only they count in the end.
 
-A training step makes the same arrays again and again, and frees them. The C library gives large
-ones back to the system, and asks for them anew: the system has to hand out, and clear, every page
-of them again. That is called a page fault, and the demo counts them. `keep_freed_memory` asks the
-library to keep what is freed.
+Training makes and frees the same large arrays again and again. The C library returns each of them
+to the system, which must then provide fresh pages of memory (page faults). `keep_freed_memory`
+tells the library to reuse the memory instead.
 
 (In PyTorch this loop looks the same. Its nn and optim shorten it; stages 9 and 10 build them.)
 
@@ -146,14 +146,15 @@ if __name__ == "__main__":
     # -> float32 ends at 3.4028234663852886e+38 and 1 + 1.1920928955078125e-07 is the number after 1
     print("int8 goes from", iinfo(int8).min, "to", iinfo(int8).max)  # -> int8 goes from -128 to 127
     large = Tensor([1000.0, 0.0])
-    print("exp(1000) =", large.exp()[0].item())  # -> exp(1000) = inf
+    print("exp(88) and exp(89):", Tensor([88.0, 89.0]).exp().tolist())
+    # -> exp(88) and exp(89): [1.651636e+38, inf]
     print("as it is written:", (large.exp() / large.exp().sum()).log())
     # -> as it is written: tensor([nan, -inf])
     print("log_softmax:     ", log_softmax(large, dim=0))
     # -> log_softmax:      tensor([    0., -1000.])
 
-    # Four arrays of 16 MiB, twenty times over. The same lines run in a new process, where the C
-    # library is as it comes, and here, where this file has asked it to keep what is freed.
+    # Four arrays of 16 MiB, twenty times over. The same lines run in a new process, with the C
+    # library's defaults, and here, where this file has asked it to keep what is freed.
     count = """
 import numpy, resource
 for _ in range(2):  # the first time, the memory has to be fetched in any case
@@ -170,11 +171,11 @@ faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
         as_it_comes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         here = {}
         exec(count, here)
-        print("page faults, as it comes:", as_it_comes.strip())  # -> ...
+        print("page faults by default:  ", as_it_comes.strip())  # -> ...
         print("page faults, memory kept:", here["faults"])  # -> ...
     print("the C library was asked, and agreed:", freed_memory_is_kept)  # -> ...
 
-    # Held out: 360 digits, chosen by chance.
+    # Held out: 360 digits, chosen at random.
     manual_seed(0)
     order = randperm(len(labels))
     x, t = images.reshape(-1, 64)[order[360:]], labels[order[360:]]
@@ -213,10 +214,9 @@ faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
                     p.grad = None
             total += loss.item()
         if epoch in (1, 2, 5) or epoch % 10 == 0:
-            print(
-                f"epoch {epoch:2}   loss {total / (len(t) // 32):.4f}   "
-                f"held-out digits right: {accuracy(x_test, t_test):.1%}"
-            )  # -> ...
+            mean, right = total / (len(t) // 32), accuracy(x_test, t_test)
+            print(f"epoch {epoch:2}   loss {mean:.4f}   held-out digits right: {right:.1%}")
+            # -> ...
     print(f"{time.perf_counter() - start:.1f} seconds")  # -> ...
     reached = accuracy(x_test, t_test)
     print("at least 95 % of the held-out digits:", reached >= 0.95)

@@ -2,34 +2,33 @@
 
 Memory has one dimension. A tensor of any shape is a flat row of numbers, the storage, and three
 small things that say how to read it: shape, stride and offset. The stride of a dimension is the
-number of places to go on in the storage when its index goes up by one:
+number of places to move in the storage when its index goes up by one:
 
     place of t[i, j] = offset + i * stride[0] + j * stride[1]
 
-For a new tensor the last dimension has stride 1, and each other one the size of all that comes
-after it: shape [4, 8] has stride (8, 1). That is row order. (In column order the first dimension
-has stride 1: (1, 4).)
+In a new tensor the last dimension has stride 1, and each other one the product of all sizes after
+it: shape [4, 8] has stride (8, 1). That is row order. (In column order the first dimension has
+stride 1: (1, 4).)
 
-So much can be done without touching a number. A transpose exchanges two entries of shape and
-stride. A slice begins at another offset; every second element doubles a stride. Broadcasting is
-stride 0: the index goes up, the place stays. Each of these is a view: new numbers on the side,
-the same storage. That is why they cost nothing, and why writing through one is seen by all.
+A lot can be done without touching a number. A transpose exchanges two entries of shape and stride.
+A slice begins at another offset; taking every second element doubles a stride. Broadcasting is
+stride 0: the index goes up, the place stays the same. Each of these is a view: a new shape, stride
+and offset on the same storage. So views cost nothing, and what is written to one shows in all.
 
-What a view gives up is order. A transposed tensor no longer lies in memory as one reads it, row by
-row: it is not contiguous. contiguous() copies it into row order, where it has to. (Traps: it copies
-only then, clone() copies always; and a tensor that shows three numbers may keep a storage of
-millions alive.)
+What a view gives up is order. A transposed tensor no longer lies in memory row by row: it is not
+contiguous. contiguous() copies it into row order, but only if it has to; clone() always copies.
+(Trap: a view of three numbers can keep a storage of millions alive.)
 
-Order costs time, too. The processor fetches memory in lines of 64 bytes, 16 floats, and guesses
-which line is next. Along a row it uses all of each line, down a column 4 bytes of each. The demo
-times both over the same array.
+Order costs time, too. The processor fetches memory in cache lines of 64 bytes, or 16 floats, and
+guesses which line comes next. Along a row it uses all of each line; down a column, only 4 bytes of
+each. The demo adds up the same array both ways.
 
 The second half of the step finds the same four things in the real Tensor. Under it lies a NumPy
-array, which counts its strides in bytes; PyTorch and we count elements. Two helpers wait for the
-next step: `places` numbers all elements at once, `overlaps` sees whether two may share a place.
+array, which counts its strides in bytes; PyTorch and we count elements. Two helpers are for the
+next step: `places` lists the places of all elements, `overlaps` says whether two may share one.
 
-Changed: nothing of what was there. New: StridedArray, in plain Python; Tensor.storage,
-untyped_storage, storage_offset and data_ptr; places, overlaps.
+Changed: nothing. New: StridedArray, in plain Python; Tensor.storage, untyped_storage,
+storage_offset and data_ptr; places, overlaps.
 Try: let is_contiguous compare with strides of column order, and see what contiguous() then prints.
 """
 
@@ -276,10 +275,10 @@ if __name__ == "__main__":
     print(row.tolist(), column.tolist(), flipped[1, 1])  # -> [4, 50, 6] [2, 50] 50
 
     # All places at once, and whether two elements fall on one of them.
-    print(
-        places(np, (2, 3), (3, 1), 0).tolist(), "every 2nd:", places(np, (2, 2), (3, 2), 0).tolist()
-    )
-    # -> [[0, 1, 2], [3, 4, 5]] every 2nd: [[0, 2], [3, 5]]
+    print("row order:", places(np, (2, 3), (3, 1), 0).tolist(), overlaps((2, 3), (3, 1)))
+    # -> row order: [[0, 1, 2], [3, 4, 5]] False
+    print("every 2nd:", places(np, (2, 2), (3, 2), 0).tolist(), overlaps((2, 2), (3, 2)))
+    # -> every 2nd: [[0, 2], [3, 5]] False
     print("expanded:", places(np, (2, 3), (0, 1), 3).tolist(), overlaps((2, 3), (0, 1)))
     # -> expanded: [[3, 4, 5], [3, 4, 5]] True
 

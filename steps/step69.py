@@ -1,39 +1,39 @@
 """Step 69: Views by hand, and what a write through them does
 
-If shape, stride and offset are only numbers, they can be any numbers. as_strided makes a view from
-the ones you give it, on the storage of another tensor. Strides (1, 1) are worth a look: the rows
-of such a view are windows that overlap, each one place further on.
+If shape, stride and offset are only numbers, they can be any numbers. as_strided takes them from
+you and makes a view of another tensor's storage. Strides (1, 1) are worth a look: the rows of such
+a view are windows that overlap, each one place further on.
 
     x = 0 1 2 3 4      x.as_strided((3, 3), (1, 1)) = 0 1 2
                                                       1 2 3
                                                       2 3 4
 
-Nine elements over five places. unfold does this along one dimension, checked and without counting
-by hand. A moving average is its mean; a convolution will be a matrix product with it.
+Nine elements in five places. unfold makes such windows along one dimension, checked, and with no
+strides to work out. Their mean is a moving average; a convolution will be a matrix product with
+them.
 
-The gradient follows the places, not the elements: x[2] appears three times, so it receives three
-gradients, added up. Relay says it for any layout: lay the gradient out in empty memory as the view
-was laid out, adding where elements fall on one place; then read it as x was laid out. (Elements of
-x that lie on one place themselves, as after expand, share what arrives there.) Its own backward is
-the same thing with source and target exchanged, so the second derivative is free.
+The gradient follows the places, not the elements: x[2] appears three times, so it receives the sum
+of three gradients. Relay does this for any layout. It lays the gradient out in empty memory as the
+view was laid out, adding where elements share a place, and reads it as x was laid out. (Elements of
+x that share a place themselves, as after expand, also share what arrives there.) Its own backward
+is the same with source and target exchanged, so the second derivative comes for free.
 
 Then the hard question: someone writes through a view, `view.mul_(5)`. The base has changed too, and
-so have all other views. CopySlices (step 43) is there for this: the base is the old base with a
-part replaced, and the gradient knows which. But it can only know if each element of the view is one
-element of the base. Where elements overlap (which of two writes wins?) there is no right answer.
-Where they lie outside of what the view was made from, the graph does not know whose they are. A
-wrong gradient would be silent. So such a view is not `writable`: the write raises an error as soon
-as gradients are recorded. (PyTorch refuses where a stride is 0. Other elements that overlap it
-writes to, and does not tell.)
+so have all other views. CopySlices (step 43) handles this: the new base is the old one with a part
+replaced. But that only works if each element of the view is exactly one element of the base. If
+elements overlap, which of two writes wins? There is no right answer. If they lie outside what the
+view was made from, the graph does not know whose they are. The gradient would be wrong without a
+word. So such a view is not `writable`: a write to it raises an error if gradients are recorded.
+(PyTorch refuses only a stride of 0. It writes to other overlapping elements all the same.)
 
-Trap: as_strided knows the storage and not the tensor. Given a slice, it can reach what lies beside
-the slice. It refuses only what lies outside of the storage.
+Trap: as_strided knows the storage, not the tensor. Given a slice, it can reach what lies beside
+the slice. It refuses only what lies outside the storage.
 
-What is left are writes with a name: index_fill, index_copy, index_put and masked_scatter are a copy
-and an assignment to it, and with `_` at the end an assignment to the tensor itself.
+index_fill, index_copy, index_put and masked_scatter are writes with a name: they assign to a copy,
+or, with `_` at the end, to the tensor itself.
 
 Changed: StridedArray goes, the real tensor does it all. New: Relay, AsStrided, as_strided, Unfold,
-Fold, unfold: storage.py is finished. index_fill and its kin: writing.py, begun and finished.
+Fold, unfold: storage.py is finished. index_fill and its kin: writing.py.
 Try: let Relay write (zeros, then `memory[to.reshape(-1)] = values`) instead of adding.
 """
 
@@ -272,7 +272,7 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     """A view of the storage of `input` with a shape and strides (in elements) of your own.
 
     Args:
-        size, stride: as many numbers as the view shall have dimensions.
+        size, stride: one number for each dimension of the view.
         storage_offset: the place of the first element in the storage; that of `input` by default.
     Raises RuntimeError where the view would reach beyond the storage, and for negative numbers.
     """
@@ -485,11 +485,11 @@ if __name__ == "__main__":
     except RuntimeError as error:
         print(error)
         # -> as_strided: sizes [3, 3], strides [1, 1] need 20 bytes from a storage of size 16
-    # Writes with a name; where a place comes twice, only an accumulating one counts both.
+
+    # Writes with a name. If a place comes twice, only accumulate=True counts both values.
     twice = tensor([1, 1])
-    print(
-        index_put(tensor([0, 0]), (twice,), tensor([5, 7]), accumulate=True).tolist()
-    )  # -> [0, 12]
+    print(index_put(tensor([0, 0]), (twice,), tensor([5, 7]), accumulate=True).tolist())
+    # -> [0, 12]
     print(tensor([0, 0, 0]).index_fill_(0, tensor([0, -1]), 3).tolist())  # -> [3, 0, 3]
     mask = tensor([True, False, True])
     print(masked_scatter(tensor([0, 0, 0]), mask, tensor([8, 9])).tolist())  # -> [8, 0, 9]

@@ -1,29 +1,28 @@
 """Step 70: What is under NumPy
 
-`a + b` is one line of Python, and a million additions. Python does not do them. NumPy gives C three
-addresses and a length, and a loop in C runs over bare memory: no objects, no types to look up, no
-reference counts. Here is such a loop, 15 lines long. It is written, compiled by your own C compiler
-and called from Python in this step.
+`a + b` is one line of Python, and a million additions. Python does not do them. NumPy hands them to
+C, where a loop runs over bare memory: no objects, no types to look up, no reference counts. Here is
+such a loop, 14 lines long. This step compiles it with your own C compiler and calls it from Python.
 
-ctypes, from the standard library, is the way there. A shared library is opened like a file, its
-functions are attributes. C does not check what it gets: `argtypes` says what to pass, and without
-it an address that is cut to 32 bits crashes the whole process.
+The way there is ctypes, from the standard library. It opens a shared library like a file, and the
+functions are its attributes. C does not check what it gets, so `argtypes` says what to pass.
+Without it ctypes cuts an address down to 32 bits, and the whole process crashes.
 
-The loop takes strides, as those of step 68, so it adds views as they are. The number of an element
-is taken apart into its index, the index times the strides gives its place in each operand:
+The loop takes strides like those of step 68, so it can add views as they are. It takes the number
+of an element apart into its index. The index times the strides gives its place in each operand:
 
     element 4 of shape [2, 3]:  row 1, column 1;  place = 1 * stride[0] + 1 * stride[1]
 
 A transposed matrix works without a copy, and so does broadcasting, whose stride is 0. (A loop that
 gets only addresses and a length adds the wrong elements of a transpose, and says nothing.)
 
-Why is NumPy still faster? Our loop divides twice per element and dimension, and a division takes
-longer than all the rest. NumPy walks from place to place instead. And it looks first whether the
-last stride is 1: then one instruction adds 8 or 16 numbers. A second function, without strides,
-shows how much that is: the compiler finds those instructions by itself.
+Why is NumPy still faster? Our loop divides once for each element and dimension, and a division
+takes longer than all the rest. NumPy moves from place to place instead. And it checks whether the
+last stride is one element: then a single SIMD instruction adds 8 or 16 numbers. A second function,
+without strides, shows how much that gains: the compiler finds those instructions by itself.
 
 Changed: nothing; the modules stay as they are. New: a C source, compile_c, CAdd.
-Try: let CAdd pass the address of b plus 4, and see what C says to an address that is wrong.
+Try: let CAdd pass `b.ctypes.data + 4`, and see whether C notices that the address is wrong.
 """
 
 import ctypes
@@ -88,7 +87,7 @@ class CAdd:
             return out
         numbers = ctypes.c_long * a.ndim
         strides = (numbers(*(step // 4 for step in x.strides)) for x in (a, b))  # in elements
-        addresses = (x.ctypes.data for x in (a, b, out))
+        addresses = a.ctypes.data, b.ctypes.data, out.ctypes.data
         self.library.add(*addresses, a.ndim, numbers(*a.shape), *strides)
         return out
 

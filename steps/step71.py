@@ -1,27 +1,27 @@
 """Step 71: The same program on a GPU
 
-A GPU is a second computer. It has thousands of small processors, and memory of its own that these
-read at terabytes in a second. To them the CPU's memory is abroad: what they are to work on has to
-be brought over, and the results back, over a bridge that is fifty times slower.
+A GPU is a second computer. It has thousands of small processors, and memory of its own, which they
+read at terabytes per second. They do not work in the CPU's memory: data must be brought over first,
+and results brought back, across a bus that is about fifty times slower.
 
 So PyTorch never brings anything over unasked. A tensor lives on one device, `x.to("cuda")` makes a
-copy on the other, and x + y with the two on different devices is an error. A program that asks for
-a transfer in each step of its training (`loss.item()`, just to print it) waits at the bridge.
+copy on the other, and x + y is an error if the two are on different devices. A program that asks
+for a transfer in each training step (`loss.item()`, just to print it) waits for the bus each time.
 
-We have prepared for this since step 35: an operation takes the array library from where its
-arrays live, ctx.xp. The library for the GPU is CuPy, which has NumPy's functions under NumPy's
-names. All that is missing is to register it. That is Backend(...) below, and no operation changes.
-Some details are the GPU's own:
+We have prepared for this since step 35: an operation takes the array library, ctx.xp, from where
+its arrays live. The library for the GPU is CuPy, which has NumPy's functions under NumPy's names.
+All we have to do is register it: Backend(...) below does that, and no operation changes.
+Some details belong to the GPU alone:
 
-- CuPy can be installed where there is no GPU; only the first array fails. It has to be asked.
-- The operating system may move the CPU's memory about, so the GPU cannot fetch from it by itself.
-  pin_memory() makes a copy that stays in its place: then to("cuda", non_blocking=True) only starts
-  the copy, and the CPU goes on. The trap: write into the pinned tensor too early, and the new
-  numbers arrive. We keep the memory alive until the copy is done; when you write is your affair.
+- CuPy can be installed where there is no GPU; only the first array fails. So we have to ask it.
+- The operating system may move the CPU's memory around, so the GPU cannot fetch from it directly.
+  pin_memory() makes a copy that stays where it is (page-locked). Then to("cuda", non_blocking=True)
+  only starts the transfer, and the CPU goes on. The trap: write to the pinned tensor too early, and
+  the new numbers arrive. (We only keep the memory alive until the transfer is done.)
 - on_cuda is the seam for kernels of our own: one function, with another body for CuPy's arrays.
 
-Without CuPy or a GPU, `cuda` gets a backend that says what is missing to whoever asks for it, as
-PyTorch does. This step then trains on the CPU, and the numbers are the same.
+Without CuPy or a GPU, `cuda` gets a backend that tells anyone who uses it what is missing, as in
+PyTorch. This step then trains on the CPU, with the same result.
 
 Older programs name type and place in one word, FloatTensor or cuda.FloatTensor: we keep the first.
 

@@ -1,36 +1,37 @@
 """Step 72: Threads, blocks and grids
 
 On a GPU you do not write a loop over the elements. You write what happens to one element, a kernel,
-and say how many threads are to run it. They come in blocks, the blocks make a grid, and a thread
-works out from its place which element is its own:
+and say how many threads are to run it. Threads come in blocks, blocks make up a grid, and each
+thread works out from its position which element is its own:
 
     i = blockIdx.x * blockDim.x + threadIdx.x
 
 1,000 elements in blocks of 256 need 4 blocks, which are 1,024 threads. The last 24 have nothing to
-do. They must know it (`if i < n`), or they write behind the end of the array, into something else.
+do. They have to check (`if i < n`), or they write past the end of the array, into something else.
 
-The threads of a block share a little fast memory, and can wait for each other: a barrier, in CUDA
-__syncthreads(). Each writes its number, all wait, and then half of them add the other half's, then
-a quarter: the sum of 8 numbers in 3 rounds. Blocks cannot wait for each other.
+The threads of a block share a little fast memory, and can wait for each other at a barrier, CUDA's
+__syncthreads(). Say each has written a number. All wait; then half of the threads add the numbers
+of the other half, then a quarter: the sum of 8 numbers takes 3 rounds. Blocks cannot wait for each
+other.
 
-What goes wrong on a GPU goes wrong in silence. When two threads read a counter, add one, and write
-it back, one addition is lost: a race. The order decides, so it happens today and not tomorrow. And
-a barrier that some threads of a block never reach hangs, or computes nonsense.
+What goes wrong on a GPU goes wrong silently. If two threads read a counter, add one and write it
+back, one addition can be lost: a race condition. It depends on the order, so it happens on one day
+and not on the next. And a barrier that only some threads of a block reach hangs, or computes
+nonsense.
 
-Where neighbours read matters. The GPU runs 32 threads in step, a warp, and memory comes in pieces
-of 32 bytes, 8 floats. If a warp reads 32 neighbouring floats, 4 pieces are fetched; if each thread
-reads from another row, 32. That is coalesced against strided access: the same numbers, 8 times the
-traffic.
+It matters where neighbours read. A GPU runs 32 threads in step, a warp, and reads memory in sectors
+of 32 bytes, or 8 floats. If a warp reads 32 adjacent floats, 4 sectors are fetched; if each thread
+reads from a different row, 32. This is coalesced against strided access: the same amount of data
+used, 8 times the traffic.
 
 `launch` is a GPU in plain Python, with these rules and these errors; a `yield` is the barrier.
-Below it stand two kernels in real CUDA C. Compare `add` here with add_one in the demo. Each is a
-functools.singledispatch: one body for all array libraries, which gives the same numbers, and one
-for CuPy, whose RawKernel compiles the text of a kernel at its first launch. In `add` each thread
-starts at its number and goes on in steps of the whole grid, so that a small grid does a large array
-(a grid-stride loop).
+Below it are two kernels in real CUDA C, each behind a functools.singledispatch: one body for all
+array libraries, which gives the same numbers, and one for CuPy, whose RawKernel compiles the source
+at its first launch. In `add` a thread starts at its own number and moves on by the size of the
+grid, so that a small grid can handle a large array: a grid-stride loop, as in add_one_to_all.
 
 Changed: nothing; step 71 is finished. New: Dim3, Thread, launch; Kernel; add and copy in CUDA C.
-Try: take `if i < n` away from add_one: Python stops it. Make the list 12 long: nobody stops it.
+Try: remove `if i < n` from add_one: Python stops it. Make the list 12 long: nothing stops it.
 """
 
 import functools
@@ -261,15 +262,15 @@ if __name__ == "__main__":
         print(str(error)[:80])
         # -> block Dim3(x=1, y=0, z=0): 3 threads of 4 have ended, while the others wait for
 
-    def pieces(places):
-        """How many pieces of 32 bytes hold the floats at these places."""
+    def sectors(places):
+        """How many sectors of 32 bytes hold the floats at these places."""
         return len({4 * place // 32 for place in places})
 
     coalesced, strided = [], []
     launch(lambda t: coalesced.append(t.number), 1, 32)
     launch(lambda t: strided.append(t.number * 1024), 1, 32)
-    print("pieces fetched for 32 floats:", pieces(coalesced), "or", pieces(strided))
-    # -> pieces fetched for 32 floats: 4 or 32
+    print("sectors fetched for 32 floats:", sectors(coalesced), "or", sectors(strided))
+    # -> sectors fetched for 32 floats: 4 or 32
 
     # The kernels in CUDA C, on CuPy's arrays. Without a GPU these calls take the generic version.
     xp = cupy if cupy is not None and cupy.cuda.is_available() else np

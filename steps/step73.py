@@ -1,28 +1,27 @@
 """Step 73: Random numbers that nobody has to wait for
 
-Most generators are a chain: each number is made from the state that the one before has left. A
-million threads cannot stand in line for it. So the GPU's generator turns the matter round: number i
-is a scrambled i. Any thread can make any number, in any order, at any time, without asking anyone.
+Most generators are a chain: each number is made from the state that the previous one left. A
+million threads cannot queue for it. So the GPU's generator works the other way round: number i is
+the number i, scrambled. Any thread can make any number, in any order, at any time.
 
-    words = philox(i, seed):  ten rounds of  multiply by an odd constant, exchange halves, add a key
+    words = philox(i, seed):  ten rounds of  multiply by an odd constant, swap halves, mix in a key
 
-Philox (Salmon and others, 2011) is simple arithmetic on 32-bit words, and passes the tests that are
-known for randomness. Its state is two numbers: the seed, and how far one has counted. That is what
-get_rng_state gives, and PyTorch's state on a GPU is made the same way.
+Philox (Salmon and others, 2011) is simple arithmetic on 32-bit words, and passes the known tests of
+randomness. Its state is two numbers: the seed, and how far it has counted. PyTorch's generator on a
+GPU has the same kind of state.
 
-From words to numbers: the upper 24 of 32 random bits, divided by 2^24, are a float from [0, 1). No
-more bits than the mantissa has, or the largest would be rounded up to 1. (Trap: log(1 - u) is
-finite, log(u) is not: u can be 0.) Pairs of them become normal as in step 66, by box_muller.
+From words to numbers: the top 24 of 64 random bits, divided by 2^24, make a float32 in [0, 1). With
+more bits than the mantissa holds, the largest would be rounded up to 1. (Trap: log(1 - u) is always
+finite; log(u) is not, as u can be 0.) Pairs of them become normal by box_muller, as in step 66.
 
-Each device has a generator of its own, and they do not give the same numbers: seed a program on the
-CPU, and on a GPU it draws others. manual_seed(n) seeds them all. fork_rng() puts all of them back
-as they were: what you draw inside, for a plot or a test, changes nothing for the program outside.
+Each device has a generator of its own, and they do not give the same numbers: with the same seed, a
+program draws other numbers on a GPU than on the CPU. manual_seed(n) seeds them all. fork_rng() puts
+them all back as they were: what you draw inside it, for a plot or a test, changes nothing outside.
 
-On top, more things to draw, for any source: coins (bernoulli), indices by weight (multinomial), and
-numbers written into memory that is there already (uniform_, normal_, exponential_, random_), as
-initialisations need them.
-multinomial without replacement is a race: element i arrives after a random time, faster the larger
-its weight; the first ones to arrive are the sample.
+Then there are more things to draw, on any device: coins (bernoulli), indices by weight
+(multinomial), and numbers written into existing memory (uniform_, normal_, exponential_, random_),
+as initialisations need them. multinomial without replacement is a race: each element arrives after
+a random time, shorter on average the larger its weight, and the first to arrive are the sample.
 
 Changed: nothing. New: philox, PhiloxSource; tinytorch/ops/sampling.py and tinytorch/random.py.
 Try: give float16 12 bits in PhiloxSource.bits, one more than its mantissa has.
@@ -322,10 +321,9 @@ if __name__ == "__main__":
     coins = zeros(10_000).bernoulli_(0.3)
     print("coins:", round(coins.mean().item(), 1))  # -> coins: 0.3
     waits = zeros(10_000).exponential_(4.0)
-    print(
-        "waiting times:", round(waits.mean().item(), 2), "dice:", *zeros(3).random_(1, 7).tolist()
-    )
-    # -> waiting times: 0.25 dice: ...
+    print(f"waiting times: {waits.mean().item():.2f}")  # -> waiting times: 0.25
+    print("dice:", sorted(set(zeros(1000).random_(1, 7).tolist())))
+    # -> dice: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     x = zeros(10_000).normal_(5.0, 2.0)
     print(f"in place: {x.mean().item():.1f} and {x.std().item():.1f}")
     # -> in place: 5.0 and 2.0

@@ -1,31 +1,31 @@
 """Step 74: Kernels of our own
 
 CuPy has a kernel for each of NumPy's functions. Why write others? Because memory is the limit. A
-softmax made of max, -, exp, sum and / reads or writes the whole matrix eight times. One kernel
-reads it from the GPU's memory once and writes once: a block takes a row, which then lies in its
-cache for the second and third look.
+softmax made of max, -, exp, sum and / reads or writes the whole matrix eight times. A single kernel
+reads it from the GPU's memory once and writes it once: each block takes a row, which is still in
+the cache when the block looks at it a second and a third time.
 
     y_j = exp(x_j - m) / sum_k exp(x_k - m),      m = the largest x of the row
 
-Without m, a logit of 1,000 overflows: exp(1000) = inf, and inf / inf = nan. Taking away the largest
-changes nothing in the quotient, and makes every exponent 0 or less. A softmax without it is wrong.
+Without m, a logit of 1,000 overflows: exp(1000) = inf, and inf / inf = nan. Subtracting the largest
+does not change the quotient, and no exponent is above 0. A softmax without it is wrong.
 
-The matrix product shows what shared memory is for. One thread for each element reads a row and a
-column: 2 k reads for every element. A block of 16 x 16 threads brings one tile of each factor into
-shared memory, and each number that was fetched once is used 16 times. Two barriers keep it right:
-none reads before all have written, none writes before all have read.
+The matrix product shows what shared memory is for. With one thread for each element, reading a row
+and a column, every element costs 2 k reads. A block of 16 x 16 threads copies one tile of each
+factor into shared memory, and each number fetched is used 16 times. Two barriers keep it correct:
+no thread reads before all have written, none writes before all have read.
 
 Scatter-add is the gradient of an index: several rows may go to one place. Threads that read, add
 and write lose additions (step 72), so the kernel uses atomicAdd. The price: the order of additions
-is not fixed, and float sums come out a little different each time.
+is not fixed, so the sums of floats can differ a little from run to run.
 
-Each kernel hangs on a seam: softmax_forward and add_at are singledispatch functions that the
-operations call. `on_cuda` gives them another body for CuPy's arrays. No operation changes, and what
-the kernel does not fit (other types, other layouts) goes the generic way, as before.
+Each kernel enters at a seam: softmax_forward and add_at are singledispatch functions that the
+operations call. `on_cuda` gives them another body for CuPy's arrays. No operation changes, and
+whatever the kernel cannot take (other types, other layouts) uses the generic version as before.
 
-A kernel is worth its keep if it was measured. On a GPU the demo times each against the library's
-own. For the product NVIDIA's cuBLAS wins by far, with more of the same: more tiles, in registers
-too.
+A kernel has to be measured to earn its place. On a GPU the demo times each against the library's
+own. For the product NVIDIA's cuBLAS is far ahead, with more of the same idea: tiles of tiles, down
+to the registers.
 
 Changed: get_rng_state and set_rng_state, here those of a GPU. New: matmul by two kernels,
 softmax_on_cuda, add_at_on_cuda, philox_on_cuda, and the rest of tinytorch/cuda/random.py.

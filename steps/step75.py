@@ -1,30 +1,32 @@
 """Step 75: Nobody waits: streams, events and a pool
 
-`a @ b` on a GPU returns before anything is computed. The CPU puts the kernel into a line, a stream,
-and goes on; the GPU works the line off in order. Only who asks for a number waits: item(),
-tolist(), cpu(). So a stopwatch around `a @ b` measures how long it takes to order a product. Right
-is an Event: a mark in the stream before, a mark behind, and the GPU's own time between them.
+`a @ b` on a GPU returns before anything is computed. The CPU puts the kernel into a queue, called a
+stream, and goes on; the GPU works through the queue in order. Only a request for a number waits:
+item(), tolist(), cpu(). So a stopwatch around `a @ b` measures how long it takes to order a
+product. To time the product itself, use Events: a mark in the stream before it, a mark after it,
+and the GPU's own time between the two.
 
-Two streams are two lines. While one computes with a batch, the other fetches the next (from pinned
-memory, or it cannot). `wait_stream` lets one wait for the other without stopping the CPU. The demo
-plans both: bring and compute in turn, 3 batches take 6 units; overlapped, 4.
+Two streams are two queues. While one computes on a batch, the other can fetch the next (from pinned
+memory, or it cannot). `wait_stream` makes one wait for the other without stopping the CPU. The demo
+counts: if fetching and computing take turns, 3 batches take 6 units of time; if they overlap, 4.
 
-The other thing that costs is memory. CUDA's own calls for it, cudaMalloc and cudaFree, make the GPU
-wait, and a training step asks for hundreds of pieces, the same in every step. So nobody gives back:
-a pool keeps what was freed, sorted by size, and hands it out again. From the second step on all
-requests are hits.
+The other cost is memory. CUDA's own calls for it, cudaMalloc and cudaFree, make the GPU wait, and a
+training step asks for hundreds of pieces, the same ones every time. So nothing is given back: a
+pool keeps what was freed, sorted by size, and hands it out again. From the second step on every
+request is a hit.
 
-    sizes are rounded up (here: to 512 bytes, then to powers of two), so that few sizes come often
+    sizes are rounded up (here: to multiples of 512 bytes, large ones to powers of two),
+    so that only a few sizes occur, and each of them often
 
-Our tensors need nothing for it. They die by reference count (there are no cycles), so their memory
-is back in the pool in the same line of the program in which the last name goes. Three things hold
-memory longer than one thinks: a list of losses that still have their graph (keep loss.item()), a
-small view of a large tensor, and a name that survives its loop. memory_allocated says what tensors
-hold, memory_reserved what the pool holds; a leak is the first one growing. empty_cache gives back
-the difference. When the GPU is full you get an OutOfMemoryError: smaller batches, first of all.
+Our tensors need nothing extra for this. They die by reference count (there are no cycles), so their
+memory is back in the pool as soon as the last name for them is gone. Three things hold memory
+longer than you might think: a list of losses that still have their graph (keep loss.item()), a
+small view of a large tensor, and a name that outlives its loop. memory_allocated says what tensors
+hold, memory_reserved what the pool holds; if the first keeps growing, you have a leak. empty_cache
+gives back the difference. A full GPU raises an OutOfMemoryError: try smaller batches first.
 
-Pool is such an allocator in plain Python, with counts. CuPy has its own, in C; watched_malloc is
-the hook through which all of its requests go, for the peak and for PyTorch's error.
+Pool is such an allocator in plain Python, with counts. CuPy has its own, in C; watched_malloc hooks
+into its requests, to record the peak and raise PyTorch's error.
 
 Changed: the kernels are finished. New: Pool, to look at; tinytorch/cuda/streams.py and memory.py.
 Try: `return size` in Pool.size_class, and see what happens to the hit rate.

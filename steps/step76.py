@@ -1,27 +1,27 @@
 """Step 76: A module knows its parameters
 
-The network of step 67 kept its weights in a list, by hand. Whoever forgets one in that list gets no
-error: the weight is used, has a gradient, and never learns. A network of a hundred layers has
-hundreds of them. So let the layer itself say what there is to learn.
+The network of step 67 kept its weights in a list, by hand. Leave one out, and there is no error:
+the weight is used, gets a gradient, and never learns. A network of a hundred layers has hundreds of
+them. So let each layer say for itself what there is to learn.
 
 A Module is an object with a forward. What is new is one trick: Python calls `__setattr__` for each
 `self.name = value`, and the module looks at the value. A Parameter goes into `_parameters`, another
 Module into `_modules`; everything else becomes a plain attribute. (`_buffers` waits for step 77.)
 Reading goes through `__getattr__`, which Python calls only for names that it does not find.
 
-So a network becomes a tree of modules with parameters as its leaves, and a walk through the tree
-finds them all, with names that tell the way: "second.weight". `parameters()` is what a training
-loop needs, and zero_grad() and requires_grad_() are loops over it. A parameter that stands in two
-places (tied weights) comes once: it is to learn once.
+So a network becomes a tree of modules with parameters as its leaves. A walk through the tree finds
+them all, and each name tells the path: "second.weight". `parameters()` is what a training loop
+needs, and zero_grad() and requires_grad_() are loops over it. A parameter found in two places (tied
+weights) is listed once: it is updated only once.
 
-What is a Parameter? A tensor, and nothing more than its class says: this one is to be learned.
-That is why BadLinear in the demo fails. Its weight requires a gradient and gets one. But it is a
-plain tensor, as any intermediate result is, so no walk finds it. Two more ways to hide a parameter:
-a plain Python list (step 77 has one that registers), and an attribute that is set before
-`super().__init__()`, when there is nothing yet to register in. The latter raises an error.
+What is a Parameter? A tensor whose class says one thing more: this is to be learned. That is why
+BadLinear in the demo fails. Its weight requires a gradient and gets one, but it is a plain tensor,
+like any intermediate result, so the walk does not find it. There are two more ways to hide a
+parameter. One is a plain Python list (step 77 has one that registers). The other is an attribute
+set before `super().__init__()`, when there is nothing to register it in; that raises an error.
 
-Call the module, not its forward: step 78 puts something in between. (torch.nn.Parameter and
-torch.nn.Module are the same two classes. `register_parameter` and `register_module` do by name what
+Call the module, not its forward: step 78 puts something in between. (PyTorch has both classes,
+under the same names in torch.nn. `register_parameter` and `register_module` do by name what
 assigning an attribute does.)
 
 Changed: nothing. New: Parameter; Members, which registers and finds; Module, which is called.

@@ -1,30 +1,30 @@
 """Step 77: A tree of modules
 
-A residual network has, say, twelve equal blocks. As attributes block1 ... block12 nobody wants to
-write them, and a Python list hides them (step 76). So there are modules that hold modules:
+A residual network has, say, twelve equal blocks. Nobody wants to write them as attributes block1
+... block12, and a Python list hides them (step 76). So there are modules that hold modules:
 
     Sequential    a row of modules, called one after the other; needs no forward of yours
-    ModuleList    a list; your forward says how to go through it
+    ModuleList    a list; your forward decides how to go through it
     ModuleDict    modules by name; your forward chooses
 
-What a list can do comes from Python: whoever defines the five methods of MutableSequence (length,
-get, set, delete, insert) is given pop, remove, reverse and += by it. MutableMapping does the same
-for dictionaries.
+What a list can do comes from Python: a class that defines the five methods of MutableSequence
+(length, get, set, delete, insert) inherits pop, remove, reverse and +=. MutableMapping does the
+same for dictionaries.
 
-However deep the tree becomes, what concerns it as a whole is a walk, and one short method each:
+However deep the tree becomes, an operation on all of it is a walk, and one short method:
 
     apply(fn)                 calls fn with each part: the usual way to initialise
     train(), eval()           tell every part whether it is being trained or used
-    to(device), double()      move all parameters, their gradients, and the buffers
+    to(device), double()      move or convert all parameters, their gradients, and the buffers
 
-Some of what a layer knows is not learned and yet belongs to it: a running mean, a mask. That is a
-buffer. It moves along, but no optimizer sees it. A plain tensor becomes one by `register_buffer`,
-and a forgotten one is found out on a GPU at the latest: the network has gone there, and the plain
-tensor has not.
+Some of what a layer knows is not learned and yet belongs to it: a running mean, a mask. This is a
+buffer. It moves with the layer, but no optimizer sees it. `register_buffer` makes a plain tensor
+one. If you forget to, you will notice on a GPU at the latest: the network has moved there, and the
+plain tensor has not.
 
-The trap is in the word "to". `x.to(device)` of a tensor returns a new tensor, `net.to(device)` of a
-module changes the module: the same Parameter objects hold new data. Were they new objects, an
-optimizer that was made before would go on changing the old ones.
+The trap is the word "to". For a tensor, `x.to(device)` returns a new tensor; for a module,
+`net.to(device)` changes the module itself: the same Parameter objects hold new data. If they were
+new objects, an optimizer made earlier would go on changing the old ones.
 
 New: the lists and the dictionary; buffers; Module.apply, train, eval, to and its short forms.
 Changed: Members.__init__. Moved: Parameter to tinytorch/nn/parameter.py.

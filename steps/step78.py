@@ -1,32 +1,30 @@
 """Step 78: Looking into a network, and keeping what it knows
 
-A network is a tree of calls, too. To see what happens in it nobody wants to write prints into every
-forward. That is why you call the module and not its forward: there is a place to stand in between.
-A hook is a function of yours that is called there, with no line of the network changed:
+A network is a tree of calls, too. To see what happens inside, nobody wants to put prints into every
+forward. That is why you call the module and not its forward: it leaves room in between. A hook is a
+function of yours that is called there, without changing a line of the network:
 
     register_forward_pre_hook            hook(module, args), before forward; may replace args
     register_forward_hook                hook(module, args, output), after it; may replace output
-    register_full_backward_pre_hook      hook(module, grad_output), on the way back, before it
-    register_full_backward_hook          hook(module, grad_input, grad_output), behind it
+    register_full_backward_pre_hook      hook(module, grad_output), before backward
+    register_full_backward_hook          hook(module, grad_input, grad_output), after backward
 
 Each returns a handle; handle.remove() takes the hook away again, and so does the end of a `with`.
-(prepend=True puts a hook before the others; with_kwargs=True shows it keyword arguments, too.)
+(prepend=True puts a hook before the others; with_kwargs=True passes it keyword arguments, too.)
 
-A forward hook runs after forward, not on the way back. To see gradients, a module with backward
-hooks leads its inputs and its outputs through a Gate: a Function that changes nothing on the way
-there. On the way back the gate of the outputs sees what arrives, the gate of the inputs what
-leaves. The first layer gets data that need no gradient: there is nothing to wait for at its inputs,
-and the hook is called with None for them.
+The call is over when backward comes. So a module with backward hooks sends its inputs and outputs
+through a Gate: a Function that changes nothing on the way forward. On the way back the gate of the
+outputs sees the gradient that arrives, the gate of the inputs the one that leaves. The first layer
+gets data that need no gradient: nothing ever leaves at its inputs, so its hook gets None for them.
 
-And what does it know? state_dict() answers with all parameters and buffers by name, and
-load_state_dict() puts them back. The trap: the state shows the memory of the network and is no
-copy. Train on, and the state that you wanted to keep changes along. Clone it.
+And what does a network know? state_dict() answers with all parameters and buffers by name, and
+load_state_dict() puts them back. The trap: the state shares the network's memory; it is not a copy.
+Train on, and the state that you wanted to keep changes as well. Clone it.
 
-load_state_dict compares names before it believes anything. What is missing, what is too much, and
-every shape that differs: all is told at once, not one per attempt. With strict=False it takes what
-fits by name and answers with what did not. (The names are PyTorch's for the same layers, so a
-state_dict from there loads here, and the other way round. A buffer with persistent=False is left
-out.)
+load_state_dict checks everything first. It reports all missing names, all unexpected ones and all
+shapes that differ at once, not one per attempt. With strict=False it loads the names that match and
+returns the others. (The names are PyTorch's for the same layers, so its state dicts load here, and
+ours there. A buffer with persistent=False is left out.)
 
 Changed: Module.__init__, Module.__call__. New: Gate, Gates, the four kinds of hooks; state_dict,
 load_state_dict. Moved: Members to tinytorch/nn/members.py, the containers to nn/container.py.

@@ -1,32 +1,32 @@
 """Step 79: Layers
 
 The most common layer of all is y = x W^T + b: each output is a weighted sum of all inputs. Written
-with operations it leaves three nodes in the graph (transpose, product, sum), and its backward turns
-the gradient of W^T round again. One Function does it with what really has to be computed:
+with operations it leaves three nodes in the graph (transpose, product, sum), and its backward has
+to transpose the gradient of W^T again. A single Function computes only what is needed:
 
     dL/dX = G W          dL/dW = G^T X          dL/db = the sum of the rows of G
 
-The weight lies as [outputs, inputs], as in PyTorch: G^T X comes out in that form, and files with
-weights from there fit. A batch of any shape [..., inputs] is a pile of rows.
+The weight has the shape [outputs, inputs], as in PyTorch: G^T X comes out in this shape, and
+weights saved by PyTorch fit. A batch of any shape [..., inputs] is treated as a stack of rows.
 
-With which numbers does a layer start? Not with zeros: all outputs would be the same, get the same
-gradient, and stay the same for ever. Linear draws from [-1/sqrt(n), 1/sqrt(n)) for n inputs: then
-a sum of n terms does not grow with n. (PyTorch says kaiming_uniform_(a=sqrt(5)), which comes to
-exactly that. Step 83 has the whole story.)
+Which numbers does a layer start with? Not zeros: all outputs would be the same, get the same
+gradient, and stay the same for ever. Linear draws from [-1/sqrt(n), 1/sqrt(n)) for n inputs, so
+that a sum of n terms does not grow with n. (PyTorch writes kaiming_uniform_(a=sqrt(5)), which comes
+to exactly that. Step 83 tells the whole story.)
 
-Beside it stand layers that only change shapes, one for two inputs (Bilinear), one that does nothing
-and stands in where a layer was taken out (Identity), and one that differs between training and
-use: Dropout sets each element to 0 with probability p. No unit can rely on a certain other one, and
-a network that would learn its data by heart is hindered (Srivastava et al., 2014). What is left
-grows by 1 / (1 - p), so the expected value is the same, and eval() has nothing to correct. That is
-the trap: forget eval(), and the trained network gives random answers.
+There are also layers that only change shapes (Flatten, Unflatten), one for two inputs (Bilinear),
+and one that does nothing, to take the place of a layer that was removed (Identity). Dropout behaves
+differently in training and in use: in training it sets each element to 0 with probability p. No
+unit can rely on any other, which makes it harder to learn the data by heart (Srivastava et al.,
+2014). The rest is multiplied by 1 / (1 - p), so the expected value stays the same, and eval() has
+nothing to correct. The trap: forget eval(), and the trained network gives random answers.
 
 A layer with many loose weights keeps them in a ParameterList or a ParameterDict: the containers of
 step 77, for parameters.
 
 New: Affine, linear, bilinear; Linear, Bilinear, Identity, Flatten, Unflatten; dropout, Dropout;
 ParameterList, ParameterDict. Moved: Module to nn/module.py, what hooks need to nn/hooks.py.
-Try: in dropout leave out `mul_(1 / (1 - p))`, and see what becomes of the mean.
+Try: in dropout leave out `.mul_(1 / (1 - p))`, and see what becomes of the mean.
 """
 
 import importlib
@@ -352,10 +352,8 @@ if __name__ == "__main__":
     # Dropout.
     drop, many = Dropout(0.25), ones(100, 1000)
     y = drop(many)
-    kept = (y > 0).float().mean().item()
-    print(
-        f"{kept:.2f} of all are kept, each is {y.max().item():.4f}, the mean {y.mean().item():.2f}"
-    )
+    kept, largest, mean = (y > 0).float().mean().item(), y.max().item(), y.mean().item()
+    print(f"{kept:.2f} of all are kept, each is {largest:.4f}, the mean {mean:.2f}")
     # -> 0.75 of all are kept, each is 1.3333, the mean 1.00
     print("in use nothing changes:", drop.eval()(many) is many)  # -> in use nothing changes: True
     print(dropout(tensor([1.0, 2.0]), p=1.0))  # -> tensor([0., 0.])

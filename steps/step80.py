@@ -1,31 +1,31 @@
 """Step 80: What stands between two layers
 
-Two linear layers in a row are one linear layer: W2 (W1 x) = (W2 W1) x. What makes a network more is
-the bend in between, the activation. relu, tanh and sigmoid are there since step 50. These are the
-others that people use, each one line of mathematics:
+Two linear layers in a row are one linear layer: W2 (W1 x) = (W2 W1) x. What makes a network more
+than that is the bend in between, the activation. relu, tanh and sigmoid have been there since step
+50. These are the others that people use, each one line of mathematics:
 
     leaky_relu   x, or s x below 0            no unit is ever cut off from its gradient
     elu          x, or a (exp(x) - 1)         smooth, and its mean is nearer to 0
-    gelu         x P(x)                       P: the share of the normal distribution below x
+    gelu         x P(x)                       P: the normal distribution function (CDF)
     silu         x sigmoid(x)                 nearly the same, and cheaper
     softplus     log(1 + exp(x))              a smooth relu
-    hardtanh     x, cut off at -1 and 1       what phones compute in place of tanh
+    hardtanh     x, cut off at -1 and 1       a cheap tanh, for small devices
 
 Each is a Function of its own, because a composition fails where numbers are large. exp(1000) is
-inf, and so is log(1 + inf), where softplus(1000) is 1000; in backward inf / inf is nan. So exp is
-given what is not positive: log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)). Or its inf stands
-below a fraction line, and nowhere else: 1 / (1 + inf) is 0, which is right. From these six the rest
-is put together: relu6 and hardswish from hardtanh, mish and logsigmoid from softplus.
+inf, and so is log(1 + inf), but softplus(1000) is 1000; in backward, inf / inf is nan. So exp only
+gets numbers that are not positive: log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)). Or its inf is
+the denominator of a fraction, and nowhere else: 1 / (1 + inf) is 0, which is right. The others are
+composed of these six: relu6 and hardswish of hardtanh, mish and logsigmoid of softplus.
 
 With inplace=True the result is written into the input's memory. Its backward may need what was
-there, so a copy is kept: in place saves nothing here, but programs that ask for it run.
+there, so a copy is kept: this saves no memory here, but programs that ask for it run.
 
-As modules they need no code of their own. FunctionModule looks at the signature of a function: what
-comes after the input becomes the module's arguments, its attributes and its text.
+The modules need no code of their own. FunctionModule looks at the signature of a function: whatever
+comes after the input becomes an argument of the module, an attribute, and a part of its text.
 
 New: Curve and the activations; FunctionModule and the modules made with it. Moved: the layers to
 linear.py, dropout.py and parameter_containers.py in tinytorch/nn.
-Try: in Elu.slope give exp the x itself, and look at the gradient of elu at 1000.
+Try: in Elu.slope pass x itself to exp, and look at the gradient of elu at 1000.
 """
 
 import importlib
@@ -419,9 +419,8 @@ if __name__ == "__main__":
     # ->   (3): ReLU(inplace=True)
     # -> )
     inside = tensor([-1.0, 2.0]) * 1
-    print(
-        LeakyReLU(0.5, inplace=True)(inside) is inside, inside
-    )  # -> True tensor([-0.5000,  2.0000])
+    print(LeakyReLU(0.5, inplace=True)(inside) is inside, inside)
+    # -> True tensor([-0.5000,  2.0000])
 
     # Without a bend a network is a line, however deep it is.
     manual_seed(0)
@@ -443,5 +442,5 @@ if __name__ == "__main__":
     best = (target - target.mean()).square().mean().item()
     print(f"x^2: two layers {line:.2f}, the best line {best:.2f}")
     # -> x^2: two layers 1.57, the best line 1.57
-    print("with tanh in between it is better by far:", bend < 0.1)
-    # -> with tanh in between it is better by far: True
+    print("with tanh in between it is far better:", bend < 0.1)
+    # -> with tanh in between it is far better: True

@@ -1,36 +1,37 @@
 """Step 81: How far off is an answer?
 
-A loss is one number for how wrong a network is, and training goes down its slope. So what counts is
-the slope. That of a square grows with the error: an answer that is off by 10 pulls ten times as
-hard as one that is off by 1. If the 10 is a typing error in the data, it pulls the whole fit.
+A loss is one number for how wrong a network is, and training goes down its slope. So it is the
+slope that counts. That of a square grows with the error: an answer that is off by 10 pulls ten
+times as hard as one that is off by 1. If the 10 is a typo in the data, it pulls the whole fit.
 
-    mse_loss        d^2                 slope 2 d         the mean of the data, and its outliers
-    l1_loss         |d|                 slope 1 or -1     the median; and a kink at 0
+    mse_loss        d^2      slope 2 d         fits the mean, so outliers pull it
+    l1_loss         |d|      slope 1 or -1     fits the median, but has a kink at 0
     smooth_l1_loss  both: a square near 0, a line beyond; huber_loss is the same, scaled
 
-mse_loss warns where shapes differ: [n, 1] minus [n] is [n, n] by broadcasting, a loss that goes
-down and teaches nothing, without any error.
+mse_loss warns if the shapes differ: [n, 1] minus [n] broadcasts to [n, n], a loss that goes down
+and teaches nothing, without any error.
 
-For a question with yes or no the answer is a probability p, and the loss is -log of what p gives to
-the truth: 0 where the network is sure and right, large where it is sure and wrong.
-binary_cross_entropy wants p itself, binary_cross_entropy_with_logits the number before the sigmoid.
-Take the latter: sigmoid(100) is 1 in float32, and log(1 - 1) is minus infinity. It counts as -100,
-and there is no gradient left. The version with logits still knows how wrong it is.
+For a question with yes or no, the answer is a probability p, and the loss is -log of the
+probability given to the truth: 0 if the network is sure and right, large if it is sure and wrong.
+binary_cross_entropy takes p itself, binary_cross_entropy_with_logits the number before the sigmoid.
+Use the latter: sigmoid(100) is 1 in float32, and log(1 - 1) is minus infinity. It is replaced by
+-100, and there is no gradient left. The version with logits still knows how wrong it is.
 
-Where the answer is a vector, a loss can compare distances: the triplet loss wants an anchor nearer
-to its like than to another, by a margin.
+If the answer is a vector, a loss can compare distances: the triplet loss wants an anchor closer to
+a vector of its own kind than to one of another kind, by a margin.
 
-Whatever the loss, one strange batch can give one huge gradient, and a single step throws the
-network so far that it never comes back. clip_grad_norm_ takes all gradients as one vector. Where
-that is longer than max_norm it is shortened, and keeps its direction. clip_grad_value_ cuts each
-element and so changes the direction.
+Whatever the loss, one strange batch can give a huge gradient, and a single step then throws the
+network so far that it never comes back. clip_grad_norm_ treats all gradients as one vector. If it
+is longer than max_norm, it is shortened, and keeps its direction. clip_grad_value_ cuts off each
+element, and so changes the direction.
 
-Each loss has a `reduction` ("mean", "sum", "none"), and a module made as in step 80. In PyTorch
-`size_average` and `reduce`, its names before 2018, stand in between: so options are given by name.
+Each loss has a `reduction` ("mean", "sum", "none"), and a module made as in step 80. PyTorch's
+names for it before 2018, `size_average` and `reduce`, still come first in its signatures. They are
+absent here, so give the options by name.
 
 New: reduce; the losses for numbers, yes or no, and vectors, and their modules; clipping. Moved: the
 activations, to tinytorch/nn/activation.py.
-Try: in the demo's run let the loss be smooth_l1_loss, without clipping.
+Try: in the demo's run use smooth_l1_loss as the loss. Does the run still need clipping?
 """
 
 import importlib
@@ -332,7 +333,7 @@ if __name__ == "__main__":
     # -> l1_loss        [0.1, 1.0, 10.0] tensor([1., 1., 1.])
     # -> smooth_l1_loss [0.005, 0.5, 9.5] tensor([0.1000, 1.0000, 1.0000])
 
-    # The best constant for five numbers, one of which is a typing error: 30 for 3.
+    # The best constant for five numbers, one of which is a typo: 30 for 3.
     data = tensor([1.0, 2.0, 3.0, 4.0, 30.0])
     for loss in (mse_loss, l1_loss, huber_loss):
         best = tensor(0.0, requires_grad=True)
@@ -370,7 +371,7 @@ if __name__ == "__main__":
     print(loss, list(loss.state_dict()), loss(unsure, yes).item() == three.item())
     # -> BCEWithLogitsLoss() ['pos_weight'] True
 
-    # Vectors: two that are alike and one that is not.
+    # Vectors: two that are alike, and one that is different.
     anchor, like, other = tensor([[1.0, 0.0]]), tensor([[1.0, 0.1]]), tensor([[0.0, 1.0]])
     print(f"{cosine_similarity(anchor, like).item():.3f}", cosine_similarity(anchor, other).item())
     # -> 0.995 0.0

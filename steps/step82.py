@@ -1,28 +1,28 @@
 """Step 82: How wrong is a class?
 
-A network that tells classes apart gives one number for each class, a logit. softmax makes
-probabilities of them, and the loss is -log of the probability that the right class got: the yes or
-no of step 81, for many classes. Step 67 had it as log_softmax and an index. Here it is one
-Function, since its gradient is so simple that everything in between can be left out:
+A classifier gives one number for each class, a logit. softmax turns the logits into probabilities,
+and the loss is -log of the probability of the right class: the yes or no of step 81, for many
+classes. Step 67 wrote it as log_softmax and an index. Here it is one Function, because its gradient
+is so simple that everything in between can be left out:
 
     l = log(exp(x_1) + ... + exp(x_c)) - x_t         dl/dx_i = softmax(x)_i - [i = t]
 
-What the network says minus what is true. For a second derivative it must be a function of x again:
-on Tensors backward computes the softmax anew (step 33 explains the two kinds of backward).
+What the network says, minus what is true. For a second derivative it must be a function of x again:
+on Tensors, backward computes the softmax once more (step 33 explains the two kinds of backward).
 
-The trap: cross_entropy wants logits, any numbers. Who puts a Softmax before it takes the softmax
-twice. The loss looks fine and goes down, but it cannot come near 0 any more, and the gradients are
-small.
+The trap: cross_entropy expects logits, which can be any numbers. A Softmax layer in front of it
+means that the softmax is taken twice. The loss looks fine and goes down, but it can never come near
+0, and the gradients are small.
 
-What people need besides: a weight for each class, where some are rare; ignore_index for rows that
-do not count, such as padding; label_smoothing, which spreads a part of the truth over all classes;
-and targets that are probabilities themselves. The mean divides by what all rows weigh, not by their
-number, as in PyTorch. A class that does not exist raises an error, and never takes a neighbour's
-number: index -1 would be the last class in NumPy.
+What people need besides: a weight for each class, if some are rare; ignore_index for rows that do
+not count, such as padding; label_smoothing, which spreads a part of the truth over all classes; and
+targets that are themselves probabilities. The mean divides by the total weight of the rows, not by
+their number, as in PyTorch. A class that does not exist raises an error, and never picks up the
+number of another: in NumPy, index -1 would be the last class.
 
-nll_loss is the part after log_softmax; kl_div compares two distributions ("batchmean" is the mean
-of the definition, "mean" is not). gaussian_nll_loss is for a network that gives a number and says
-how sure it is: who claims a small variance and is wrong pays more.
+nll_loss is the part after log_softmax; kl_div compares two distributions (by definition its mean is
+"batchmean"; "mean" is not). gaussian_nll_loss is for a network that gives a number and says how
+sure it is: the smaller the variance it claims, the more it pays for being wrong.
 
 New: the losses for classes and distributions, one_hot, and their modules. Moved: clipping, to
 tinytorch/nn/utils/clip_grad.py.
@@ -495,9 +495,8 @@ if __name__ == "__main__":
 
     # Large numbers, in float32.
     large = tensor([[1000.0, 0.0, -1000.0]])
-    print(
-        "as written:", -(large.exp() / large.exp().sum()).log()[0, 0].item()
-    )  # -> as written: nan
+    powers = large.exp()
+    print("as written:", -(powers / powers.sum()).log()[0, 0].item())  # -> as written: nan
     for right in (0, 2):
         print("cross_entropy:", cross_entropy(large, tensor([right])).item())
     # -> cross_entropy: 0.0

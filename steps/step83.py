@@ -1,29 +1,29 @@
 """Step 83: The numbers a network starts with
 
 Send a signal through 30 layers. Each multiplies its standard deviation by some factor, and after
-the 30th it is that factor to the power of 30: with 0.7 a 40,000th part arrives, with 1.4 it is
-24,000 times as large. On the way back the same happens to the gradient. These are the vanishing and
-exploding gradients, because of which deep networks could not be trained for a long time. Clipping
-(step 81) helps against a single bad step, but not here.
+30 layers it is that factor to the power of 30: with 0.7, one part in 40,000 is left; with 1.4, it
+is 24,000 times as large. On the way back the same happens to the gradient. These are the vanishing
+and exploding gradients that for a long time kept deep networks from being trained. Clipping (step
+81) helps against a single bad step, but not here.
 
-A sum of n terms with weights of variance v has n v times the variance of one term. So v = 1 / n
-keeps the signal as it is, and a relu, which lets half of it pass, needs v = 2 / n:
+A sum of n terms (n is called fan_in) with weights of variance v has n v times the variance of one
+term. So v = 1 / n keeps the signal as it is, and relu, which lets only half pass, needs v = 2 / n:
 
-    kaiming    gain^2 / fan_in            fan_in = n: keeps the signal ("fan_out": the gradient)
-    xavier     2 / (fan_in + fan_out)     a compromise between the two, for tanh
-    orthogonal                            a rotation: keeps every length, at any depth
+    kaiming      gain^2 / fan_in                  keeps the signal ("fan_out": the gradient)
+    xavier       gain^2 * 2 / (fan_in + fan_out)  a compromise between the two, for tanh
+    orthogonal   a rotation                       keeps every length, at any depth
 
-The gain makes up for what the activation takes away. (The layers of step 79 start smaller: behind a
-relu the signal fades with depth. PyTorch keeps that for the sake of old programs. It matters for
-deep networks only, and those have normalisation, of a later stage.) The paper that kaiming comes
-from brought PReLU, too: the slope below 0, which relu has set to 0, is one more number to learn.
+The gain makes up for what the activation takes away. (The layers of step 79 start smaller: with
+relu, the signal fades with depth. PyTorch keeps that for the sake of old programs. It matters only
+in deep networks, and these have normalisation layers, which come in a later stage.) The paper on
+kaiming also introduced PReLU: the slope below 0, which is 0 in relu, is one more number to learn.
 
-At the end, an autoencoder: 64 pixels through 8 numbers and back. What comes out should be what went
-in, so no labels are needed. The sigmoid stands at the end, where pixels between 0 and 1 are wanted,
-and not on the 8 numbers in the middle, where it would only squeeze what little there is.
+Finally, an autoencoder: 64 pixels through 8 numbers and back. What comes out should be what went
+in, so it needs no labels. A sigmoid at the end gives pixels between 0 and 1. There is none on the 8
+numbers in the middle, where it would only squeeze what little there is.
 
 New: tinytorch/nn/init.py; prelu, PReLU; parameters_to_vector and back. Moved: the losses to
-tinytorch/nn/loss.py. tinytorch/nn/functional.py offers all functions under one name now.
+tinytorch/nn/loss.py. tinytorch/nn/functional.py now collects all the functions in one place.
 Try: --draw shows the digits and what the autoencoder makes of them. Or put a Sigmoid behind the
 encoder, and compare the errors.
 """
@@ -340,9 +340,8 @@ if __name__ == "__main__":
     # -> a rotation: True
 
     thin = sparse_(Tensor(10, 3), sparsity=0.8)
-    print(
-        "zeros in each column:", (thin == 0).sum(0).tolist()
-    )  # -> zeros in each column: [8, 8, 8]
+    print("zeros in each column:", (thin == 0).sum(0).tolist())
+    # -> zeros in each column: [8, 8, 8]
 
     print("none beyond 2:", trunc_normal_(Tensor(1000)).abs().max().item() <= 2)
     # -> none beyond 2: True

@@ -225,7 +225,7 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     """A view of the storage of `input` with a shape and strides (in elements) of your own.
 
     Args:
-        size, stride: as many numbers as the view shall have dimensions.
+        size, stride: one number for each dimension of the view.
         storage_offset: the place of the first element in the storage; that of `input` by default.
     Raises RuntimeError where the view would reach beyond the storage, and for negative numbers.
     """

@@ -121,7 +121,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 class Permute(Function):
-    """y = x with its dimensions in the order `dims`: a view. The gradient goes back in order."""
+    """y = x, its dimensions in the order `dims`: a view. The gradient gets the old order back."""
 
     view = True
 

@@ -81,7 +81,7 @@ class Slice(Function):
 
 
 class PutSlice(Function):
-    """y = zeros (or `value`) of a shape, with y[key] = x: what `Slice` does, backwards."""
+    """y = zeros (or `value`) of a shape, with y[key] = x: the adjoint of `Slice`."""
 
     def forward(ctx, x: Any, shape: tuple, key: tuple, value: Any = 0) -> Any:
         ctx.key = key
@@ -105,7 +105,7 @@ def select(input: Tensor, dim: int, index: Any) -> Tensor:
 @tensor_method("narrow")
 def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """A view of the `length` places from `start` on in dimension `dim`. A negative start counts
-    from the end. RuntimeError where the part reaches over the end, IndexError for a bad start."""
+    from the end. RuntimeError where the part reaches past the end, IndexError for a bad start."""
     if input.array.ndim == 0:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     if isinstance(start, Tensor) and (start.array.ndim or start.array.dtype.kind not in "iu"):

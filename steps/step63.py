@@ -95,7 +95,7 @@ class Index(Function):
 
 
 class AddIndex(Function):
-    """y = zeros of a shape, with x added at y[key]: what `Index` does, backwards."""
+    """y = zeros of a shape, with x added at y[key]: the adjoint of `Index`, a scatter-add."""
 
     def forward(ctx, x: Any, shape: tuple, dims: tuple[int, ...], *indices: Any) -> Any:
         xp, ctx.dims = ctx.xp, dims

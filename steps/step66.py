@@ -50,10 +50,10 @@ from tinytorch.ops.creation import finish
 
 
 def box_muller(xp: Any, u: Any, v: Any) -> Any:
-    """Pairs of normal numbers from pairs of numbers evenly from [0, 1): (n,) and (n,) to (2, n).
+    """Pairs of normal numbers that are uniform on [0, 1): (n,) and (n,) to (2, n).
 
-    Box and Muller (1958): a random direction, and a random distance from 0. The cosine and the sine
-    of a direction do not know of each other, if the distance is drawn rightly: that is the log.
+    Box and Muller (1958): a random direction, and a random distance from 0. The log gives the
+    distance the one distribution for which the two coordinates are independent and normal.
     """
     distance, direction = xp.sqrt(-2 * xp.log1p(-u)), 2 * math.pi * v
     return distance * xp.stack([xp.cos(direction), xp.sin(direction)])
@@ -113,7 +113,7 @@ class Generator:
     """A stream of random numbers on one device; the same seed gives the same stream again."""
 
     default: dict[Device, "Generator"] = {}
-    first_seed = 2147483647  # of generators that nobody has seeded
+    first_seed = 2147483647  # of generators without a seed of their own
 
     def __init__(self, device: Any = "cpu"):
         self.device = as_device(device)
@@ -130,7 +130,7 @@ class Generator:
         return self
 
     def seed(self) -> int:
-        """Starts a stream that nobody can foretell, and returns its seed."""
+        """Starts an unpredictable stream, and returns its seed."""
         self.manual_seed(int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> 1))
         return self.chosen_seed
 
@@ -170,7 +170,7 @@ def manual_seed(seed: int) -> Generator:
 
 
 def seed() -> int:
-    """Seeds all generators with a number that nobody can foretell, and returns it."""
+    """Seeds all generators with an unpredictable number, and returns it."""
     return manual_seed(Generator().seed()).initial_seed()
 
 

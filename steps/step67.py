@@ -62,10 +62,10 @@ def load_digits() -> tuple[Tensor, Tensor]:
 def keep_freed_memory() -> bool:
     """Tells glibc not to return the memory of freed arrays to the system; True where it agreed.
 
-    A training step makes the same large arrays again and again. As it comes, glibc maps each of
-    them anew and unmaps it when it is freed, and the kernel has to hand out, and zero, every page
-    of 4 KiB at its first touch: a page fault. Here arrays below 32 MiB come from the heap, and the
-    heap is not cut down. See `man 3 mallopt`. Other C libraries have no mallopt: nothing happens.
+    A training step makes the same large arrays again and again. By default glibc maps each of them
+    anew and unmaps it when it is freed, and the kernel has to provide, and zero, every page of
+    4 KiB at its first touch: a page fault. Here arrays below 32 MiB come from the heap, and the
+    heap does not shrink. See `man 3 mallopt`. Other C libraries have no mallopt: nothing happens.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

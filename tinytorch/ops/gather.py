@@ -158,7 +158,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 
 @tensor_method("take_along_dim")
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """`gather` with broadcasting of the other dimensions: goes with argsort and argmax."""
+    """`gather` with broadcasting of the other dimensions: for the results of argsort and argmax."""
     if indices.dtype is not int64:
         raise RuntimeError(f"take_along_dim(): indices should be int64, not {indices.dtype!r}")
     if dim is None:
@@ -178,7 +178,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 def repeat_interleave(
     input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Each place of dimension `dim` (of all elements, without) `repeats` times: a number, or one
+    """Each place of dimension `dim` (of all elements, if None) `repeats` times: a number, or one
     for each place. RuntimeError where their number differs.
     """
     xp = input.device.xp

@@ -66,7 +66,7 @@ class Index(Function):
 
 
 class AddIndex(Function):
-    """y = zeros of a shape, with x added at y[key]: what `Index` does, backwards."""
+    """y = zeros of a shape, with x added at y[key]: the adjoint of `Index`, a scatter-add."""
 
     def forward(ctx, x: Any, shape: tuple, dims: tuple[int, ...], *indices: Any) -> Any:
         xp, ctx.dims = ctx.xp, dims
@@ -210,7 +210,7 @@ def parse(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]]:
     if (basic := plain(key)) is not None:
         return basic, (), []
     if isinstance(key, list) and not all(map(np.isscalar, key)):
-        key = tuple(key)  # PyTorch takes a list for a tuple where there is more in it than numbers
+        key = tuple(key)  # PyTorch reads a list as a tuple if it holds more than numbers
     items = [as_item(item, x) for item in (key if isinstance(key, tuple) else (key,))]
     rest = x.array.ndim - sum(width for _, width in items)
     if rest < 0:

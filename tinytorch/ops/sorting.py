@@ -18,8 +18,8 @@ SortResult, TopKResult, KthValueResult, MedianResult = (
 def order_of(x: Any, dim: int, descending: bool, xp: Any) -> Any:
     """The indices that sort x along `dim`; equal elements keep their order, nan is the largest.
 
-    Descending is not ascending read backwards, which would turn equal elements round: it is the
-    order of the reversed row, read backwards, so that they are turned round twice.
+    Descending is not ascending read backwards, which would reverse equal elements: it is the order
+    of the reversed row, read backwards, so that they are reversed twice.
     """
     if not descending:
         return xp.argsort(x, axis=dim, kind="stable")

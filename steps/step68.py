@@ -29,7 +29,8 @@ next step: `places` lists the places of all elements, `overlaps` says whether tw
 
 Changed: nothing. New: StridedArray, in plain Python; Tensor.storage, untyped_storage,
 storage_offset and data_ptr; places, overlaps.
-Try: let is_contiguous compare with strides of column order, and see what contiguous() then prints.
+Try: let is_contiguous compare with column order, `row_order(self.shape[::-1])[::-1]`, and see what
+contiguous() then gives.
 """
 
 import functools

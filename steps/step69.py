@@ -34,7 +34,7 @@ or, with `_` at the end, to the tensor itself.
 
 Changed: StridedArray goes, the real tensor does it all. New: Relay, AsStrided, as_strided, Unfold,
 Fold, unfold: storage.py is finished. index_fill and its kin: writing.py.
-Try: let Relay write (zeros, then `memory[to.reshape(-1)] = values`) instead of adding.
+Try: let Relay write (`memory = xp.zeros(length)`, `memory[to.reshape(-1)] = values`), not add.
 """
 
 import functools

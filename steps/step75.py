@@ -28,7 +28,8 @@ gives back the difference. A full GPU raises an OutOfMemoryError: try smaller ba
 Pool is such an allocator in plain Python, with counts. CuPy has its own, in C; watched_malloc hooks
 into its requests, to record the peak and raise PyTorch's error.
 
-Changed: the kernels are finished. New: Pool, to look at; tinytorch/cuda/streams.py and memory.py.
+Changed: the kernels are finished. New: Pool, to look at; tinytorch/cuda/streams.py and memory.py;
+the switches of tinytorch/backends.py, which programs ask for.
 Try: `return size` in Pool.size_class, and see what happens to the hit rate.
 """
 
@@ -46,7 +47,7 @@ class Pool:
 
     def __init__(self, limit):
         self.limit, self.next_address = limit, 0
-        self.free_blocks = {}  # size -> addresses that nobody uses
+        self.free_blocks = {}  # size -> addresses that are not in use
         self.in_use = {}  # address -> size
         self.requests = self.hits = self.used = self.peak = self.reserved = 0
 
@@ -78,7 +79,7 @@ class Pool:
         self.free_blocks.setdefault(size, []).append(address)
 
     def empty_cache(self):
-        """Gives back what nobody uses."""
+        """Gives back what is not in use."""
         self.reserved = self.used
         self.free_blocks.clear()
 
@@ -112,7 +113,7 @@ class Event:
 
 
 class Stream:
-    """A line of work on a GPU. What stands in one stream is done in order; streams do not wait for
+    """A queue of work on a GPU. What is in one stream is done in order; streams do not wait for
     one another unless told so. Use it with `with tinytorch.cuda.stream(s):`.
 
     Memory belongs to the stream that was current when it was asked for. Before another stream uses
@@ -176,7 +177,7 @@ def current_stream() -> Stream:
 
 
 def default_stream() -> Stream:
-    """The stream that is current where nobody has chosen another."""
+    """The stream that is current until another one is chosen."""
     check_available()
     return Stream(cupy_stream=cupy.cuda.Stream.null)
 
@@ -186,11 +187,11 @@ peaks: dict[int, int] = {}
 
 
 class OutOfMemoryError(RuntimeError):
-    """The GPU has not as much memory left as an operation asked for."""
+    """The GPU has less memory left than an operation asked for."""
 
 
 def watched_malloc(size: int) -> Any:
-    """Memory from CuPy's pool. Looks at each piece, for the peak, and speaks PyTorch's error."""
+    """Memory from CuPy's pool. Looks at each piece, for the peak, and raises PyTorch's error."""
     pool = cupy.get_default_memory_pool()
     try:
         memory = pool.malloc(size)
@@ -289,9 +290,9 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.ops import arithmetic, matmul, reduction  # noqa: F401  (their methods)
 
-    # Two lines of work, planned: each batch is brought (1 unit) and computed with (1 unit).
+    # Two queues of work, planned: each batch is fetched (1 unit) and computed with (1 unit).
     def finish(batches, streams):
-        """When the last batch is done: bringing and computing share one stream, or have two."""
+        """When the last batch is done: fetching and computing share one stream, or have two."""
         brought = computed = 0
         for _ in range(batches):
             begin = brought if streams == 2 else computed

@@ -97,7 +97,7 @@ class Members:
         self._register(store, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        # Called only for what is no plain attribute.
+        # Called only for what is not a plain attribute.
         store = self._store_of(name)
         if store is None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
@@ -247,7 +247,7 @@ class Module(Members):
     # Its call, and those who watch it.
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes: every subclass says it."""
+        """What the module computes. Every subclass defines it."""
         raise NotImplementedError(
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )

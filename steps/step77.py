@@ -83,7 +83,7 @@ class Members:
         self._register(store, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        # Called only for what is no plain attribute.
+        # Called only for what is not a plain attribute.
         store = self._store_of(name)
         if store is None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
@@ -241,7 +241,7 @@ class Module(Members):
     # What is done to all of it.
 
     def apply(self, fn: Callable[["Module"], None]) -> "Module":
-        """Calls fn with each part, the inner ones first, and with this module at last."""
+        """Calls fn with each part, the inner ones first, and with this module last."""
         for module in self.children():
             module.apply(fn)
         fn(self)
@@ -327,7 +327,7 @@ class Module(Members):
     # Its call, and those who watch it.
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes: every subclass says it."""
+        """What the module computes. Every subclass defines it."""
         raise NotImplementedError(
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )
@@ -449,7 +449,7 @@ class Named(Module, MutableMapping):
     """
 
     _store = "_modules"
-    # A Mapping compares by content and so cannot be a key; a module is told apart by who it is.
+    # A Mapping compares by content and so cannot be a key; a module is told apart by its identity.
     __eq__, __hash__ = object.__eq__, object.__hash__
 
     def __getitem__(self, key: str) -> Any:

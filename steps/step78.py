@@ -201,7 +201,7 @@ class Module(Members):
     # What is done to all of it.
 
     def apply(self, fn: Callable[["Module"], None]) -> "Module":
-        """Calls fn with each part, the inner ones first, and with this module at last."""
+        """Calls fn with each part, the inner ones first, and with this module last."""
         for module in self.children():
             module.apply(fn)
         fn(self)
@@ -302,7 +302,7 @@ class Module(Members):
     ) -> _IncompatibleKeys:
         """Copies the values of a state_dict into the parameters and buffers with the same names.
 
-        With assign=True the tensors themselves take their place. RuntimeError that tells all
+        With assign=True the tensors themselves take their place. RuntimeError that lists all
         missing and unexpected names (not with strict=False) and all shapes that differ.
         """
         if not isinstance(state_dict, Mapping):
@@ -336,7 +336,7 @@ class Module(Members):
     # Its call, and those who watch it.
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes: every subclass says it."""
+        """What the module computes. Every subclass defines it."""
         raise NotImplementedError(
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )
@@ -440,7 +440,7 @@ if __name__ == "__main__":
     # -> Scale: [1, 1] -> [1, 1], 7.6159
     for handle in handles:
         handle.remove()
-    net(x)  # silence
+    net(x)  # no hook, no output
     with net.register_forward_pre_hook(lambda module, args: args[0] * 0):
         print("a hook has replaced the input:", net(x).item())
         # -> a hook has replaced the input: 0.0

@@ -216,8 +216,8 @@ def check_probability(p: float) -> float:
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each element is 0 with probability p. The others grow by 1 / (1 - p), so that the expected
-    value stays what it is, and nothing has to be done when the network is used."""
+    """Each element is 0 with probability p. The others are multiplied by 1 / (1 - p), so that the
+    expected value stays the same, and nothing has to be done when the network is used."""
     if check_probability(p) == 0 or not training:
         return input
     mask = (rand(input.array.shape, device=input.device) >= p).to(input.dtype)

@@ -85,7 +85,7 @@ class Elu(Curve):
 
 
 class Gelu(Curve):
-    """y = x P(x), P the share of the normal distribution below x;   dy/dx = P(x) + x P'(x)."""
+    """y = x P(x), P the normal distribution function;   dy/dx = P(x) + x P'(x)."""
 
     def share(ctx, x: Any) -> Any:
         x = x * math.sqrt(0.5)
@@ -148,9 +148,9 @@ class HardtanhCurve(Curve):
 
 
 def activate(function: Callable, input: Tensor, inplace: bool, *options: float) -> Tensor:
-    """function(input, *options), written into `input` if that is wished.
+    """function(input, *options), written into `input` if asked for.
 
-    TypeError for what is no tensor, NotImplementedError for integers.
+    TypeError for anything but a tensor, NotImplementedError for integers.
     """
     require_tensors("activation", (input,))
     if not input.is_floating_point():

@@ -199,8 +199,8 @@ def triplet_margin_loss(
     *,
     reduction: str = "mean",
 ) -> Tensor:
-    """How much the anchor is not nearer to `positive` than to `negative` by a margin (Schroff et
-    al., 2015). With swap the negative may be near to the positive in place of the anchor.
+    """How far the anchor is from being nearer to `positive` than to `negative` by a margin (Schroff
+    et al., 2015). With swap the distance from positive to negative counts, if it is smaller.
 
     ValueError unless the margin is positive.
     """

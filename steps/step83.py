@@ -48,7 +48,7 @@ for name in operations.split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-# How much a nonlinearity shrinks its signal, turned round: the gain that makes up for it.
+# The inverse of how much a nonlinearity shrinks its signal: the gain that makes up for it.
 GAINS = dict.fromkeys(["linear", "conv1d", "conv2d", "conv3d", "sigmoid"], 1.0) | {
     "tanh": 5 / 3,
     "relu": math.sqrt(2),
@@ -167,8 +167,8 @@ def xavier(draw: Callable) -> Callable[..., Tensor]:
     """The function that draws with variance 2 / (fan_in + fan_out)."""
 
     def fill(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-        """Variance gain^2 * 2 / (fan_in + fan_out): a compromise between the way there and the way
-        back (Glorot and Bengio, 2010). ValueError for fewer than two dimensions."""
+        """Variance gain^2 * 2 / (fan_in + fan_out): a compromise between the forward and the
+        backward pass (Glorot and Bengio, 2010). ValueError for fewer than two dimensions."""
         return draw(tensor, gain * math.sqrt(2 / sum(fans(tensor))), generator)
 
     return fill
@@ -185,7 +185,7 @@ def kaiming(draw: Callable) -> Callable[..., Tensor]:
         generator: Generator | None = None,
     ) -> Tensor:
         """Variance gain^2 / fan: with `nonlinearity` (a is its slope) behind each layer the signal
-        keeps its size on the way there, or with mode="fan_out" the gradient on the way back (He et
+        keeps its size going forward, or with mode="fan_out" the gradient going backward (He et
         al., 2015). ValueError for other modes and for fewer than two dimensions."""
         if mode.lower() not in ("fan_in", "fan_out"):
             raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")

@@ -14,7 +14,7 @@ from tinytorch.ops.storage import address_of, strided
 
 
 def load_cupy() -> Any:
-    """CuPy, or None where it is not installed. It imports also where there is no GPU."""
+    """CuPy, or None where it is not installed. It can be imported without a GPU, too."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it warns where it finds no CUDA; we ask it ourselves
@@ -52,7 +52,7 @@ def check_available() -> None:
 
 
 class MissingBackend:
-    """Stands in the place of the backend where there is none, and says why to whoever asks."""
+    """Takes the place of the backend where there is none, and says why when it is used."""
 
     @property
     def xp(self) -> Any:

@@ -10,11 +10,11 @@ peaks: dict[int, int] = {}
 
 
 class OutOfMemoryError(RuntimeError):
-    """The GPU has not as much memory left as an operation asked for."""
+    """The GPU has less memory left than an operation asked for."""
 
 
 def watched_malloc(size: int) -> Any:
-    """Memory from CuPy's pool. Looks at each piece, for the peak, and speaks PyTorch's error."""
+    """Memory from CuPy's pool. Looks at each piece, for the peak, and raises PyTorch's error."""
     pool = cupy.get_default_memory_pool()
     try:
         memory = pool.malloc(size)

@@ -78,7 +78,7 @@ class PhiloxSource:
         self.key, self.counter = struct.unpack("<QQ", state)
 
     def words(self, n: int) -> Any:
-        """n random numbers of 64 bits; whoever draws next goes on behind them."""
+        """n random numbers of 64 bits; the next call goes on after them."""
         xp, count = self.device.xp, (n + 1) // 2
         words = philox(xp.arange(count, dtype=xp.uint64) + self.counter, self.key)
         self.counter += count

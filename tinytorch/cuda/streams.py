@@ -35,7 +35,7 @@ class Event:
 
 
 class Stream:
-    """A line of work on a GPU. What stands in one stream is done in order; streams do not wait for
+    """A queue of work on a GPU. What is in one stream is done in order; streams do not wait for
     one another unless told so. Use it with `with tinytorch.cuda.stream(s):`.
 
     Memory belongs to the stream that was current when it was asked for. Before another stream uses
@@ -99,6 +99,6 @@ def current_stream() -> Stream:
 
 
 def default_stream() -> Stream:
-    """The stream that is current where nobody has chosen another."""
+    """The stream that is current until another one is chosen."""
     check_available()
     return Stream(cupy_stream=cupy.cuda.Stream.null)

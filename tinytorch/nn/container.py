@@ -122,7 +122,7 @@ class Named(Module, MutableMapping):
     """
 
     _store = "_modules"
-    # A Mapping compares by content and so cannot be a key; a module is told apart by who it is.
+    # A Mapping compares by content and so cannot be a key; a module is told apart by its identity.
     __eq__, __hash__ = object.__eq__, object.__hash__
 
     def __getitem__(self, key: str) -> Any:

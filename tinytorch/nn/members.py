@@ -45,7 +45,7 @@ class Members:
         self._register(store, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        # Called only for what is no plain attribute.
+        # Called only for what is not a plain attribute.
         store = self._store_of(name)
         if store is None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")

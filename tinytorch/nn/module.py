@@ -88,7 +88,7 @@ class Module(Members):
     # What is done to all of it.
 
     def apply(self, fn: Callable[["Module"], None]) -> "Module":
-        """Calls fn with each part, the inner ones first, and with this module at last."""
+        """Calls fn with each part, the inner ones first, and with this module last."""
         for module in self.children():
             module.apply(fn)
         fn(self)
@@ -189,7 +189,7 @@ class Module(Members):
     ) -> _IncompatibleKeys:
         """Copies the values of a state_dict into the parameters and buffers with the same names.
 
-        With assign=True the tensors themselves take their place. RuntimeError that tells all
+        With assign=True the tensors themselves take their place. RuntimeError that lists all
         missing and unexpected names (not with strict=False) and all shapes that differ.
         """
         if not isinstance(state_dict, Mapping):
@@ -223,7 +223,7 @@ class Module(Members):
     # Its call, and those who watch it.
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes: every subclass says it."""
+        """What the module computes. Every subclass defines it."""
         raise NotImplementedError(
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )

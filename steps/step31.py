@@ -1,33 +1,32 @@
 """Step 31: Tensor
 
-The engine of step 30 is whole, and it is not yet something to train a network with. Every number
-has 8 bytes where 4 do. Every call is recorded, although most arrays (images, labels, constants)
-need no gradient. And what is written for it runs nowhere else. From here on the box has PyTorch's
-name and PyTorch's manners, and signatures say their types, as those of the package do:
+The engine of step 30 is complete, but it is not yet something to train a network with. Each number
+takes 8 bytes where 4 would do. Every call is recorded, although most arrays (images, labels,
+constants) need no gradient. And code written for it runs nowhere else. From here on the class has
+PyTorch's name and PyTorch's behaviour, and signatures have type hints, as in the package:
 
-- Tensor, made by tensor(...). Numbers become float32, in half the memory. A gradient of 7 digits
-  is enough to walk downhill.
+- Tensor, made by tensor(...). Numbers become float32, in half the memory. Seven digits are enough
+  for a gradient to walk downhill.
 - requires_grad. Gradients flow to a tensor only if it asks for them. A result asks if one of its
-  inputs does; if none does, the call leaves nothing behind. A frozen layer is one whose tensors
-  stopped asking.
-- What `creator` was is `grad_fn`. A tensor without one is a leaf: the user made it. Only leaves
-  keep a gradient.
-- x.array is the array, and x.shape a Size: a tuple that prints as PyTorch's. x.detach() is a new
-  tensor on the same memory that knows no history. x.item() and x.tolist() are Python's numbers.
-- backward() begins with 1, and that is right for a single number only. An output with several
-  elements needs to be told what arrives at each of them: y.backward(v) gives v times the Jacobian,
-  the table of all dy_i/dx_j. Without v it would sum over elements that nobody wanted summed, so it
-  is an error.
-- bool() of a tensor with several elements is an error as well. `if a < b` has no answer there.
+  inputs does; if none does, the call is not recorded. A layer is frozen when its tensors stop
+  asking.
+- `creator` is now `grad_fn`. A tensor without one is a leaf: the user made it. Only leaves keep a
+  gradient.
+- x.array is the array, and x.shape a Size, a tuple that prints as PyTorch's does. x.detach() is a
+  new tensor on the same memory, without history. x.item() and x.tolist() give Python numbers.
+- backward() starts with 1, which is right only for a single number. For an output with several
+  elements you say what arrives at each of them: y.backward(v) gives v times the Jacobian, the table
+  of all dy_i/dx_j. To start with ones would differentiate the sum, which nobody asked for. So
+  backward() without v is an error there.
+- bool() of a tensor with several elements is an error, too. `if a < b` would have no answer.
 
-The trap is detach. It does not copy: whoever changes the memory of the detached tensor changes
-the other one, and no graph takes notice. From step 43 on it does.
+The trap is detach, because it does not copy. If you change the elements of the detached tensor, you
+change the other one as well, and the graph does not notice. From step 43 on it does.
 
 Of the operations only Exp, Add and Mul stay. The engine is about to be rebuilt, and every rule with
-it: three are enough to see how. Subtraction and division come back in step 38, the others in step
-50, where one table holds them all, and drawing in step 49. To clear a gradient say x.grad = None,
-as PyTorch does. And __array_priority__ takes the place of step 21's __array_ufunc__: it claims the
-operators for us, and leaves NumPy its functions.
+it; three are enough to see how. Subtraction and division return in step 38, the drawing in step 49,
+and the other operations in stage 6. To clear a gradient, write x.grad = None, as in PyTorch.
+__array_priority__ replaces step 21's __array_ufunc__: operators are ours, functions stay NumPy's.
 
 Changed: Variable is Tensor, creator is grad_fn, data is array; Function.__call__ records only what
 is asked for. New: tensor, requires_grad, is_leaf, detach, item, tolist. Gone: the other operations.
@@ -383,6 +382,6 @@ if __name__ == "__main__":
     g, v.grad = v.grad, None
     g.backward(tensor([1.0, 1.0, 1.0]))
     print("second derivative:", v.grad.tolist())
-    # -> second derivative: [59.11, 655.17, 6454.86]
+    # -> second derivative: [59.11, 655.18, 6454.86]
     print("by hand:          ", (4 * (v.array + 1) * np.exp(2 * v.array)).tolist())
-    # -> by hand:           [59.11, 655.17, 6454.86]
+    # -> by hand:           [59.11, 655.18, 6454.86]

@@ -1,32 +1,33 @@
 """Step 32: The call, the context and the node are one object
 
-Step 31 still wastes. Its functions hold their inputs, all of them, whether backward needs their
-numbers or not. Its backward computes a gradient for every input, also for the ones that nobody
-asked about, and throws it away. And gradients travel in .grad of what lies between.
+Step 31 is still wasteful. A function holds all its inputs, whether backward needs their numbers or
+not. Its backward computes a gradient for each input, even if nobody wants it. And on their way
+gradients sit in the .grad of intermediate results.
 
-Here the call is taken apart once more, into PyTorch's form. Mul.apply(a, b) makes one object,
-ctx (in its methods ctx is self, under PyTorch's name; `new` makes it without an __init__, which
-would cost time in each call), and this object is three things one after the other:
+So the call is taken apart once more, into PyTorch's form. Mul.apply(a, b) makes one object, ctx
+(its methods say ctx instead of self, as in PyTorch; `new` makes it without calling __init__, which
+would cost time in each call). This object has three roles, one after the other:
 
 - the context: forward(ctx, a, b) puts into ctx.saved what backward will need, and nothing else;
-- the node: the result's grad_fn is ctx;
-- a station of the backward pass: backward(ctx, g) reads ctx.saved.
+- the node: ctx becomes the grad_fn of the result;
+- a stop of the backward pass: backward(ctx, g) reads ctx.saved.
 
 A node knows its inputs by ctx.edges: for each argument the node that made it, or the leaf itself,
-or None where no gradient is wanted. An edge leads to a node, not to the tensor that the node made.
-So results are not held: the graph of x + x + ... + x keeps none of its sums, since Add needs no
-numbers. And a rule asks the edges what it may leave out: with a constant in second place Mul
-neither keeps the first factor nor computes its product. (PyTorch: ctx.needs_input_grad.)
+or None where no gradient is wanted. An edge leads to a node, not to the tensor that the node made,
+so results are not kept alive: the graph of x + x + ... + x holds none of its sums, since Add needs
+no numbers. And the edges tell a rule what it may leave out: if the second factor is a constant, Mul
+neither keeps the first one nor computes a gradient for the second. (PyTorch:
+ctx.needs_input_grad.)
 
-Gradients travel in a dictionary, node -> gradient. Nothing of a pass is left in the graph, so a
-second pass adds exactly what the first one did. Step 17 had 324 there, where 216 is right.
+Gradients travel in a dictionary, node -> gradient. A pass leaves nothing behind in the graph, so a
+second pass adds exactly what the first one did. Step 17 got 324 there, where 216 is right.
 
 Exp saves its own result y. Tensor y -> node -> y would be the cycle of step 17 again. So forward
 saves the array, which knows no node, and saved_tensor wraps it when backward runs (in a copy of
 ctx: the node itself never holds a Tensor). It recognises the array by its id, and gives it the
-history of the tensor that it was: without it the second derivative would take y for a constant.
+history of the tensor that it was. Without this, the second derivative would take y for a constant.
 
-Calls with several results are put aside until step 40.
+Functions with several results are put aside until step 40.
 
 Changed: Function, all rules. New: Function.apply, edge_of, backward_pass. Gone: outputs, blanks.
 Try: save `y.copy()` instead of y in Exp.forward, and see which derivative breaks.

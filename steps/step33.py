@@ -1,30 +1,30 @@
 """Step 33: One formula, two kinds of numbers
 
 Since step 27 backward has worked on tensors, so that a gradient can be differentiated. Most
-gradients never are. And a Tensor costs: each product of a backward pass made a ctx, a list of
-edges, a Tensor, all of them thrown away at once.
+gradients never are. And tensors are expensive: each product in a backward pass made a ctx, a list
+of edges and a Tensor, and all three were thrown away at once.
 
 Look at a rule: `return g * y`. It does not say what g is. If g and y are plain arrays, this is
 NumPy's product, and nothing else happens. If they are Tensors, it is ours, and it is recorded. The
-formula stands there once, and the engine decides what to feed it: arrays, or with create_graph
+formula is written once, and the engine decides what to feed it: arrays, or with create_graph
 Tensors. So a formula may use only what both have:
 
     operators                  g * y, g + h
     methods that both have     g.sum(...), g.reshape(...), once Tensor has them
-    functions of ctx.xp        ctx.xp.exp(x): numpy.exp, or Tensor.exp, since ctx.xp is the module
-                               numpy on arrays and the class Tensor on Tensors
+    functions of ctx.xp        ctx.xp.exp(x): ctx.xp is the module numpy when the formula runs on
+                               arrays, and the class Tensor when it runs on Tensors
     ctx.call(Function, g)      another of our own operations, recorded only if g is a Tensor
 
-For ctx.xp to work, exp must be a method of Tensor. The class is not opened again for that. Every
-operation attaches its own methods, beside its definition: @tensor_method("exp"). It refuses to
-overwrite one, or two operations could take each other's name unseen.
+For ctx.xp to work, exp must be a method of Tensor. The class is not edited for that. Each operation
+attaches its own methods where it is defined, with @tensor_method("exp"). The decorator refuses to
+overwrite a method, or one operation could take another's name unnoticed.
 
-With plain arrays, ownership is a question again. Add hands one and the same g to both its inputs,
-so nobody may write into it. But a sum that the engine made belongs to the engine: the set `ours`
-remembers which these are, and only they grow by +=. And x.grad always owns its memory: the first
-gradient is copied, or a + b would give a and b one array, and to add to one would add to both.
+With plain arrays, ownership is a question again. Add hands the same g to both its inputs, so nobody
+may write into it. But a sum that the engine made belongs to the engine: the set `ours` remembers
+those sums, and only they grow by +=. And x.grad always owns its memory, so the first gradient is
+copied. Otherwise a + b would give a and b one array, and adding to one would add to both.
 
-(PyTorch keeps the two apart by hand: its formulas are C++ on tensors, with recording switched off.)
+(PyTorch separates the two differently: its formulas are C++ on tensors, with recording off.)
 
 Changed: backward_pass, Function.gradients. New: ctx.xp, ctx.call, tensor_method, accumulate.
 Try: let accumulate keep `grad` itself instead of np.array(grad), and run the demo.

@@ -1,35 +1,37 @@
 """Step 34: Element types
 
-A list of indices is no list of measurements, and until now tensor([0, 1, 2]) made floats of both.
-From here on ints become int64, bools bool, floats the default type, float32. A tensor's dtype is a
-DType: one object for each, with a name, a size in bytes, and a category.
+A list of indices is not a list of measurements, and until now tensor([0, 1, 2]) made floats of
+both. From here on ints become int64, bools become bool, and floats get the default type, float32.
+A tensor's dtype is a DType: one object for each type, with a name, a size in bytes and a category.
 
-The category is what PyTorch's rule for mixed operands is about. There are three,
+PyTorch's rule for operands of different types is about categories. There are three,
 
     0 boolean   <   1 integer   <   2 floating point
 
-and in a mix the higher category wins, with its own size. int64 with float32 is float32. NumPy says
-float64, since float32 cannot hold every int64. True, and dear: from one forgotten array of indices
-on, a whole network computes in float64, in twice the memory. Within a category the larger wins.
+and the higher category wins, with its own size: int64 with float32 gives float32. NumPy says
+float64, since float32 is exact for whole numbers only up to 2^24. But that is expensive: after one
+forgotten array of indices a whole network computes in float64, in twice the memory. Within a
+category the larger type wins.
 
-Numbers have even less to say. A Python number, and after it a 0-d tensor, counts only if its
-category is higher than that of the tensors with dimensions: x * 2 and x * 2.0 leave a float32
-tensor float32, and an integer tensor times 1.5 becomes the default float type, not float64.
+Single numbers have less of a say. A 0-d tensor counts only if its category is higher than that of
+the tensors with dimensions, and a Python number only if its is higher than that of any tensor. So
+x * 2 and x * 2.0 leave a float32 tensor float32, and an integer tensor times 1.5 gets the default
+float type.
 
-float16 and bfloat16 both have 16 bits, and neither holds the other: together they give float32.
-bfloat16 is float32 with its lower half cut off. Its bits look like an integer's, but cannot be
+float16 and bfloat16 both have 16 bits, and neither can hold all numbers of the other: together they
+give float32. bfloat16 is the upper half of a float32. Its bits look like an integer, but cannot be
 added like one: the demo does it, and 1 + 1 is not 2. NumPy has no bfloat16; the package ml_dtypes
 brings one.
 
-Only floating point tensors can ask for gradients: the neighbour of 3 is 4, and a derivative asks
-about numbers as near as you like.
+Only floating point tensors can ask for gradients. A derivative is about small changes, and an
+integer has none: the next one after 3 is 4.
 
-The rule is written down here. It is put to work in step 42, where operands of two types meet; until
-then NumPy's rule does the adding.
+This step only states the rule. Step 42 applies it to operands of two types; until then NumPy's own
+rule is at work.
 
 Changed: tensor, Tensor.dtype. New: DType and its ten objects, promote_types, result_type. Module
 finished: core/dtype.py.
-Try: promote_types(int64, float16). Is the answer one that you would want for a sum of indices?
+Try: promote_types(int64, float16), and then np.float16(2049). Is this a type for indices?
 """
 
 import contextlib
@@ -703,9 +705,8 @@ if __name__ == "__main__":
 
     print(tensor([1, 2]).dtype, tensor([1, 2.5]).dtype, tensor(True).dtype)
     # -> tinytorch.int64 tinytorch.float32 tinytorch.bool
-    print(
-        "arrays keep theirs:", tensor(np.array([1.0])).dtype
-    )  # -> arrays keep theirs: tinytorch.float64
+    print("arrays keep theirs:", tensor(np.array([1.0])).dtype)
+    # -> arrays keep theirs: tinytorch.float64
     print(int16.itemsize, int16.category, float16.itemsize, float16.category)  # -> 2 1 2 2
     print(as_dtype("int64") is int64, as_dtype(np.float32) is float32)  # -> True True
 

@@ -1,32 +1,32 @@
 """Step 35: Devices
 
-A GPU has memory of its own, and arrays of its own: CuPy's, which offer NumPy's functions under
-NumPy's names. If every place that says np said cupy, the engine would run on a GPU. It must be able
-to say either, and nobody wants to read `if` at every place.
+A GPU has its own memory and its own arrays: CuPy's, which offer NumPy's functions under NumPy's
+names. If every np in the engine were a cupy, the engine would run on a GPU. It has to be able to
+use either, and nobody wants to read an `if` at every place.
 
 So the question is asked once per call, and it is not "which library?" but "where do the arrays
 live?". A Device is a place: cpu, cuda:0, cuda:1. Behind it stands a Backend, which names the array
 library (xp), its array class, and the two ways between it and the host. Function.apply reads the
-device of the first tensor, and puts ctx.device and ctx.xp = device.xp into the context. That is the
-whole seam. Four layers, and each knows only the one directly below:
+device of the first tensor, and puts ctx.device and ctx.xp = device.xp into the context. That is
+all. There are four layers, and each knows only the one directly below:
 
     Tensor     what a person types
     Function   what a derivative is
     xp         numpy or cupy, decided once per call
     hardware   NumPy's C loops, or CUDA kernels
 
-The proof is in the demo. It makes a device "mirror" out of a class of some twenty lines, which
-NumPy cannot read. Addition, gradients and second derivatives run on it, and nothing above was told.
+The proof is in the demo. It makes a device "mirror" from a class of some twenty lines that NumPy
+cannot read. Addition, gradients and second derivatives run on it without a change of the framework.
 
-Nothing moves by itself. A tensor goes to a device by tensor(..., device=) or x.to(...), since each
-copy takes longer than most computations. Two devices in one call are an error that names both.
-Only a 0-d tensor of the CPU, one of shape (), may join others: it is a number with a coat.
+Nothing moves by itself. A tensor gets to a device by tensor(..., device=) or x.to(...), because a
+copy takes longer than most computations. Two devices in one call are an error that names both. Only
+a 0-d tensor of the CPU, one of shape (), may join others: it counts as a number.
 
-The trap: that a library can be imported does not mean that it can compute. CuPy imports on a
-machine without a GPU, and raises at the first array. A device type without a backend is therefore
-known, and says so when somebody wants to use it.
+The trap: a library that can be imported is not yet one that can compute. CuPy can be imported on a
+machine without a GPU, and raises at the first array. So the device type cuda is always known, and
+without a backend it is an error to make a tensor there.
 
-Changed: Function.apply, tensor, wrap. New: Device, Backend, set_default_device, Transfer, to.
+Changed: Function.apply, tensor, wrap. New: Device, Backend, register_backend, Transfer, Tensor.to.
 Module finished: core/device.py.
 Try: write np.exp instead of ctx.xp.exp in Exp.forward, and run the demo.
 """

@@ -1,30 +1,30 @@
 """Step 36: Data in and out
 
-A tensor is worth little if data gets in slowly, wrongly or not at all.
+A tensor is worth little if data gets into it slowly, or wrongly, or not at all.
 
-There are two ways in, and the difference is memory. tensor(data) copies: nothing that happens to
-data afterwards is seen. from_numpy(array) does not: tensor and array are two names of one memory,
-and a write into one shows in the other. as_tensor copies only what it must.
+There are two ways in, and they differ in memory. tensor(data) copies: later changes of data have no
+effect. from_numpy(array) does not: tensor and array are two names for one memory, and a write into
+one shows in the other. as_tensor copies only where it must.
 
-Out it goes the same two ways: x.numpy() shares the memory, x.tolist() and x.item() are copies in
-Python's own numbers. x.numpy() is refused where it would do harm: for a tensor that requires
-gradients, since a write into the array would be seen by no graph, and for a tensor on another
-device, since a copy should be asked for. force=True asks for it. pickle takes leaves only: half of
-a graph would be of no use to anybody.
+There are two ways out as well: x.numpy() shares the memory; x.tolist() and x.item() are copies, as
+Python numbers. x.numpy() is refused where it would do harm: for a tensor that requires gradients,
+since the graph would not see a write into the array, and for a tensor on another device, since a
+copy should be asked for. force=True asks for it. pickle accepts leaves only, for a file cannot hold
+the graph that made the others.
 
-Lists are measured before anything is made of them (scan). A list whose rows differ in length is an
-error that names the dimension. So is a value that does not fit its type: NumPy cuts 300.0 down to
-44 for a uint8, without a word. Nothing is cut off in silence here.
+Nested lists are measured first (scan). Rows of different lengths are an error that names the
+dimension. So is a value that does not fit its type: NumPy turns 300.0 into 44 for a uint8, without
+a word. Here nothing is cut off in silence.
 
-Who shares memory with whom? Every array that is a view knows its base, and at the end of that chain
-stands the array that owns the memory: its storage. Step 31 named the trap, a write that no graph
-sees. So writes are counted, by storage: after count_write(array) all views of it have a new
-version. A weak reference watches the storage, and when it dies its count is forgotten. Writes.count
-numbers all writes, whatever storage they went to: a clock. Note the time, and you can ask later
-whether a storage was written since (written_since), as the graph will in step 40.
+Which tensors share memory? An array that is a view knows its base, and at the end of that chain is
+the array that owns the memory: the storage. Step 31 named the trap, a write that no graph sees. So
+writes are counted, by storage: after count_write(array), all views of that storage have a new
+version. A weak reference watches the storage, and its count is forgotten when it dies. Writes.count
+numbers all writes to any storage, like a clock. Note the time, and you can ask later whether a
+storage has been written since (written_since), as the graph will do in step 40.
 
 Changed: tensor, as_tensor, host_array. New: scan, from_numpy, Tensor(2, 3), Tensor.numpy and the
-ways to Python's numbers, count_write. Modules finished: core/data.py, core/version.py.
+conversions to Python numbers, count_write. Modules finished: core/data.py, core/version.py.
 Try: from_numpy(np.arange(3.0)[::-1]), an array with a negative stride. What does the error advise?
 """
 

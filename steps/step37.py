@@ -1,22 +1,22 @@
 """Step 37: The tensor, finished
 
-Here the class Tensor is closed. Some two hundred operations are still to come, but they attach
-themselves (step 33). What stands in the class is what a tensor is: its shape, type, device, memory
-with a version, its place in the graph, and what guards that place:
+Here the class Tensor is completed. Some two hundred operations are still to come, but they attach
+themselves (step 33). The class holds what every tensor is: its shape, its type, its device, its
+memory with a version, its place in the graph, and what protects that place:
 
-- a gradient that is assigned has to have the shape, type and device of its tensor;
-- detach_() takes the tensor itself out of the graph, x.data = new gives it other memory;
-- copy.deepcopy copies a leaf, memory and all, and leaves hooks and the like behind;
-- tensors are told apart by who they are (__hash__), since graphs keep them in sets.
+- a gradient that is assigned must have the shape, type and device of its tensor;
+- detach_() takes the tensor itself out of the graph, and x.data = new gives it other memory;
+- copy.deepcopy copies a leaf with its memory and its gradient, but not its hooks;
+- a tensor's hash is its identity, not its elements, since graphs keep tensors in sets.
 
-Some attributes wait for those who will use them: output_shape for step 38, _inference for 39, _base
-and its kin for 41, where _follow_base is attached too, and the hooks for 45. A finished module is
-not opened again.
+Some attributes are for later steps, since a finished module is not opened again: output_shape for
+step 38, _inference for 39, _base and its kin (and _follow_base) for 41, the hooks for 45.
 
 Printing is a function now, attached as __repr__: all elements as a list, until step 48.
 
 Changed: Tensor, Size. New: tensor_repr, data, detach_, dim and their kin. Finished: core/tensor.py.
-Try: take the check out of the grad setter and give w a gradient of shape (2, 2). Who complains?
+Try: take the loop out of the grad setter, and at the end give w a gradient of shape (2, 2). The
+update w.data = w + w.grad * -0.1 raises no error. What is the shape of w now?
 """
 
 import contextlib

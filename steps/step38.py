@@ -1,32 +1,32 @@
 """Step 38: Broadcasting, and its mirror image
 
-Add a row of 3 numbers to a table of 2 x 3, and NumPy repeats the row for each line of the table:
-it broadcasts. The rule: write the shapes one under the other, aligned at the right; sizes must be
-equal, or one of them 1, or missing; where it is 1 or missing, the array is repeated.
+Add a row of 3 numbers to a table of 2 x 3, and NumPy uses the row for each line of the table: it
+broadcasts. The rule: write the shapes one below the other, aligned at the right. In each column the
+sizes must be equal, or one of them 1 or missing; there the array is repeated.
 
     x   2 x 3
     b       3      ->  2 x 3
 
-Our backward knows nothing of it. Add passes g on, g has the shape of the result, and so step 37
-gives the bias b a gradient of shape 2 x 3. Nobody complains until the update b - lr * b.grad, which
-makes b a table: a wrong number of parameters, and still no error.
+Our backward knows nothing of this. Add passes on its g, which has the shape of the result, so
+step 37 gives the bias b a gradient of shape 2 x 3. Nobody complains, and the update b - lr * b.grad
+makes a table of b: the network now has the wrong number of parameters, and still there is no error.
 
-What is right follows from the rule of step 14. The row is used twice, once per line, so both
-gradients count, and they are added:
+The right gradient follows from step 14. The row is used twice, once per line, so both gradients
+count, and they are added:
 
     y = repeat(x)   ->   dL/dx = sum of dL/dy over the repeated places
     y = sum(x)      ->   dL/dx = dL/dy repeated
 
-Repeating and summing are each other's mirror image, and one is the other's derivative. Expand is
-the first, SumTo the second, and each one's backward calls the other. Expand copies nothing: an
-array with stride 0 shows the same number again and again.
+Repeating and summing mirror each other: each is the other's derivative. Expand is the first, SumTo
+the second, and each one's backward calls the other. Expand copies nothing: an array with stride 0
+shows the same number again and again.
 
 The rules of the operations stay as they are. They only declare `elementwise = True`, and the engine
-sums a gradient whose shape is not that of its edge. So Neg, Sub and Div can come back (step 31 put
-them aside), each with a formula that has never heard of shapes. (PyTorch does it the same way.)
+sums a gradient whose shape is not that of its edge. So Neg, Sub and Div can return (step 31 put
+them aside), and their formulas need not mention shapes. (PyTorch does the same.)
 
-The trap is shape (2, 1) against (2,): that is 2 x 2, and it was hardly ever meant. Where shapes do
-not fit at all, NumPy's ValueError becomes PyTorch's RuntimeError, with both shapes in it.
+The trap is shape (2, 1) with shape (2,): the result is 2 x 2, which is hardly ever meant. Where the
+shapes do not fit at all, NumPy's ValueError becomes PyTorch's RuntimeError, with both shapes in it.
 
 Changed: Function.apply, backward_pass. New: sum_to, Expand, SumTo, sum_to_size, Function.explain;
 Neg, Sub, Div and their operators.
@@ -576,12 +576,10 @@ if __name__ == "__main__":
 
     b.grad = None
     OldAdd.apply(x, b).backward(ones(2, 3))
-    print(
-        "step 37 gave the shape", b.grad.shape
-    )  # -> step 37 gave the shape tinytorch.Size([2, 3])
-    print(
-        "and after an update", (b - b.grad * 0.1).shape
-    )  # -> and after an update tinytorch.Size([2, 3])
+    print("step 37 gave the shape", b.grad.shape)
+    # -> step 37 gave the shape tinytorch.Size([2, 3])
+    print("and after an update", (b - b.grad * 0.1).shape)
+    # -> and after an update tinytorch.Size([2, 3])
 
     scale = tensor(2.0, requires_grad=True)
     (x * scale).backward(ones(2, 3))
@@ -598,9 +596,8 @@ if __name__ == "__main__":
 
     row = tensor([1.0, 2.0, 3.0])
     table = Expand.apply(row, (1000, 3))
-    print(
-        table.shape, "strides", table.array.strides
-    )  # -> tinytorch.Size([1000, 3]) strides (0, 4)
+    print(table.shape, "strides", table.array.strides)
+    # -> tinytorch.Size([1000, 3]) strides (0, 4)
     print("no copy:", np.shares_memory(table.array, row.array))  # -> no copy: True
     row.requires_grad_()
     row.sum_to_size(()).backward()

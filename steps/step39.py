@@ -1,36 +1,37 @@
 """Step 39: Modes, or someone between the call and the function
 
-The switch of step 18 is one box for the whole program: a second thread that evaluates a model turns
-off the recording of the first, which is training. Now each thread has its own state, and the
-switches have PyTorch's manners: no_grad, enable_grad and set_grad_enabled are contexts and
-decorators, and one of them may be entered again inside itself.
+The switch of step 18 is one for the whole program: when one thread turns recording off to evaluate
+a model, a second thread that is training loses its graph. Now each thread has its own state, and
+the switches work as in PyTorch: no_grad, enable_grad and set_grad_enabled are context managers and
+decorators, and each can be entered again inside itself.
 
-inference_mode goes further than no_grad. What is made inside can never enter a graph; who tries it
-gets an error. no_grad only forgets, and a tensor made there may be used outside as a constant.
+inference_mode goes further than no_grad. A tensor made under no_grad may be used outside as a
+constant. A tensor made under inference_mode can never enter a graph; to try is an error.
 
-And there is a place to stand. Function.apply, where all calls go through, looks at a stack:
+And there is a place to stand. Function.apply, which all calls go through, looks at a stack:
 
     if thread.modes:
         return call_through_modes(cls, args)
 
 A FunctionMode on that stack is called instead. It gets the function and its arguments, and may
-look, count, change them or answer itself; function.apply(*args) goes on to the next mode, and at
-last to the function. Half precision, the profiler and the compiler will stand there, and nobody has
-to open the engine for them. Empty, the stack costs one truth test per call.
+watch, count, change them, or give an answer of its own; function.apply(*args) goes on to the next
+mode, and at last to the function. Half precision, the profiler and the compiler will stand there,
+with no further change of the engine. While the stack is empty, it costs one truth test per call.
 
-While a mode is open, backward runs on Tensors, so that the mode sees its operations too.
+While a mode is open, backward runs on Tensors, so that the mode sees its operations, too.
 
 The trap: a mode that computes something itself would be called for its own computation. So while a
-mode answers, it and what is inside it are off the stack.
+mode answers, it is off the stack, together with the modes opened inside it.
 
-One more thing belongs to a thread: whether NumPy warns. 1 / 0 is inf, in silence, as in PyTorch.
+One more setting belongs to a thread: whether NumPy warns. 1 / 0 is inf, in silence, as in PyTorch.
 
-What a person may look at is here too: grad_fn.name() and next_functions, PyTorch's names for the
-graph, where a leaf shows up as AccumulateGrad.
+You can also look at the graph under PyTorch's names: grad_fn.name() and next_functions, where a
+leaf appears as AccumulateGrad.
 
 Changed: Function.apply, backward_pass. New: no_grad as a class, enable_grad, inference_mode,
 FunctionMode, next_functions. Gone: GradMode. Module finished: autograd/modes.py.
-Try: leave `thread.modes = stack[:-1]` out of call_through_modes: a mode meets itself, for ever.
+Try: leave `thread.modes = stack[:-1]` out of call_through_modes. A mode meets itself, until Python
+gives up with a RecursionError.
 """
 
 import copy

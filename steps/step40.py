@@ -1,23 +1,23 @@
 """Step 40: Several results, and saved values that stay what they were
 
-Two things that a call has to do are still missing.
+Two things are still missing from a call.
 
 Several results (put aside in step 32). forward returns a tuple, and each result becomes a tensor
-that knows its number: an edge to it is (node, number). One gradient per result has to be collected
-before backward runs, and a result that nobody used has none: backward gets zeros for it, as in step
-17, of the shape and type noted at the call. Results of integer type (the positions of a maximum,
-say) get no gradient.
+that knows its number: an edge to it is (node, number). backward needs one gradient per result, so
+they are collected until all have arrived. A result that nobody used has none; as in step 17,
+backward gets zeros for it, of the shape and type noted at the call. Results of integer type (the
+positions of a maximum, say) get no gradient.
 
-Saved values. A rule that saved an array wants it back as it was. Whoever writes into it in between
-would make the gradient wrong without a sign; the demo shows the number. So a call notes the time at
-which it saves, by the clock of all writes (step 36). If the clock still stands there when backward
-runs, all is well, and that was one comparison. If not, check_saved asks each array if it was
-written since. FREED stands in for values that are no longer there (step 44): who asks for one gets
-an error.
+Saved values. A rule that saved an array needs it as it was. A write in between would make the
+gradient wrong without any sign; the demo shows the number. So a call notes the time at which it
+saves, by the clock of all writes (step 36). If the clock has not moved when backward runs, all is
+well, and the check was one comparison. If it has, check_saved asks for each array whether it was
+written since. FREED stands for values that are no longer there (step 44): asking for one raises an
+error.
 
-Most nodes have one result. They are `plain`, and the loop calls their backward directly; the others
-go by general_step, and so does each node under create_graph. One kind more is for step 46: a node
-with on_tensors takes its gradients as Tensors, always.
+Most nodes have one result. They are `plain`, and the loop calls their backward directly. The others
+go through general_step, and so does every node under create_graph. One more kind is for step 46: a
+node with on_tensors always gets its gradients as Tensors.
 
 Changed: Function, edge_of, backward_pass. New: several_outputs, check_saved, general_step, Freed.
 Try: delete `if node.saved_at != Writes.count` and the line below it, and run the demo.

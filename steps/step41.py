@@ -1,30 +1,30 @@
 """Step 41: Views, and operands of two shapes
 
-Broadcasting happens inside the operations since step 38: NumPy repeats, and the engine sums. Often
-it has to be said before, and by name: this row, for each line of that table.
+Since step 38 broadcasting happens inside the operations: NumPy repeats, and the engine sums. Often
+it has to be written out before, by name: this row, for each line of that table.
 
     x.expand(2, 3)             x seen in another shape, its dimensions of size 1 repeated
     x.expand(-1, 3)            -1: as it is
     x.expand_as(y)             in the shape of y
-    broadcast_shapes(a, b)     what shape would come out, and no numbers are touched
+    broadcast_shapes(a, b)     the shape that would come out; no numbers are touched
     broadcast_tensors(x, y)    both in that shape
 
 None of them copies: a million lines of one row take the memory of one row. A result that shows the
 memory of its input is a view, and its Function declares it: view = True. The view remembers its
-base, the tensor whose memory it is, and the calls that lead from there to it. Why? Because soon
-somebody will write into the base. The view then shows new numbers, and its old grad_fn would tell
-an old story. follow_base compares: if the base has a new history, the calls are made again on it,
-and the view takes over the history of their result. PyTorch does exactly this.
+base, the tensor whose memory it is, and the calls that lead from the base to it. Why? Because soon
+somebody will write into the base. The view then shows new numbers, while its grad_fn still
+describes the old ones. follow_base compares: if the base has a new history, it repeats the calls on
+the base, and the view takes over the history of their result. PyTorch does the same.
 
-give_history makes a tensor the output of a call that was made with another: so will step 43, which
-computes elsewhere and copies the numbers into the old memory. The demo does it by hand.
+give_history makes a tensor the output of a call that produced another one. Step 43 needs this,
+since it computes elsewhere and copies the numbers into the old memory. The demo does it by hand.
 
 The trap is to write into an expanded tensor: one number in memory stands for many elements. NumPy
-marks such an array as read-only, and step 43 refuses it.
+marks such an array as read-only, and step 43 refuses the write.
 
 Changed: Function.apply, sum_to_size. New: note_view, follow_base, give_history, expand, expand_as,
 broadcast_to, broadcast_shapes, broadcast_tensors. Module finished: autograd/node.py.
-Try: return at once from follow_base. Which history does the view tell now?
+Try: return at once from follow_base. Which two answers at the end of the demo change?
 """
 
 import copy

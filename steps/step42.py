@@ -1,27 +1,27 @@
 """Step 42: Operands of two types
 
-Step 34 wrote the rule down, now it is put to work. NumPy has a rule of its own, and NumPy does the
-adding: int64 plus float32 came out as float64, in the demo of step 34 and in the engine as well.
-So the two operands are brought to the type of their result before NumPy sees them:
+Step 34 stated the rule; now it is applied. NumPy has a rule of its own, and NumPy does the adding:
+int64 plus float32 became float64, in the demo of step 34 and in the engine as well. So the operands
+are brought to the type of the result before NumPy sees them:
 
     operands(a, b)      two tensors: cast both to result_type(a, b)
                         tensor and number: cast the tensor if need be; the number stays a number
 
 A number stays a number for two reasons. No array has to be made of it. And NumPy 2 lets a Python
-float leave a float32 array as it is, but not a NumPy float64 or a 0-d array: with one of these the
-result is float64, without a word, and so is everything computed from it. bfloat16 is the one
-exception: NumPy does not know the type, and answers with float32.
+float leave a float32 array as it is, but not a NumPy float64 or a 0-d float64 array: with one of
+these the result is float64, without a word, and so is everything computed from it. bfloat16 is the
+exception: NumPy does not know the type, and would answer with float32 to a Python float.
 
-Cast is an operation like any other. Its gradient goes back as the type of its input: a float32
+Cast is an operation like any other. Its gradient goes back in the type of its input: a float32
 weight gets a float32 gradient, even if the loss was computed in float64. A cast to integers cuts
-the graph: a step function has no slope worth following.
+the graph: it is a step function, whose slope is 0 wherever it has one.
 
-An array of NumPy's in a formula counts as a tensor, on either side, and np.sin(x) gives a tensor
-(NumPy asks __array_wrap__ what to make of its result); but no graph sees what NumPy does.
+A NumPy array in a formula counts as a tensor, on either side of an operator. np.sin(x) gives a
+tensor as well (NumPy asks __array_wrap__ how to wrap its result), but no graph sees it.
 
-Division of integers is floating point division. Subtraction of booleans is refused: PyTorch asks
-what you mean by it. Integers are summed as int64. x.to() takes a type, a device, both, or another
-tensor to be like; clone copies.
+Division of integers gives floats. Subtraction of booleans is refused, as in PyTorch, which suggests
+logical operations instead. Integers are summed as int64. x.to() takes a type, a device, both, or
+another tensor to be like; clone copies.
 
 The trap is `x.array * np.float64(2)`: float64 again. x * np.float64(2) is safe, since operands
 makes a Python number of it.
@@ -29,7 +29,7 @@ makes a Python number of it.
 Changed: add, mul, sub, true_divide, neg, to, sum_to_size. New: Cast, Clone, operands, array_wrap,
 x.double(), x.long() and their kin. Gone: exp, until step 50. Modules finished: ops/broadcast.py,
 ops/conversion.py.
-Try: let operands return (a, b) as they are, and look which lines change.
+Try: let operands return (a, b) as they are, and see which lines change.
 """
 
 from collections.abc import Callable, Sequence
@@ -638,9 +638,8 @@ if __name__ == "__main__":
     i, x, d = tensor([1, 2]), tensor([0.5, 1.5]), tensor(np.array([1.0, 2.0]))
     print((i + x).dtype, (x * d).dtype, (i / i).dtype)
     # -> tinytorch.float32 tinytorch.float64 tinytorch.float32
-    print(
-        "NumPy:", (i.array + x.array).dtype, (i.array / i.array).dtype
-    )  # -> NumPy: float64 float64
+    print("NumPy:", (i.array + x.array).dtype, (i.array / i.array).dtype)
+    # -> NumPy: float64 float64
     print((x * 2).dtype, (x * 2.5).dtype, (i * 2).dtype, (i * 2.5).dtype)
     # -> tinytorch.float32 tinytorch.float32 tinytorch.int64 tinytorch.float32
     print("0-d:", (x * tensor(np.array(2.0))).dtype, (i + tensor(1.5)).dtype)
@@ -665,7 +664,7 @@ if __name__ == "__main__":
     print(error(lambda: tensor(True) - 1).partition(",")[0])  # -> RuntimeError: Subtraction
     print(error(lambda: x + "1"))  # -> TypeError: expected a Tensor or a number, not str
     print(np.array([1.0, 2.0]) + x, np.sqrt(x + x))
-    # -> tensor([1.5, 3.5]) tensor([1.0, 1.7320507])
+    # -> tensor([1.5, 3.5]) tensor([1.0, 1.7320508])
     print(x.add(tensor([1.0, 1.0]), alpha=10))  # -> tensor([10.5, 11.5])
     print("wraps around:", tensor([250]).byte() + 10)  # -> wraps around: tensor([4])
 

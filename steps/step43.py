@@ -1,31 +1,32 @@
 """Step 43: Written in place
 
-x = x * 2 makes a new array and drops the old one. x.mul_(2) writes into the old one: no new memory,
-and everybody who shares it sees the new numbers. An optimizer lives on this. So does a whole family
-of wrong gradients, because rules save arrays and trust that nobody changes them.
+x = x * 2 makes a new array and drops the old one. x.mul_(2) writes into the old one: it needs no
+new memory, and everybody who shares the old one sees the new numbers. Optimizers live on this. It
+is also the source of many wrong gradients, because rules save arrays and trust that nobody changes
+them.
 
-What has to be true afterwards:
+What has to hold afterwards:
 
 - History. After x.mul_(2) the name x stands for the product, and its grad_fn must say so. The
-  result is computed aside, its numbers go into the old memory, and x takes over its history.
-- Saved values. Each write is counted (step 36). A rule whose saved array was written since raises
-  when backward comes to it (step 40). A wrong number is never the answer.
-- Leaves. A leaf that requires grad has no place for a history: it would cease to be a leaf, and its
-  gradient would go nowhere. Refused, except under no_grad, which is what an optimizer does.
-- Views. A write into a view changes the base. In terms of formulas: base = base with that part
-  replaced by new values. CopySlices is this formula. The values get that part of the gradient, and
-  what lay there before gets zero. The views of that base follow by themselves (step 41).
-- Type and shape stay: an int64 tensor cannot take up 0.5, and a row cannot take up a table. Where
-  one number of memory shows at several places (expand), there is no telling what a write means.
+  product is computed aside, its numbers are copied into the old memory, and x takes its history.
+- Saved values. Each write is counted (step 36). If an array was written after a rule saved it,
+  backward raises when it comes to that rule (step 40). It never gives a wrong number.
+- Leaves. A leaf that requires grad has no place for a history: it would no longer be a leaf, and
+  would get no gradient. Refused, except under no_grad, which is what an optimizer uses.
+- Views. A write into a view changes the base. As a formula: base = base with that part replaced by
+  new values. CopySlices is this formula. The values get that part of the gradient, and what was
+  there before gets zero. The other views of that base follow by themselves (step 41).
+- Type and shape stay: an int64 tensor cannot hold 0.5, and a row cannot hold a table. Where one
+  number in memory appears at several places (expand), it is not clear what a write would mean.
 
-Where nothing is recorded and nobody is watching, NumPy writes straight into the memory (out=).
+Where nothing is recorded and no mode is open, NumPy writes straight into the memory (out=).
 
-The trap: detach() shares memory. Writing into the detached tensor is not recorded, and still it
-counts as a write into the other one.
+The trap: detach() shares memory. A write into the detached tensor is not recorded, but it counts as
+a write into the other one, too.
 
 Changed: + - * / have in-place forms. New: in_place, assign, overwrite, CopySlices, add_, mul_, +=.
 Modules finished: autograd/inplace.py, ops/arithmetic.py.
-Try: take count_write out of assign. Where an error is due there is none, and the demo stumbles.
+Try: take count_write out of assign. The first error that is due does not come, and the demo fails.
 """
 
 import functools

@@ -3,28 +3,28 @@
 x.backward() answers one question: what are the gradients of this output, for all leaves? It adds
 them to their .grad. There are other questions.
 
-- grad(outputs, inputs) gives gradients back, and touches no .grad: for a formula that contains
-  gradients (step 30), that is the natural form. Any tensor may be an input, not only a leaf.
+- grad(outputs, inputs) returns gradients and touches no .grad. For a formula that contains
+  gradients (step 30) this is the natural form. Any tensor may be an input, not only a leaf.
 - backward(tensors, inputs=[w]) adds to the .grad of w alone.
-- retain_graph=True: there will be another backward through this graph.
+- retain_graph=True says that there will be another backward through this graph.
 
-Asked for some inputs only, the loop need not go everywhere. nodes_that_reach finds the nodes on a
-way to one of them; no rule of another node is called, and below an input nothing is. An input that
-the output does not depend on is an error, since it mostly is a slip. allow_unused=True says that it
-is none, and gives None; materialize_grads=True gives zeros.
+When only some inputs are asked for, the loop need not go everywhere. nodes_that_reach finds the
+nodes on a way to one of them. The rule of no other node is called, and the loop does not go beyond
+an input. An input that the output does not depend on is usually a mistake, so it is an error.
+allow_unused=True permits it and gives None; materialize_grads=True gives zeros.
 
-Freed graphs. What a rule has saved may be most of the memory of a program. After its backward it is
-dropped, and FREED stands there (step 40): so while backward runs, the memory of the forward pass
-melts away. A second backward through it raises; retain_graph=True keeps what was saved, and so does
-create_graph=True, because that second pass is just what it is for.
+Freed graphs. What the rules have saved may be most of a program's memory. After its backward, a
+node drops it, and FREED takes its place (step 40). So the memory of the forward pass shrinks while
+backward runs. A second backward through the graph raises an error. retain_graph=True keeps what was
+saved, and so does create_graph=True, since its very purpose is a second pass.
 
-Each argument is checked before the first rule runs: a gradient of another shape than its output, a
-list of the wrong length, an input that wants no gradient, no input at all. A gradient of another
-type is cast.
+The arguments are checked before the first rule runs: a gradient whose shape is not that of its
+output, a list of the wrong length, an input that does not require grad, no input at all. A gradient
+of another type is cast.
 
-The trap is a graph of which only a part is shared. After y.backward() the graph of y is freed, and
-with it what z has in common with y: z.backward() then fails in the middle. backward([y, z]) does
-both in one pass.
+The trap is two outputs that share a part of their graph. y.backward() frees the graph of y, and
+with it what z has in common with y: z.backward() then fails halfway. backward([y, z]) does both in
+one pass.
 
 Changed: backward_pass, tensor_backward. New: grad, backward, starting_gradients.
 Try: call y.backward(ones) twice for y = x + x, without retain_graph. Why does nobody complain?

@@ -1,27 +1,28 @@
 """Step 45: Hooks, and who owns a gradient
 
-Between the rules of two nodes a gradient is on its way, and nobody outside can see it. Whoever
-wants to log it, clip it or stop it needs a place to stand. PyTorch's name for it is a hook.
+On its way between two nodes a gradient cannot be seen from outside. To log it, clip it or stop it
+you need a place to stand. PyTorch calls it a hook.
 
 - x.register_hook(f) calls f with each gradient of x; what f returns takes its place. The hooks of a
-  result wait at its node: they are called once, when all parts of the gradient are there.
-- A hook after accumulation sees the leaf, with its .grad complete.
-- retain_grad() lets a tensor that is no leaf keep its gradient. It is a hook too, and it knows the
-  tensor by a weak reference only: strong, it would be step 17's circle.
+  result belong to its node: they are called once, when all parts of the gradient have arrived.
+- register_post_accumulate_grad_hook(f) calls f with a leaf, when its .grad is complete.
+- retain_grad() lets a tensor that is no leaf keep its gradient. It is a hook, too, and it holds the
+  tensor by a weak reference only: a strong one would be the cycle of step 17.
 
-Each registration gives a handle back; handle.remove() takes the hook away. A node that has hooks is
-not `plain`, and only such nodes are asked for them: hooks that nobody set cost nothing.
+Each registration returns a handle, and handle.remove() takes the hook away. A node that has hooks
+is not `plain`, and only such nodes are asked for them: if there are no hooks, they cost nothing.
 
-Who owns a gradient? Since step 33 each leaf has owned its array because accumulate copied it. Most
-often that copy was in vain: the rule had just made the array, and nobody else holds it. The count
-of references tells. Python keeps it for each object, and an array that only accumulate holds is
-taken as it is; what hooks return may be anybody's, and a view has its memory from somebody.
+Who owns a gradient? Since step 33 each leaf has owned its array, because accumulate made a copy.
+Usually the copy was not needed: the rule had just made the array, and nobody else held it. The
+reference count tells. Python keeps one for each object, and an array that only accumulate holds is
+taken as it is. What a hook returns may have other owners, and a view never owns its memory: these
+are still copied.
 
-The other way round, leaf.grad may be held by somebody when the next gradient is added in place: a
-graph may have saved it. So that write is counted, if there is anybody to notice it.
+In the other direction, somebody may hold leaf.grad when the next gradient is added to it in place:
+a graph may have saved it. So this write is counted, if anybody else holds the array.
 
-Nothing here recurses. The demo goes through a chain of 100,000 calls, and drops it: without a cycle
-the graph is gone the moment nobody holds it, collector or not.
+Nothing here is recursive. The demo goes through a chain of 100,000 calls, and drops it: without a
+cycle the graph is gone the moment nobody holds it, collector or not.
 
 Changed: backward_pass, accumulate, grad. New: register_hook, register_post_accumulate_grad_hook,
 retain_grad, RemovableHandle. Module finished: autograd/engine.py.

@@ -1,7 +1,8 @@
 """Step 46: Functions of your own
 
-The package's own rules work on arrays, and must keep to what arrays and Tensors share. To
-write one function for one model, less will do: two static methods on Tensors, as in PyTorch.
+The package's own rules run on arrays, and are limited to what arrays and Tensors have in common. To
+write one function for one model, there is an easier way: two static methods on Tensors, as in
+PyTorch.
 
     class Cube(CustomFunction):
         @staticmethod
@@ -9,25 +10,27 @@ write one function for one model, less will do: two static methods on Tensors, a
         @staticmethod
         def backward(ctx, g): (x,) = ctx.saved_tensors; return g * 3.0 * x * x
 
-It is one more node of the graph, with on_tensors = True: for such a node the engine wraps each
-gradient into a Tensor (general_step, step 40). forward is not recorded; backward is, if
-create_graph asks for it. So a formula of Tensor operations differentiates twice by itself. A saved
-output is kept as an array and wrapped anew, as in step 32: held as a Tensor, it would be a cycle.
+This is one more kind of node, with on_tensors = True: the engine wraps each gradient for it into a
+Tensor (general_step, step 40). forward is not recorded; backward is, if create_graph asks for it.
+So a formula of Tensor operations can be differentiated twice with no further work. A saved output
+is kept as an array and wrapped anew, as in step 32: kept as a Tensor, it would be a cycle.
 
-Users err, so what backward returns is checked: one gradient for each argument of forward, and None
-where there is none (a number, a flag). What was broadcast is summed back, another type is cast.
+Users make mistakes, so what backward returns is checked: one gradient for each argument of forward,
+and None where there is none (a number, a flag). A gradient is summed back to the shape of its
+input where that was broadcast, and cast to its type.
 
-ctx has more to say: mark_dirty for inputs that forward wrote into, mark_non_differentiable for
-outputs without a gradient, set_materialize_grads(False) for None in the place of the zeros that an
-unused output gets. A static setup_context takes the ctx out of forward: PyTorch 2's form.
+ctx has more to offer: mark_dirty for inputs that forward wrote into, mark_non_differentiable for
+outputs without a gradient, and set_materialize_grads(False) to get None instead of the zeros for an
+unused output. A static setup_context takes the ctx out of forward: PyTorch 2's form.
 
-The trap is a tensor that is kept without save_for_backward, as ctx.x = x. It works, and nothing is
-checked: who changes x in place before backward gets a wrong gradient, and no error.
+The trap is a tensor kept without save_for_backward, as ctx.x = x. It works, and nothing is checked:
+if x is changed in place before backward, the gradient is wrong, without an error.
 
 Outside the package the class is called autograd.Function.
 
 New: CustomFunction.
-Try: keep x by `ctx.x = x` in Cube, and write x.detach().mul_(10.0) between Cube.apply and grad.
+Try: write x.detach().mul_(10.0) between Cube.apply(x) and grad: an error. Now keep x by ctx.x = x
+in Cube: no error, and a wrong gradient.
 """
 
 from typing import Any

@@ -1,27 +1,27 @@
 """Step 47: Is the formula right?
 
-A rule of your own runs, and gives numbers of the right shape. Is it the right formula? Step 10
-compared backward with differences, for one number at a time. Now a function has many inputs of many
+A rule that you wrote runs, and returns numbers of the right shape. Is the formula right? Step 10
+compared backward with differences, one number at a time. Now a function has many inputs with many
 elements, and its derivative is a table J, the Jacobian: all dy_i/dx_j.
 
-To compare all of J needs one backward pass for each output element. gradcheck needs a single pass:
-it draws one random vector v, called a cotangent, and compares two ways to the same numbers:
+To compare all of J takes one backward pass for each output element. gradcheck takes a single one:
+it draws a random vector v, called a cotangent, and computes the same numbers in two ways:
 
     v^T J                                     backward, started with v
     (v . f(x + e) - v . f(x - e)) / (2 e)     for each element of each input, moved by e
 
-A wrong entry of J could hide only if its error were cancelled by another one for just this v. With
-v = 1 that happens: a backward that mixes up the places still has the right sums. The demo has one.
+A wrong entry of J can hide only if another error cancels it for just this v. With v = 1 that does
+happen: a backward that mixes up the places still has the right sums. The demo has an example.
 
-The difference of two almost equal numbers loses digits: with e = 1e-6 float64 keeps about ten of
-its sixteen, float32 none of its seven. So the inputs have to be float64.
+The difference of two almost equal numbers loses digits: with e = 1e-6, float64 keeps about ten of
+its sixteen, float32 hardly one of its seven. So the inputs have to be float64.
 
-The gradient is a function too, of the inputs and of v. gradgradcheck makes it one and hands it to
-gradcheck: that is all a second derivative needs.
+The gradient is a function as well, of the inputs and of v. gradgradcheck hands this function to
+gradcheck: a check of the second derivative needs no more.
 
-The trap is a backward that leaves the Tensors, for NumPy say. Its first derivative is right, and
-its second is silently 0, for the graph has not seen the formula. gradgradcheck finds it.
-@once_differentiable makes an error of it.
+The trap is a backward that leaves the Tensors, for NumPy, say. Its first derivative is right, but
+the second is silently 0, since the graph has not seen the formula. gradgradcheck finds it, and
+@once_differentiable makes it an error.
 
 What a user needs is public under PyTorch's names, in a module that only imports:
 autograd/function.py has Function, FunctionCtx and once_differentiable.
@@ -465,9 +465,8 @@ if __name__ == "__main__":
 
     (g,) = grad(Turned.apply(a), a, tensor(np.ones(2)))
     by_differences = numerical_product(Turned.apply, (a,), a, [np.ones(2)], 1e-6)
-    print(
-        "v = 1 sees nothing:", np.allclose(g.numpy(), by_differences)
-    )  # -> v = 1 sees nothing: True
+    print("v = 1 sees nothing:", np.allclose(g.numpy(), by_differences))
+    # -> v = 1 sees nothing: True
     print(error(gradcheck, Turned.apply, a))
     # -> GradcheckError: Jacobian mismatch for input 0, with a random cotangent:
     print(gradcheck(Turned.apply, a, raise_exception=False))  # -> False

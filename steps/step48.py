@@ -1,25 +1,25 @@
 """Step 48: What a person sees
 
-Since step 37 a tensor has printed as nested lists, digits and all. Of ten thousand numbers that is
-ten thousand numbers. From now on it prints as PyTorch's does, character for character, because
-people compare what two programs print.
+Since step 37 a tensor has printed as nested lists with all their digits. A tensor of ten thousand
+numbers prints ten thousand numbers. From now on it prints as PyTorch's does, character for
+character, because people compare the output of two programs.
 
-- One style for all numbers of a tensor (number_format): whole numbers with a point, `3.`, else four
-  digits, else powers of ten, where the numbers lie far apart. 0.0001 beside 100000 would be a zero.
-- One width for all, that of the longest, so that the columns stand below each other (layout).
-- Of a large tensor only the ends of each dimension (abridged): more than 1,000 elements, and each
-  dimension shows three at either end. The array is cut before it is read: from a GPU only 36
-  numbers of a large matrix come over.
-- Behind the elements what is not obvious (format_tensor): the type where Python numbers would have
-  given another one, the device where it is not the CPU, and where the tensor comes from: the name
+- One style for all numbers of a tensor (number_format): whole numbers with a point, `3.`; otherwise
+  four decimals; powers of ten where the numbers are very large, very small or far apart, since with
+  four decimals 0.00001 beside 1 would print as 0.
+- One width for all, that of the longest number, so that the columns are aligned (layout).
+- Of a tensor with more than 1,000 elements, only three at either end of each dimension (abridged).
+  The array is cut before it is read: of a large matrix on a GPU only 36 numbers are copied.
+- After the elements, what is not obvious (format_tensor): the device where it is not the CPU, the
+  type where Python numbers would have given another one, and where the tensor comes from: the name
   of its grad_fn, or requires_grad.
 
-The printing of a class is a method of it, __repr__. That of Tensor is attached by @tensor_method
-like every operation, and so the whole of it has room in a module of its own.
+A class prints by its method __repr__. Tensor's is attached by @tensor_method like any operation, so
+all of the printing can be in a module of its own.
 
 Changed: tensor_repr. New: set_printoptions, number_format, abridged, layout, format_tensor. Module
 finished: core/printing.py.
-Try: tensor([1.0, 999.5]) and tensor([1.0, 1000.5]). Where does the form change, and why there?
+Try: tensor([1.0, 999.5]) and tensor([1.0, 1000.5]). What changes, and which line decides it?
 """
 
 import math

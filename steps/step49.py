@@ -1,32 +1,32 @@
 """Step 49: The graph, drawn
 
-Step 23 drew graphs, and step 31 laid the drawing aside, for the graph was about to change. Now it
-has its final form. What is to be drawn?
+Step 23 drew graphs, and step 31 put the drawing aside, for the graph was about to change. Now it
+has its final form. What is there to draw?
 
     step 23                             now
     Variable -> its creator             Tensor -> its grad_fn, a node
     creator -> inputs, outputs          node -> edges: nodes before it, or leaves
     every value is there                nodes do not hold what they made (step 32)
 
-So the drawing walks from node to node, and of most results it knows the shape only. Where the
-caller has the tensor, he gives it with a name, {"w": w, "loss": loss}, and its value is shown too.
-A box is a call, an ellipse a tensor. `_` stands for an argument that no gradient flows to.
+So the drawing goes from node to node, and of most results it knows only the shape. If you still
+have a tensor, pass it with a name, {"w": w, "loss": loss}, and its value is shown as well. A box is
+a call, an ellipse a tensor. `_` stands for an argument that no gradient flows to.
 
-graph_text needs nothing, draw needs Graphviz: python steps/step49.py --draw
+graph_text needs nothing installed, draw needs Graphviz: python steps/step49.py --draw
 
 With this the core is complete. You began with a box around an array and a derivative by hand. Now:
 
-    what it is        Tensor      device, dtype, storage with a version, place in the graph
+    what it is        Tensor      device, dtype, memory with a version, place in the graph
     what it does      Function    forward on arrays, backward on either; views, several results
     how it goes back  engine      iterative, in order, each node once; hooks, freed graphs
     who may look      modes       recording on or off, and a place to stand
     what proves it    gradcheck   for every operation that is still to come
 
-python -m steps history Function.apply shows how the centre of it grew.
+python -m steps history Function.apply shows how the heart of it grew.
 
-New: graph_text, to_dot, draw, in the words of step 23. Module finished: autograd/graph.py.
-Try: draw (w * data + b) * (w * data + b), and then with u = w * data + b the graph of u * u. What
-has been computed twice?
+New: graph_text, to_dot, draw, as in step 23, for the new graph. Module finished: autograd/graph.py.
+Try: print graph_text of (w * data + b) * (w * data + b), and then of u * u with u = w * data + b.
+What is computed twice?
 """
 
 import json

@@ -50,7 +50,7 @@ from tinytorch.ops.creation import finish
 
 
 def box_muller(xp: Any, u: Any, v: Any) -> Any:
-    """Pairs of normal numbers that are uniform on [0, 1): (n,) and (n,) to (2, n).
+    """Pairs of normal numbers from pairs of uniform ones in [0, 1): (n,) and (n,) to (2, n).
 
     Box and Muller (1958): a random direction, and a random distance from 0. The log gives the
     distance the one distribution for which the two coordinates are independent and normal.

@@ -26,7 +26,7 @@ Three traps:
 A write into a view is a write into x, and the graph knows. The in-place operations were built for
 that: `view = True` is all that an operation has to say.
 
-Three operations do all the work. The functions below Permute call them under other names.
+Three operations do nearly all the work: most functions here call one of them under another name.
 
 Changed: a new module, shape.py, finished here. New: Reshape, Transpose, Permute, and the functions
 that PyTorch builds from them.

@@ -32,7 +32,7 @@ The rest of the family are products that insist on one case: mm, bmm, mv, dot, o
 that add something as well, as a layer adds its bias: addmm(bias, x, weight).
 
 Changed: the module of shapes is imported. New: MatMul, matmul and `@`, mm, bmm, dot, addmm.
-Try: write gb = multiply(g, a.T) in the first branch of backward. Only square matrices let you.
+Try: write gb = multiply(g, a.T) in the first branch of backward. It needs square matrices.
 """
 
 import functools

@@ -23,10 +23,7 @@ Some details belong to the GPU alone:
 Without CuPy or a GPU, `cuda` gets a backend that tells anyone who uses it what is missing, as in
 PyTorch. This step then trains on the CPU, with the same result.
 
-Older programs name type and place in one word, FloatTensor or cuda.FloatTensor: we keep the first.
-
-Changed: CAdd goes. New: tinytorch/cuda/backend.py and device.py; Tensor.pin_memory, is_pinned;
-FloatTensor and its kin, x.type().
+Changed: CAdd goes. New: tinytorch/cuda/backend.py and device.py; Tensor.pin_memory, is_pinned.
 Try: print loss.item() in the loop. The count stays 0: item() is a transfer too, but no Function.
 """
 
@@ -37,12 +34,9 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.core import dtype as types
 from tinytorch.core.device import Backend, Device, backends, cpu, register_backend
-from tinytorch.core.tensor import Size, Tensor, tensor, tensor_method, wrap
+from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.core.version import storage_of
-from tinytorch.ops.conversion import to
-from tinytorch.ops.creation import empty
 from tinytorch.ops.storage import address_of, strided
 
 
@@ -239,65 +233,6 @@ def current_accelerator(check_available: bool = False) -> Device | None:
     return Device("cuda") if is_available() else None
 
 
-class TypedTensor:
-    """FloatTensor, LongTensor and their kin, which older programs write as if they were classes:
-    FloatTensor(2, 3) is a new tensor of that shape on the CPU, LongTensor([1, 2]) one of these
-    elements, and isinstance(x, FloatTensor) asks for the type of x."""
-
-    known: dict[types.DType, "TypedTensor"] = {}
-
-    def __init__(self, name: str, dtype: types.DType):
-        self.name, self.dtype = name, dtype
-        TypedTensor.known[dtype] = self
-
-    def __call__(self, *data: Any, device: Any = "cpu") -> Tensor:
-        if len(data) == 1 and not isinstance(data[0], (int, Size)):
-            return tensor(data[0], dtype=self.dtype, device=device)
-        return empty(*data or (0,), dtype=self.dtype, device=device)
-
-    def __instancecheck__(self, x: Any) -> bool:
-        return isinstance(x, Tensor) and x.dtype is self.dtype and x.device is cpu
-
-
-FloatTensor = TypedTensor("FloatTensor", types.float32)
-DoubleTensor = TypedTensor("DoubleTensor", types.float64)
-HalfTensor = TypedTensor("HalfTensor", types.float16)
-BFloat16Tensor = TypedTensor("BFloat16Tensor", types.bfloat16)
-LongTensor = TypedTensor("LongTensor", types.int64)
-IntTensor = TypedTensor("IntTensor", types.int32)
-ShortTensor = TypedTensor("ShortTensor", types.int16)
-CharTensor = TypedTensor("CharTensor", types.int8)
-ByteTensor = TypedTensor("ByteTensor", types.uint8)
-BoolTensor = TypedTensor("BoolTensor", types.bool_)
-
-
-@tensor_method("type")
-def type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The name of this tensor's type, "tinytorch.FloatTensor"; or, as `to` does it, the tensor as
-    another type: a dtype, FloatTensor, or such a name. ValueError for a name of none."""
-    if dtype is None:
-        place = "" if self.device is cpu else f"{self.device.type}."
-        return f"tinytorch.{place}{TypedTensor.known[self.dtype].name}"
-    if isinstance(dtype, str):
-        named = {typed.name: typed for typed in TypedTensor.known.values()}
-        if dtype.partition(".")[2] not in named:
-            raise ValueError(f"invalid type: '{dtype}'")
-        dtype = named[dtype.partition(".")[2]]
-    return to(self, dtype=getattr(dtype, "dtype", dtype), non_blocking=non_blocking)
-
-
-@tensor_method("new")
-def new(self: Tensor, *data: Any) -> Tensor:
-    """x.new(2, 3) is a new tensor of that shape, x.new([1, 2]) one of these elements, with the type
-    and on the device of x. Prefer new_empty and new_tensor, which say which."""
-    return TypedTensor.known[self.dtype](*data, device=self.device)
-
-
-def variable(data: Tensor, requires_grad: bool = False) -> Tensor:
-    """autograd.Variable, of which Tensor took the place: the memory of `data` as a new leaf."""
-    return data.detach().requires_grad_(requires_grad)
-
-
 if __name__ == "__main__":
     from tinytorch.autograd import engine  # noqa: F401  (backward)
     from tinytorch.autograd.modes import FunctionMode, no_grad
@@ -352,4 +287,3 @@ if __name__ == "__main__":
     print("calls that were seen:", counted.calls > 400)  # -> calls that were seen: True
     print("transfers in 100 steps:", counted.transfers)  # -> transfers in 100 steps: 0
     print("w =", [round(v, 3) for [v] in w.tolist()])  # -> w = [3.0, 2.0, -1.0]
-    print(w.cpu().type(), isinstance(w.cpu(), FloatTensor))  # -> tinytorch.FloatTensor True

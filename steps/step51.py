@@ -1,29 +1,29 @@
 """Step 51: Two inputs
 
-A table of functions with two inputs needs one thing more: a derivative for each, of which only
-those are computed that somebody wants. Both inputs are kept, and broadcasting takes care of
-itself: the engine sums each gradient back to the shape of its input.
+A table of functions with two inputs needs one thing more: a derivative for each input, computed
+only if somebody wants it. Both inputs are kept, and broadcasting takes care of itself: the engine
+sums each gradient back to the shape of its input.
 
     maximum   the larger one        g goes to the larger one
     atan2     angle of (b, a)       g b / (a^2 + b^2)     and  -g a / (a^2 + b^2)
     pow       a^b                   g b a^(b-1)           and   g a^b log(a)
 
-Three places where the textbook's formula is not enough:
+In three places the textbook's formula is not enough:
 
-- A tie. maximum(a, a) has a corner: each input gets half of the gradient. To give all of it to
-  both would double it, and to give none would stop the learning.
-- Zero. b a^(b-1) at a = b = 0 is 0 * infinity, which is nan, and log(0) is -infinity. x^0 is 1
-  everywhere, so its slope is 0. One nan would spread to all parameters within a step.
-- Time. A power takes logarithms: x ** 3 costs NumPy many times as much as x * x * x, with
-  negative numbers a hundred times. `power` writes small powers as products.
+- A tie. maximum(a, a) has a corner: each input gets half of the gradient. Giving all of it to both
+  would double it; giving none would stop the learning.
+- Zero. At a = b = 0, b a^(b-1) is 0 * infinity, which is nan. But x^0 is 1 everywhere, so its
+  slope is 0. At a = 0, b = 2, a^b log(a) is 0 * -infinity: nan again, where 0 is right.
+- Time. In float32, x ** 3 costs NumPy several times as much as x * x * x, and far more where x is
+  negative. `power` writes small powers as products.
 
-Whole numbers divide in their own way: // rounds down, also for negative numbers, % has the sign
-of the divisor, and a division by 0 raises instead of giving a number that means nothing.
+Integers divide in their own way: // rounds down, for negative numbers too, % has the sign of the
+divisor, and dividing by 0 raises instead of returning a meaningless number.
 
-Two words for the rest that a division leaves: `remainder` (%) belongs to the quotient that is
-rounded down, `fmod` to the one that is cut off. -7 leaves 2 or -1 when it is divided by 3.
+There are two remainders: `remainder` (%) goes with the quotient that is rounded down, `fmod` with
+the one that is rounded toward zero. -7 divided by 3 leaves 2 for one and -1 for the other.
 
-What is left has no derivative of its own: `div`, `round`, `square` and addcmul only call others.
+`square`, `addcmul` and `addcdiv` need no derivatives of their own: they only call others.
 
 Changed: nothing. New: Several, binary, maximum, minimum, atan2, hypot, logaddexp, pow, division,
 remainder, fmod, div, round, addcmul, addcdiv.
@@ -524,9 +524,13 @@ if __name__ == "__main__":
     print("a tie is shared:", slopes(maximum, 2.0, 2.0))  # -> a tie is shared: [0.5, 0.5]
     print("x^2 and x^0 at 0:", slopes(lambda x: x**2, 0.0), slopes(lambda x: x**0, 0.0))
     # -> x^2 and x^0 at 0: [0.0] [0.0]
-    print("a^b at (0, 2):", slopes(pow, 0.0, 2.0))  # -> a^b at (0, 2): [0.0, 0.0]
-    print("by the textbook:", 2.0 * 0.0**1.0, 0.0**2 * np.float64(-np.inf))
-    # -> by the textbook: 0.0 nan
+    a = np.float64(0)
+    for b in (0.0, 2.0):
+        with np.errstate(all="ignore"):
+            textbook = [float(b * a ** (b - 1)), float(a**b * np.log(a))]
+        print(f"a^b at (0, {b:.0f}):", slopes(pow, 0.0, b), " by the textbook:", textbook)
+        # -> a^b at (0, 0): [0.0, 0.0]  by the textbook: [nan, -inf]
+        # -> a^b at (0, 2): [0.0, 0.0]  by the textbook: [0.0, nan]
     print("2^x at 3:", slopes(lambda x: 2**x, 3.0), 8 * math.log(2))
     # -> 2^x at 3: [5.545177444479562] 5.545177444479562
 
@@ -550,7 +554,7 @@ if __name__ == "__main__":
     seconds = [min(timeit.repeat(f, number=3, repeat=5)) for f in (lambda: x**3, lambda: x * x * x)]
     print(f"x ** 3 takes {seconds[0] / seconds[1]:.0f} times as long as x * x * x")  # -> ...
 
-    # Every derivative against differences; maximum and logaddexp twice only from step 52 on.
+    # All derivatives against differences. Second ones that compare have to wait for step 52.
     a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
     b = tensor([[2.0], [1.2]], dtype=float64, requires_grad=True)
     for function in (atan2, hypot, logaddexp, pow, remainder, fmod, div):

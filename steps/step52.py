@@ -4,33 +4,34 @@ Until now `x == y` asked whether two names mean the same object, and `x > 2` did
 Nor did the second derivatives of relu and maximum: they ask which of two tensors is larger.
 
 A comparison answers with a boolean for each element. Its value jumps from False to True, and no
-gradient flows through it: not even 0. The result simply does not require one. `relation` makes
-these functions from a table again, for comparison, logic and bits.
+gradient flows through it, not even 0: the result simply does not require one. `relation` makes
+these functions from a table again, for comparisons, logic and bits.
 
 Where Python has traps, these operators inherit them:
 
-- `0 < x < 1` is (0 < x) and (x < 1) to Python, and `and` asks for one truth value. Write
-  (0 < x) & (x < 1), with the parentheses: & binds before <.
-- `x in [a, b]` compares elements too, and raises. Sets and dictionaries still ask who a tensor is.
-- `x == None` is False for the whole tensor: what is no number and no tensor is left to Python.
-- 0.1 + 0.2 == 0.3 is False. For floats ask `isclose` or `allclose`.
+- `0 < x < 1` means (0 < x) and (x < 1) to Python, and `and` asks for one truth value. Write
+  (0 < x) & (x < 1), with the parentheses: & binds more tightly than <.
+- `x in [a, b]` asks for the truth value of x == a, and raises. Sets and dictionaries still go by
+  identity.
+- `x == None` is one False, not a tensor: anything but numbers and tensors is left to Python.
+- 0.1 + 0.2 == 0.3 is False. For floats use `isclose` or `allclose`.
 
 A choice rests on a comparison, and gradients do flow through what was chosen:
 
     where(c, a, b)        a's gradient is g where c holds, b's is g elsewhere
-    clamp(x, low, high)   g inside and at both borders; outside it goes to the border instead
+    clamp(x, low, high)   x's gradient is g inside and at both bounds; outside, the bound gets it
 
-So a parameter that a clamp has cut off hears nothing any more, and will never come back.
+So a parameter that a clamp has cut off gets no gradient any more, and never comes back.
 
-The trap of where: it chooses results, when it is too late. where(x > 0, sqrt(x), 0) computes
-sqrt everywhere. At x = 0 its slope is infinite, the choice multiplies by 0, and 0 * infinity is
-nan. Choose what goes in instead: sqrt(where(x > 0, x, 1)) is never asked at 0.
+The trap of where: it chooses among results, and that is too late. where(x > 0, sqrt(x), 0)
+computes sqrt everywhere. At x = 0 its slope is infinite, the choice multiplies that by 0, and
+0 * infinity is nan. Choose the input instead: in sqrt(where(x > 0, x, 1)), sqrt never sees the 0.
 
 PyTorch: the same names, the same nan.
 
 Changed: the table of step 51 is imported. New: Discrete, relation, eq ... ge, logical and bitwise
 functions, isnan and its kin, isclose, allclose, equal, clamp, where, lerp.
-Try: let Clamp say x <= low in place of x < low, and see who notices.
+Try: let Clamp say x <= low in place of x < low, and see which line notices.
 """
 
 import math
@@ -290,11 +291,13 @@ if __name__ == "__main__":
     print("x > 0:", (x > 0).tolist())  # -> x > 0: [False, False, True, True]
     print("requires grad:", (x > 0).requires_grad)  # -> requires grad: False
     print("inside:", ((0 < x) & (x < 1)).tolist())  # -> inside: [False, False, True, False]
-    try:
-        print(0 < x < 1)
-    except RuntimeError as error:
-        print("0 < x < 1:", error)
-        # -> 0 < x < 1: Boolean value of Tensor with more than one value is ambiguous
+    for name, question in (("0 < x < 1", lambda: 0 < x < 1), ("x in [a, x]", lambda: x in [-x, x])):
+        try:
+            question()
+        except RuntimeError as error:
+            print(f"{name}: {error}")
+            # -> 0 < x < 1: Boolean value of Tensor with more than one value is ambiguous
+            # -> x in [a, x]: Boolean value of Tensor with more than one value is ambiguous
     print("x == None:", x == None)  # noqa: E711  # -> x == None: False
     print("x in {x: 1}:", x in {x: 1})  # -> x in {x: 1}: True
     print(eq(tensor([1, 2]), tensor([1.0, 2.5])).tolist())  # -> [True, False]
@@ -310,7 +313,7 @@ if __name__ == "__main__":
     print("nan == nan:", (odd == odd).tolist(), isnan(odd).tolist())
     # -> nan == nan: [True, False, True] [False, True, False]
 
-    # A clamp cuts the gradient off outside, and lets it pass at the border 0.
+    # A clamp cuts the gradient off outside, and lets it pass at the bound 0.
     clamp(x, 0, 1).backward(tensor([1.0, 1.0, 1.0, 1.0]))
     print("clamp:", clamp(x, 0, 1).tolist(), x.grad.tolist())
     # -> clamp: [0.0, 0.0, 0.5, 1.0] [0.0, 1.0, 1.0, 0.0]

@@ -1,31 +1,31 @@
 """Step 53: New tensors
 
-Every tensor so far began as a list of Python numbers. A million zeros are a million objects, one
-after the other, before NumPy sees the first. A tensor that follows a rule needs no list:
+So far, a new tensor started as a list of Python numbers or as an array of NumPy's. A list of a
+million zeros is read number by number. A tensor that follows a rule needs no list:
 
     zeros(2, 3)   ones(2, 3)   full((2, 3), 7.5)   eye(3)      by value
     arange(0, 10, 2)           linspace(0, 1, 5)               by counting
     zeros_like(x)   x.new_zeros(2, 3)                          by example: type and device of x
 
-Which type? Where nothing is said, zeros, ones and linspace are of the default float type. full
-takes the type of its value; arange is int64 if all its numbers are integers. `dtype=` overrules.
+Which type? If none is given, zeros, ones, eye and linspace take the default float type, full takes
+the type of its value, and arange gives int64 if all its numbers are integers.
 
-The trap of arange: it ends before `end`, and the number of elements is (end - start) / step,
+The trap of arange: it stops before `end`, and the number of elements is (end - start) / step,
 rounded up. (1.3 - 1) / 0.1 is 3.0000000000000004 in floating point. So arange(1, 1.3, 0.1) has
-four elements, and the last one is the 1.3 that should not be there. Where the number of elements
-matters, say it: linspace(1, 1.2, 3). It counts from both ends, and so meets both exactly.
+four elements, and the last one is the 1.3 that should not be there. If the number of elements
+matters, state it: linspace(1, 1.2, 3). It counts from both ends, and so hits both exactly.
 
 Old memory can be filled anew. y = x only gives x a second name. y.copy_(x) writes into the memory
-of y, from whatever type, shape or device. Such a write is an operation like others: the gradient
-goes to what was copied, and what was there before has no part in the result, so its gradient is
-0. A leaf that requires grad refuses; inside no_grad it lets itself be filled. So do parameters
-get their first values.
+of y, from any type or device, and broadcasts. Such a write is an operation like any other: the
+gradient goes to what was copied. What was there before has no part in the result, so its gradient
+is 0. A leaf that requires grad refuses to be overwritten, except inside no_grad: this is how
+parameters get their first values.
 
-A tensor from `empty` shows in PyTorch whatever lay in the memory. Here it is 0: a program that
-reads it has a fault, but it shall have the same fault each time. meshgrid asks its tensors to
-reshape themselves, which they learn in step 57.
+In PyTorch, a tensor from `empty` holds whatever was in that memory. Here it holds 0: a program that
+reads it has a bug, and should have the same bug on every run. meshgrid needs reshape, which comes
+in step 57.
 
-PyTorch: the same names and the same rules.
+PyTorch: the same names and, except for `empty`, the same rules.
 
 Changed: nothing; the modules before are finished. New: full, zeros, ones, empty, eye, arange,
 linspace, meshgrid, the *_like functions, the new_* methods, copy_, fill_, zero_.

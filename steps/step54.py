@@ -1,35 +1,35 @@
 """Step 54: A sum, and the shape of a gradient
 
-Every operation so far gives as many elements as it gets. But a loss is one number. It takes a
-reduction to get there: a sum or a mean, over all elements or along some dimensions.
+The functions so far work element by element. But a loss is one number. It takes a reduction to
+get there: a sum or a mean, over all elements or along some dimensions.
 
     y = x_1 + ... + x_n,      dy/dx_i = 1
     m = y / n,                dm/dx_i = 1 / n
 
-So each element gets the whole gradient of the sum. Broadcasting repeated a number, and its
-gradient was a sum; a sum has a gradient that is repeated. The two are each other's mirror image.
+So each element gets the whole gradient of the sum. Broadcasting repeats a number, and its gradient
+is a sum; a sum has a gradient that is repeated. Each mirrors the other.
 
 One rule finds most mistakes here: the gradient of x has the shape of x. Summing the rows of
-[2, 3] leaves [2], and that is the shape in which the gradient comes. It has to become [2, 1]
-before it can be repeated to [2, 3]. That is what `spread` is for. The trap: for a square matrix
-nobody complains if you forget it. [3] broadcasts against [3, 3] without an error, along the wrong
-dimension, and row i gets the gradients of all rows. The demo shows it.
+[2, 3] leaves [2], and the gradient arrives in that shape. It has to become [2, 1] before it can be
+repeated to [2, 3]. That is what `spread` is for. The trap: if you forget it, a square matrix does
+not complain. [3] broadcasts against [3, 3] without an error, but along the wrong dimension: every
+row gets the gradients of all rows. The demo shows it.
 
-The variance needs the rule of products and no more. Its mean depends on every x_i too, yet that
-part of the derivative is 0, since the distances x_i - m add up to 0. In the second derivative it
-is not: so backward computes m again, from x, instead of keeping it as a constant.
+The variance needs only the product rule. Its mean depends on every x_i too, yet that part of the
+derivative is 0, since the deviations x_i - m add up to 0. In the second derivative it is not 0: so
+backward computes m again from x, instead of keeping it as a constant.
 
-Three ways in which adding goes wrong, and what Sum does about them:
+Adding goes wrong in three ways, and Sum does something about each:
 
 - 2,048 + 1 is 2,048 in float16. Half precision is added in float32 and rounded once.
 - 200 + 100 is 44 in uint8. Integers are added as int64. A mean of integers raises.
-- One after the other is slow. A row sum is a product with ones as well, and matrix products are
-  what the makers of processors have polished most (in a library called BLAS). So sum_rows has two
+- One number after another is slow. A row sum is also a product with ones, and matrix products are
+  what the makers of processors have tuned most (in a library called BLAS). So sum_rows has two
   bodies: the plain one, and one that is registered for NumPy's arrays.
 
 PyTorch says dim and keepdim, NumPy axis and keepdims. `reduction` lets ours take both, since a
-backward formula runs on arrays and on Tensors. And from here on some names hide Python's own:
-`sum`, `all`, `any` mean those of tensors.
+backward formula runs on arrays and on Tensors. From here on `sum`, `all` and `any` hide Python's
+own.
 
 Changed: new modules; the core is imported. New: Reduction, Sum, Mean, Var, Std, var_mean,
 std_mean, all, any.
@@ -325,9 +325,8 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
 
     x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    print(
-        sum(x).item(), sum(x, 0).tolist(), sum(x, 1).tolist()
-    )  # -> 21.0 [5.0, 7.0, 9.0] [6.0, 15.0]
+    print(sum(x).item(), sum(x, 0).tolist(), sum(x, 1).tolist())
+    # -> 21.0 [5.0, 7.0, 9.0] [6.0, 15.0]
     print("kept as 1:", sum(x, dim=1, keepdim=True).tolist())  # -> kept as 1: [[6.0], [15.0]]
 
     # Row sums of shape [2], weighted, and summed again: each element gets the weight of its row.
@@ -344,7 +343,7 @@ if __name__ == "__main__":
 
     x.grad = None
     mean(x).backward()
-    print("a mean shares:", x.grad.tolist()[0])  # -> a mean shares: [0.16666, 0.16666, 0.16666]
+    print("a mean shares:", x.grad.tolist()[0])  # -> a mean shares: [0.16667, 0.16667, 0.16667]
 
     # The variance: by hand 2 (x_i - m) / (n - 1) = 2 * 2.5 / 5 = 1 at the last element.
     x.grad = None
@@ -355,7 +354,7 @@ if __name__ == "__main__":
     print("to second order:", gradcheck(var, (z,)), gradgradcheck(var, (z,)))
     # -> to second order: True True
 
-    # At equal elements the root has a vertical slope, 0 / 0 for the formula. PyTorch takes 0.
+    # Where all elements are equal, the formula says 0 / 0. PyTorch takes 0.
     same = tensor([2.0, 2.0], requires_grad=True)
     std(same).backward()
     print("std of equal elements:", std(same).item(), "gradient", same.grad.tolist())

@@ -5,28 +5,28 @@ element a little, and the maximum moves with it. Move any other, and nothing hap
 
     y = max(x_1, ..., x_n),      dy/dx_i = 1 where x_i = y, else 0
 
-The trap is a tie. If two elements are largest, raising either raises the maximum, lowering either
-does nothing: there is no derivative. PyTorch has two answers, and so have we:
+The trap is a tie. If two elements are largest, raising either raises the maximum, but lowering
+either does nothing: there is no derivative. PyTorch has two answers, and so have we:
 
 - `amax`, and `max` of all elements, share: each of k equal ones gets 1/k.
-- `max` along a dimension also says where the maximum is. That is one place, the first, and the
-  gradient goes there whole.
+- `max` along a dimension also says where the maximum is. That is one place, the first, and it gets
+  the whole gradient.
 
-The second kind is built from two functions that undo each other. TakeAlong picks elements by
-index, PutAlong writes them into zeros. Each is the other's derivative, to any order. Sorting will
-need the same pair.
+The second kind is built from two functions that undo each other. TakeAlong picks elements by index
+(a gather), PutAlong writes them into zeros (a scatter). Each is the other's derivative, to any
+order. Sorting will need the same pair.
 
-A place has no derivative: argmax gives integers, and a step along x leaves them as they are. And
-yet NumPy finds the places in short rows faster than the maxima themselves: see extreme_rows.
+A place has no derivative: argmax gives integers, and no gradient flows through it. And yet, in
+short rows NumPy finds the place of a maximum faster than its value: see extreme_rows_numpy.
 
 Norms measure the length of a vector, |x| = (|x_1|^p + ... + |x_n|^p)^(1/p):
 
-    p = 2    the length that a ruler finds        d|x|/dx_i = x_i / |x|, a vector of length 1
+    p = 2    the length that a ruler measures     d|x|/dx_i = x_i / |x|, a vector of length 1
     p = 1    the sum of all distances from 0      d|x|/dx_i = the sign of x_i
     p = inf  the largest |x_i|, so amax again
 
-At x = 0 the length has a tip, as |x| has, and the formula says 0 / 0. One nan in a gradient and
-all weights are nan after the next step; so here it is 0. Clipping gradients will rely on it.
+At x = 0 the norm has a tip, as abs has a corner, and the formula for p = 2 says 0 / 0. One nan in a
+gradient soon makes every weight nan; so here it is 0.
 
 Changed: the module of sums is finished and imported. New: AMax, ArgMax, TakeAlong, max, aminmax,
 norm, dist, count_nonzero.
@@ -328,8 +328,8 @@ if __name__ == "__main__":
     values, indices = max(x, 1)
     print("largest of each row:", values.tolist(), "at", indices.tolist())
     # -> largest of each row: [9.0, 8.0] at [1, 0]
-    print("argmax of all:", argmax(x).item(), " of the columns:", argmin(x, 0).tolist())
-    # -> argmax of all: 1  of the columns: [0, 1, 0]
+    print("argmax of all:", argmax(x).item(), " argmin of each column:", argmin(x, 0).tolist())
+    # -> argmax of all: 1  argmin of each column: [0, 1, 0]
 
     # A tie: shared by amax, given to the first by max along a dimension.
     tie = [8.0, 1.0, 8.0]

@@ -4,30 +4,31 @@ A classifier ends with one number for each class, and wants probabilities: posit
 
     softmax(x)_i = e^(x_i) / (e^(x_1) + ... + e^(x_n))
 
-As it stands, this formula is of no use. e^89 is already more than float32 can hold: inf / inf is
-nan. But numerator and denominator can be divided by the same e^m without changing the quotient.
-Take m = max(x), and each exponent is at most 0: the largest term is 1, and nothing overflows.
-What is too small becomes 0, which harms nobody, unless you go on and take its logarithm:
+As it stands, this formula is of no use. e^89 is already more than float32 can hold, and inf / inf
+is nan. But numerator and denominator can be divided by the same e^m without changing the quotient.
+Take m = max(x), and no exponent is above 0: the largest term is 1, and nothing overflows.
+What is too small becomes 0, which does no harm, unless you go on and take its logarithm:
 
     log softmax(x)_i = x_i - m - log(e^(x_1 - m) + ... + e^(x_n - m))
 
-This is exact where log(softmax(x)) is log(0) = -inf. So a loss uses log_softmax, always.
+This is right even where log(softmax(x)) is log(0) = -inf. So a loss uses log_softmax, always.
 The last two terms together, m + log(...), are logsumexp: a smooth maximum, with softmax as its
 gradient.
 
-Fused or composed? All three could be written with operations that we have. As one Function each
-is stable, its backward reuses y instead of exp, and the graph has one node in place of five:
+Fused or composed? All three could be written with operations that we have. As a Function of its
+own, each is stable, its backward starts from the result y, and it is one node, not five or six:
 
     dL/dx_i = y_i (g_i - sum of g_k y_k)          softmax
     dL/dx_i = g_i - e^(y_i) (sum of g_k)          log_softmax
 
-Running sums: x_1 is in all of y_i = x_1 + ... + x_i, the last only in y_n. So the gradient is a
+Running sums: x_1 is part of every y_i = x_1 + ... + x_i, x_n only of y_n. So the gradient is a
 running sum from the other end.
 
-A product has the derivative y / x_i, the product of all others, and 0 / 0 if x_i is 0. The others
-can be multiplied without dividing: what stands before x_i, times what stands after it. In rounds
-of 1, 2, 4, ... places n factors take log2(n) rounds, and each is an ordinary operation. So the
-second derivative is right as well. `scan` makes running products of the same rounds.
+A product has the derivative y / x_i, the product of all the others, and that is 0 / 0 if x_i is 0.
+But the others can be multiplied without dividing: what stands before x_i, times what stands after
+it. Shifts by 1, 2, 4, ... places do this for n factors in log2(n) rounds, and each round is made
+of ordinary operations. So the second derivative is right as well. `scan` makes running products
+in the same rounds.
 
 Changed: the modules of extremes and norms are imported. New: softmax, logsumexp, nan_to_num,
 cumsum, prod, scan, cumprod, logcumsumexp.
@@ -302,29 +303,29 @@ if __name__ == "__main__":
     scores = tensor([1000.0, 999.0, 0.0])
     with np.errstate(over="ignore", invalid="ignore"):
         e = np.exp(scores.numpy())
+        print("e^88, e^89:", np.exp(np.array([88, 89], np.float32)))
+        # -> e^88, e^89: [1.6516363e+38           inf]
         print("as it is written:", e / e.sum())  # -> as it is written: [nan nan  0.]
-    print("softmax:", softmax(scores, 0).tolist())  # -> softmax: [0.731058, 0.268941, 0.0]
-    print(
-        "log of it:", softmax(scores, 0).log().tolist()
-    )  # -> log of it: [-0.31326, -1.31326, -inf]
+    print("softmax:", softmax(scores, 0).tolist())  # -> softmax: [0.731059, 0.268941, 0.0]
+    print("log of it:", softmax(scores, 0).log().tolist())
+    # -> log of it: [-0.31326, -1.31326, -inf]
     print("log_softmax:", log_softmax(scores, 0).tolist())
     # -> log_softmax: [-0.31326, -1.31326, -1000.3132]
     print("logsumexp:", logsumexp(scores, 0).item())  # -> logsumexp: 1000.3132
     print("all masked out:", softmax(full((2,), -math.inf), 0).tolist())
     # -> all masked out: [nan, nan]
-    print("and mended:", nan_to_num(softmax(full((2,), -math.inf), 0)).tolist())
-    # -> and mended: [0.0, 0.0]
+    print("repaired:", nan_to_num(softmax(full((2,), -math.inf), 0)).tolist())
+    # -> repaired: [0.0, 0.0]
 
     # The gradient of logsumexp is softmax, and adding 7 to all scores changes no probability.
     x = tensor([[0.5, 2.0, -1.0]], dtype=float64, requires_grad=True)
     logsumexp(x, 1).backward()
     print("same:", np.allclose(x.grad.numpy(), softmax(x, 1).detach().numpy()))  # -> same: True
-    print(
-        "same:", np.allclose(*(softmax(y, 1).detach().numpy() for y in (x, x + 7)))
-    )  # -> same: True
+    print("same:", np.allclose(*(softmax(y, 1).detach().numpy() for y in (x, x + 7))))
+    # -> same: True
 
     # logsumexp and prod keep their dimension here: without it, the derivative of the derivative has
-    # to reshape a tensor, which is the next step.
+    # to reshape a tensor, which comes in the next step.
     for function, *parameters in (
         (softmax, 1),
         (log_softmax, 1),
@@ -342,10 +343,10 @@ if __name__ == "__main__":
 
     t = tensor([1.0, 2.0, 3.0], requires_grad=True)
     cumsum(t, 0).backward(tensor([1.0, 1.0, 1.0]))
-    print("running sums:", cumsum(t, 0).tolist(), "each is in as many:", t.grad.tolist())
-    # -> running sums: [1.0, 3.0, 6.0] each is in as many: [3.0, 2.0, 1.0]
+    print("running sums:", cumsum(t, 0).tolist(), " each is part of so many:", t.grad.tolist())
+    # -> running sums: [1.0, 3.0, 6.0]  each is part of so many: [3.0, 2.0, 1.0]
 
-    # A zero among the factors: y / x would be 0 / 0 at the zero, and 0 elsewhere is right.
+    # A zero among the factors: y / x would be 0 / 0 there.
     factors = tensor([2.0, 0.0, 5.0, 3.0], requires_grad=True)
     prod(factors).backward()
     print("product:", prod(factors).item(), "gradient:", factors.grad.tolist())

@@ -1,36 +1,37 @@
 """Step 84: Somebody has to move the parameters
 
-Every training loop so far held these lines, and each copy is a chance to forget no_grad, to forget
-the gradient of the batch before, or to keep a velocity for the wrong weight:
+So far every training loop has held these lines. Each copy is a chance to forget no_grad, to forget
+to clear the gradients of the last batch, or to pair a velocity with the wrong weight:
 
     with no_grad():
         for p in parameters:
             p -= lr * p.grad
 
-The rule that moves is one matter, what surrounds it another. An Optimizer is what surrounds it:
+The rule that moves a parameter is one thing; what surrounds the rule is the same for all of them.
+An Optimizer is what surrounds it:
 
-    param_groups   lists of parameters with their options, so that a layer can learn more slowly
-    state          what a rule remembers for each parameter, such as a velocity
-    zero_grad      gradients pile up (step 14): forget them before the next backward
-    step           moves all that have a gradient, under no_grad
+    param_groups   lists of parameters with their options, so that one layer can learn more slowly
+    state          what the rule remembers for each parameter, such as a velocity
+    zero_grad      clears the gradients before the next backward, since they add up (step 14)
+    step           moves every parameter that has a gradient, under no_grad
 
-A subclass writes `update`. Plain, in the demo, is gradient descent in four lines, here on the
-straight line y = 3 x + 2 with noise: one step by hand with the numbers, then the same step by it.
+A subclass writes `update`. The demo's Plain is gradient descent in a few lines. It first takes one
+step that is also worked out by hand, and then fits the straight line y = 3 x + 2 to noisy points.
 
-`step(closure)` is for rules that want to compute the loss themselves. A parameter without gradient
-does not move at all: that is not the same as a gradient of zero, which with momentum still moves.
-A rate that is too large does not slow learning down, it makes the loss explode: the error along
-direction i is multiplied by 1 - lr * c_i in each step, with c_i the curvature. So lr must stay
-below 2 / c for the steepest direction, and the flattest one decides how long it takes.
+`step(closure)` is for rules that compute the loss themselves. A parameter without a gradient does
+not move at all. A gradient of zero is something else: with momentum, the parameter still moves.
+A learning rate that is too large makes the loss explode. Each step multiplies the error along
+direction i by 1 - lr * c_i, where c_i is the curvature. So lr must stay below 2 / c for the
+steepest direction, while the flattest one decides how long the training takes.
 
-The checks at the door are there for mistakes that would never raise by themselves: a set, whose
-order differs from run to run (step 85 counts on it); a tensor that is no leaf, whose change nobody
-would see; a parameter in two groups, which would move twice; a rate below zero (`checked`, which a
-constructor hands its locals(): its arguments by their names, so that each is written only once).
-(torch.optim.Optimizer is the same class. There a subclass writes the whole `step`; here it may.)
+The constructor refuses mistakes that would never raise an error later: a set, whose order differs
+from run to run (step 85 relies on the order); a tensor that is not a leaf, whose change would be
+lost; a parameter in two groups, which would move twice; a negative rate. (For the last, `checked`
+gets the constructor's locals(), its arguments by name, so that none has to be listed twice.)
+(torch.optim.Optimizer is the same class. There a subclass writes all of `step`; here it may.)
 
 Changed: nothing. New: checked, Optimizer.
-Try: leave zero_grad out of the loop of the hundred points.
+Try: leave zero_grad out of the loop over the hundred points. It no longer finds 3 and 2.
 """
 
 import importlib
@@ -201,7 +202,7 @@ if __name__ == "__main__":
             for param in params:
                 param -= group["lr"] * param.grad
 
-    # One step by hand: one point (2, 8), and the line y = w x + b through (0, 0).
+    # One step by hand: the point (2, 8), and the line y = w x + b with w = 1 and b = 0.
     w, b = tensor(1.0, requires_grad=True), tensor(0.0, requires_grad=True)
     ((w * 2.0 + b - 8.0) ** 2).backward()
     print("gradients", w.grad.item(), b.grad.item())  # -> gradients -24.0 -12.0
@@ -223,16 +224,15 @@ if __name__ == "__main__":
         loss.backward()
         optimizer.step()
     slope, offset = model.weight.item(), model.bias.item()
-    print(
-        "found 3 and 2:", abs(slope - 3) < 0.1, abs(offset - 2) < 0.1
-    )  # -> found 3 and 2: True True
+    print("found 3 and 2:", abs(slope - 3) < 0.1, abs(offset - 2) < 0.1)
+    # -> found 3 and 2: True True
     print(optimizer)
     # -> Plain (
     # -> Parameter Group 0
     # ->     lr: 0.5
     # -> )
 
-    # The rate and the curvature: x^2 has curvature 2, so 1 - 2 lr is what one step leaves.
+    # The rate and the curvature: x^2 has curvature 2, so one step multiplies x by 1 - 2 lr.
     for lr in (0.1, 0.5, 0.9, 1.1):
         p = tensor([1.0], requires_grad=True)
         optimizer = Plain([p], lr=lr)
@@ -266,14 +266,14 @@ if __name__ == "__main__":
     ]
     print("moved:", moved)  # -> moved: [True, False]
 
-    # At the door.
+    # What the constructor refuses.
     for wrong in (None, [], first.weight, [{"params": {first.weight}}], [first.weight * 2]):
         try:
             Plain(wrong, lr=0.1 if wrong is not None else -0.1)
         except (TypeError, ValueError) as error:
-            print(f"{type(error).__name__}: {str(error)[:60]}")
+            print(f"{type(error).__name__}: {str(error).split(',')[0]}")
     # -> ValueError: Invalid learning rate: -0.1
     # -> ValueError: optimizer got an empty parameter list
-    # -> TypeError: params argument given to the optimizer should be an iterable
-    # -> TypeError: optimizer parameters need to be organized in ordered collect
+    # -> TypeError: params argument given to the optimizer should be an iterable of Tensors or dicts
+    # -> TypeError: optimizer parameters need to be organized in ordered collections
     # -> ValueError: can't optimize a non-leaf Tensor

@@ -1,30 +1,32 @@
 """Step 85: A training that stops and goes on
 
-A machine goes down in the third night of a training. The weights were saved (step 78 wrote them
-into a state_dict), so load them, make a new optimizer and go on. The loss jumps: what the rule
-remembered of each weight, its velocity, is gone, and the rolling ball begins from rest.
+A machine goes down in the third night of a training. The weights were saved (step 78 put them into
+a state_dict), so load them, make a new optimizer and go on. The loss jumps: what the rule
+remembered about each weight, its velocity, is gone, and the rolling ball starts from rest.
 
-So the optimizer's memory must be saved too. In `state` it is filed under the tensors themselves,
-and the tensors of the next process are others. What stays is their order. So in state_dict a number
-stands in the place of each parameter, and load_state_dict gives the memory number i to the i-th
-parameter that it has now, on its device and in its type. (The count of steps keeps its own: it is a
-number that only looks like a tensor.) This is why a set, which has no order, is refused.
+So the optimizer's memory must be saved too. In `state` its keys are the tensors themselves, but in
+the next process these are other tensors. What stays the same is their order. So in state_dict a
+number stands for each parameter, and load_state_dict gives memory number i to the i-th parameter
+that the optimizer has now, on that parameter's device and in its dtype. (The count of steps keeps
+its own dtype: it is a tensor, but it only counts.) This is why a set, which has no order, is
+refused.
 
     {"state": {0: {"velocity": tensor}, ...}, "param_groups": [{"lr": 0.1, "params": [0, 1]}]}
 
-The saved options win over those given to __init__. A missing one, of an older file, is the default.
+The saved options win over those given to __init__. An option that an older file does not have gets
+its default.
 
-Others want to be there when a step is made: a scheduler must know that there was one (step 88), a
-monitor looks at the gradients. They register hooks, at six moments: before and after a step, a
-state_dict, a load_state_dict. A hook before may change what goes in: return it. `with_hooks` wraps
-`step`, and __init_subclass__, which Python calls for each new subclass, wraps those of subclasses
-which write `step` themselves, as PyTorch programs do.
+Other code may want to know about each step: a scheduler must know that there was one (step 88), a
+monitor looks at the gradients. Such code registers hooks, at six moments: before and after a step,
+a state_dict and a load_state_dict. A hook that runs before may change what goes in, by returning
+it. `with_hooks` wraps `step`. __init_subclass__, which Python calls for each new subclass, wraps
+the `step` of a subclass that writes its own, as many PyTorch programs do.
 
-Copies and pickles take the memory along, and no hooks: those belong to the process.
+Copies and pickles take the memory along, but not the hooks: those belong to the process.
 
 New: with_hooks, registers; Optimizer.state_dict, load_state_dict, and the hooks.
 Changed: Optimizer.__init__ keeps hooks, Optimizer.step calls them.
-Try: let the demo load only half of the state: clear optimizer.state after load_state_dict.
+Try: let the demo load only half of it: call optimizer.state.clear() after load_state_dict.
 """
 
 import copy
@@ -336,11 +338,11 @@ if __name__ == "__main__":
     def fresh(values):
         return [value.detach().clone().requires_grad_() for value in values]
 
-    # Twenty steps at one go.
+    # Twenty steps in one go.
     whole = fresh(start)
     train(Heavy(whole), 20)
 
-    # Ten, and a file in which everything is written down.
+    # Ten steps, and then everything is written down.
     params = fresh(start)
     optimizer = Heavy(params)
     train(optimizer, 10)
@@ -357,14 +359,14 @@ if __name__ == "__main__":
             optimizer.load_state_dict(saved)
         train(optimizer, 10)
         same = all(bool((a == b).all()) for a, b in zip(other, whole, strict=True))
-        print("with memory" if with_memory else "without", "- as at one go:", same)
-    # -> without - as at one go: False
-    # -> with memory - as at one go: True
+        print("with memory" if with_memory else "without", "- as in one go:", same)
+    # -> without - as in one go: False
+    # -> with memory - as in one go: True
     try:
         Heavy(params[:1]).load_state_dict(saved)
     except ValueError as error:
-        print(str(error)[:75])
-    # -> loaded state dict contains a parameter group that doesn't match the size of
+        print("a group of another size:", str(error).split(": ")[1])
+    # -> a group of another size: (loaded, here) = [(2, 1)]
 
     # Hooks: who is there, and in what order.
     optimizer = Heavy(params)

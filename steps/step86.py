@@ -1,34 +1,34 @@
 """Step 86: SGD, in pieces that fit the cache
 
-Plain descent zigzags through a valley: steps that are small enough for the steep walls are tiny
-along the bottom. Momentum lets them add up, as a ball that rolls: across the valley they cancel,
-along it they grow up to 1 / (1 - momentum) times.
+Plain gradient descent zigzags through a valley: steps that are small enough for the steep walls are
+tiny along the bottom. With momentum steps add up, as in a ball that rolls: across the valley they
+cancel, along it they grow up to 1 / (1 - momentum) times as long.
 
     v = momentum * v + g,    p = p - lr * v         (nesterov: g + momentum * v instead of v)
 
-weight_decay adds weight_decay * p to the gradient: it pulls all weights towards zero.
+weight_decay adds weight_decay * p to the gradient, which pulls all weights towards zero.
 
-That is the class SGD, and most of its lines are options. The rest of this step is about time. A
-formula like this one does almost nothing to each number, but reads and writes it several times.
-What costs is to fetch the numbers from main memory, when the arrays are large; and the calls, when
-they are small, since a network has dozens of small parameters and a call costs a microsecond.
+That is the class SGD, and most of its lines are options. The rest of this step is about speed. A
+formula like this one does very little arithmetic, but it reads and writes each number several
+times. With large arrays, the time goes into fetching numbers from main memory. With small ones it
+goes into the calls: a network has dozens of small parameters, and a call costs a microsecond.
 
-Both have one cure. Take parameters and gradients as flat arrays, whatever their shapes were. The
-small parameters are copied together into one array, and back after the step. A long array is
-divided into pieces so small (256 KB) that one stays in the cache near the core while the whole
-formula runs over it. All operations write in place, into memory that is there already, and what
-can be made ready once is kept for the next step.
+One cure helps against both. Treat parameters and gradients as flat arrays, whatever their shapes.
+The small parameters are copied together into one array, and back after the step. A long array is
+cut into pieces so small (256 KB) that one stays in the cache near the core while the whole formula
+runs over it. All operations write in place, into memory that is already there, and whatever can be
+prepared once is kept for the next step.
 
     FlatParameters  the pieces; the state of all parameters lies in one block of memory, and
-                    optimizer.state holds views of it (step 68), so state_dict sees nothing of it
-    FlatOptimizer   groups what has the same type, device and number of steps, and calls `move`
+                    optimizer.state holds views of it (step 68), so state_dict notices nothing
+    FlatOptimizer   groups what has the same dtype, device and number of steps, and calls `move`
 
-It is allowed because `move` treats each element alone. On a GPU all is one piece. And an in-place
-write must be counted (step 43), or a saved tensor would not notice: see count_write.
-(torch.optim.SGD has the same options. What it calls foreach has the same aim.)
+This is allowed because `move` treats each element on its own. On a GPU everything is one piece. And
+an in-place write must be counted (step 43), or a saved tensor would not notice: see count_write.
+(torch.optim.SGD has the same options. Its option `foreach` has the same aim.)
 
 Changed: nothing. New: pieces_of, FlatParameters, FlatOptimizer, SGD. Moved: optimizer.py.
-Try: cache_elements = 10, and then 10_000_000, and look at the time.
+Try: cache_elements = 10. Now the calls take far longer than the memory ever did.
 """
 
 import importlib
@@ -303,10 +303,10 @@ if __name__ == "__main__":
     try:
         y.backward()
     except RuntimeError as error:
-        print(str(error)[:68])
-    # -> one of the variables needed for gradient computation has been modifi
+        print(str(error).split(" by ")[0])
+    # -> one of the variables needed for gradient computation has been modified
 
-    # As the formula stands, and in pieces: many small parameters, and a few large ones.
+    # The formula as it stands, and in pieces: for many small parameters, and for a few large ones.
     @no_grad()
     def as_it_stands(params, velocities):
         for i, param in enumerate(params):
@@ -327,6 +327,5 @@ if __name__ == "__main__":
             param.grad = randn(size)
         plain = milliseconds(as_it_stands, params, [0 * param.detach() for param in params])
         pieces = milliseconds(SGD(params, lr=0.01, momentum=0.9).step)
-        print(
-            f"{count} of {size}: as it stands {plain:.2f} ms, in pieces {pieces:.2f} ms"
-        )  # -> ...
+        print(f"{count} of {size}: as it stands {plain:.2f} ms, in pieces {pieces:.2f} ms")
+        # -> ...

@@ -1,32 +1,33 @@
 """Step 87: A rate of its own for each parameter
 
-SGD has one rate for all. But a weight behind a rare feature gets a gradient in one batch of a
-hundred, one behind a loud feature gets huge ones all the time. The methods of this step divide the
-step of each element by the size of its own gradients so far, so that all move at about rate lr:
+SGD has one rate for all parameters. But a weight behind a rare feature gets a gradient in one batch
+out of a hundred, and one behind a loud feature gets huge gradients all the time. The optimizers of
+this step divide the step of each element by the size of its own past gradients, so that all of them
+move at a rate of about lr:
 
     Adagrad   s = s + g^2                     p -= lr g / (sqrt(s) + eps)     slows down forever
     RMSprop   s = alpha s + (1 - alpha) g^2   p -= lr g / (sqrt(s) + eps)     forgets what is old
     Adam      m = beta1 m + (1 - beta1) g
               v = beta2 v + (1 - beta2) g^2   p -= lr m / (sqrt(v) + eps)     with momentum
 
-Adam's m and v start at zero, so at first they are too small: after one step m is only 0.1 g, v only
-0.001 g^2. Divided by 1 - beta^step both are right again. So the first step of Adam is lr long,
-whatever the gradient is: multiply the loss by 1000, and Adam walks the same way.
+Adam's m and v start at zero, so at first they are too small: after one step m is only 0.1 g, and v
+only 0.001 g^2. Dividing them by 1 - beta^step makes up for that. So the first step of Adam has the
+length lr, whatever the gradient: multiply the loss by 1000, and Adam takes the same path.
 
-The trap is weight_decay. In SGD it may be added to the gradient. In Adam that addition is divided
-by sqrt(v) too, so weights with large gradients are pulled less than others. AdamW pulls directly:
-p = p - lr * weight_decay * p. This is what people mean by weight decay today; use AdamW.
+The trap is weight_decay. In SGD it may be added to the gradient. In Adam, what is added there is
+divided by sqrt(v) too, so weights with large gradients are pulled less than others. AdamW pulls
+directly: p = p - lr * weight_decay * p. That is what people mean by weight decay today; use AdamW.
 
-amsgrad divides by the largest v that there ever was. RMSprop's `centered` takes the variance in
-place of the mean square. `maximize` goes uphill.
+`amsgrad` divides by the largest v so far. RMSprop's `centered` divides by the standard deviation of
+the gradients instead of their root mean square. `maximize` goes uphill.
 
-Adam is written for the pieces of step 86: t is the one array between, each line is one pass over
-256 KB, and p, m and v are changed where they are. Numbers are cheap, passes are not: corrections
-for the start become part of eps and lr, and (1 - beta2) g^2 is the square of sqrt(1 - beta2) g.
-(The names in state, exp_avg and exp_avg_sq, are PyTorch's: a state_dict goes both ways.)
+Adam is written for the pieces of step 86: t is the only temporary array, each line is one pass over
+256 KB, and p, m and v are changed in place. Scalars are cheap, passes are not: so the corrections
+for the start go into eps and lr, and (1 - beta2) g^2 is the square of sqrt(1 - beta2) g.
+(The names in state, exp_avg and exp_avg_sq, are PyTorch's: a state_dict works in both.)
 
 Changed: nothing. New: Adam, AdamW, RMSprop, Adagrad. Moved: flat.py and sgd.py.
-Try: leave `* root` out of the line with eps, and compare the first steps with the formula.
+Try: leave `* root` out of the line with lr, and compare the first steps with the formula.
 """
 
 import importlib
@@ -261,7 +262,7 @@ if __name__ == "__main__":
             places.append(p.item())
         return [round(a - b, 4) + 0.0 for a, b in itertools.pairwise(places)]
 
-    # Gradients of 100 and of 0.01: the same steps.
+    # Gradients of 100 and of 0.01: Adam takes the same steps.
     print("SGD    ", moves(lambda p: SGD(p, lr=0.1), [100.0, 0.01]))  # -> SGD     [10.0, 0.001]
     print("Adam   ", moves(lambda p: Adam(p, lr=0.1), [100.0] * 3))  # -> Adam    [0.1, 0.1, 0.1]
     print("Adam   ", moves(lambda p: Adam(p, lr=0.1), [0.01] * 3))  # -> Adam    [0.1, 0.1, 0.1]

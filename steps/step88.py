@@ -1,31 +1,33 @@
 """Step 88: The rate changes on the way
 
-A large learning rate is fast and never arrives: near the minimum it jumps from side to side. A
-small one arrives and takes forever. Noise from batches makes it worse: with a constant rate SGD
-stays in a cloud around the minimum whose size is in proportion to the rate. So begin large and end
-small:
+With a large learning rate a training is fast but never arrives: near the minimum it jumps from side
+to side. With a small one it arrives, but takes forever. The noise of batches makes it worse: at a
+constant rate SGD stays in a cloud around the minimum, and the larger the rate, the larger the
+cloud. So begin large and end small:
 
-    StepLR          times gamma, every so many epochs
-    MultiStepLR     times gamma, at the epochs of a list
-    ExponentialLR   times gamma, always
-    LambdaLR        any function of the epoch (MultiplicativeLR: times any function, always)
+    StepLR            times gamma, every so many epochs
+    MultiStepLR       times gamma, at each epoch of a list
+    ExponentialLR     times gamma, in every epoch
+    LambdaLR          the first rate times any function of the epoch
+    MultiplicativeLR  the last rate times any function of the epoch
 
-A scheduler is small, since an optimizer reads group["lr"] anew at each step: it only has to write
-there. Most of them say by which factor the rate grows from the epoch before to this one (`growth`),
-and so go on from what the rate is. With that, several may work on one optimizer: the factors
-multiply. The first rate stays in the group, as "initial_lr": LambdaLR always begins from there.
+A scheduler is small, since an optimizer reads group["lr"] anew at each step: all it has to do is
+write there. Most of them give the factor from the last epoch's rate to this one's (`growth`), and
+so go on from whatever the rate is now. That lets several of them work on one optimizer: their
+factors multiply. The first rate stays in the group, as "initial_lr"; LambdaLR starts from it.
 
-The trap is the order. A scheduler sets the rate of epoch 0 when it is made, so `step` belongs
-behind optimizer.step(): called before it, the first rate is never used, and a warning says so. (A
-hook of step 85 tells whether the optimizer has made a step.) And know your unit: whether `step` is
-called after each batch or after each epoch is up to you, and nobody will notice the wrong one.
+The trap is the order. A scheduler sets the rate of epoch 0 when it is made, so call its `step`
+after optimizer.step(). Called before, the first rate is never used, and a warning says so. (A hook
+of step 85 tells whether the optimizer has made a step.) And know your unit: whether you call `step`
+after each batch or after each epoch is up to you, and nothing tells you if you picked wrong.
 
-Another thing to save: a training that continues needs the scheduler's state_dict beside those of
-the model and of the optimizer. A function in LambdaLR cannot be saved, an object with __call__
-can. (torch.optim.lr_scheduler has the same classes, save GrowthLR: there each repeats its lines.)
+There is one more thing to save: a training that continues needs the scheduler's state_dict, beside
+those of the model and the optimizer. A function in LambdaLR cannot be saved; an object with
+__call__ can. (torch.optim.lr_scheduler has the same classes, except GrowthLR: there each class
+repeats those lines.)
 
 New: LRScheduler, GrowthLR and five schedules. Moved: adam.py and rmsprop.py.
-Try: gamma=0.5 in the race at the end. It arrives too early, on the way.
+Try: gamma=0.5 in the race at the end. The rate is used up before x has arrived.
 """
 
 import importlib
@@ -284,7 +286,7 @@ if __name__ == "__main__":
     print(rates(lambda o: MultiplicativeLR(o, lambda epoch: 1 / epoch), 4))
     # -> [1.0, 1.0, 0.5, 0.1667]
 
-    # Two schedulers on one optimizer: 1/2 in each epoch, 1/10 in each second one.
+    # Two schedulers on one optimizer: 1/2 in each epoch, 1/10 in every second one.
     optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
     both = [ExponentialLR(optimizer, gamma=0.5), StepLR(optimizer, 2, gamma=0.1)]
     for _ in range(2):
@@ -299,11 +301,11 @@ if __name__ == "__main__":
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         scheduler.step()
-    print(str(caught[0].message)[:70])
-    # -> Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call
+    print(str(caught[0].message).split(". ")[0])
+    # -> Detected call of `lr_scheduler.step()` before `optimizer.step()`
     print(scheduler.state_dict()["last_epoch"], scheduler.state_dict()["_last_lr"])  # -> 1 [0.1]
 
-    # A race on noisy gradients of x^2 in 1000 dimensions: how far from the minimum is the end?
+    # A race on noisy gradients of x^2 in 1000 dimensions: how far from the minimum does it end?
     def distance(make, lr):
         manual_seed(0)
         x = (10 * randn(1000)).requires_grad_()

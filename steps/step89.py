@@ -1,29 +1,29 @@
 """Step 89: Warm up, cool down, and begin again
 
-The schedules of step 88 only fall. But the first steps of a training are the worst ones for a large
-rate: the weights are random, Adam's v has seen one gradient, and what is broken in the first ten
-steps takes a hundred to mend. Large networks do not train at all without a warmup: some steps with
-a rate that rises from almost nothing. Then one shape has proved itself again and again, half a wave
-of the cosine: long large, long small, and no corner where the loss would jump.
+The schedules of step 88 only fall. But a large rate does the most harm in the first steps: the
+weights are random, Adam's v has seen one gradient, and what ten steps break may take hundreds to
+mend. Some large networks do not train at all without a warmup: some steps in which the rate rises
+from almost nothing. After it, one shape has proved itself again and again, half a wave of the
+cosine: large for long, small for long, and no corner where the loss would jump.
 
     lr(e) = eta_min + (lr0 - eta_min) (1 + cos(pi e / T)) / 2
 
-(PolynomialLR goes down to zero in a straight line, or in a curve of any power.)
+(PolynomialLR goes down to zero in a straight line, or along a power of it.)
 
-From the lowest point the wave would go up again, slowly (CosineAnnealingLR does). A restart jumps:
-back to the first rate at once, out of the valley, perhaps into a better one. That was the idea of
-SGDR (CosineAnnealingWarmRestarts), with each run T_mult times as long as the one before.
+From its lowest point the wave would slowly go up again, and CosineAnnealingLR does. A restart jumps
+back to the first rate at once, out of the valley and perhaps into a better one. That is the idea of
+SGDR (CosineAnnealingWarmRestarts); each run is T_mult times as long as the one before.
 
-Warmup and cosine are two schedulers. SequentialLR lets one work after the other. The difficulty is
+Warmup and cosine are two schedulers, and SequentialLR runs one after the other. The difficulty is
 the change: the second has to begin from its own first rate, not from where the first one stopped.
-So at a milestone it is asked for epoch 0 in its closed form, "whatever was before" (_update_lr(0)).
-And each scheduler has already multiplied the rate when it was made. SequentialLR undoes that.
+So at a milestone it is asked for its rate at epoch 0, whatever the rate was before (_update_lr(0)).
+Also, each scheduler has already changed the rate when it was made; SequentialLR undoes that.
 
-ChainedScheduler is the other composition: all of them at each step, and their factors multiply.
+ChainedScheduler combines them the other way: all of them at each step, so their factors multiply.
 
 New: PolynomialLR, ConstantLR, LinearLR, CosineAnnealingLR, CosineAnnealingWarmRestarts;
 SchedulerList, SequentialLR, ChainedScheduler. Moved: what step 88 wrote, to base.py.
-Try: half the rate in the last lines, then a tenth. When is a warmup no longer needed?
+Try: lr=0.02 in `train`, then lr=0.002. At which of them does the warmup no longer help?
 """
 
 import bisect

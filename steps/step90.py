@@ -1,28 +1,27 @@
 """Step 90: One cycle, and an eye on the loss
 
-Two schedules are left, and both look at something else than the epoch.
+Two schedules are left, and both look at something other than the epoch.
 
-OneCycleLR knows the end. It is told how many steps there will be, and makes one hill of them: from
-max_lr / 25 up to max_lr, far above what the training would bear for long, and down to almost
-nothing. Momentum goes the other way round: while the steps are large, the ball shall not roll as
-well. What it writes is `momentum`, or beta1 where the optimizer has betas. Call it after each
-batch: total_steps are batches, not epochs.
+OneCycleLR knows where the end is. It is told how many steps there will be, and makes one hill of
+them: from max_lr / 25 up to max_lr, a rate far higher than the training could bear for long, and
+then down to almost nothing. Momentum goes the other way: while the steps are large, the ball should
+roll less. It writes `momentum`, or beta1 where the optimizer has betas. Call it after each batch:
+total_steps counts batches, not epochs.
 
-ReduceLROnPlateau knows nothing beforehand. It looks at the loss (of the validation set, once an
-epoch), and when there was no better one for more than `patience` epochs, it takes the rate times
+ReduceLROnPlateau knows nothing in advance. It looks at the loss (on the validation set, once an
+epoch), and when that has not improved for more than `patience` epochs, it multiplies the rate by
 `factor`:
 
-    better       loss < best * (1 - threshold)       "rel", or best - threshold with "abs"
-    patience     so many epochs without a better one are forgiven
+    better       loss < best * (1 - threshold), or best - threshold with threshold_mode="abs"
+    patience     so many epochs without an improvement are forgiven
     cooldown     so many epochs after a change do not count: the loss needs time to answer
-    min_lr, eps  not below; and not at all for less than this
+    min_lr, eps  the rate never goes below min_lr, and never changes by less than eps
 
-So its `step` takes a number, and it cannot stand in a SequentialLR. Give it the wrong number, the
-loss of the training, and it will never see what it should: that one goes on falling while the
-other rises.
+So its `step` takes a number, and it cannot be part of a SequentialLR. Give it the right one: the
+training loss goes on falling while the validation loss already rises, and hides what it should see.
 
 New: one_each, OneCycleLR, ReduceLROnPlateau. Moved: what step 89 wrote, to warmup.py.
-Try: patience=0 in the last lines. Noise looks like a plateau to who has no patience.
+Try: factor=0.1 and patience=0 in the last lines. Without patience, noise looks like a plateau.
 """
 
 import importlib
@@ -231,7 +230,7 @@ if __name__ == "__main__":
     except ValueError as error:
         print(error)  # -> Tried to step 9 times. The total is 8
 
-    # An eye on the loss: patience 1 forgives one epoch without a better one.
+    # An eye on the loss: patience 1 forgives one epoch without an improvement.
     optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
     scheduler = ReduceLROnPlateau(optimizer, patience=1, cooldown=2)
     seen = []
@@ -244,7 +243,7 @@ if __name__ == "__main__":
     except ValueError as error:
         print(error)  # -> SequentialLR does not support ReduceLROnPlateau: 0
 
-    # The noisy race of step 88, with a loss that is watched: the rate falls where it stands still.
+    # The noisy race of step 88, with a watched loss: when it stands still, the rate falls.
     manual_seed(0)
     x = (10 * randn(1000)).requires_grad_()
     optimizer = SGD([x], lr=0.4)
@@ -253,5 +252,6 @@ if __name__ == "__main__":
         x.grad = 2 * x.detach() + randn(1000)
         optimizer.step()
         scheduler.step(x.detach().square().mean().sqrt())
-    print(f"from 0.4 to {optimizer.param_groups[0]['lr']}, distance {scheduler.best:.2f}")  # -> ...
+    rate = optimizer.param_groups[0]["lr"]
+    print(f"from 0.4 to {rate:.2g}, distance {scheduler.best:.2f}")  # -> ...
     print("closer than 0.1:", scheduler.best < 0.1)  # -> closer than 0.1: True

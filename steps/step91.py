@@ -1,35 +1,35 @@
 """Step 91: Items, and batches of items
 
-The loops so far held all data in one tensor and cut it up by hand. Real data is a folder of
-pictures, a stream, a table too large for memory; and the cutting hides three questions that have
+So far the loops have held all data in one tensor and cut it up by hand. Real data is a folder of
+pictures, a stream, or a table too large for memory. And the cutting mixes three questions that have
 nothing to do with each other. Each gets an answer of its own:
 
     Dataset       what is item number i, and how many are there?      (this step)
     collate       how do 64 items become one batch?                   (this step)
     Sampler       in which order do the numbers come?                 (step 92)
 
-A Dataset is two methods, __getitem__ and __len__; even a list will do. What has no numbers, such
+A Dataset has two methods, __getitem__ and __len__; even a list will do. Data without numbers, such
 as lines from a network, is an IterableDataset with __iter__. Subset and ConcatDataset are datasets
-made of datasets, and random_split makes two that share no item: one to learn from, one to test.
+made of datasets, and random_split makes two that share no item: one to train on, one to test.
 
-default_collate puts items together: tensors are stacked with a new first dimension, numbers become
-a tensor (ints int64, floats float64: as exact as Python's), and what contains other things goes
-part by part. An item (image, label) so becomes a batch [images, labels]. What it does not know, it
-refuses: None is no number, and two images of different sizes are no batch.
+default_collate puts items together: tensors are stacked along a new first dimension, numbers become
+a tensor (int64 or float64: as exact as Python's), and containers are collated part by part. So
+items (image, label) become a batch [images, labels]. It refuses what it does not know: None is not
+a number, and two images of different sizes do not make a batch.
 
-One item at a time costs 64 index operations and a stack for a batch, when all items lie in one
-tensor anyway. So a dataset may have a method that makes whole batches: TensorDataset takes all
-with one index. The trap is inheritance. Who derives from TensorDataset and writes a __getitem__
-that turns the image wants batches of turned images. So `collated` asks the classes in Python's own
-order which of them says first what an item is: the shortcut counts only if it is of that class, or
-of one before it.
+One item at a time, a batch costs 64 index operations and a stack, even if all items lie in one
+tensor anyway. So a dataset may have a method that makes a whole batch: TensorDataset does it with
+one index. The trap is inheritance. A subclass of TensorDataset whose __getitem__ rotates the image
+must get batches of rotated images. So `collated` walks through the classes in Python's own order
+(the MRO), and takes the shortcut only if it comes no later than the first class that says what an
+item is.
 
 (torch.utils.data has the same classes. `__getitems__`, a list of items at once, is PyTorch's too;
 `__getbatch__`, the batch itself, is ours.)
 
 New: default_collate, default_convert, with walk and rebuilt; items, collated; the datasets,
 random_split.
-Try: let `collated` take the shortcut wherever there is one. Which line of the demo tells it?
+Try: leave the `break` out of `collated`. Which line of the demo gives it away?
 """
 
 import bisect
@@ -307,9 +307,9 @@ if __name__ == "__main__":
         try:
             default_collate(wrong)
         except (TypeError, RuntimeError) as error:
-            print(type(error).__name__ + ":", str(error)[:38])
-    # -> TypeError: default_collate: batch must contain te
-    # -> RuntimeError: stack expects each tensor to be equal
+            print(type(error).__name__ + ":", str(error).split("; ")[-1])
+    # -> TypeError: found <class 'NoneType'>
+    # -> RuntimeError: stack expects each tensor to be equal size, but got {(1,), (2,)}
 
     # Datasets made of datasets.
     manual_seed(0)

@@ -1,30 +1,30 @@
 """Step 92: In which order
 
-Step 91 knows what an item is and how items become a batch. It does not say which ones, and when.
-To take them in the order of the file is wrong: files are often sorted by class, and a network that
-sees 600 zeros, then 600 ones, forgets the zeros. To shuffle once is better, to shuffle anew for
-each epoch is best: no two batches ever stand together again.
+Step 91 knows what an item is and how items become a batch. It does not say which items, or when. To
+take them in the order of the file is wrong: files are often sorted by class, and a network that
+sees 600 zeros, then 600 ones, forgets the zeros. Shuffling once is better. Shuffling again for each
+epoch is best: the same items hardly ever meet again in a batch.
 
-A Sampler is anything that gives numbers. RandomSampler shuffles: each item comes once in an epoch.
-With replacement each draw is from all items, so of n draws about 1/e, 37 %, of the items are
-missed:
+A Sampler is anything that gives numbers. RandomSampler shuffles: each item comes once per epoch.
+With replacement, each draw is from all items, so n draws miss about 1/e, or 37 %, of them:
 
     P(an item is not drawn) = (1 - 1/n)^n -> 1/e
 
 Numbers are drawn when they are asked for, so num_samples may be 10^10, and nothing that long is
-ever in memory. WeightedRandomSampler makes rare things frequent. Its trap: there is one weight for
-each sample, not for each class. With the weights of two classes it draws nothing but samples 0 and
-1, and says nothing. BatchSampler makes lists of numbers from numbers, and is a sampler too.
+ever in memory. WeightedRandomSampler makes rare things frequent. Its trap: it needs one weight for
+each sample, not for each class. Given the weights of two classes, it draws only samples 0 and 1,
+without an error. BatchSampler makes lists of numbers out of numbers, and is a sampler too.
 
-Where do random numbers come from? RandomSampler draws one number from the generator of the program,
-the seed of a generator of its own. So manual_seed decides about the order, and a dropout layer that
-draws between two batches does not change the rest of the epoch. It does change the next one: who
-does not want that gives the sampler a `generator`.
+Where do the random numbers come from? RandomSampler draws one number from the program's generator,
+and uses it as the seed of its own generator. So manual_seed decides the order, and a dropout layer
+that draws between two batches does not change the rest of the epoch. It does change the next epoch;
+to avoid that, give the sampler a `generator`.
 
-(torch.utils.data has the same samplers. The order after manual_seed(0) is another one.)
+(torch.utils.data has the same samplers. After the same manual_seed, their order is another one.)
 
 New: the samplers, new_seed, check_positive, check_bool. Moved: step 91, to tinytorch/utils/data.
-Try: let RandomSampler draw from the program's generator: `generator = self.generator`, no more.
+Try: leave out the two lines in which RandomSampler makes a generator of its own. Which line of the
+demo changes?
 """
 
 import importlib
@@ -205,7 +205,7 @@ if __name__ == "__main__":
     endless = RandomSampler(range(3), num_samples=10**10)
     print(len(endless), sorted(itertools.islice(endless, 3)))  # -> 10000000000 [0, 1, 2]
 
-    # What is drawn between two numbers does not change those that follow, of three rounds.
+    # What is drawn between two numbers does not change those that follow, here in three rounds.
     def order(between):
         manual_seed(0)
         numbers = []
@@ -225,8 +225,8 @@ if __name__ == "__main__":
     print("samples that ever come:", sorted(wrong))  # -> samples that ever come: [0, 1]
     print(list(BatchSampler(range(5), 2, drop_last=True)))  # -> [[0, 1], [2, 3]]
 
-    # All three parts together, in one line: what step 93 makes a class of. The digits are sorted
-    # here, as files often are: how many of the ten classes does a batch show to the network?
+    # All three parts together in one line, which step 93 makes a class of. The digits are sorted
+    # here, as files often are: how many of the ten classes does the network see in a batch?
     images, labels = load_digits()
     by_class = labels.argsort()
     digits = TensorDataset(images[by_class], labels[by_class])

@@ -1,32 +1,33 @@
 """Step 93: The loader
 
-A dataset, a sampler and a way to collate: with the last two steps a loop over batches is one line.
-DataLoader makes a class of that line, because the line has choices, and some exclude each other:
+With a dataset, a sampler and a way to collate, a loop over batches is one line. DataLoader makes a
+class of that line, because there are choices in it, and some exclude each other:
 
     DataLoader(data, 64)                      batches of 64, in the order of the data
     DataLoader(data, 64, shuffle=True)        ... in a new order in each epoch
     DataLoader(data, 64, sampler=mine)        ... in the order of a sampler of your own
-    DataLoader(data, batch_sampler=mine)      you say which items stand together
+    DataLoader(data, batch_sampler=mine)      you say which items go together
     DataLoader(data, None)                    no batches: item after item
     DataLoader(stream, 64)                    the next 64 of a stream; nobody knows when it ends
 
-The loader itself has no state. iter(loader) makes a BatchIterator, with a place in the data of its
-own, so that two loops over one loader do not disturb each other. Each batch is made when it is
-asked for. An item that raises costs its batch: `next` raises, and called again it gives the batch
-behind it. A generator function would be shorter here, but once it has raised it is over.
+The loader itself has no state. iter(loader) makes a BatchIterator, with its own place in the data,
+so two loops over one loader do not disturb each other. Each batch is made when it is asked for. An
+item that raises an error costs its batch: `next` raises it, and the next call gives the batch after
+it. A generator function would be shorter here, but after an error it is finished.
 
-To shuffle a stream makes no sense, and to ask for a sampler and shuffle=True leaves open who
+Shuffling a stream makes no sense, and with both a sampler and shuffle=True it is unclear which one
 decides. All such requests are refused when the loader is made, not in the middle of an epoch.
 
-The trap: the last batch is shorter. Its mean loss counts as much as that of the others, and so its
-few items count more. Where that matters, drop_last=True leaves it out; but never in a test.
+The trap: the last batch is shorter. Its mean loss counts as much as that of any other batch, so
+each of its few items counts more. Where that matters, drop_last=True leaves it out; but never do
+that in a test.
 
-Digits is a data set in the form that PyTorch's (torchvision's) have: transform, a function that
-each image goes through, and the target as a plain int. (torch.utils.data.DataLoader is this class;
-its worker processes are steps 94 and 95.)
+Digits is a data set with the interface of those in torchvision: `transform` is a function applied
+to each image, and the target is a plain int. (torch.utils.data.DataLoader is the same class; its
+worker processes come in steps 94 and 95.)
 
 New: DataLoader, BatchIterator, fetcher, pin; Labelled, Digits, Spiral. Moved: the samplers.
-Try: let DataLoader.__iter__ say `yield from BatchIterator(self)`, and look behind the hole.
+Try: let DataLoader.__iter__ say `yield from BatchIterator(self)`. The demo stops behind the hole.
 """
 
 import importlib
@@ -245,9 +246,8 @@ if __name__ == "__main__":
     # -> [4] [40]
     print(len(loader), len(DataLoader(data, 2, drop_last=True)))  # -> 3 2
     print([x.item() for x, _ in DataLoader(data, None, sampler=[3, 0])])  # -> [3, 0]
-    print(
-        [x.tolist() for x, _ in DataLoader(data, batch_sampler=[[4], [1, 1]])]
-    )  # -> [[4], [1, 1]]
+    print([x.tolist() for x, _ in DataLoader(data, batch_sampler=[[4], [1, 1]])])
+    # -> [[4], [1, 1]]
 
     # Two loops over one loader.
     print([(int(a[0]), int(b[0])) for a, _ in loader for b, _ in loader if a[0] >= b[0]])
@@ -260,7 +260,7 @@ if __name__ == "__main__":
 
     print(list(DataLoader(Lines(), 3)))  # -> [['to be', 'or not', 'to be,'], ['that']]
 
-    # An item that raises costs its batch, and no other one.
+    # An item that raises an error costs its own batch, and no other.
     class Holes(Dataset):
         def __len__(self):
             return 6
@@ -283,9 +283,9 @@ if __name__ == "__main__":
         try:
             DataLoader(data, **wrong)
         except ValueError as error:
-            print(str(error)[:61])
+            print(str(error).split(",")[0])
     # -> DataLoader: sampler option is mutually exclusive with shuffle
-    # -> DataLoader: batch_sampler option is mutually exclusive with b
+    # -> DataLoader: batch_sampler option is mutually exclusive with batch_size
 
     # Three epochs over the digits, each in an order of its own.
     manual_seed(0)

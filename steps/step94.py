@@ -1,35 +1,35 @@
 """Step 94: Other processes make the batches
 
-A picture has to be read, decoded, cropped and turned before the network sees it, and the network
-waits. So let other processes make the next batches meanwhile. (Of threads, Python runs one at a
-time.)
+A picture has to be read, decoded, cropped and rotated before the network sees it, and the network
+waits. So let other processes make the next batches in the meantime. (Threads would not help: Python
+runs one at a time.)
 
     here        ask 0  ask 1  ask 0  ask 1 | take 0, ask 0 | take 1, ask 1 | ...
     worker 0    batch 0 ........  batch 2 ........  batch 4 ........
     worker 1    batch 1 ........  batch 3 ........  batch 5 ........
 
-Tasks go round. Each worker answers its own in order; so whoever takes the answers round gets all
-batches in order, whichever was ready first. (in_order=False takes the one that is: a slow item then
-does not hold up the others, but no two runs are the same.) `prefetch_factor` says how many tasks
-each is ahead: with 1 a worker would stand idle after each answer. The first tasks go to a worker as
-soon as it runs, while the next one is still being started; and who gets no more task goes home,
-while the others still work. For a short epoch both count.
+Tasks are dealt out in turn, and each worker answers its own in order. So taking the answers in turn
+gives all batches in order, whichever was ready first. (in_order=False takes what is ready: a slow
+item then does not hold up the others, but no two runs are the same.) `prefetch_factor` is how many
+tasks each worker is given in advance: with 1, it would be idle after each answer. The first tasks
+go to a worker as soon as it runs, while the next is still being started; and a worker with no more
+tasks ends while the others still work. Both matter in short epochs.
 
-Two processes have no memory in common, so a batch must travel. A pipe copies it through the kernel
-in small portions, and a full pipe stops whoever writes. If both sides write and none reads, both
-wait forever. So pickle (protocol 5) takes a value apart: the memory of its arrays, which it does
-not copy, and a short rest. All goes into a file in /dev/shm, a folder that Linux keeps in memory,
-and only the name goes through the pipe: a message that always fits.
+Two processes do not share memory, so a batch must travel. A pipe copies it through the kernel in
+small portions, and a full pipe makes the writer wait. If both sides write and neither reads, both
+wait forever. So pickle (protocol 5) splits a value into the memory of its arrays, which it does not
+copy, and a short rest. Both go into a file in /dev/shm, a folder that Linux keeps in memory, and
+only its name goes through the pipe: a message that always fits.
 
-Each worker has its own copy of the dataset, and of a stream each would deliver everything:
-get_worker_info says which part is yours.
+Each worker has its own copy of the dataset, so each would deliver all of a stream: get_worker_info
+says which part is yours.
 
-(torch.utils.data does the same. It shares the memory itself, where we copy it out of the file: one
-copy more, and no memory that two processes could change at once.)
+(torch.utils.data does the same, but shares the memory itself. We copy it out of the file: one more
+copy, and no memory that two processes could change at once.)
 
 New: send and receive; work, Worker, close; WorkerIterator; num_workers, prefetch_factor, in_order.
 Changed: BatchIterator. Moved: Digits, Spiral.
-Try: prefetch_factor=1. Or let an item raise an error, and see what reaches you: step 95.
+Try: take the millisecond of sleep out of Slow. Are four processes still faster than none?
 """
 
 import contextlib
@@ -380,7 +380,7 @@ class Counted(IterableDataset):
 if __name__ == "__main__":
     import multiprocessing
 
-    # A value that travels through a pipe: what is large becomes a file, and only for a moment.
+    # A value travels through a pipe: if it is large, it becomes a file, but only for a moment.
     folder = shared_folder()
     ours, theirs = multiprocessing.Pipe()
     for value in ({"text": "small"}, {"large": np.arange(1000.0)}):
@@ -411,14 +411,14 @@ if __name__ == "__main__":
     print(f"four are {times[0] / times[4]:.1f} times as fast")  # -> ...
     print("processes left:", len(multiprocessing.active_children()))  # -> processes left: 0
 
-    # Who does not care for the order does not wait for the slow one.
+    # Without the order, nobody waits for the slow item.
     for in_order in (True, False):
         came = order(DataLoader(Slow(8, late=0), num_workers=2, in_order=in_order))
         print(sorted(came) == list(range(8)), "and 0 comes first:", came[0] == 0)
     # -> True and 0 comes first: True
     # -> True and 0 comes first: False
 
-    # A stream: each worker delivers all of it, unless it asks who it is.
+    # A stream: each worker delivers all of it, unless it asks which worker it is.
     for shared in (False, True):
         stream = Counted()
         stream.shared = shared

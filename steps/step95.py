@@ -1,28 +1,28 @@
 """Step 95: What can go wrong between processes
 
-Step 94 works as long as nothing happens. Things happen:
+Step 94 works as long as nothing goes wrong. But things do:
 
-    errors      an item raises: the worker dies of it, and nobody hears why. So the error is caught,
-                comes back as text with the worker's traceback, and is raised in the loop
-    death       the system kills a worker that eats too much memory. It cannot tell, but its end of
-                the pipe closes: that is noticed at once. A worker that hangs runs into `timeout`
-    orphans     the main process is killed, and its workers wait forever for the next task. One that
-                hears nothing for some seconds looks whether its parent still lives
-    left loops  after `break` nobody wants the batches that are on their way. A task carries the
-                number of its epoch, and both sides throw away what is of an older one
-    randomness  a fork copies the random generator: all workers would turn pictures by the same
-                "random" angles. Each gets a seed of its own, drawn even where there are no workers
+    errors      an item raises: the worker dies of it, and nobody learns why. So the error is
+                caught, comes back as text with the worker's traceback, and is raised in the loop
+    death       the system kills a worker that uses too much memory. It cannot report that, but its
+                end of the pipe closes, which is noticed at once. `timeout` is for one that hangs
+    orphans     the main process is killed, and its workers wait forever for the next task. So a
+                worker that hears nothing for some seconds checks whether its parent is still alive
+    left loops  after `break`, batches are still on their way that nobody wants. Each task carries
+                the number of its epoch, and both sides throw away what belongs to an older one
+    randomness  a fork copies the random generator: all workers would rotate pictures by the same
+                "random" angles. Each gets a seed of its own, drawn even if there are no workers
 
-To start processes costs milliseconds, and much more where they do not fork but start Python anew
-(multiprocessing_context="spawn", the only way on Windows). With persistent_workers they stay. The
-price: a change of the dataset between two epochs never reaches their copies of it.
+Starting processes costs milliseconds, and much more where they do not fork but start Python anew
+(multiprocessing_context="spawn", the only way on Windows). With persistent_workers they stay alive.
+The price: a change to the dataset between two epochs never reaches their copies of it.
 
-Begin with num_workers=0: there a debugger works. Processes pay where an item takes a millisecond or
-more. (torch.utils.data.DataLoader takes the same arguments, and raises the same errors.)
+Begin with num_workers=0, where a debugger works. Processes pay off if an item takes a millisecond
+or more. (torch.utils.data.DataLoader takes the same arguments and raises the same errors.)
 
 New: commands, describe, again, Readable; timeout, worker_init_fn, persistent_workers,
 multiprocessing_context. Changed: WorkerInfo, work, Worker, close, the iterators. Gone: Counted.
-Try: take the line with manual_seed out of `work`, and look at the seeds.
+Try: leave manual_seed out of `work`. The eight random numbers are not all different any more.
 """
 
 import contextlib
@@ -502,16 +502,13 @@ if __name__ == "__main__":
     import multiprocessing
     import re
 
-    break_down, die, hang = (
-        partial(int, "no number"),
-        partial(os._exit, 3),
-        partial(time.sleep, 0.3),
-    )
+    break_down, die = partial(int, "no number"), partial(os._exit, 3)
+    hang = partial(time.sleep, 0.3)
 
     def order(loader):
         return [number for _, numbers, _ in loader for number in numbers.tolist()]
 
-    # An error in a worker arrives with its traceback, and the loop may go on behind it.
+    # An error in a worker arrives with its traceback, and the loop may go on after it.
     batches = iter(DataLoader(Slow(20, 7, break_down), 4, num_workers=2))
     came = []
     while True:
@@ -552,7 +549,7 @@ if __name__ == "__main__":
     print("eight different numbers:", len(set(first)) == 8)  # -> eight different numbers: True
     print("and the same again:", numbers() == first)  # -> and the same again: True
 
-    # Workers that stay: what a start costs, and that a left loop leaves nothing in the next one.
+    # Workers that stay save the start, and a loop that was left leaves nothing for the next one.
     for stay in (False, True):
         loader = DataLoader(Slow(400), 8, num_workers=4, persistent_workers=stay)
         for _ in loader:
@@ -561,9 +558,8 @@ if __name__ == "__main__":
         right = order(loader) == list(range(400))
         print("in order:", right, f"in {time.perf_counter() - start:.2f} s")  # -> ...
     loader.dataset.at, loader.dataset.what = 0, break_down
-    print(
-        "a change that no worker sees:", len(order(loader))
-    )  # -> a change that no worker sees: 400
+    print("a change that no worker sees:", len(order(loader)))
+    # -> a change that no worker sees: 400
     del loader  # ends its processes
 
     loader = DataLoader(Slow(8), 2)

@@ -1,32 +1,34 @@
 """Step 96: Saved, and loaded without fear
 
-A network that has learned for a week lives in memory. The process ends, and it is gone. Python has
-pickle for that, but a pickle is a program: it names functions and says with what to call them, and
-to load it is to run it. Whoever sends you weights as a pickle can send you anything. The demo loads
-a pickle that prints. It could as well have deleted your files.
+A network that has learned for a week lives in memory; when the process ends, it is gone. Python has
+pickle for that. But a pickle is a program: it names functions and says what to call them with, and
+loading it means running it. So anyone who sends you weights as a pickle can run code of theirs on
+your machine. The demo loads a pickle that prints. It could just as well have deleted your files.
 
-So this file is data only. What JSON knows is JSON; everything else is a pair [kind, content], and
-for each kind `load` has a line of its own, and for no other. A tensor is a number in a list:
+So our file holds only data. What JSON knows is JSON; everything else is a pair [kind, content], and
+`load` has a line for each kind that it knows, and refuses all others. A tensor is a number that
+points into a list of entries:
 
     {"storage": 0, "start": 48, "shape": [2, 3], "strides": [4, 12], "dtype": "float32", ...}
 
-as step 68 has shown it: shape, strides and start over flat memory. The bytes of each memory stand
-in the file once. So two tensors that share memory share it again when they are loaded, as tied
-weights must, and a slice of a large tensor costs no more than the slice. The numbers come from a
-file, and a file may lie: before a tensor is made of them, they must lie within the memory.
+as in step 68: shape, strides and start, on top of flat memory. The bytes of each memory are in the
+file once. So tensors that share memory share it again after a load, as tied weights must, and a
+slice of a large tensor costs no more than the slice. The numbers come from a file, and a file may
+lie: before they become a tensor, they are checked to lie within the memory.
 
 The second danger is the moment of saving. `open(path, "wb")` empties the file first. A process that
-is killed then leaves neither the old checkpoint nor the new one, and that happens just when it
-hurts. `replacing` writes another file beside it, waits until the disk has it (fsync), and gives it
-the name in one move: os.replace is all or nothing.
+is killed then leaves neither the old checkpoint nor the new one. `replacing` writes another file
+beside it, waits until it is on the disk (fsync), and renames it in one move: os.replace does
+everything or nothing.
 
-A file from a GPU is read without one: map_location says where each storage goes, by a name, by a
-dict of names, or by a function. (torch.save writes a zip too, with a pickle in it. torch.load reads
-it with weights_only=True, since 2.6, by an unpickler that knows few names. Neither can read the
-other's file; step 97 has one that both read.)
+A file from a GPU can be read without one: map_location says where each storage goes, by name, by a
+dict of names, or by a function. (torch.save writes a zip as well, with a pickle in it. torch.load
+reads that with weights_only=True, the default since 2.6, by an unpickler that knows few names.
+Neither library reads the other's file; step 97 has one that both read.)
 
 New: save, load, Writer, Reader, replacing, reach.
-Try: let the demo's file lie in another way: dtype "object", or a start of -8. Or save a lambda.
+Try: let the demo's file lie in another way: replace b'"start": 0' by b'"start": -8'. Or save a
+lambda.
 """
 
 import contextlib
@@ -318,7 +320,7 @@ if __name__ == "__main__":
     print("less than 10 KB of 4 MB:", (folder / "rows.tt").stat().st_size < 10_000)
     # -> less than 10 KB of 4 MB: True
 
-    # A file that was changed by accident, that ends too early, one that lies, one of PyTorch's.
+    # A file changed by accident, one that ends too early, one that lies, and one of PyTorch's.
     save(arange(10), folder / "x.tt")
     good = (folder / "x.tt").read_bytes()
     place = good.index(arange(10).numpy().tobytes())
@@ -339,7 +341,7 @@ if __name__ == "__main__":
             # -> a tensor lies outside of its memory
             # -> torch.save() wrote it, as a pickle; let it write safetensors
 
-    # A save that does not come to its end leaves the old file, and nothing else.
+    # A save that is interrupted leaves the old file, and nothing else.
     try:
         with replacing(folder / "x.tt") as file:
             file.write(good[:50])

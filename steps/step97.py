@@ -1,30 +1,33 @@
 """Step 97: A file that PyTorch reads
 
-save and load of step 96 are safe, and tinytorch alone reads their files. The weights of the world
-are in another form, safetensors, which was made for the same reason, and is as simple:
+save and load of step 96 are safe, but only tinytorch reads their files. Most published weights come
+in another format, safetensors, which was made for the same reason and is just as simple:
 
     8 bytes      how long the header is
     the header   JSON: {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
-    the rest     the bytes of all tensors, one behind the other, without gaps
+    the rest     the bytes of all tensors, one after the other, without gaps
 
-The demo writes one by hand and takes it apart by hand. There is no value around the tensors, no
-tuple, no number: names, and a tensor for each, just what a state_dict is. So a model trained in
-PyTorch loads here, and the other way round; the layers have PyTorch's names for their parameters.
+The demo writes one by hand and takes it apart by hand. Around the tensors there are no other
+values, no tuples or numbers, just names, each with a tensor: exactly what a state_dict is. So a
+model trained in PyTorch loads here, and the other way round; the layers use PyTorch's names for
+their parameters.
 
 Twenty lines of Python would do. But a file may lie, and this one comes from strangers: a header of
 2^60 bytes, tensors that overlap, a shape that needs more bytes than there are. The package
-`safetensors` checks all of that, and is well kept. We use it; pip install 'tinytorch[safetensors]'.
+`safetensors` checks all that, and is well maintained. We use it: pip install
+'tinytorch[safetensors]'.
 
-What the form does not have is sharing. Two tied weights would become two, and be independent after
-a load, without a word. So save_file refuses tensors that share memory, and those whose elements do
-not lie one behind the other: call contiguous(). save_model knows the module. It writes a tied
-weight once, and notes the other name; load_model, into a module where they are tied, misses none.
+What the format does not have is sharing. Two tied weights would become two separate ones on loading
+and, without any warning, learn on their own. So save_file refuses tensors that share memory, and
+those whose elements do not lie one after the other: call contiguous(). save_model knows the module.
+It writes a tied weight once and notes its other name; load_model, given a module in which the
+weights are tied, finds everything.
 
 (save_file, load_file, save_model and load_model are those of the module safetensors.torch.)
 
 New: save, save_file, load, load_file, save_model, load_model; overlapping, package. Moved: the save
 and load of step 96, to tinytorch/serialization.py.
-Try: save the state_dict of a network with tied weights by save_file, and read the error.
+Try: save the state_dict of the demo's tied() network with save_file, and read the error.
 """
 
 import importlib
@@ -206,10 +209,10 @@ if __name__ == "__main__":
         try:
             save(tensors)
         except (RuntimeError, ValueError) as error:
-            print(f"{type(error).__name__}: {str(error)[:36]}")
-    # -> RuntimeError: Some tensors share memory, and would
-    # -> ValueError: `turned` is not contiguous: save tur
-    # -> ValueError: `list` is no Tensor but <class 'list
+            print(f"{type(error).__name__}: {str(error).split(':')[0]}")
+    # -> RuntimeError: Some tensors share memory, and would not any more after a load
+    # -> ValueError: `turned` is not contiguous
+    # -> ValueError: `list` is no Tensor but <class 'list'>
 
     # The rest needs the package. An error says how to get it where it is not there.
     try:

@@ -1,32 +1,33 @@
 """Step 98: A whole training run
 
-All parts are there: data, loader, network, loss, optimizer, schedule, file. This step adds data
-sets in PyTorch's form, and transforms, and puts everything together.
+All the parts are there: data, loader, network, loss, optimizer, schedule, file. This step adds data
+sets like those of torchvision, and transforms, and puts everything together.
 
-A data set is files, and a file is a row of bytes that somebody has given a meaning. MNIST's is
-called IDX: two zeros, a number for the type, the number of dimensions, their lengths (the highest
-byte first), then the numbers. What comes from the network may be anything: a page that says "not
-found", half a file, other data. So nothing is fetched unless you ask for it, and what was fetched
-is kept only if its SHA-256 is the one that is written here.
+A data set is files, and a file is a row of bytes to which somebody gave a meaning. MNIST's is IDX:
+two zeros, a number for the type, the number of dimensions, the dimensions (most significant byte
+first), then the numbers. What comes over the network may be anything: a "not found" page, half a
+file, other data. So nothing is downloaded unless you ask for it, and a download is kept only if its
+SHA-256 is the one written here.
 
-Which digits are held out decides what is measured. Step 67 drew 360 at random: the network had seen
-the hands of the same people in training. Here the last 360 of the file are held out, and more of
-them are read wrong. Its 13 writers seem to stand one after the other, so that the end of the file
-is closer to the digit that you will write.
+Which digits are held out decides what is measured. Step 67 held out 360 at random: the network had
+seen digits by the same people in training. Here it is the last 360 of the file, and more of them
+are read wrong. The digits of its 13 writers seem to follow one another, so the end of the file is
+closer to a digit that you will write.
 
-Nor does the network know more than it was shown. Move the test images by one pixel, and it fails,
-though for us nothing has changed. More data would help, and they can be made: RandomCrop takes 8 by
-8 pixels out of 10 by 10, from another place each time. Such a transform belongs to training only.
-(RandomHorizontalFlip is for cats. A mirrored 2 is no digit at all.)
+A network knows no more than it was shown. Move the test images by one pixel, and it fails, though
+nothing has changed for us. More data would help, and we can make it: RandomCrop takes 8 by 8 pixels
+from a 10 by 10 padded image, at another place each time. Such a transform belongs to training only.
+(RandomHorizontalFlip is for cats. A mirrored 2 is not a digit.)
 
-The demo trains with and without, and saves a run in its middle. To go on bit for bit, a checkpoint
-needs all that a step changes: the weights, Adam's moments, the place in the schedule, and the state
-of the random numbers that shuffle and crop. Leave one out: the run goes on, but it is another one.
+The demo trains with and without it, and saves a run in its middle. To go on bit for bit, a
+checkpoint needs everything that a step changes: the weights, Adam's moments, the place in the
+schedule, and the state of the random numbers that shuffle and crop. Leave one out, and the run goes
+on, but it is a different one.
 
-(In PyTorch the data sets and transforms are in a package of their own, torchvision.)
+(In PyTorch, the data sets and transforms are in a package of their own, torchvision.)
 
 New: MNIST, FashionMNIST, read_idx, and the transforms.
-Try: leave the random state out of the checkpoint. Or --mnist FOLDER, with the real files in it.
+Try: leave set_rng_state out of `resume`. Is the end the same? Or --mnist FOLDER, to train on MNIST.
 """
 
 import gzip
@@ -304,7 +305,7 @@ if __name__ == "__main__":
     twice = Compose([ToTensor(), Lambda(lambda image: image * 2)])
     print(twice(pixels)[0, 0, 1])  # -> tensor(0.4000)
 
-    # The run. What it needs to go on is in one dictionary.
+    # The run. What it needs to go on is in one dictionary: state().
     class Run:
         parts = "net", "optimizer", "scheduler"
 
@@ -371,7 +372,7 @@ if __name__ == "__main__":
     print("bit for bit:", all((one == other).all().item() for one, other in pairs))
     # -> bit for bit: True
 
-    # No straight line parts the arms of a spiral; a network does.
+    # No straight line separates the arms of a spiral; a network does.
     manual_seed(0)
     spiral, test = Spiral(), Spiral(train=False)
     bent = Run(spiral, inputs=2, epochs=200, lr=0.01).train(200)

@@ -21,7 +21,7 @@ help:
 	@echo "make notebooks-refresh  execute the notebooks and save their outputs"
 	@echo "make pictures           draw the README's pictures again"
 	@echo "make bench              measure against PyTorch, DeZero and HIPS autograd"
-	@echo "make bench-gpu          what needs a CUDA GPU: for now, the tests marked cuda"
+	@echo "make bench-gpu          measure on a CUDA GPU, against PyTorch and the limits of the card"
 	@echo "make clean              remove .venv and caches"
 
 tour: $(VENV)/.core
@@ -51,8 +51,8 @@ pictures: $(VENV)/.core
 bench: $(VENV)/.bench
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
 
-bench-gpu: $(VENV)/.test $(VENV)/.gpu
-	$(BIN)/python -m pytest -q -m cuda
+bench-gpu: $(VENV)/.bench $(VENV)/.gpu
+	$(BIN)/python -m benchmarks --device cuda
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache

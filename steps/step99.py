@@ -24,7 +24,7 @@ answer to both if it has `__call__` and `__instancecheck__`.
 (In PyTorch, torch.func is the younger way to these products; autograd.functional came first.)
 
 New: vjp, jvp, jacobian, hessian, vhp, hvp; FloatTensor and its kin, Tensor.type, Tensor.new,
-Variable. Modules finished: autograd/functional.py, ops/legacy.py.
+Variable, __version__. Modules finished: autograd/functional.py, ops/legacy.py, version.py.
 Try: a hessian of a function that returns its input. What does the error ask for?
 """
 
@@ -177,6 +177,10 @@ def vhp(
 
 
 hvp = vhp
+
+
+# As programs print it, beside their results. pyproject.toml has the same.
+__version__ = "0.1.0"
 
 
 class TypedTensor:

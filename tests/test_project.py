@@ -10,11 +10,18 @@ from pathlib import Path
 
 import pytest
 
+import tinytorch
+
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 README = (ROOT / "README.md").read_text()
 CURRICULUM = tomllib.loads((ROOT / "steps" / "curriculum.toml").read_text())
 MAKE_TARGETS = set(re.findall(r"^([a-z-]+):(?!=)", (ROOT / "Makefile").read_text(), re.M))
+
+
+def test_the_package_and_pyproject_name_one_version():
+    assert tinytorch.__version__ == PYPROJECT["project"]["version"]
+
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 

@@ -356,3 +356,4 @@ from tinytorch.ops.sorting import (
 from tinytorch.ops.storage import as_strided
 from tinytorch.ops.writing import index_copy, index_fill, index_put, masked_scatter
 from tinytorch.serialization import load, save
+from tinytorch.version import __version__

@@ -266,9 +266,12 @@ class Function:
             out._grad_fn, out._output_nr = history
         return out
 
-    def check_saved(ctx, values: list | None = None) -> None:
+    def saved_arrays(ctx) -> Any:
+        return ctx.saved
+
+    def check_saved(ctx) -> None:
         """RuntimeError where a saved array was written in place since."""
-        for value in ctx.saved if values is None else values:
+        for value in ctx.saved_arrays():
             if hasattr(value, "base") and written_since(value, ctx.saved_at):
                 raise RuntimeError(
                     f"one of the variables needed for gradient computation has been modified by "

@@ -195,9 +195,8 @@ class CustomFunction(Function):
 
     # For the engine.
 
-    def check_saved(ctx, values: list | None = None) -> None:
-        arrays = [x[0] if isinstance(x, tuple) else getattr(x, "array", None) for x in ctx.saved]
-        Function.check_saved(ctx, arrays)
+    def saved_arrays(ctx) -> list:
+        return [x[0] if isinstance(x, tuple) else getattr(x, "array", None) for x in ctx.saved]
 
     def gradients(ctx, grads: list) -> tuple:
         """What the user's backward returns, checked: one for each input, in its shape and type."""

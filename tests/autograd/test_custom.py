@@ -328,6 +328,29 @@ def test_mark_dirty(device):
     assert x.grad.tolist() == [3.0, 3.0]
 
 
+def test_what_is_saved_is_as_forward_leaves_it(device):
+    class InPlaceExp(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            x.exp_()
+            ctx.mark_dirty(x)  # a write after saving, and before the call ends: no error
+            return x
+
+        @staticmethod
+        def backward(ctx, g):
+            (y,) = ctx.saved_tensors
+            return g * y
+
+    x = leaf([0.0, 1.0], device)
+    InPlaceExp.apply(x * 1.0).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(force=True), [1.0, np.e], rtol=1e-6)
+    y = InPlaceExp.apply(x * 1.0)
+    y.detach().add_(1.0)  # a write after the call: it is noticed
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
 def test_mark_dirty_refuses_what_cannot_be_right(device):
     with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
         AddOneInPlace.apply(leaf([1.0], device))

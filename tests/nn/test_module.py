@@ -196,7 +196,9 @@ def test_backward_hooks(device):
     net, log = Outer().to(device), []
 
     def look(module, grad_input, grad_output):
-        log.append([None if g is None else g.item() for g in (*grad_input, *grad_output)])
+        given = (*grad_input, *grad_output)
+        assert all(g is None or isinstance(g, tinytorch.Tensor) for g in given)
+        log.append([None if g is None else g.item() for g in given])
 
     with net.second.register_full_backward_hook(look), net.first.register_full_backward_hook(look):
         x = tensor([1.0], device=device, requires_grad=True)

@@ -23,7 +23,10 @@ Some details belong to the GPU alone:
 Without CuPy or a GPU, `cuda` gets a backend that tells anyone who uses it what is missing, as in
 PyTorch. This step then trains on the CPU, with the same result.
 
-Changed: CAdd goes. New: tinytorch/cuda/backend.py and device.py; Tensor.pin_memory, is_pinned.
+Programs that run anywhere ask for other accelerators as well. `mps` and `cudnn` answer: no.
+
+Changed: CAdd goes. New: tinytorch/cuda/backend.py and device.py; Tensor.pin_memory, is_pinned;
+tinytorch/backends.py.
 Try: print loss.item() in the loop. The count stays 0: item() is a transfer too, but no Function.
 """
 
@@ -231,6 +234,26 @@ def synchronize(device: Any = None) -> None:
 def current_accelerator(check_available: bool = False) -> Device | None:
     """The device type that computes beside the CPU: cuda where it is there, else None."""
     return Device("cuda") if is_available() else None
+
+
+class mps:
+    """Apple's GPUs, which tinytorch does not use."""
+
+    @staticmethod
+    def is_available() -> bool:
+        return False
+
+    is_built = is_available
+
+
+class cudnn:
+    """NVIDIA's library of layers, which tinytorch does not call: its switches change nothing."""
+
+    enabled = benchmark = deterministic = allow_tf32 = False
+
+    @staticmethod
+    def is_available() -> bool:
+        return False
 
 
 if __name__ == "__main__":

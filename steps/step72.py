@@ -282,8 +282,6 @@ if __name__ == "__main__":
     touched = sorted(i * 7 % 1000 for i in range(1000))
     print("each element once:", touched == list(range(1000)))  # -> each element once: True
     print(add_kernel.text("float32").splitlines()[0])  # -> typedef float T;
-    print("its source:", len(add_kernel.source.splitlines()) - 1, "lines of CUDA C")
-    # -> its source: 5 lines of CUDA C
     print("fits:", add_kernel.fits(a, b), add_kernel.fits(a[::2], b[::2]))  # -> fits: True False
 
     def speed(action, arrays):

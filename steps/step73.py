@@ -10,39 +10,42 @@ Philox (Salmon and others, 2011) is simple arithmetic on 32-bit words, and passe
 randomness. Its state is two numbers: the seed, and how far it has counted. PyTorch's generator on a
 GPU has the same kind of state.
 
+It is written twice. `philox` does the ten rounds on whole arrays, in any array library. PHILOX is
+the same in CUDA C, for one i. The first reads and writes main memory in more than a hundred
+operations; a thread of the second keeps everything in registers, and writes only the result. (CuPy
+adds the loop over i. `on_cuda` of step 71 gives this body to CuPy's arrays.)
+
 From words to numbers: the top 24 of 64 random bits, divided by 2^24, make a float32 in [0, 1). With
 more bits than the mantissa holds, the largest would be rounded up to 1. (Trap: log(1 - u) is always
 finite; log(u) is not, as u can be 0.) Pairs of them become normal by box_muller, as in step 66.
 
+PhiloxSource is what step 66 left room for: named in `random_sources`, it draws for every function
+there is, and for those that are new. These write into memory that is there already, as the first
+values of a network are written: uniform_, normal_, exponential_, random_ and bernoulli_.
+
 Each device has a generator of its own, and they do not give the same numbers: with the same seed, a
-program draws other numbers on a GPU than on the CPU. manual_seed(n) seeds them all. fork_rng() puts
-them all back as they were: what you draw inside it, for a plot or a test, changes nothing outside.
+program draws other numbers on a GPU than on the CPU. tinytorch.manual_seed seeds them all,
+tinytorch.cuda.manual_seed only the current GPU.
 
-Then there are more things to draw, on any device: coins (bernoulli), indices by weight
-(multinomial), and numbers written into existing memory (uniform_, normal_, exponential_, random_),
-as initialisations need them. multinomial without replacement is a race: each element arrives after
-a random time, shorter on average the larger its weight, and the first to arrive are the sample.
-
-Changed: nothing. New: philox, PhiloxSource; tinytorch/ops/sampling.py and tinytorch/random.py.
+Changed: nothing. New: philox, PHILOX, PhiloxSource; the rest of tinytorch/cuda/random.py; bernoulli
+and the functions that fill, in tinytorch/ops/sampling.py.
 Try: give float16 12 bits in PhiloxSource.bits, one more than its mantissa has.
 """
 
 import functools
 import math
 import struct
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.inplace import check_writable, overwrite
 from tinytorch.core.device import Device, as_device, cpu, device_of
-from tinytorch.core.dtype import float32, int64
+from tinytorch.core.dtype import float32
 from tinytorch.core.limits import finfo, iinfo
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.cuda.backend import is_available
-from tinytorch.ops.random import Generator, box_muller, check_range, generator_for, manual_seed
+from tinytorch.cuda.backend import cupy, device_count, is_available, on_cuda
+from tinytorch.ops.random import Generator, box_muller, check_range, generator_for, random_sources
 
 LOW = 0xFFFFFFFF  # the lower 32 bits
 
@@ -63,6 +66,32 @@ def philox(counters: Any, seed: int) -> Any:
         a, b, c, d = (q >> 32) ^ b ^ key, q & LOW, (p >> 32) ^ d ^ other_key, p & LOW
         key, other_key = (key + 0x9E3779B9) & LOW, (other_key + 0xBB67AE85) & LOW
     return xp.stack([a, b, c, d], axis=-1).astype(xp.uint32)
+
+
+PHILOX = """
+    unsigned int a = counter, b = counter >> 32, c = 0, d = 0, key = seed, other_key = seed >> 32;
+    for (int round = 0; round < 10; round++) {
+        unsigned long long p = 0xD2511F53ull * a, q = 0xCD9E8D57ull * c;
+        a = (unsigned int)(q >> 32) ^ b ^ key, b = (unsigned int)q;
+        c = (unsigned int)(p >> 32) ^ d ^ other_key, d = (unsigned int)p;
+        key += 0x9E3779B9u, other_key += 0xBB67AE85u;
+    }
+    words[4 * i] = a, words[4 * i + 1] = b, words[4 * i + 2] = c, words[4 * i + 3] = d;
+"""
+
+
+@functools.cache
+def philox_kernel() -> Any:
+    """CuPy writes the rest of the kernel: the loop over i, and where `counter` comes from."""
+    arguments = "uint64 counter, uint64 seed", "raw uint32 words"
+    return cupy.ElementwiseKernel(*arguments, PHILOX, "philox")
+
+
+@on_cuda(philox)
+def philox_on_cuda(counters: Any, seed: int) -> Any:
+    words = cupy.empty((counters.size, 4), cupy.uint32)
+    philox_kernel()(counters, np.uint64(seed), words, size=counters.size)
+    return words
 
 
 class PhiloxSource:
@@ -116,46 +145,45 @@ class PhiloxSource:
         return self.device.xp.argsort(self.words(n))
 
 
-def get_rng_state() -> Tensor:
-    """The state of the CPU's default generator."""
-    return generator_for(as_device("cpu"), None).get_state()
+def register() -> bool:
+    """Lets the generators of `cuda` draw on the GPU."""
+    if is_available():
+        random_sources["cuda"] = PhiloxSource
+    return is_available()
 
 
-def set_rng_state(new_state: Tensor) -> None:
-    """Sets the state of the CPU's default generator."""
-    generator_for(as_device("cpu"), None).set_state(new_state)
+registered = register()
 
 
-@tensor_method("multinomial")
-def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
-) -> Tensor:
-    """Draws indices with the weights `input` [n] or [rows, n]: int64 [num_samples] or
-    [rows, num_samples]. RuntimeError for weights that are no floats, negative, not finite or all
-    zero, for no samples, and for more of them than there are positive weights to draw once."""
-    weights = input.device.backend.to_numpy(input.array).astype(np.float64)
-    if not input.is_floating_point() or weights.ndim not in (1, 2):
-        found = f"{input.dtype!r} in {input.ndim}"
-        raise RuntimeError(f"multinomial: floats in 1 or 2 dims expected as weights, not {found}")
-    if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) <= 0).any():
-        raise RuntimeError("multinomial: weights have to be finite, not negative, and not all zero")
-    most = np.inf if replacement else (weights > 0).sum(-1).min(initial=weights.shape[-1])
-    if not 0 < num_samples <= most:
-        raise RuntimeError(f"multinomial: cannot sample n_sample = {num_samples} of {most}")
-    source = generator_for(input.device, generator).source
-    rows = weights.reshape(-1, weights.shape[-1])
-    shape = (len(rows), num_samples if replacement else weights.shape[-1])
-    draws = input.device.backend.to_numpy(source.uniform(shape, np.dtype(np.float64)))
-    if replacement:
-        pairs = zip(rows.cumsum(1), draws, strict=True)
-        found = [np.searchsorted(edges, u * edges[-1], side="right") for edges, u in pairs]
-        indices = np.minimum(np.stack(found), rows.shape[1] - 1)
-    else:
-        # The smallest of -log(u) / w comes from element i with probability w_i / sum of w.
-        waiting = np.where(rows > 0, -np.log1p(-draws) / np.maximum(rows, 1e-300), np.inf)
-        indices = waiting.argsort(1)[:, :num_samples]
-    indices = indices.reshape(*weights.shape[:-1], num_samples)
-    return tensor(indices, dtype=int64, device=input.device)
+def default_generator(device: Any) -> Generator:
+    return generator_for(as_device(device), None)
+
+
+def get_rng_state(device: Any = "cuda") -> Tensor:
+    """Where the random numbers of a GPU are now, as a uint8 tensor on the CPU."""
+    return default_generator(device).get_state()
+
+
+def set_rng_state(new_state: Tensor, device: Any = "cuda") -> None:
+    """Lets a GPU's random numbers go on from where get_rng_state() was called."""
+    default_generator(device).set_state(new_state)
+
+
+def manual_seed(seed: int) -> None:
+    """Seeds the current GPU. tinytorch.manual_seed seeds all devices. Nothing without a GPU."""
+    if is_available():
+        default_generator("cuda").manual_seed(seed)
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seeds all GPUs."""
+    for index in range(device_count()):
+        default_generator(index).manual_seed(seed)
+
+
+def initial_seed() -> int:
+    """The seed of the current GPU."""
+    return default_generator("cuda").initial_seed()
 
 
 @tensor_method("bernoulli")
@@ -234,30 +262,11 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
     return fill_with(self, bernoulli(chances, generator=generator).array)
 
 
-@contextmanager
-def fork_rng(devices: Sequence[int] | None = None, enabled: bool = True) -> Iterator[None]:
-    """`with fork_rng():` what is drawn or seeded inside changes nothing for the program outside.
-
-    It holds for the CPU and for all other devices, or for the GPUs with the numbers `devices`.
-    """
-    generator_for(cpu, None)
-    before = {
-        generator: (generator.get_state(), generator.chosen_seed)
-        for device, generator in Generator.default.items()
-        if enabled and (devices is None or device.type != "cuda" or device.index in devices)
-    }
-    try:
-        yield
-    finally:
-        for generator, (state, chosen) in before.items():
-            generator.set_state(state)
-            generator.chosen_seed = chosen
-
-
 if __name__ == "__main__":
     from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
     from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
     from tinytorch.ops.creation import zeros
+    from tinytorch.ops.random import manual_seed as seed_all
     from tinytorch.ops.random import rand
 
     print([f"{int(word):08x}" for word in philox(np.zeros(1, np.uint64), 0)[0]])
@@ -291,33 +300,16 @@ if __name__ == "__main__":
     half = source.uniform((100_000,), np.dtype(np.float16))
     print("float16 too is below 1:", half.max() < 1)  # -> float16 too is below 1: True
 
-    # The generators of a program: one for each device.
-    manual_seed(3)
-    expected = rand(2)
-    manual_seed(3)
-    with fork_rng():
-        manual_seed(99)
-        rand(1000)
-    print("untouched by what was drawn inside:", (rand(2) == expected).all().item())
-    # -> untouched by what was drawn inside: True
-    state, first = get_rng_state(), rand(2)
-    set_rng_state(state)
-    print("once more from the same state:", (rand(2) == first).all().item())
-    # -> once more from the same state: True
+    # The generators of a program: one for each device, and the same seed gives the same again.
     place = as_device("cuda" if is_available() else "cpu")
-    manual_seed(3)
-    same = Generator(place).manual_seed(3)
-    drawn = rand(4, device=place, generator=same)
+    own = Generator(place).manual_seed(3)
+    drawn = rand(4, device=place, generator=own)
+    seed_all(3)
     print("a stream of its own, again:", (drawn == rand(4, device=place)).all().item())
     # -> a stream of its own, again: True
-    print("drawn on the GPU" if is_available() else "left out, for want of a GPU: its own stream")
-    # -> ...
+    print(f"drawn on {place} by a {type(own.source).__name__}")  # -> ...
 
-    weights = tensor([0.1, 0.2, 0.7])
-    counts = np.bincount(multinomial(weights, 10_000, replacement=True).numpy())
-    print("drawn by weight:", (counts / 10_000).round(1).tolist())
-    # -> drawn by weight: [0.1, 0.2, 0.7]
-    print("each once:", sorted(multinomial(weights, 3).tolist()))  # -> each once: [0, 1, 2]
+    # Memory that is there already, filled.
     coins = zeros(10_000).bernoulli_(0.3)
     print("coins:", round(coins.mean().item(), 1))  # -> coins: 0.3
     waits = zeros(10_000).exponential_(4.0)

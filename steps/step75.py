@@ -28,8 +28,7 @@ gives back the difference. A full GPU raises an OutOfMemoryError: try smaller ba
 Pool is such an allocator in plain Python, with counts. CuPy has its own, in C; watched_malloc hooks
 into its requests, to record the peak and raise PyTorch's error.
 
-Changed: the kernels are finished. New: Pool, to look at; tinytorch/cuda/streams.py and memory.py;
-the switches of tinytorch/backends.py, which programs ask for.
+Changed: nothing; step 74 is finished. New: Pool, to look at; tinytorch/cuda/streams.py, memory.py.
 Try: `return size` in Pool.size_class, and see what happens to the hit rate.
 """
 
@@ -259,26 +258,6 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     index = device_index(device)
     with cupy.cuda.Device(index):
         return cupy.cuda.runtime.memGetInfo()
-
-
-class mps:
-    """Apple's GPUs, which tinytorch does not use."""
-
-    @staticmethod
-    def is_available() -> bool:
-        return False
-
-    is_built = is_available
-
-
-class cudnn:
-    """NVIDIA's library of layers, which tinytorch does not call: its switches change nothing."""
-
-    enabled = benchmark = deterministic = allow_tf32 = False
-
-    @staticmethod
-    def is_available() -> bool:
-        return False
 
 
 if __name__ == "__main__":

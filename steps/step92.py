@@ -11,18 +11,24 @@ With replacement, each draw is from all items, so n draws miss about 1/e, or 37 
     P(an item is not drawn) = (1 - 1/n)^n -> 1/e
 
 Numbers are drawn when they are asked for, so num_samples may be 10^10, and nothing that long is
-ever in memory. WeightedRandomSampler makes rare things frequent. Its trap: it needs one weight for
-each sample, not for each class. Given the weights of two classes, it draws only samples 0 and 1,
-without an error. BatchSampler makes lists of numbers out of numbers, and is a sampler too.
+ever in memory. BatchSampler makes lists of numbers out of numbers, and is a sampler too.
+
+WeightedRandomSampler makes rare things frequent. `multinomial` draws for it. With replacement it
+looks up a uniform number among the running sums of the weights. Without, it is a race: each element
+arrives after a random time, -log(u) / weight, and the first to arrive are the sample. The trap: it
+needs one weight for each sample, not for each class. Given the weights of two classes, it draws
+only samples 0 and 1, without an error.
 
 Where do the random numbers come from? RandomSampler draws one number from the program's generator,
-and uses it as the seed of its own generator. So manual_seed decides the order, and a dropout layer
-that draws between two batches does not change the rest of the epoch. It does change the next epoch;
-to avoid that, give the sampler a `generator`.
+and uses it as the seed of its own. So manual_seed decides the order, and a dropout layer that draws
+between two batches does not change the rest of the epoch. It does change the next one. To avoid
+that, give the sampler a `generator`; or draw inside `with fork_rng():`, which afterwards puts the
+generators of all devices back to where they were.
 
 (torch.utils.data has the same samplers. After the same manual_seed, their order is another one.)
 
-New: the samplers, new_seed, check_positive, check_bool. Moved: step 91, to tinytorch/utils/data.
+New: multinomial; get_rng_state, set_rng_state, fork_rng; the samplers, new_seed, check_positive,
+check_bool. Moved: step 91, to tinytorch/utils/data.
 Try: leave out the two lines in which RandomSampler makes a generator of its own. Which line of the
 demo changes?
 """
@@ -30,18 +36,83 @@ demo changes?
 import importlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from contextlib import contextmanager
 from types import GenericAlias
 from typing import Any
 
-from tinytorch.core.dtype import float64
-from tinytorch.core.tensor import as_tensor
-from tinytorch.ops.random import Generator, randint, randperm
-from tinytorch.ops.sampling import multinomial
+import numpy as np
+
+from tinytorch.core.device import cpu
+from tinytorch.core.dtype import float64, int64
+from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method
+from tinytorch.ops.random import Generator, generator_for, randint, randperm
 
 # Importing the modules of the operations brings their methods to Tensor.
 operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
 for name in operations.split():
     importlib.import_module(f"tinytorch.ops.{name}")
+
+
+@tensor_method("multinomial")
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
+) -> Tensor:
+    """Draws indices with the weights `input` [n] or [rows, n]: int64 [num_samples] or
+    [rows, num_samples]. RuntimeError for weights that are no floats, negative, not finite or all
+    zero, for no samples, and for more of them than there are positive weights to draw once."""
+    weights = input.device.backend.to_numpy(input.array).astype(np.float64)
+    if not input.is_floating_point() or weights.ndim not in (1, 2):
+        found = f"{input.dtype!r} in {input.ndim}"
+        raise RuntimeError(f"multinomial: floats in 1 or 2 dims expected as weights, not {found}")
+    if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) <= 0).any():
+        raise RuntimeError("multinomial: weights have to be finite, not negative, and not all zero")
+    most = np.inf if replacement else (weights > 0).sum(-1).min(initial=weights.shape[-1])
+    if not 0 < num_samples <= most:
+        raise RuntimeError(f"multinomial: cannot sample n_sample = {num_samples} of {most}")
+    source = generator_for(input.device, generator).source
+    rows = weights.reshape(-1, weights.shape[-1])
+    shape = (len(rows), num_samples if replacement else weights.shape[-1])
+    draws = input.device.backend.to_numpy(source.uniform(shape, np.dtype(np.float64)))
+    if replacement:
+        pairs = zip(rows.cumsum(1), draws, strict=True)
+        found = [np.searchsorted(edges, u * edges[-1], side="right") for edges, u in pairs]
+        indices = np.minimum(np.stack(found), rows.shape[1] - 1)
+    else:
+        # The smallest of -log(u) / w comes from element i with probability w_i / sum of w.
+        waiting = np.where(rows > 0, -np.log1p(-draws) / np.maximum(rows, 1e-300), np.inf)
+        indices = waiting.argsort(1)[:, :num_samples]
+    indices = indices.reshape(*weights.shape[:-1], num_samples)
+    return tensor(indices, dtype=int64, device=input.device)
+
+
+def get_rng_state() -> Tensor:
+    """The state of the CPU's default generator."""
+    return generator_for(cpu, None).get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Sets the state of the CPU's default generator."""
+    generator_for(cpu, None).set_state(new_state)
+
+
+@contextmanager
+def fork_rng(devices: Sequence[int] | None = None, enabled: bool = True) -> Iterator[None]:
+    """`with fork_rng():` what is drawn or seeded inside changes nothing for the program outside.
+
+    It holds for the CPU and for all other devices, or for the GPUs with the numbers `devices`.
+    """
+    generator_for(cpu, None)
+    before = {
+        generator: (generator.get_state(), generator.chosen_seed)
+        for device, generator in Generator.default.items()
+        if enabled and (devices is None or device.type != "cuda" or device.index in devices)
+    }
+    try:
+        yield
+    finally:
+        for generator, (state, chosen) in before.items():
+            generator.set_state(state)
+            generator.chosen_seed = chosen
 
 
 def new_seed(generator: Generator | None) -> int:
@@ -216,7 +287,25 @@ if __name__ == "__main__":
 
     print("the same order:", order(between=0) == order(between=7))  # -> the same order: True
 
-    # How often a rare class comes.
+    # What is drawn inside fork_rng, for a plot or a test, changes nothing outside.
+    manual_seed(3)
+    expected = rand(2)
+    manual_seed(3)
+    with fork_rng():
+        manual_seed(99)
+        rand(1000)
+    state, after = get_rng_state(), rand(2)
+    print("undisturbed:", (after == expected).all().item())  # -> undisturbed: True
+    set_rng_state(state)
+    print("from there again:", (rand(2) == expected).all().item())  # -> from there again: True
+
+    # Indices by weight, and how often a rare class comes.
+    odds = tensor([0.1, 0.2, 0.7])
+    counts = Counter(multinomial(odds, 10_000, replacement=True).tolist())
+    print("drawn by weight:", [round(counts[i] / 10_000, 1) for i in range(3)])
+    # -> drawn by weight: [0.1, 0.2, 0.7]
+    first = Counter(multinomial(odds, 3).tolist()[0] for _ in range(1000))
+    print("first in most races:", first.most_common(1)[0][0])  # -> first in most races: 2
     labels = [0] * 90 + [1] * 10
     weights = [1 / 90 if label == 0 else 1 / 10 for label in labels]
     counts = Counter(labels[i] for i in WeightedRandomSampler(weights, 10_000))

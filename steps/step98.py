@@ -270,9 +270,9 @@ if __name__ == "__main__":
     from tinytorch.nn.linear import Flatten, Linear
     from tinytorch.nn.loss import cross_entropy
     from tinytorch.ops.random import manual_seed
-    from tinytorch.ops.sampling import get_rng_state, set_rng_state
     from tinytorch.optim.adam import Adam
     from tinytorch.optim.lr_scheduler.warmup import CosineAnnealingLR
+    from tinytorch.random import get_rng_state, set_rng_state
     from tinytorch.serialization import load, save
     from tinytorch.utils.data.dataloader import DataLoader
 

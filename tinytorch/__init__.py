@@ -286,6 +286,7 @@ from tinytorch.ops.matmul import (
     outer as ger,
 )
 from tinytorch.ops.methods import detach, is_complex, is_floating_point, numel
+from tinytorch.ops.multinomial import multinomial
 from tinytorch.ops.norm import count_nonzero, dist, norm
 from tinytorch.ops.parts import (
     diag,
@@ -317,12 +318,7 @@ from tinytorch.ops.random import (
     seed,
 )
 from tinytorch.ops.reduction import all, any, mean, std, std_mean, sum, var, var_mean
-from tinytorch.ops.sampling import (
-    bernoulli,
-    get_rng_state,
-    multinomial,
-    set_rng_state,
-)
+from tinytorch.ops.sampling import bernoulli
 from tinytorch.ops.shape import (
     atleast_1d,
     atleast_2d,
@@ -355,5 +351,6 @@ from tinytorch.ops.sorting import (
 )
 from tinytorch.ops.storage import as_strided
 from tinytorch.ops.writing import index_copy, index_fill, index_put, masked_scatter
+from tinytorch.random import get_rng_state, set_rng_state
 from tinytorch.serialization import load, save
 from tinytorch.version import __version__

@@ -4,10 +4,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tinytorch.core.device import cpu
+from tinytorch.core.tensor import Tensor
 from tinytorch.ops.random import Generator, generator_for, initial_seed, manual_seed, seed
-from tinytorch.ops.sampling import get_rng_state, set_rng_state
 
 __all__ = ["fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]
+
+
+def get_rng_state() -> Tensor:
+    """The state of the CPU's default generator."""
+    return generator_for(cpu, None).get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Sets the state of the CPU's default generator."""
+    generator_for(cpu, None).set_state(new_state)
 
 
 @contextmanager

@@ -1,57 +1,14 @@
-"""More that can be drawn: coins, indices by weight; also into existing memory."""
+"""Coins, and random numbers that are written into memory that is there already."""
 
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.inplace import check_writable, overwrite
-from tinytorch.core.device import as_device
-from tinytorch.core.dtype import float32, int64
+from tinytorch.core.dtype import float32
 from tinytorch.core.limits import finfo, iinfo
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.ops.random import Generator, check_range, generator_for
-
-
-def get_rng_state() -> Tensor:
-    """The state of the CPU's default generator."""
-    return generator_for(as_device("cpu"), None).get_state()
-
-
-def set_rng_state(new_state: Tensor) -> None:
-    """Sets the state of the CPU's default generator."""
-    generator_for(as_device("cpu"), None).set_state(new_state)
-
-
-@tensor_method("multinomial")
-def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
-) -> Tensor:
-    """Draws indices with the weights `input` [n] or [rows, n]: int64 [num_samples] or
-    [rows, num_samples]. RuntimeError for weights that are no floats, negative, not finite or all
-    zero, for no samples, and for more of them than there are positive weights to draw once."""
-    weights = input.device.backend.to_numpy(input.array).astype(np.float64)
-    if not input.is_floating_point() or weights.ndim not in (1, 2):
-        found = f"{input.dtype!r} in {input.ndim}"
-        raise RuntimeError(f"multinomial: floats in 1 or 2 dims expected as weights, not {found}")
-    if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) <= 0).any():
-        raise RuntimeError("multinomial: weights have to be finite, not negative, and not all zero")
-    most = np.inf if replacement else (weights > 0).sum(-1).min(initial=weights.shape[-1])
-    if not 0 < num_samples <= most:
-        raise RuntimeError(f"multinomial: cannot sample n_sample = {num_samples} of {most}")
-    source = generator_for(input.device, generator).source
-    rows = weights.reshape(-1, weights.shape[-1])
-    shape = (len(rows), num_samples if replacement else weights.shape[-1])
-    draws = input.device.backend.to_numpy(source.uniform(shape, np.dtype(np.float64)))
-    if replacement:
-        pairs = zip(rows.cumsum(1), draws, strict=True)
-        found = [np.searchsorted(edges, u * edges[-1], side="right") for edges, u in pairs]
-        indices = np.minimum(np.stack(found), rows.shape[1] - 1)
-    else:
-        # The smallest of -log(u) / w comes from element i with probability w_i / sum of w.
-        waiting = np.where(rows > 0, -np.log1p(-draws) / np.maximum(rows, 1e-300), np.inf)
-        indices = waiting.argsort(1)[:, :num_samples]
-    indices = indices.reshape(*weights.shape[:-1], num_samples)
-    return tensor(indices, dtype=int64, device=input.device)
 
 
 @tensor_method("bernoulli")

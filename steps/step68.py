@@ -28,19 +28,22 @@ array, which counts its strides in bytes; PyTorch and we count elements. Two hel
 next step: `places` lists the places of all elements, `overlaps` says whether two may share one.
 
 Changed: nothing. New: StridedArray, in plain Python; Tensor.storage, untyped_storage,
-storage_offset and data_ptr; places, overlaps.
+storage_offset, narrow and data_ptr; places, overlaps.
 Try: let is_contiguous compare with column order, `row_order(self.shape[::-1])[::-1]`, and see what
 contiguous() then gives.
 """
 
 import functools
 import math
+import operator
 from typing import Any
 
 from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import count_write, storage_of
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.parts import Slice, along
 
 
 def row_order(shape):
@@ -221,6 +224,24 @@ def storage_offset(self: Tensor) -> int:
     return offset_of(self.array)
 
 
+@tensor_method("narrow")
+def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
+    """A view of the `length` places from `start` on in dimension `dim`. A negative start counts
+    from the end. RuntimeError where the part reaches past the end, IndexError for a bad start."""
+    if input.array.ndim == 0:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if isinstance(start, Tensor) and (start.array.ndim or start.array.dtype.kind not in "iu"):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
+    dim = normalize_dim(dim, input.array.ndim)
+    start, size = operator.index(start), input.array.shape[dim]
+    if not -size <= start <= size:
+        raise IndexError(f"start out of range (expected [{-size}, {size}], but got {start})")
+    start = start + size if start < 0 else start
+    if length < 0 or start + length > size:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+    return Slice.apply(input, along(dim, slice(start, start + length)))
+
+
 @tensor_method("data_ptr")
 def data_ptr(self: Tensor) -> int:
     """The address of the tensor's first element; 0 for a tensor without elements."""
@@ -294,7 +315,7 @@ if __name__ == "__main__":
     # -> t.clone() shares memory: False
     print("t.contiguous() shares memory:", t.contiguous().data_ptr() == t.data_ptr())
     # -> t.contiguous() shares memory: True
-    part = t[1, 1:]
+    part = t[1].narrow(0, 1, 2)  # t[1, 1:], as PyTorch spells a start and a length
     print(part, part.storage_offset(), part.data_ptr() - t.data_ptr(), "bytes further")
     # -> tensor([5, 6]) 4 32 bytes further
     print(t.untyped_storage().nbytes(), "bytes:", t.untyped_storage().tolist()[:9])

@@ -39,6 +39,7 @@ Try: let Relay write (`memory = xp.zeros(length)`, `memory[to.reshape(-1)] = val
 
 import functools
 import math
+import operator
 from typing import Any
 
 from tinytorch.autograd.inplace import in_place
@@ -54,6 +55,7 @@ from tinytorch.ops.creation import zeros
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.gather import check_source, line, masked_fill
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype, parse
+from tinytorch.ops.parts import Slice, along
 from tinytorch.ops.shape import flatten, is_contiguous, reshape
 
 
@@ -178,6 +180,24 @@ def untyped_storage(self: Tensor) -> UntypedStorage:
 def storage_offset(self: Tensor) -> int:
     """The place of the tensor's first element in its storage."""
     return offset_of(self.array)
+
+
+@tensor_method("narrow")
+def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
+    """A view of the `length` places from `start` on in dimension `dim`. A negative start counts
+    from the end. RuntimeError where the part reaches past the end, IndexError for a bad start."""
+    if input.array.ndim == 0:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if isinstance(start, Tensor) and (start.array.ndim or start.array.dtype.kind not in "iu"):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
+    dim = normalize_dim(dim, input.array.ndim)
+    start, size = operator.index(start), input.array.shape[dim]
+    if not -size <= start <= size:
+        raise IndexError(f"start out of range (expected [{-size}, {size}], but got {start})")
+    start = start + size if start < 0 else start
+    if length < 0 or start + length > size:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+    return Slice.apply(input, along(dim, slice(start, start + length)))
 
 
 @tensor_method("data_ptr")

@@ -294,7 +294,6 @@ from tinytorch.ops.parts import (
     diagflat,
     diagonal,
     flip,
-    narrow,
     roll,
     rot90,
     select,
@@ -349,7 +348,7 @@ from tinytorch.ops.sorting import (
     topk,
     unique,
 )
-from tinytorch.ops.storage import as_strided
+from tinytorch.ops.storage import as_strided, narrow
 from tinytorch.ops.writing import index_copy, index_fill, index_put, masked_scatter
 from tinytorch.random import get_rng_state, set_rng_state
 from tinytorch.serialization import load, save

@@ -6,6 +6,7 @@ import pytest
 import tinytorch
 from tinytorch import tensor
 from tinytorch.autograd import grad, gradcheck, gradgradcheck
+from tinytorch.autograd.modes import FunctionMode
 from tinytorch.ops.indexing import add_at
 
 
@@ -246,3 +247,59 @@ def test_a_mask_writes_like_its_places(device):
     assert x.tolist() == [[-1.0, 1.0, 2.0], [3.0, 7.0, 8.0]]
     with pytest.raises(RuntimeError):
         x[x > 3] = tinytorch.ones(3, device=device)
+
+
+def ways_to_a_row(x):
+    """Row 1 of a tensor with two rows, however it is asked for."""
+    return {"index": x[1], "unbind": x.unbind()[1], "for": list(x)[1], "split": x.split(1)[1][0]}
+
+
+WAYS = list(ways_to_a_row(tinytorch.zeros(2, 1)))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_row_of_which_nothing_is_recorded_is_a_view_all_the_same(way, device):
+    x = tinytorch.zeros(2, 3, device=device)
+    row, factor = ways_to_a_row(x)[way], tensor([2.0], requires_grad=True, device=device)
+    assert row._base is x and row.grad_fn is None and row.device == x.device
+    row += factor  # the row gets a history, and through it the whole
+    assert x.tolist() == [[0, 0, 0], [2, 2, 2]]
+    (x * tinytorch.ones(2, 3, device=device)).sum().backward()
+    assert factor.grad.tolist() == [3.0]
+
+    x = tinytorch.ones(2, 3, device=device)
+    row = ways_to_a_row(x)[way]
+    x *= factor  # and the whole one, and through it the row, and what is taken from the row
+    assert row.requires_grad and grad(row[0], factor)[0].tolist() == [1.0]
+    with tinytorch.no_grad():
+        row = ways_to_a_row(x)[way]
+    assert not row.requires_grad and row._base is x
+    with pytest.raises(RuntimeError, match="no_grad mode"):
+        row.add_(1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_row_in_inference_mode_is_what_its_base_is(way):
+    x = tinytorch.zeros(2, 3)
+    with tinytorch.inference_mode():
+        inside = tinytorch.zeros(2, 3) + 1
+        assert not ways_to_a_row(x)[way].is_inference()
+        assert ways_to_a_row(inside)[way].is_inference()
+    assert ways_to_a_row(inside)[way].is_inference()
+    with pytest.raises(RuntimeError, match="outside InferenceMode"):
+        ways_to_a_row(inside)[way].add_(1)
+
+
+def test_a_mode_sees_each_row():
+    class Names(FunctionMode):
+        def __init__(self):
+            self.names = []
+
+        def call(self, function, args):
+            self.names.append(function.__name__)
+            return function.apply(*args)
+
+    x = tinytorch.zeros(2, 3)
+    with Names() as mode:
+        x[0], x[-1], x.select(1, 2), x.unbind(), x.split(1)
+    assert mode.names == ["Slice"] * 3 + ["Unbind", "Split"]

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import operator
 from typing import Any
 
 from tinytorch.autograd.node import Function
@@ -10,6 +11,7 @@ from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.core.version import count_write, storage_of
 from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.parts import Slice, along
 from tinytorch.ops.shape import is_contiguous
 
 
@@ -134,6 +136,24 @@ def untyped_storage(self: Tensor) -> UntypedStorage:
 def storage_offset(self: Tensor) -> int:
     """The place of the tensor's first element in its storage."""
     return offset_of(self.array)
+
+
+@tensor_method("narrow")
+def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
+    """A view of the `length` places from `start` on in dimension `dim`. A negative start counts
+    from the end. RuntimeError where the part reaches past the end, IndexError for a bad start."""
+    if input.array.ndim == 0:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if isinstance(start, Tensor) and (start.array.ndim or start.array.dtype.kind not in "iu"):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
+    dim = normalize_dim(dim, input.array.ndim)
+    start, size = operator.index(start), input.array.shape[dim]
+    if not -size <= start <= size:
+        raise IndexError(f"start out of range (expected [{-size}, {size}], but got {start})")
+    start = start + size if start < 0 else start
+    if length < 0 or start + length > size:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+    return Slice.apply(input, along(dim, slice(start, start + length)))
 
 
 @tensor_method("data_ptr")

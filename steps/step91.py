@@ -307,9 +307,9 @@ if __name__ == "__main__":
         try:
             default_collate(wrong)
         except (TypeError, RuntimeError) as error:
-            print(type(error).__name__ + ":", str(error).split("; ")[-1])
+            print(type(error).__name__ + ":", str(error).split("; ")[-1].split(", but ")[-1])
     # -> TypeError: found <class 'NoneType'>
-    # -> RuntimeError: stack expects each tensor to be equal size, but got {(1,), (2,)}
+    # -> RuntimeError: got [1] at entry 0 and [2] at entry 1
 
     # Datasets made of datasets.
     manual_seed(0)

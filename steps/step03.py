@@ -22,10 +22,10 @@ The trap is the order. In one line the chain is written C(B(A(x))): what runs fi
 innermost, so one reads it from right to left. Square after exp is another formula than exp after
 square.
 
-(PyTorch builds the same kind of graph as it runs your lines. Long formulas are only more nodes.)
+(PyTorch builds the same kind of graph as it runs your lines. A long formula is a long graph.)
 
 New: Exp.
-Try: x = 20. How large does y become before NumPy gives up, and what does it warn of?
+Try: x = 20. b is still a number, with 174 digits. What is y, and what does NumPy warn of?
 """
 
 import numpy as np

@@ -24,7 +24,7 @@ The walk has a list of functions to visit, since step 08. Only now does it ever 
 This walk still has a fault, and it is a large one: try d(x + x)/dx. The last line of the demo
 shows what it says. The next step mends it.
 
-Changed: Variable.backward, Add. New: Mul, mul.
+Changed: Variable.backward, Function.backward. New: Add.backward, Mul, mul.
 Try: return only `gy` from Add.backward, with `strict=True` and without.
 """
 

@@ -23,8 +23,8 @@ the second becomes Add Square Exp, and x gets the derivative of one term only, 2
 enough: a function may run when all the functions that use its outputs have run. Only then is the
 gradient of its outputs complete, and only a complete gradient may be passed on.
 
-The demo walks the graph by hand in each of these orders, and exactly one of the numbers is right.
-A function with two outputs suffers in the same way: it is a diamond all by itself.
+The demo walks the graph in each of these orders. One order alone is right, for both formulas: Add
+Exp Square. A function with two outputs suffers in the same way: it is a diamond all by itself.
 
 (An order in which each node comes after all that it depends on is called topological. PyTorch
 counts, for each node, the users that are still to come, and runs it when the count is zero.)

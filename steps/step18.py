@@ -11,9 +11,10 @@ inputs kept, no creator. An output looks like a variable that a person made.
     with no_grad():
         y = square(x)        # y.creator is None
 
-The switch has to come back, whatever happens inside the block: an error, too. That is what
-`finally` is for. And it goes back to what it was before, which is not always "on", since blocks
-stand inside blocks.
+`contextlib.contextmanager` makes a block out of a function: what stands before its `yield` runs at
+the beginning of the block, what stands behind it at the end. The switch has to come back, whatever
+happens inside the block: an error, too. That is what `finally` is for. And it goes back to what it
+was before, which is not always "on", since blocks stand inside blocks.
 
 The trap: backward from such a y finds no graph. Nothing is computed, and nothing complains.
 

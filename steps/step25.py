@@ -430,12 +430,15 @@ if __name__ == "__main__":
     # ->   100 rounds: x -0.948, y  0.907, f 3.80189
     # ->  1000 rounds: x  0.327, y  0.104, f 0.45353
     # -> 10000 rounds: x  0.992, y  0.985, f 0.00006
-    print("rate 0.001 is below 0.001:", last < 0.001)  # -> rate 0.001 is below 0.001: True
-    print("rate 0.003 is above 0.01:", descend(0.003, 10_000) > 0.01)
-    # -> rate 0.003 is above 0.01: True
+    print("with rate 0.001, f ends below 0.001:", last < 0.001)
+    # -> with rate 0.001, f ends below 0.001: True
+    print("with rate 0.003, f stays above 0.01:", descend(0.003, 10_000) > 0.01)
+    # -> with rate 0.003, f stays above 0.01: True
 
-    hessian = np.array([[802.0, -400.0], [-400.0, 200.0]])  # the second derivatives at (1, 1)
-    low, high = np.linalg.eigvalsh(hessian)
+    # The second derivatives at (1, 1), by hand. The eigenvalues of this table are the curvature
+    # in the direction where it is least, and in the one where it is greatest.
+    second = np.array([[802.0, -400.0], [-400.0, 200.0]])
+    low, high = np.linalg.eigvalsh(second)
     print(f"curvature {low:.2f} along, {high:.0f} across")  # -> curvature 0.40 along, 1002 across
     print(f"ratio {high / low:.0f}, highest rate {2 / high:.4f}")
     # -> ratio 2508, highest rate 0.0020

@@ -154,10 +154,14 @@ class Difference:
 
     @cached_property
     def demo(self) -> list[list[Line]]:
-        return hunks(
+        """The demo, whole, with its new lines marked. Each step writes its demo anew: what the step
+        before showed is gone, and that tells nothing."""
+        lines = _marked(
             list(enumerate(self.old.demo, self.old.demo_first)),
             list(enumerate(self.new.demo, self.new.demo_first)),
         )
+        kept = [line for line in lines if line.mark != "-"]
+        return [kept] if any(line.mark == "+" for line in kept) else []
 
     @property
     def demo_size(self) -> str:
@@ -184,7 +188,8 @@ class Difference:
         found += ["", paint(f"  {self.files}, framework", "bold")]
         found += _shown(self.framework) or ["    (no change)"]
         if demo or not self.framework:  # then the demo is the lesson
-            found += ["", paint(f"  {self.files}, demo", "bold"), *_shown(self.demo)]
+            file = f"steps/{self.step.path.name}"
+            found += ["", paint(f"  {file}, demo", "bold"), *_shown(self.demo)]
         else:
             found += ["", f"  demo: {self.demo_size} (show them with --demo)"]
         return "\n".join(found)

@@ -36,41 +36,65 @@ class Form:
         return " ".join(counts) or "words only"
 
 
+@dataclass(frozen=True)
+class Life:
+    """What the steps made of one definition, and its place in the package, if it has come there."""
+
+    home: tuple[Module, Definition] | None
+    forms: list[Form]
+    last: tuple[Step, Definition] | None  # the last step that holds it
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps that gave it a form."""
+        return [form.step.number for form in self.forms if form.definition is not None]
+
+
 class History:
-    """Every form of one name, through its renamings."""
+    """Every form of one name, through its renamings.
+
+    Two modules may use one name for two things: `add` of tensors and the kernel `add`. Then each
+    has a life of its own.
+    """
 
     def __init__(self, curriculum: Curriculum, name: str):
         self.curriculum = curriculum
         self.name = name
         self.asked = name
-        names = known_names(curriculum)
+        names, module = known_names(curriculum), None
         if name not in names:
-            self.name = in_the_package(curriculum, name)
+            self.name, module = found_in_package(curriculum, name)
+            if not self.name:  # "exp_" for "Tensor.exp_"
+                self.name, module = found_in_package(curriculum, f"Tensor.{name}")
             if self.name not in names:
                 raise CurriculumError(f"Nobody defines {name!r}." + _suggestion(name, names))
-        self.forms = list(self._forms())
+        self.lives = self._lives(module)
 
     def text(self) -> str:
-        shapes = sum(form.definition is not None for form in self.forms)
-        found = [f"{self._called()}   {shapes} form{'s' if shapes != 1 else ''}"]
-        width = max((len(form.step.title) for form in self.forms), default=0)
+        """Each form, a line for each step that gave it one."""
+        found = [self._forms_of(life, first=life is self.lives[0]) for life in self.lives]
+        if shown := self.lives[0].steps:
+            example = shown[len(shown) // 2]
+            found[-1] += f"\nshow one with: python -m steps history {self.name} --at {example:02d}"
+        return "\n".join(found)
+
+    def _forms_of(self, life: Life, first: bool) -> str:
+        count = len(life.steps)
+        found = [f"{self._called(first)}   {count} form{'s' if count != 1 else ''}"]
+        width = max((len(form.step.title) for form in life.forms), default=0)
         called = self.name
-        for form in self.forms:
+        for form in life.forms:
             note = ""
             if form.definition is not None and form.definition.name != called:
                 called = form.definition.name
                 note = f"  (as {called})"
             found.append(f"  {form.step.number:02d}  {form.step.title:{width}}  {form.size}{note}")
-        if home := self.home():
-            module, definition = home
+        if life.home:
+            module, definition = life.home
             note = f"  (as {definition.name})" if definition.name != called else ""
             found.append(
                 f"  {module.finished:02d}  -> {module.name}, line {definition.first}{note}"
             )
-        if self.forms:
-            shown = [form.step.number for form in self.forms if form.definition is not None]
-            example = shown[len(shown) // 2]
-            found.append(f"show one with: python -m steps history {self.name} --at {example:02d}")
         return "\n".join(found)
 
     def at(self, number: int) -> str:
@@ -78,7 +102,7 @@ class History:
         step = self.curriculum.step(number)
         name = name_in(self.curriculum, self.name, step)
         if name not in step.source.definitions:
-            having = [f"{form.step.number:02d}" for form in self.forms if form.definition]
+            having = [f"{number:02d}" for life in self.lives for number in life.steps]
             raise CurriculumError(
                 f"Step {number} has no {self.name}. Its forms are in {', '.join(having)}."
             )
@@ -88,41 +112,65 @@ class History:
 
     def where(self) -> str:
         """The steps that gave it a form, and the file and line where it lives."""
-        found = [self._called()]
-        if built := [f"{form.step.number:02d}" for form in self.forms if form.definition]:
-            found.append(f"  built by   step{'s' if len(built) > 1 else ''} {' '.join(built)}")
-        if holder := self._last_holder():
-            step, definition = holder
-            note = f"  (as {definition.name})" if definition.name != self.name else ""
-            found.append(f"  last in    steps/{step.path.name}, line {definition.first}{note}")
-        if home := self.home():
-            module, definition = home
-            note = f"  (as {definition.name})" if definition.name != self.name else ""
-            found.append(f"  lives in   {module.name}, line {definition.first}{note}")
+        found = []
+        for life in self.lives:
+            found.append(self._called(first=life is self.lives[0]))
+            if built := [f"{number:02d}" for number in life.steps]:
+                found.append(f"  built by   step{'s' if len(built) > 1 else ''} {' '.join(built)}")
+            if life.last:
+                step, definition = life.last
+                note = f"  (as {definition.name})" if definition.name != self.name else ""
+                found.append(f"  last in    steps/{step.path.name}, line {definition.first}{note}")
+            if life.home:
+                module, definition = life.home
+                note = f"  (as {definition.name})" if definition.name != self.name else ""
+                found.append(f"  lives in   {module.name}, line {definition.first}{note}")
         return "\n".join(found)
 
-    def home(self) -> tuple[Module, Definition] | None:
-        """The module of the package that holds the definition today."""
+    def _lives(self, asked: Module | None) -> list[Life]:
+        """One for each module that holds the name today; only the one in `asked` where it is given.
+
+        A step belongs to the module that it builds. The steps that build none of them are from the
+        time before the package: they belong to the first.
+        """
+        homes = self._homes()
+        builders = {number for module, _ in homes for number in module.builders}
+        lives = []
+        for home in homes or [None]:
+            mine = set(home[0].builders) if home else set()
+            first = not homes or home is homes[0]
+            steps = [
+                step
+                for step in self.curriculum.steps
+                if step.number in mine or first and step.number not in builders
+            ]
+            if asked is None or home is None or home[0] is asked:
+                lives.append(Life(home, list(self._forms(steps)), self._last_holder(steps)))
+        return lives
+
+    def _homes(self) -> list[tuple[Module, Definition]]:
+        """The modules of the package that hold the definition today, the oldest first."""
         aliases = {name_in(self.curriculum, self.name, step) for step in self.curriculum.steps}
-        return self._home([self.name, *aliases]) or self._home(
-            [in_the_package(self.curriculum, name) for name in aliases]
-        )
-
-    def _home(self, names):
-        for module in self.curriculum.modules:
+        found = []
+        for module in sorted(self.curriculum.modules, key=lambda module: module.finished):
             if module.path.exists():
-                for name in names:
-                    if name in module.source.definitions:
-                        return module, module.source.definitions[name]
-        return None
+                held = [each for each in (self.name, *aliases) if each in module.source.definitions]
+                found += [(module, module.source.definitions[each]) for each in held[:1]]
+        if not found:  # "Variable.__add__", which became Tensor.__add__, is a method of add's today
+            attached = [found_in_package(self.curriculum, each) for each in aliases]
+            found = [(module, module.source.definitions[each]) for each, module in attached if each]
+            del found[1:]
+        return found
 
-    def _called(self):
+    def _called(self, first):
+        if not first:
+            return f"another {self.name}"
         return self.name if self.name == self.asked else f"{self.asked}: defined as {self.name}"
 
-    def _forms(self):
+    def _forms(self, steps):
         source: Source | None = None  # the source that holds the latest form
         former = ""
-        for step in self.curriculum.steps:
+        for step in steps:
             name = name_in(self.curriculum, self.name, step)
             definition = step.source.definitions.get(name)
             if definition is not None:
@@ -137,8 +185,8 @@ class History:
                 yield Form(step, None)
                 source = None
 
-    def _last_holder(self):
-        for step in reversed(self.curriculum.steps):
+    def _last_holder(self, steps):
+        for step in reversed(steps):
             name = name_in(self.curriculum, self.name, step)
             if name in step.source.definitions:
                 return step, step.source.definitions[name]
@@ -172,28 +220,33 @@ def in_the_package(curriculum: Curriculum, name: str) -> str:
 
     Operations attach their methods, and some have several names. The package itself knows which.
     """
+    return found_in_package(curriculum, name)[0]
+
+
+def found_in_package(curriculum: Curriculum, name: str) -> tuple[str, Module | None]:
+    """The same, with the module that holds it."""
     try:
         value: Any = importlib.import_module("tinytorch")
     except Exception:  # no NumPy, or a module that is being written
-        return ""
+        return "", None
     if not Path(value.__file__).is_relative_to(curriculum.root):
-        return ""
+        return "", None
     for part in name.removeprefix("tinytorch.").removeprefix("torch.").split("."):
         value = inspect.getattr_static(value, part, None)
     value = getattr(value, "fget", None) or getattr(value, "__func__", value)
     maker = getattr(value, "__qualname__", "").partition(".<locals>")[0]
     if value is None or isinstance(value, (bool, int, float, str)):
-        return ""
+        return "", None
     for module in curriculum.modules:
         loaded = sys.modules.get(module.dotted)
         for each in module.source.top_level if loaded else ():
             if any(getattr(loaded, part, None) is value for part in each.split(", ")):
-                return each
+                return each, module
         if module.dotted == getattr(value, "__module__", "") and maker in module.source.definitions:
-            return maker
+            return maker, module
     # A form that is written in place is made of the other one: exp_ of exp, __ixor__ of __xor__.
     plain = re.sub(r"(?<=[^_])_$|(?<=\.__)i(?=\w+__$)", "", name)
-    return in_the_package(curriculum, plain) if plain != name else ""
+    return found_in_package(curriculum, plain) if plain != name else ("", None)
 
 
 def _suggestion(name, names):

@@ -150,6 +150,8 @@ def test_a_narrow_terminal_has_no_bar(command, monkeypatch):
         ("torch.nn.Linear", "Linear"),
         ("tinytorch.arccos", "acos"),
         ("Tensor.exp_", "exp"),
+        ("exp_", "exp"),
+        ("torch.nn.functional.relu", "relu"),
         ("Tensor.__ifloordiv__", "floor_divide"),
         ("torch.long", "int64"),
         ("atleast_2d", "atleast_1d, atleast_2d, atleast_3d"),
@@ -160,6 +162,13 @@ def test_a_name_as_a_program_writes_it(asked, name, capsys):
     first, *rest = capsys.readouterr().out.splitlines()
     assert first == f"{asked}: defined as {name}"
     assert rest[-1].startswith("  lives in   tinytorch/")
+
+
+def test_a_name_that_two_modules_use_means_the_one_that_the_program_writes(capsys):
+    for asked, home in (("torch.relu", "ops/elementwise"), ("nn.functional.relu", "nn/activation")):
+        assert main(["where", asked]) == 0
+        out = capsys.readouterr().out
+        assert f"lives in   tinytorch/{home}.py" in out and "another" not in out
 
 
 def test_every_function_and_class_of_the_package_has_an_answer():

@@ -128,6 +128,8 @@ def test_where_the_framework_stays_the_demo_is_shown(make):
     difference = Difference(make(steps), make(steps).step(2))
     assert "(no change)" in difference.text() and 'print("new")' in difference.text()
     assert "<details open>" in difference.html()
+    marks = [(line.mark, line.text.strip()) for [*hunk] in difference.demo for line in hunk]
+    assert marks == [(" ", 'if __name__ == "__main__":'), ("+", 'print("new")  # -> new')]
 
 
 def test_html_is_escaped_and_whole(make):
@@ -175,6 +177,36 @@ def test_where(curriculum):
         "  built by   step 02",
         "  last in    steps/step03.py, line 20  (as Case.third)",
         "  lives in   tinytorch/case.py, line 11  (as Case.third)",
+    ]
+
+
+def test_two_modules_with_one_name_have_a_life_each(make):
+    forms = [f"def f():\n    return {n}" for n in range(4)]
+    curriculum = make(
+        {n: step_text(n, form, title=f"Form {n}") for n, form in enumerate(forms, 1)},
+        {"tinytorch/one.py": forms[1], "tinytorch/two.py": forms[3]},
+        '[modules]\n"tinytorch/two.py" = [3, 4]\n"tinytorch/one.py" = [2]\n',
+    )
+    assert History(curriculum, "f").where().splitlines() == [
+        "f",
+        "  built by   steps 01 02",
+        "  last in    steps/step02.py, line 10",
+        "  lives in   tinytorch/one.py, line 1",
+        "another f",
+        "  built by   steps 03 04",
+        "  last in    steps/step04.py, line 10",
+        "  lives in   tinytorch/two.py, line 1",
+    ]
+    assert History(curriculum, "f").text().splitlines() == [
+        "f   2 forms",
+        "  01  Form 1  first, 2 lines",
+        "  02  Form 2  +1 -1",
+        "  02  -> tinytorch/one.py, line 1",
+        "another f   2 forms",
+        "  03  Form 3  first, 2 lines",
+        "  04  Form 4  +1 -1",
+        "  04  -> tinytorch/two.py, line 1",
+        "show one with: python -m steps history f --at 02",
     ]
 
 

@@ -34,15 +34,10 @@ Try: let Permute.backward use ctx.dims itself. A swap such as (1, 0) stays right
 """
 
 import math
-import timeit
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from tinytorch.autograd.gradcheck import gradcheck
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their operators and methods)
 from tinytorch.ops.broadcast import as_shape
@@ -283,6 +278,13 @@ atleast_1d, atleast_2d, atleast_3d = (at_least(f"atleast_{n}d", n) for n in (1, 
 
 
 if __name__ == "__main__":
+    import timeit
+
+    import numpy as np
+
+    from tinytorch.autograd.gradcheck import gradcheck
+    from tinytorch.core.dtype import float64
+
     x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
     print("reshape:  ", x.reshape(3, 2).tolist())
     # -> reshape:   [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]

@@ -40,13 +40,9 @@ Try: roll the gradient by +k instead of -k in Roll.backward. Half a turn stays r
 import operator
 from typing import Any
 
-import numpy as np
-
-from tinytorch.autograd.engine import grad
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.modes import thread
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their operators and methods)
 from tinytorch.ops.broadcast import as_shape
@@ -313,6 +309,11 @@ triu_ = tensor_method("triu_")(in_place(triu))
 
 
 if __name__ == "__main__":
+    import numpy as np
+
+    from tinytorch.autograd.engine import grad
+    from tinytorch.core.dtype import float64
+
     x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
     g = tensor([10.0, 20.0])
     part = Slice.apply(x, (slice(1, 3),))

@@ -35,13 +35,9 @@ from functools import reduce
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
-
-from tinytorch.autograd.engine import grad
-from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 from tinytorch.autograd.modes import thread
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import float64, promote_types
+from tinytorch.core.dtype import promote_types
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
 from tinytorch.ops.arithmetic import number_like
@@ -268,6 +264,12 @@ def constant_pad(input: Tensor, pad: Sequence[int], value: float | None = None) 
 
 
 if __name__ == "__main__":
+    import numpy as np
+
+    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
+
     a = tensor([[1.0, 2.0]], requires_grad=True)
     b = tensor([[3.0, 4.0], [5.0, 6.0]], requires_grad=True)
     joined = cat([a, b])

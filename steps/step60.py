@@ -37,16 +37,14 @@ Try: write gb = multiply(g, a.T) in the first branch of backward. It needs squar
 
 import functools
 import math
-import timeit
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 from tinytorch.autograd.inplace import in_place, into
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
-from tinytorch.core.tensor import Tensor, from_numpy, tensor, tensor_method
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul
 from tinytorch.ops.broadcast import SumTo, expand
 from tinytorch.ops.shape import reshape
@@ -273,6 +271,11 @@ baddbmm_ = tensor_method("baddbmm_")(in_place(baddbmm))
 
 
 if __name__ == "__main__":
+    import timeit
+
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.tensor import from_numpy
+
     A = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
     B = tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]], requires_grad=True)
     C = A @ B

@@ -37,12 +37,8 @@ Try: leave `permute` out of `arranged`. "ij,jk->ik" still works. Which equation 
 
 import math
 import string
-import timeit
 from typing import Any
 
-import numpy as np
-
-from tinytorch.autograd.gradcheck import gradcheck
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.arithmetic import mul, sub
 from tinytorch.ops.broadcast import broadcast_shapes
@@ -260,6 +256,12 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
+    import timeit
+
+    import numpy as np
+
+    from tinytorch.autograd.gradcheck import gradcheck
+
     a = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     b = tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]])
     print("product:", einsum("ij,jk->ik", a, b).tolist())  # -> product: [[5.0, 11.0], [14.0, 23.0]]

@@ -34,12 +34,10 @@ searchsorted, bucketize.
 Try: let order_of return xp.flip(xp.argsort(x, axis=dim, kind="stable"), dim) for descending.
 """
 
-import timeit
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
@@ -289,6 +287,9 @@ def bucketize(
 
 
 if __name__ == "__main__":
+    import timeit
+
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.ops import shape  # noqa: F401  (reshape, as a method)
 
     x = tensor([3.0, 1.0, 2.0], requires_grad=True)

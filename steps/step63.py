@@ -36,16 +36,13 @@ Try: write `array[rows] += values` in add_at, and see which lines notice.
 
 import functools
 import math
-import timeit
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import grad
-from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
-from tinytorch.core.dtype import float64, int64
+from tinytorch.core.dtype import int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 
 
@@ -130,6 +127,12 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
+    import timeit
+
+    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
+
     # Six words of a language with four, each word a row of two numbers.
     table = tensor([[0.0, 1.0], [10.0, 11.0], [20.0, 21.0], [30.0, 31.0]], requires_grad=True)
     text = tensor([3, 0, 3, 1, 3, 0])

@@ -39,7 +39,6 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import grad
 from tinytorch.autograd.inplace import assign, check_writable
 from tinytorch.autograd.modes import thread
 from tinytorch.autograd.node import Function
@@ -341,6 +340,8 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 
 if __name__ == "__main__":
+    from tinytorch.autograd.engine import grad
+
     x = tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
     print("row:", x[1].tolist(), "column:", x[:, -1].tolist(), "element:", x[1, 2].item())
     # -> row: [3.0, 4.0, 5.0] column: [2.0, 5.0] element: 5.0

@@ -29,23 +29,15 @@ demo trains.
 Try: leave out `p.grad = None`. The gradients of all steps so far pile up: watch the loss.
 """
 
-import argparse
 import ctypes
 import gzip
-import importlib
-import time
 from pathlib import Path
 
 import numpy as np
 
-from tinytorch.autograd.modes import no_grad
 from tinytorch.core import tensor as neighbour
-from tinytorch.core.dtype import DType, bfloat16, float32, get_default_dtype, int8
+from tinytorch.core.dtype import DType, bfloat16, get_default_dtype
 from tinytorch.core.tensor import Tensor, from_numpy
-from tinytorch.ops.creation import arange, zeros
-from tinytorch.ops.extremes import argmax
-from tinytorch.ops.random import manual_seed, randn, randperm
-from tinytorch.ops.softmax import log_softmax
 
 # The data lie beside the package's modules. Any of them tells where that is.
 data_folder = Path(neighbour.__file__).parent.parent / "datasets"
@@ -118,9 +110,19 @@ class iinfo:
 
 
 if __name__ == "__main__":
+    import argparse
+    import importlib
     import importlib.util
     import subprocess
     import sys
+    import time
+
+    from tinytorch.autograd.modes import no_grad
+    from tinytorch.core.dtype import float32, int8
+    from tinytorch.ops.creation import arange, zeros
+    from tinytorch.ops.extremes import argmax
+    from tinytorch.ops.random import manual_seed, randn, randperm
+    from tinytorch.ops.softmax import log_softmax
 
     # The other operations are methods of Tensor: importing their modules brings them there.
     for name in ("arithmetic", "comparison", "elementwise", "indexing", "matmul", "reduction"):

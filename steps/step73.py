@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.inplace import check_writable, overwrite
-from tinytorch.core.device import Device, as_device, cpu, device_of
+from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import float32
 from tinytorch.core.limits import finfo, iinfo
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
@@ -264,6 +264,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
 
 if __name__ == "__main__":
     from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
+    from tinytorch.core.device import cpu
     from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed as seed_all

@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.device import device_of
-from tinytorch.cuda.backend import cupy, is_available, on_cuda
+from tinytorch.cuda.backend import cupy, on_cuda
 from tinytorch.kernels.kernel import Kernel
 from tinytorch.ops.indexing import add_at
 from tinytorch.ops.softmax import softmax_forward
@@ -171,6 +171,7 @@ def add_at_on_cuda(array: Any, rows: Any, values: Any) -> None:
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
+    from tinytorch.cuda.backend import is_available
     from tinytorch.kernels.simulator import launch
     from tinytorch.ops import reduction  # noqa: F401  (its methods)
     from tinytorch.ops.softmax import softmax

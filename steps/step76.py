@@ -32,7 +32,6 @@ import importlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tinytorch.autograd.modes import no_grad
 from tinytorch.core.printing import format_tensor
 from tinytorch.core.tensor import Tensor, tensor, wrap
 
@@ -257,6 +256,8 @@ class Module(Members):
 
 
 if __name__ == "__main__":
+    from tinytorch.autograd.modes import no_grad
+
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "elementwise", "matmul", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")

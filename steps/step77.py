@@ -41,7 +41,6 @@ from typing import Any
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.cuda.backend import is_available
 from tinytorch.nn.parameter import Parameter
 
 
@@ -477,6 +476,8 @@ class ModuleDict(Named):
 
 
 if __name__ == "__main__":
+    from tinytorch.cuda.backend import is_available
+
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")

@@ -28,7 +28,6 @@ Try: --draw shows the digits and what the autoencoder makes of them. Or put a Si
 encoder, and compare the errors.
 """
 
-import argparse
 import importlib
 import math
 from collections.abc import Callable, Iterable
@@ -282,6 +281,8 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
 
 
 if __name__ == "__main__":
+    import argparse
+
     from tinytorch.datasets.digits import load_digits
     from tinytorch.nn.activation import ReLU, Sigmoid
     from tinytorch.nn.container import Sequential

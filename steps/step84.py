@@ -41,11 +41,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tinytorch.autograd.modes import enable_grad, no_grad
-from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.loss import mse_loss
+from tinytorch.core.tensor import Tensor
 from tinytorch.ops.creation import zero_
-from tinytorch.ops.random import manual_seed, rand, randn
 
 # Importing the modules of the operations brings their methods to Tensor.
 operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
@@ -191,6 +188,10 @@ class Optimizer:
 
 
 if __name__ == "__main__":
+    from tinytorch.core.tensor import tensor
+    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.loss import mse_loss
+    from tinytorch.ops.random import manual_seed, rand, randn
 
     class Plain(Optimizer):
         """p = p - lr * gradient, and nothing else."""

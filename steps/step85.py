@@ -42,7 +42,6 @@ from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops.creation import zero_
-from tinytorch.ops.random import manual_seed, randn
 
 # Importing the modules of the operations brings their methods to Tensor.
 operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
@@ -309,6 +308,7 @@ class Optimizer:
 
 
 if __name__ == "__main__":
+    from tinytorch.ops.random import manual_seed, randn
 
     class Heavy(Optimizer):
         """Gradient descent with a velocity for each parameter."""

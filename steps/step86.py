@@ -33,18 +33,15 @@ Try: cache_elements = 10. Now the calls take far longer than the memory ever did
 
 import importlib
 import itertools
-import time
 from collections.abc import Iterable, Iterator
 from operator import is_
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.modes import no_grad
 from tinytorch.core.device import as_device
-from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import count_write
-from tinytorch.ops.random import manual_seed, randn
 from tinytorch.optim.optimizer import Optimizer, checked
 
 # Importing the modules of the operations brings their methods to Tensor.
@@ -257,6 +254,12 @@ class SGD(FlatOptimizer):
 
 
 if __name__ == "__main__":
+    import time
+
+    from tinytorch.autograd.modes import no_grad
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.random import manual_seed, randn
+
     # A valley: 50 times as steep across as along.
     def descend(**options):
         p = tensor([1.0, 1.0], requires_grad=True)

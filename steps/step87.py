@@ -31,22 +31,15 @@ Try: leave `* root` out of the line with lr, and compare the first steps with th
 """
 
 import importlib
-import itertools
 import math
 from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import Tanh
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.loss import mse_loss
-from tinytorch.ops.creation import full_like, linspace
-from tinytorch.ops.random import manual_seed
+from tinytorch.ops.creation import full_like
 from tinytorch.optim.flat import FlatOptimizer, FlatParameters
 from tinytorch.optim.optimizer import checked
-from tinytorch.optim.sgd import SGD
 
 # Importing the modules of the operations brings their methods to Tensor.
 operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
@@ -251,6 +244,15 @@ class Adagrad(FlatOptimizer):
 
 
 if __name__ == "__main__":
+    import itertools
+
+    from tinytorch.nn.activation import Tanh
+    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.loss import mse_loss
+    from tinytorch.ops.creation import linspace
+    from tinytorch.ops.random import manual_seed
+    from tinytorch.optim.sgd import SGD
 
     def moves(make, gradients):
         """How far each step moves one parameter that gets these gradients."""

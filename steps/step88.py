@@ -38,11 +38,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.tensor import Tensor
 from tinytorch.ops.creation import fill_
-from tinytorch.ops.random import manual_seed, randn
 from tinytorch.optim.optimizer import Optimizer
-from tinytorch.optim.sgd import SGD
 
 # Importing the modules of the operations brings their methods to Tensor.
 operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
@@ -266,6 +264,9 @@ class MultiplicativeLR(LambdaLR):
 
 
 if __name__ == "__main__":
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.random import manual_seed, randn
+    from tinytorch.optim.sgd import SGD
 
     def rates(make, epochs):
         """The rates that a scheduler gives, from 1.0 at the start."""

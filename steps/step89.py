@@ -32,13 +32,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tinytorch.core.tensor import tensor
-from tinytorch.ops.creation import linspace
-from tinytorch.ops.random import manual_seed, rand
-from tinytorch.optim.adam import Adam
-from tinytorch.optim.lr_scheduler.base import ExponentialLR, GrowthLR, LRScheduler, values_of
+from tinytorch.optim.lr_scheduler.base import GrowthLR, LRScheduler, values_of
 from tinytorch.optim.optimizer import Optimizer
-from tinytorch.optim.sgd import SGD
 
 # Importing the modules of the operations brings their methods to Tensor.
 operations = "arithmetic comparison elementwise indexing matmul reduction sampling shape sorting"
@@ -267,6 +262,12 @@ class ChainedScheduler(SchedulerList):
 
 
 if __name__ == "__main__":
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.creation import linspace
+    from tinytorch.ops.random import manual_seed, rand
+    from tinytorch.optim.adam import Adam
+    from tinytorch.optim.lr_scheduler.base import ExponentialLR
+    from tinytorch.optim.sgd import SGD
 
     def rates(make, epochs):
         """The rates that a scheduler gives, from 1.0 at the start."""

@@ -30,13 +30,8 @@ import math
 import warnings
 from typing import Any
 
-from tinytorch.core.tensor import tensor
-from tinytorch.ops.random import manual_seed, randn
-from tinytorch.optim.adam import Adam
 from tinytorch.optim.lr_scheduler.base import DEPRECATED, LRScheduler, values_of
-from tinytorch.optim.lr_scheduler.warmup import SequentialLR
 from tinytorch.optim.optimizer import Optimizer
-from tinytorch.optim.sgd import SGD
 
 # Importing the modules of the operations brings their methods to Tensor.
 operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
@@ -208,6 +203,12 @@ class ReduceLROnPlateau(LRScheduler):
 
 
 if __name__ == "__main__":
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.random import manual_seed, randn
+    from tinytorch.optim.adam import Adam
+    from tinytorch.optim.lr_scheduler.warmup import SequentialLR
+    from tinytorch.optim.sgd import SGD
+
     # One hill, and beta1 the other way round.
     optimizer = Adam([tensor([1.0], requires_grad=True)])
     scheduler = OneCycleLR(optimizer, max_lr=1.0, total_steps=8, pct_start=0.5)

@@ -13,24 +13,23 @@ classes:
 Why from one or the other? What a derivative needs is kept until backward. If y is enough, x may be
 freed or overwritten; if x is needed, y may be. Keeping both would cost twice the memory.
 
-In a derivative, `xp` is NumPy, or the class Tensor if the gradient is to be differentiated again.
-A formula made of operators, and of names that both have, such as xp.cos, works for either: so one
-line of the table gives the derivatives of all orders.
+In a derivative, `xp` is NumPy, or the class Tensor if the gradient is to be differentiated again
+(step 33). So one line of the table gives the derivatives of all orders.
 
-`attach` makes each function a method and adds its in-place form: x.exp(), x.exp_().
+What is the same for every line is written once. `attach` makes each function a method and adds its
+in-place form: x.exp(), x.exp_(). `compute` settles the type: integers become floats for exp and
+stay integers for abs. float16 and bfloat16 are computed in float32: 1 / (1 + e^-x) is three
+operations, and each would round. `compute` rounds once.
 
-Integers become floats for exp and stay integers for abs. float16 and bfloat16 are computed in
-float32: 1 / (1 + e^-x) is three operations, and each would round. `compute` rounds once.
+Three things are left to the line itself:
 
-erf, the area under a bell curve, is missing from NumPy. We compute it as x times a quotient of two
-polynomials in x^2, fitted by least squares. Why a quotient? A polynomial goes to infinity, erf
-goes to 1. erf_of is a `singledispatch`, so another array type can register its own version.
-
-The trap is a constant. np.log(2) is not a Python float but an np.float64, and a float32 array times
-that is float64: one such number in a derivative, and every gradient behind it silently takes twice
-the memory. math.log(2) is a Python float and leaves the type alone.
-
-At a corner there is no derivative. abs and relu take 0 there. A staircase is flat: 0 everywhere.
+- Its constants. np.log(2) is not a Python float but an np.float64, and a float32 array times that
+  is float64: one such number, and every gradient behind it silently takes twice the memory.
+  math.log(2) is a Python float and leaves the type alone.
+- Its corners, where there is no derivative. abs and relu take 0. A staircase is flat: 0 everywhere.
+- Its formula, if NumPy has none. erf, the area under a bell curve, is x times a quotient of two
+  polynomials in x^2, fitted by least squares. (A polynomial goes to infinity, erf goes to 1.)
+  erf_of is a `singledispatch`, a function that another array type can give a body of its own.
 
 PyTorch has such a table too, derivatives.yaml. From here on `abs` hides Python's own.
 

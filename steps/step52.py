@@ -21,7 +21,8 @@ A choice rests on a comparison, and gradients do flow through what was chosen:
     where(c, a, b)        a's gradient is g where c holds, b's is g elsewhere
     clamp(x, low, high)   x's gradient is g inside and at both bounds; outside, the bound gets it
 
-So a parameter that a clamp has cut off gets no gradient any more, and never comes back.
+So a parameter that a clamp has cut off gets no gradient any more, and never comes back. (`lerp`, a
+point between a and b, chooses too: it counts from the nearer end, and so meets both exactly.)
 
 The trap of where: it chooses among results, and that is too late. where(x > 0, sqrt(x), 0)
 computes sqrt everywhere. At x = 0 its slope is infinite, the choice multiplies that by 0, and

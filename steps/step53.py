@@ -295,8 +295,9 @@ if __name__ == "__main__":
     print((1.3 - 1) / 0.1)  # -> 3.0000000000000004
     print(arange(1, 1.3, 0.1, dtype=float64).numpy().round(3))  # -> [1.  1.1 1.2 1.3]
     print(linspace(1, 1.2, 3, dtype=float64).numpy().round(3))  # -> [1.  1.1 1.2]
-    print("the end:", linspace(0, 1, 50, dtype=float64).tolist()[-1], "and not", 49 * (1 / 49))
-    # -> the end: 1.0 and not 0.9999999999999999
+    print("the end is 1:", linspace(0, 1, 50, dtype=float64).tolist()[-1] == 1)
+    # -> the end is 1: True
+    print("and 49 steps of 1/49:", 49 * (1 / 49))  # -> and 49 steps of 1/49: 0.9999999999999999
 
     # Old memory.
     y = zeros(2, 3)

@@ -19,17 +19,18 @@ order. Sorting will need the same pair.
 A place has no derivative: argmax gives integers, and no gradient flows through it. And yet, in
 short rows NumPy finds the place of a maximum faster than its value: see extreme_rows_numpy.
 
-Norms measure the length of a vector, |x| = (|x_1|^p + ... + |x_n|^p)^(1/p):
+Norms measure the length of a vector, and lead from the sum to the maximum: the larger p is, the
+more the largest element outweighs the others in |x| = (|x_1|^p + ... + |x_n|^p)^(1/p).
 
-    p = 2    the length that a ruler measures     d|x|/dx_i = x_i / |x|, a vector of length 1
     p = 1    the sum of all distances from 0      d|x|/dx_i = the sign of x_i
-    p = inf  the largest |x_i|, so amax again
+    p = 2    the length that a ruler measures     d|x|/dx_i = x_i / |x|, a vector of length 1
+    p = inf  the largest |x_i|                    that of amax
 
 At x = 0 the norm has a tip, as abs has a corner, and the formula for p = 2 says 0 / 0. One nan in a
 gradient soon makes every weight nan; so here it is 0.
 
 Changed: the module of sums is finished and imported. New: AMax, ArgMax, TakeAlong, max, aminmax,
-norm, dist, count_nonzero.
+norm, dist, count_nonzero; and some methods of the core as functions, such as numel(x).
 Try: return ctx.spread(g) * found from AMax.backward, without dividing. Which line is wrong now?
 """
 
@@ -308,7 +309,6 @@ detach = Tensor.detach
 is_floating_point = Tensor.is_floating_point
 is_complex = Tensor.is_complex
 
-
 is_cpu = tensor_method("is_cpu")(property(lambda self: self.device.type == "cpu"))
 
 
@@ -353,8 +353,8 @@ if __name__ == "__main__":
         # -> True True
 
     v = tensor([3.0, -4.0])
-    print("norms:", [round(norm(v, p).item(), 4) for p in (1, 2, 3, math.inf, -math.inf, 0)])
-    # -> norms: [7.0, 5.0, 4.4979, 4.0, 3.0, 2.0]
+    print("norms:", [round(norm(v, p).item(), 4) for p in (1, 2, 3, 10, math.inf, -math.inf, 0)])
+    # -> norms: [7.0, 5.0, 4.4979, 4.022, 4.0, 3.0, 2.0]
     print("the direction of", v.tolist(), "is", gradient(norm, v))
     # -> the direction of [3.0, -4.0] is [0.6, -0.8]
     print("at 0:", gradient(norm, [0.0, 0.0]))  # -> at 0: [0.0, 0.0]

@@ -13,7 +13,7 @@ What is too small becomes 0, which does no harm, unless you go on and take its l
 
 This is right even where log(softmax(x)) is log(0) = -inf. So a loss uses log_softmax, always.
 The last two terms together, m + log(...), are logsumexp: a smooth maximum, with softmax as its
-gradient.
+gradient. (If all scores are -inf, nothing is left to choose from: nan, which nan_to_num replaces.)
 
 Fused or composed? All three could be written with operations that we have. As a Function of its
 own, each is stable, its backward starts from the result y, and it is one node, not five or six:
@@ -164,21 +164,6 @@ def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     return along(LogSoftmax, input, dim, dtype)
 
 
-class CumSum(Function):
-    """y_i = x_1 + ... + x_i. x_i is in y_i and all after it: backward sums from the other end."""
-
-    def forward(ctx, x: Any, dim: int, backwards: bool = False, dtype: Any = None) -> Any:
-        ctx.dim, ctx.backwards = dim, backwards
-        if x.ndim == 0:
-            return x.astype(dtype or x.dtype)
-        z = ctx.xp.flip(wide(x), dim) if backwards else wide(x)
-        y = ctx.xp.cumsum(z, axis=dim, dtype=dtype or z.dtype)
-        return (ctx.xp.flip(y, dim) if backwards else y).astype(dtype or x.dtype, copy=False)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(CumSum, g, ctx.dim, not ctx.backwards)
-
-
 # Bits of the fraction, and the largest exponent.
 FORMATS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
 
@@ -194,6 +179,21 @@ def nan_to_num(input: Tensor, nan: Any = None, posinf: Any = None, neginf: Any =
     out = where(isnan(input), nan or 0.0, input)
     out = where(isposinf(input), largest if posinf is None else posinf, out)
     return where(isneginf(input), -largest if neginf is None else neginf, out)
+
+
+class CumSum(Function):
+    """y_i = x_1 + ... + x_i. x_i is in y_i and all after it: backward sums from the other end."""
+
+    def forward(ctx, x: Any, dim: int, backwards: bool = False, dtype: Any = None) -> Any:
+        ctx.dim, ctx.backwards = dim, backwards
+        if x.ndim == 0:
+            return x.astype(dtype or x.dtype)
+        z = ctx.xp.flip(wide(x), dim) if backwards else wide(x)
+        y = ctx.xp.cumsum(z, axis=dim, dtype=dtype or z.dtype)
+        return (ctx.xp.flip(y, dim) if backwards else y).astype(dtype or x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(CumSum, g, ctx.dim, not ctx.backwards)
 
 
 @reduction

@@ -304,8 +304,8 @@ if __name__ == "__main__":
     try:
         x.T.view(6)
     except RuntimeError as error:
-        print("view:", str(error)[:52])
-        # -> view: view size is not compatible with input tensor's size
+        print(str(error).partition(" (")[0])
+        # -> view size is not compatible with input tensor's size and stride
     print("contiguous:", x.is_contiguous(), x.T.is_contiguous(), x.T.contiguous().stride())
     # -> contiguous: True False (2, 1)
 

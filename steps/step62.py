@@ -29,8 +29,8 @@ sorting either: it is enough to separate smaller elements from larger ones. uniq
 count labels. searchsorted finds the place of a number in a sorted row by halving the row again and
 again, 20 steps for a million. Like argsort, these three have no derivative.
 
-Changed: the module of extremes is imported. New: ArgSort, sort, topk, median, unique, bincount,
-searchsorted, bucketize.
+Changed: the module of extremes is imported. New: ArgSort, sort, topk, kthvalue, median, unique,
+bincount, searchsorted, bucketize.
 Try: let order_of return xp.flip(xp.argsort(x, axis=dim, kind="stable"), dim) for descending.
 """
 

@@ -391,14 +391,14 @@ if __name__ == "__main__":
         try:
             eval(wrong)
         except (IndexError, ValueError) as error:
-            print(f"{wrong}: {type(error).__name__}: {str(error)[:38]}")
-    # -> x[2]: IndexError: index 2 is out of bounds for dimension
-    # -> x[0, 0, 0]: IndexError: too many indices for tensor: tensor is
+            print(f"{wrong}: {type(error).__name__}: {error}")
+    # -> x[2]: IndexError: index 2 is out of bounds for dimension 0 with size 2
+    # -> x[0, 0, 0]: IndexError: too many indices for tensor: tensor is 2-dimensional, but 3 ...
     # -> x[::-1]: ValueError: step must be greater than zero
-    # -> x[tensor([True, False, True])]: IndexError: The shape of the mask [3] at index 0 d
-    # -> x[1.0]: IndexError: only int, slice, ..., None, list or te
+    # -> x[tensor([True, False, True])]: IndexError: The shape of the mask [3] at index 0 does ...
+    # -> x[1.0]: IndexError: only int, slice, ..., None, list or tensor can index, not 1.0
     try:
         a[0] = 1.0
     except RuntimeError as error:
-        print("RuntimeError:", str(error)[:47])
-        # -> RuntimeError: a view of a leaf Variable that requires grad is
+        print("RuntimeError:", error)
+        # -> RuntimeError: a view of a leaf Variable that requires grad is being used in an ...

@@ -513,9 +513,3 @@ if __name__ == "__main__":
     print(tensor([0, 0, 0]).index_fill_(0, tensor([0, -1]), 3).tolist())  # -> [3, 0, 3]
     mask = tensor([True, False, True])
     print(masked_scatter(tensor([0, 0, 0]), mask, tensor([8, 9])).tolist())  # -> [8, 0, 9]
-
-    try:
-        x64.T.view(12)
-    except RuntimeError as error:
-        print(str(error)[:62])
-        # -> view size is not compatible with input tensor's size and strid

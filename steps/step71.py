@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.device import Backend, Device, backends, cpu, register_backend
-from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
+from tinytorch.core.tensor import Tensor, tensor_method, wrap
 from tinytorch.core.version import storage_of
 from tinytorch.ops.storage import address_of, strided
 

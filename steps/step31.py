@@ -322,8 +322,6 @@ def add(x0, x1):
 
 
 Tensor.__add__ = add
-
-
 Tensor.__radd__ = add
 
 
@@ -332,8 +330,6 @@ def mul(x0, x1):
 
 
 Tensor.__mul__ = mul
-
-
 Tensor.__rmul__ = mul
 
 

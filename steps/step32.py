@@ -428,8 +428,6 @@ def add(x0, x1):
 
 
 Tensor.__add__ = add
-
-
 Tensor.__radd__ = add
 
 
@@ -438,8 +436,6 @@ def mul(x0, x1):
 
 
 Tensor.__mul__ = mul
-
-
 Tensor.__rmul__ = mul
 
 

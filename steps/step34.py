@@ -82,32 +82,14 @@ class DType:
 
 
 bool_ = DType("bool", np.bool_, 1, 0)
-
-
 uint8 = DType("uint8", np.uint8, 1, 1)
-
-
 int8 = DType("int8", np.int8, 1, 1)
-
-
 int16 = DType("int16", np.int16, 2, 1)
-
-
 int32 = DType("int32", np.int32, 4, 1)
-
-
 int64 = DType("int64", np.int64, 8, 1)
-
-
 float16 = DType("float16", np.float16, 2, 2)
-
-
 bfloat16 = DType("bfloat16", numpy_bfloat16, 2, 2)
-
-
 float32 = DType("float32", np.float32, 4, 2)
-
-
 float64 = DType("float64", np.float64, 8, 2)
 
 
@@ -673,26 +655,16 @@ def exp(input: Tensor) -> Tensor:
     return Exp.apply(input)
 
 
-@tensor_method("add", "__add__")
+@tensor_method("add", "__add__", "__radd__")
 def add(input: Tensor, other: Any) -> Tensor:
     """input + other."""
     return Add.apply(input, other)
 
 
-@tensor_method("mul", "multiply", "__mul__")
+@tensor_method("mul", "multiply", "__mul__", "__rmul__")
 def mul(input: Tensor, other: Any) -> Tensor:
     """input * other."""
     return Mul.apply(input, other)
-
-
-@tensor_method("__radd__")
-def radd(self: Tensor, other: Any) -> Tensor:
-    return add(other, self)
-
-
-@tensor_method("__rmul__")
-def rmul(self: Tensor, other: Any) -> Tensor:
-    return mul(other, self)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ import itertools
 import re
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from types import ModuleType
 from typing import Any
@@ -46,10 +47,11 @@ import numpy as np
 from tinytorch.core.dtype import Defaults, DType, as_dtype, numpy_dtype
 
 
+@dataclass
 class Backend:
     """An array library, as the rest of the package sees it.
 
-    Args:
+    Attributes:
         xp: the module with NumPy's function names (numpy, cupy, ...).
         array_type: the class of its arrays.
         from_numpy: (array, index) -> an array on device number `index`.
@@ -58,21 +60,15 @@ class Backend:
         send: from_numpy that need not wait until the copy is done; from_numpy where it is None.
     """
 
-    def __init__(
-        self,
-        xp: ModuleType,
-        array_type: type,
-        from_numpy: Callable[[np.ndarray, int | None], Any],
-        to_numpy: Callable[[Any], np.ndarray],
-        index_of: Callable[[Any], int | None] = lambda array: None,
-        send: Callable[[np.ndarray, int | None], Any] | None = None,
-    ):
-        self.xp = xp
-        self.array_type = array_type
-        self.from_numpy = from_numpy
-        self.to_numpy = to_numpy
-        self.index_of = index_of
-        self.send = from_numpy if send is None else send
+    xp: ModuleType
+    array_type: type
+    from_numpy: Callable[[np.ndarray, int | None], Any]
+    to_numpy: Callable[[Any], np.ndarray]
+    index_of: Callable[[Any], int | None] = lambda array: None
+    send: Callable[[np.ndarray, int | None], Any] | None = None
+
+    def __post_init__(self):
+        self.send = self.send or self.from_numpy
 
 
 # Device types by name. A type without a backend is known, but cannot hold a tensor on this machine.
@@ -105,10 +101,7 @@ class Device:
             raise RuntimeError(f"Invalid device string: '{type}'")
         if match[2] is not None:
             if index is not None:
-                raise RuntimeError(
-                    f"type (string) must not include an index because index was passed "
-                    f"explicitly: {type}"
-                )
+                raise RuntimeError(f"{type!r} must not include an index: {index} was passed too")
             index = int(match[2])
         if match[1] not in backends:
             raise RuntimeError(
@@ -729,26 +722,16 @@ def exp(input: Tensor) -> Tensor:
     return Exp.apply(input)
 
 
-@tensor_method("add", "__add__")
+@tensor_method("add", "__add__", "__radd__")
 def add(input: Tensor, other: Any) -> Tensor:
     """input + other."""
     return Add.apply(input, other)
 
 
-@tensor_method("mul", "multiply", "__mul__")
+@tensor_method("mul", "multiply", "__mul__", "__rmul__")
 def mul(input: Tensor, other: Any) -> Tensor:
     """input * other."""
     return Mul.apply(input, other)
-
-
-@tensor_method("__radd__")
-def radd(self: Tensor, other: Any) -> Tensor:
-    return add(other, self)
-
-
-@tensor_method("__rmul__")
-def rmul(self: Tensor, other: Any) -> Tensor:
-    return mul(other, self)
 
 
 if __name__ == "__main__":

@@ -502,13 +502,13 @@ def exp(input: Tensor) -> Tensor:
     return Exp.apply(input)
 
 
-@tensor_method("add", "__add__")
+@tensor_method("add", "__add__", "__radd__")
 def add(input: Tensor, other: Any) -> Tensor:
     """input + other."""
     return Add.apply(input, other)
 
 
-@tensor_method("mul", "multiply", "__mul__")
+@tensor_method("mul", "multiply", "__mul__", "__rmul__")
 def mul(input: Tensor, other: Any) -> Tensor:
     """input * other."""
     return Mul.apply(input, other)
@@ -530,16 +530,6 @@ def sub(input: Tensor, other: Any) -> Tensor:
 def true_divide(input: Tensor, other: Any) -> Tensor:
     """input / other."""
     return Div.apply(input, other)
-
-
-@tensor_method("__radd__")
-def radd(self: Tensor, other: Any) -> Tensor:
-    return add(other, self)
-
-
-@tensor_method("__rmul__")
-def rmul(self: Tensor, other: Any) -> Tensor:
-    return mul(other, self)
 
 
 @tensor_method("__rsub__")

@@ -397,32 +397,14 @@ def caster(dtype: DType) -> Callable[[Tensor], Tensor]:
 
 
 to_float64 = tensor_method("double")(caster(float64))
-
-
 to_float32 = tensor_method("float")(caster(float32))
-
-
 to_float16 = tensor_method("half")(caster(float16))
-
-
 to_bfloat16 = tensor_method("bfloat16")(caster(bfloat16))
-
-
 to_int64 = tensor_method("long")(caster(int64))
-
-
 to_int32 = tensor_method("int")(caster(int32))
-
-
 to_int16 = tensor_method("short")(caster(int16))
-
-
 to_int8 = tensor_method("char")(caster(int8))
-
-
 to_uint8 = tensor_method("byte")(caster(uint8))
-
-
 to_bool = tensor_method("bool")(caster(bool_))
 
 
@@ -536,25 +518,23 @@ def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
     )
 
 
-@tensor_method("add", "__add__")
+@tensor_method("add", "__add__", "__radd__")
 def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
     if alpha != 1:
         other = mul(other, alpha)
     # Two plain tensors of one type, by far the most common case, need no further look.
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
+    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    if not alike:
         input, other = operands(input, other)
     return Add.apply(input, other)
 
 
-@tensor_method("mul", "multiply", "__mul__")
+@tensor_method("mul", "multiply", "__mul__", "__rmul__")
 def mul(input: Tensor, other: Any) -> Tensor:
     """input * other, broadcast."""
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
+    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    if not alike:
         input, other = operands(input, other)
     return Mul.apply(input, other)
 
@@ -570,9 +550,8 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """input - alpha * other, broadcast. RuntimeError for booleans."""
     if alpha != 1:
         other = mul(other, alpha)
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
+    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    if not alike:
         if bool_ in (result_type(input), result_type(other)):
             raise RuntimeError(
                 "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
@@ -585,11 +564,8 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
 @tensor_method("__truediv__")
 def true_divide(input: Tensor, other: Any) -> Tensor:
     """input / other, broadcast, in floating point also for integers."""
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
-        input, other = operands(input, other, floating=True)
-    elif input.array.dtype.kind in "biu":
+    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    if not alike or input.array.dtype.kind in "biu":
         input, other = operands(input, other, floating=True)
     return Div.apply(input, other)
 
@@ -600,16 +576,6 @@ def positive(input: Tensor) -> Tensor:
     if input.dtype is bool_:
         raise RuntimeError("positive() is not supported for bool tensors")
     return input
-
-
-@tensor_method("__radd__")
-def radd(self: Tensor, other: Any) -> Tensor:
-    return add(other, self)
-
-
-@tensor_method("__rmul__")
-def rmul(self: Tensor, other: Any) -> Tensor:
-    return mul(other, self)
 
 
 @tensor_method("__rsub__")

@@ -456,7 +456,7 @@ def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
     )
 
 
-@tensor_method("add", "__add__")
+@tensor_method("add", "__add__", "__radd__")
 def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
     if out is not None:
@@ -464,21 +464,19 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
     if alpha != 1:
         other = mul(other, alpha)
     # Two plain tensors of one type, by far the most common case, need no further look.
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
+    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    if not alike:
         input, other = operands(input, other)
     return Add.apply(input, other)
 
 
-@tensor_method("mul", "multiply", "__mul__")
+@tensor_method("mul", "multiply", "__mul__", "__rmul__")
 def mul(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
     """input * other, broadcast."""
     if out is not None:
         return into(out, mul(input, other))
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
+    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    if not alike:
         input, other = operands(input, other)
     return Mul.apply(input, other)
 
@@ -496,9 +494,8 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
         return into(out, sub(input, other, alpha=alpha))
     if alpha != 1:
         other = mul(other, alpha)
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
+    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    if not alike:
         if bool_ in (result_type(input), result_type(other)):
             raise RuntimeError(
                 "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
@@ -511,11 +508,8 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
 @tensor_method("__truediv__")
 def true_divide(input: Tensor, other: Any) -> Tensor:
     """input / other, broadcast, in floating point also for integers."""
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
-        input, other = operands(input, other, floating=True)
-    elif input.array.dtype.kind in "biu":
+    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    if not alike or input.array.dtype.kind in "biu":
         input, other = operands(input, other, floating=True)
     return Div.apply(input, other)
 
@@ -526,16 +520,6 @@ def positive(input: Tensor) -> Tensor:
     if input.dtype is bool_:
         raise RuntimeError("positive() is not supported for bool tensors")
     return input
-
-
-@tensor_method("__radd__")
-def radd(self: Tensor, other: Any) -> Tensor:
-    return add(other, self)
-
-
-@tensor_method("__rmul__")
-def rmul(self: Tensor, other: Any) -> Tensor:
-    return mul(other, self)
 
 
 @tensor_method("__rsub__")
@@ -549,17 +533,9 @@ def rdiv(self: Tensor, other: Any) -> Tensor:
 
 
 add_ = tensor_method("add_", "__iadd__")(in_place(add, "add"))
-
-
 sub_ = tensor_method("sub_", "subtract_", "__isub__")(in_place(sub, "subtract"))
-
-
 mul_ = tensor_method("mul_", "multiply_", "__imul__")(in_place(mul, "multiply"))
-
-
 neg_ = tensor_method("neg_", "negative_")(in_place(neg))
-
-
 true_divide_ = tensor_method("__itruediv__")(in_place(true_divide, "divide"))
 
 

@@ -3,16 +3,18 @@
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 
+@dataclass
 class Backend:
     """An array library, as the rest of the package sees it.
 
-    Args:
+    Attributes:
         xp: the module with NumPy's function names (numpy, cupy, ...).
         array_type: the class of its arrays.
         from_numpy: (array, index) -> an array on device number `index`.
@@ -21,21 +23,15 @@ class Backend:
         send: from_numpy that need not wait until the copy is done; from_numpy where it is None.
     """
 
-    def __init__(
-        self,
-        xp: ModuleType,
-        array_type: type,
-        from_numpy: Callable[[np.ndarray, int | None], Any],
-        to_numpy: Callable[[Any], np.ndarray],
-        index_of: Callable[[Any], int | None] = lambda array: None,
-        send: Callable[[np.ndarray, int | None], Any] | None = None,
-    ):
-        self.xp = xp
-        self.array_type = array_type
-        self.from_numpy = from_numpy
-        self.to_numpy = to_numpy
-        self.index_of = index_of
-        self.send = from_numpy if send is None else send
+    xp: ModuleType
+    array_type: type
+    from_numpy: Callable[[np.ndarray, int | None], Any]
+    to_numpy: Callable[[Any], np.ndarray]
+    index_of: Callable[[Any], int | None] = lambda array: None
+    send: Callable[[np.ndarray, int | None], Any] | None = None
+
+    def __post_init__(self):
+        self.send = self.send or self.from_numpy
 
 
 # Device types by name. A type without a backend is known, but cannot hold a tensor on this machine.
@@ -66,10 +62,7 @@ class Device:
             raise RuntimeError(f"Invalid device string: '{type}'")
         if match[2] is not None:
             if index is not None:
-                raise RuntimeError(
-                    f"type (string) must not include an index because index was passed "
-                    f"explicitly: {type}"
-                )
+                raise RuntimeError(f"{type!r} must not include an index: {index} was passed too")
             index = int(match[2])
         if match[1] not in backends:
             raise RuntimeError(

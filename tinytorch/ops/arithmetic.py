@@ -107,7 +107,7 @@ def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
     )
 
 
-@tensor_method("add", "__add__")
+@tensor_method("add", "__add__", "__radd__")
 def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
     if out is not None:
@@ -115,9 +115,8 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
     if alpha != 1:
         other = mul(other, alpha)
     # Two plain tensors of one type, by far the most common case, need no further look.
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
+    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    if not alike:
         input, other = operands(input, other)
     return Add.apply(input, other)
 
@@ -129,9 +128,8 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
         return into(out, sub(input, other, alpha=alpha))
     if alpha != 1:
         other = mul(other, alpha)
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
+    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    if not alike:
         if bool_ in (result_type(input), result_type(other)):
             raise RuntimeError(
                 "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
@@ -141,14 +139,13 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
     return Sub.apply(input, other)
 
 
-@tensor_method("mul", "multiply", "__mul__")
+@tensor_method("mul", "multiply", "__mul__", "__rmul__")
 def mul(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
     """input * other, broadcast."""
     if out is not None:
         return into(out, mul(input, other))
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
+    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    if not alike:
         input, other = operands(input, other)
     return Mul.apply(input, other)
 
@@ -156,11 +153,8 @@ def mul(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
 @tensor_method("__truediv__")
 def true_divide(input: Tensor, other: Any) -> Tensor:
     """input / other, broadcast, in floating point also for integers."""
-    if not (
-        input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    ):
-        input, other = operands(input, other, floating=True)
-    elif input.array.dtype.kind in "biu":
+    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+    if not alike or input.array.dtype.kind in "biu":
         input, other = operands(input, other, floating=True)
     return Div.apply(input, other)
 
@@ -179,19 +173,9 @@ def positive(input: Tensor) -> Tensor:
     return input
 
 
-@tensor_method("__radd__")
-def radd(self: Tensor, other: Any) -> Tensor:
-    return add(other, self)
-
-
 @tensor_method("__rsub__")
 def rsub(self: Tensor, other: Any) -> Tensor:
     return sub(other, self)
-
-
-@tensor_method("__rmul__")
-def rmul(self: Tensor, other: Any) -> Tensor:
-    return mul(other, self)
 
 
 @tensor_method("__rtruediv__")

@@ -11,9 +11,10 @@ PyTorch's name and PyTorch's behaviour, and signatures have type hints, as in th
   inputs does; if none does, the call is not recorded. A layer is frozen when its tensors stop
   asking.
 - `creator` is now `grad_fn`. A tensor without one is a leaf: the user made it. Only leaves keep a
-  gradient.
-- x.array is the array, and x.shape a Size, a tuple that prints as PyTorch's does. x.detach() is a
-  new tensor on the same memory, without history. x.item() and x.tolist() give Python numbers.
+  gradient. To clear it, write x.grad = None.
+- `x.data` is now `x.array`, since PyTorch's x.data is a tensor. x.shape is a Size, a tuple that
+  prints as PyTorch's does. x.detach() is a new tensor on the same memory, without history. x.item()
+  and x.tolist() give Python numbers.
 - backward() starts with 1, which is right only for a single number. For an output with several
   elements you say what arrives at each of them: y.backward(v) gives v times the Jacobian, the table
   of all dy_i/dx_j. To start with ones would differentiate the sum, which nobody asked for. So
@@ -23,13 +24,13 @@ PyTorch's name and PyTorch's behaviour, and signatures have type hints, as in th
 The trap is detach, because it does not copy. If you change the elements of the detached tensor, you
 change the other one as well, and the graph does not notice. From step 43 on it does.
 
-Of the operations only Exp, Add and Mul stay. The engine is about to be rebuilt, and every rule with
-it; three are enough to see how. Subtraction and division return in step 38, the drawing in step 49,
-and the other operations in stage 6. To clear a gradient, write x.grad = None, as in PyTorch.
-__array_priority__ replaces step 21's __array_ufunc__: operators are ours, functions stay NumPy's.
+The engine is about to be rebuilt, and every rule with it. Three operations are enough to see how:
+Exp, Add and Mul. The rest is put aside, and comes back: minus and division in step 38, retain_grad
+in 45, numerical derivatives in 47, names and drawing in 49, the other operations in stage 6.
 
 Changed: Variable is Tensor, creator is grad_fn, data is array; Function.__call__ records only what
-is asked for. New: tensor, requires_grad, is_leaf, detach, item, tolist. Gone: the other operations.
+is asked for; __array_priority__ follows step 21's __array_ufunc__ (operators are ours, functions
+NumPy's). New: tensor, wrap, Size, requires_grad, is_leaf, detach, item, tolist. Gone: the rest.
 Try: take the `if not x.requires_grad: continue` out of Tensor.backward. Which line goes wrong?
 """
 

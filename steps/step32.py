@@ -17,7 +17,9 @@ or None where no gradient is wanted. An edge leads to a node, not to the tensor 
 so results are not kept alive: the graph of x + x + ... + x holds none of its sums, since Add needs
 no numbers. And the edges tell a rule what it may leave out: if the second factor is a constant, Mul
 neither keeps the first one nor computes a gradient for the second. (PyTorch:
-ctx.needs_input_grad.)
+ctx.needs_input_grad.) Arguments that are no tensors, such as a shape, will stand behind those that
+are, and a rule returns nothing for them. So there may be fewer gradients than edges, and the zip of
+step 13 is no longer strict. (Step 46 counts again, for rules that users write.)
 
 Gradients travel in a dictionary, node -> gradient. A pass leaves nothing behind in the graph, so a
 second pass adds exactly what the first one did. Step 17 got 324 there, where 216 is right.

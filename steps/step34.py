@@ -1,8 +1,9 @@
 """Step 34: Element types
 
 A list of indices is not a list of measurements, and until now tensor([0, 1, 2]) made floats of
-both. From here on ints become int64, bools become bool, and floats get the default type, float32.
-A tensor's dtype is a DType: one object for each type, with a name, a size in bytes and a category.
+both. From here on ints become int64, bools become bool, and floats get the default type, float32
+(set_default_dtype chooses another). A tensor's dtype is a DType: one object for each type, with a
+name, a size in bytes and a category.
 
 PyTorch's rule for operands of different types is about categories. There are three,
 
@@ -29,8 +30,8 @@ integer has none: the next one after 3 is 4.
 This step only states the rule. Step 42 applies it to operands of two types; until then NumPy's own
 rule is at work.
 
-Changed: tensor, Tensor.dtype. New: DType and its ten objects, promote_types, result_type. Module
-finished: core/dtype.py.
+Changed: tensor, Tensor.dtype. New: DType and its ten objects, set_default_dtype, as_dtype,
+promote_types, result_type, can_cast. Module finished: core/dtype.py.
 Try: promote_types(int64, float16), and then np.float16(2049). Is this a type for indices?
 """
 

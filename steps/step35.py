@@ -18,16 +18,18 @@ all. There are four layers, and each knows only the one directly below:
 The proof is in the demo. It makes a device "mirror" from a class of some twenty lines that NumPy
 cannot read. Addition, gradients and second derivatives run on it without a change of the framework.
 
-Nothing moves by itself. A tensor gets to a device by tensor(..., device=) or x.to(...), because a
-copy takes longer than most computations. Two devices in one call are an error that names both. Only
-a 0-d tensor of the CPU, one of shape (), may join others: it counts as a number.
+Nothing moves by itself, because a copy takes longer than most computations. A new tensor goes where
+device= says, or else to the default device, which set_default_device and `with Device(...):` set;
+x.to(...) copies (non_blocking and Backend.send, by which it need not wait, are for step 75). Two
+devices in one call are an error that names both. Only a 0-d tensor of the CPU, one of shape (), may
+join others: it counts as a number.
 
 The trap: a library that can be imported is not yet one that can compute. CuPy can be imported on a
 machine without a GPU, and raises at the first array. So the device type cuda is always known, and
 without a backend it is an error to make a tensor there.
 
-Changed: Function.apply, tensor, wrap. New: Device, Backend, register_backend, Transfer, Tensor.to.
-Module finished: core/device.py.
+Changed: Function.apply, tensor, wrap. New: Device, Backend, register_backend, set_default_device,
+Transfer, Tensor.to. Module finished: core/device.py.
 Try: write np.exp instead of ctx.xp.exp in Exp.forward, and run the demo.
 """
 
@@ -795,6 +797,10 @@ if __name__ == "__main__":
     moved.backward(tensor([1.0, 1.0], device="mirror"))
     print("the gradient travels back:", h.grad, h.grad.device)
     # -> the gradient travels back: tensor([3. 3.]) cpu
+    with Device("mirror"):
+        inside = tensor(1.0)
+    print("made in the block:", inside.device, "- outside:", tensor(1.0).device)
+    # -> made in the block: mirror - outside: cpu
     print("a 0-d CPU tensor may join:", tensor(10.0) * x.detach())
     # -> a 0-d CPU tensor may join: tensor([ 0. 10.])
     print(error(lambda: x + h)[-44:])  # -> but found at least two devices, cpu, mirror!

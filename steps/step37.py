@@ -1,8 +1,9 @@
 """Step 37: The tensor, finished
 
-Here the class Tensor is completed. Some two hundred operations are still to come, but they attach
-themselves (step 33). The class holds what every tensor is: its shape, its type, its device, its
-memory with a version, its place in the graph, and what protects that place:
+Since step 31 each script has carried the growing class Tensor along. Now it is completed and moves
+into the package; from step 38 on it is imported. Some two hundred operations are still to come, but
+they attach themselves (step 33). The class holds what every tensor is: its shape, its type, its
+device, its memory with a version, its place in the graph, and what protects that place:
 
 - a gradient that is assigned must have the shape, type and device of its tensor;
 - detach_() takes the tensor itself out of the graph, and x.data = new gives it other memory;

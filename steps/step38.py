@@ -26,7 +26,8 @@ sums a gradient whose shape is not that of its edge. So Neg, Sub and Div can ret
 them aside), and their formulas need not mention shapes. (PyTorch does the same.)
 
 The trap is shape (2, 1) with shape (2,): the result is 2 x 2, which is hardly ever meant. Where the
-shapes do not fit at all, NumPy's ValueError becomes PyTorch's RuntimeError, with both shapes in it.
+shapes do not fit at all, `explain` makes PyTorch's RuntimeError of NumPy's ValueError, with both
+shapes in it; where NumPy has no such function for the types, a NotImplementedError.
 
 Changed: Function.apply, backward_pass. New: sum_to, Expand, SumTo, sum_to_size, Function.explain;
 Neg, Sub, Div and their operators.

@@ -25,8 +25,9 @@ mode answers, it is off the stack, together with the modes opened inside it.
 
 One more setting belongs to a thread: whether NumPy warns. 1 / 0 is inf, in silence, as in PyTorch.
 
-You can also look at the graph under PyTorch's names: grad_fn.name() and next_functions, where a
-leaf appears as AccumulateGrad.
+For people: grad_fn.name() and next_functions show the graph under PyTorch's names, where a leaf
+appears as AccumulateGrad. And the demo follows one call through the layers of step 35. A Function
+with differentiable = False is never recorded (comparisons, step 52).
 
 Changed: Function.apply, backward_pass. New: no_grad as a class, enable_grad, inference_mode,
 FunctionMode, next_functions. Gone: GradMode. Module finished: autograd/modes.py.

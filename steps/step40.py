@@ -16,8 +16,8 @@ written since. FREED stands for values that are no longer there (step 44): askin
 error.
 
 Most nodes have one result. They are `plain`, and the loop calls their backward directly. The others
-go through general_step, and so does every node under create_graph. One more kind is for step 46: a
-node with on_tensors always gets its gradients as Tensors.
+go through general_step, and so does every node under create_graph. Two attributes are for later: a
+node with on_tensors always gets its gradients as Tensors (step 46), and hooks is for step 45.
 
 Changed: Function, edge_of, backward_pass. New: several_outputs, check_saved, general_step, Freed.
 Try: delete `if node.saved_at != Writes.count` and the line below it, and run the demo.

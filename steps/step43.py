@@ -19,12 +19,13 @@ What has to hold afterwards:
 - Type and shape stay: an int64 tensor cannot hold 0.5, and a row cannot hold a table. Where one
   number in memory appears at several places (expand), it is not clear what a write would mean.
 
-Where nothing is recorded and no mode is open, NumPy writes straight into the memory (out=).
+Where nothing is recorded and no mode is open, NumPy writes straight into the memory, without a
+temporary array. torch.add(a, b, out=c) is a write into c (`into`); it is never recorded.
 
 The trap: detach() shares memory. A write into the detached tensor is not recorded, but it counts as
 a write into the other one, too.
 
-Changed: + - * / have in-place forms. New: in_place, assign, overwrite, CopySlices, add_, mul_, +=.
+Changed: add, sub and mul take out=. New: in_place, assign, overwrite, into, CopySlices, add_, +=.
 Modules finished: autograd/inplace.py, ops/arithmetic.py.
 Try: take count_write out of assign. The first error that is due does not come, and the demo fails.
 """

@@ -15,8 +15,8 @@ is not `plain`, and only such nodes are asked for them: if there are no hooks, t
 Who owns a gradient? Since step 33 each leaf has owned its array, because accumulate made a copy.
 Usually the copy was not needed: the rule had just made the array, and nobody else held it. The
 reference count tells. Python keeps one for each object, and an array that only accumulate holds is
-taken as it is. What a hook returns may have other owners, and a view never owns its memory: these
-are still copied.
+taken as it is. What a hook returns may have other owners, a view never owns its memory, and a
+gradient with a graph may stand in a formula: these are still copied.
 
 In the other direction, somebody may hold leaf.grad when the next gradient is added to it in place:
 a graph may have saved it. So this write is counted, if anybody else holds the array.

@@ -7,7 +7,7 @@ import pytest
 
 import tinytorch
 from tinytorch import nn, optim, tensor
-from tinytorch.optim.flat import pieces_of
+from tinytorch.optim.flat import aligned_zeros, pieces_of
 
 EVERY = [
     (optim.SGD, {"lr": 0.1}),
@@ -62,7 +62,7 @@ def test_memory_with_gaps_and_pieces_make_no_difference(cls, options, monkeypatc
     assert not gaps[3].is_contiguous()
     run(cls, options, plain)
     run(cls, options, gaps)
-    monkeypatch.setattr(optim.flat, "cache_elements", 7)
+    monkeypatch.setattr(optim.flat, "cache_elements", 48)
     monkeypatch.setattr(optim.flat, "few_elements", 4)
     run(cls, options, small)
     for a, b, c in zip(plain, gaps, small, strict=True):
@@ -86,11 +86,15 @@ def test_a_saved_state_continues_as_if_nothing_had_happened(cls, options):
         assert (a == b).all()
 
 
-def test_pieces_cover_everything_once():
-    for size in (0, 1, 9, 10, 11, 25, 100):
-        pieces = pieces_of(size, 10)
-        assert all(stop - start <= 10 for start, stop in pieces)
+def test_pieces_cover_everything_once_and_begin_at_a_line_of_memory():
+    for size in (0, 1, 15, 16, 17, 32, 33, 100):
+        pieces = pieces_of(size, 32)
+        assert all(0 < stop - start <= 32 and start % 16 == 0 for start, stop in pieces)
         assert [i for start, stop in pieces for i in range(start, stop)] == list(range(size))
+    for dtype in ("float16", "float32", "float64"):
+        rows = aligned_zeros(np, 3, 50, np.dtype(dtype))
+        assert rows.shape == (3, 50) and not rows.any()
+        assert [row.ctypes.data % 64 for row in rows] == [0, 0, 0]
 
 
 def test_a_step_is_a_write_that_saved_tensors_notice():

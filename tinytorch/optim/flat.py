@@ -20,9 +20,24 @@ few_elements = 8192
 
 
 def pieces_of(size: int, limit: int) -> list[tuple[int, int]]:
-    """`size` elements, divided evenly into pieces of at most `limit`: [(start, stop), ...]."""
-    count = max(-(-size // limit), 1)
-    return list(itertools.pairwise(size * i // count for i in range(count + 1)))
+    """`size` elements, divided evenly into pieces of at most `limit`: [(start, stop), ...].
+
+    Each starts at a multiple of 16 elements, and `limit` is one.
+    """
+    each = -(-size // (16 * max(-(-size // limit), 1))) * 16
+    return [(start, min(start + each, size)) for start in range(0, size, each or 1)]
+
+
+def aligned_zeros(xp: Any, rows: int, size: int, dtype: Any) -> Any:
+    """An array [rows, size], each row of which begins at a multiple of 64 bytes.
+
+    The processor reads 64 bytes at once: what lies across that border, it reads twice. A GPU's
+    memory begins well by itself.
+    """
+    width = -(-size // 64) * 64
+    block = xp.zeros(rows * width + 64, dtype)
+    start = -block.ctypes.data % 64 // dtype.itemsize if xp is np else 0
+    return block[start : start + rows * width].reshape(rows, width)[:, :size]
 
 
 class FlatParameters:
@@ -41,34 +56,30 @@ class FlatParameters:
         self.arrays, self.together = [param.array for param in params], together
         self.xp, self.dtype = params[0].device.xp, self.arrays[0].dtype
         ends = [0, *itertools.accumulate(array.size for array in self.arrays)]
-        places = list(itertools.pairwise(ends))
         big = [name for name in names if name != "step"]
-        block = self.xp.zeros((len(big), ends[-1]), self.dtype)
+        block = aligned_zeros(self.xp, len(big), ends[-1], self.dtype)
         self.steps = np.full(len(params), step, np.float32)
         for i, state in enumerate(states):
             if "step" in names:  # in the host's memory, as PyTorch's
                 state["step"] = wrap(self.steps[i, ...], as_device("cpu"))
             for row, name in enumerate(big):
-                view = block[row, slice(*places[i])].reshape(self.arrays[i].shape)
+                view = block[row, ends[i] : ends[i + 1]].reshape(self.arrays[i].shape)
                 if state.get(name) is not None:
                     view[...] = state[name].array
                 state[name] = wrap(view, params[0].device)
         self.tensors = [state[name] for state in states for name in names]
         flats = [array.reshape(-1) for array in self.arrays]
         if together:
-            self.copy, self.copied_grads = self.xp.empty((2, ends[-1]), self.dtype)
-            shapes = [array.shape for array in self.arrays]
-            self.parts = [
-                self.copy[a:b].reshape(s) for (a, b), s in zip(places, shapes, strict=True)
-            ]
+            self.copy, self.copied_grads = aligned_zeros(self.xp, 2, ends[-1], self.dtype)
+            self.parts = self.xp.split(self.copy, ends[1:-1])
             flats = [self.copy]
         limit = ends[-1] + 1 if params[0].device.type == "cuda" else cache_elements
-        cuts = [(i, *cut) for i, flat in enumerate(flats) for cut in pieces_of(flat.size, limit)]
-        spare = self.xp.empty((2, max(b - a for _, a, b in cuts)), self.dtype)
-        # Of each piece: its array's number, start and stop there; parameters, state, spare arrays.
+        spare = aligned_zeros(self.xp, 2, min(limit, ends[-1]), self.dtype)
+        # Of each piece: its array's number, its place there; parameters, state, spare arrays.
         self.prepared = [
-            (i, a, b, flats[i][a:b], list(block[:, ends[i] + a : ends[i] + b]), *spare[:, : b - a])
-            for i, a, b in cuts
+            (i, slice(a, b), flat[a:b], list(block[:, start + a : start + b]), *spare[:, : b - a])
+            for i, (flat, start) in enumerate(zip(flats, ends, strict=False))
+            for a, b in pieces_of(flat.size, limit)
         ]
 
     def intact(self) -> bool:
@@ -93,8 +104,8 @@ class FlatParameters:
         if self.together:
             xp.concatenate([array.reshape(-1) for array in self.arrays], out=self.copy)
             grads = [xp.concatenate(grads, out=self.copied_grads)]
-        for number, a, b, p, kept, t, u in self.prepared:
-            g = grads[number][a:b]
+        for number, place, p, kept, t, u in self.prepared:
+            g = grads[number][place]
             if decay:
                 xp.multiply(p, decay, out=u)
                 g = (xp.subtract if uphill else xp.add)(u, g, out=u)
@@ -103,7 +114,7 @@ class FlatParameters:
             yield p, g, kept, t
         for i, array in enumerate(self.arrays):
             if self.together:
-                array[...] = self.parts[i]
+                array[...] = self.parts[i].reshape(array.shape)
             count_write(array)
 
 

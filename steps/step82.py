@@ -40,7 +40,7 @@ from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.nn.activation import FunctionModule, softplus
 from tinytorch.ops.broadcast import broadcast_tensors
 from tinytorch.ops.norm import norm
-from tinytorch.ops.reduction import wide
+from tinytorch.ops.reduction import Sum, wide
 from tinytorch.ops.softmax import Softmax, log_softmax, minus_max
 
 # Importing the modules of the operations brings their methods to Tensor.
@@ -215,10 +215,8 @@ def kl_div(
 
     "batchmean" is the sum divided by the first size, which is the mean of the definition.
     """
-    if log_target:
-        losses = target.exp() * (target - input)
-    else:
-        losses = target * ((target + (target == 0)).log() - input)  # 0 log 0 is 0
+    logs = target if log_target else (target + (target == 0)).log()  # 0 log 0 is 0
+    losses = (target.exp() if log_target else target) * (logs - input)
     if reduction == "batchmean":
         return losses.sum() / (input.array.shape or (1,))[0]
     return reduce(losses, reduction)
@@ -283,15 +281,13 @@ def chosen(target: Tensor, c: int, ignore_index: int) -> tuple[Tensor, Tensor | 
     if target.dtype not in (int64, uint8):
         raise RuntimeError(f"expected target dtype to be Long or Byte, but got {target.dtype!r}")
     index = (target if target.array.ndim == 1 else target.reshape(-1)).long()
-    if index.array.size == 0 or (
-        not 0 <= ignore_index < c and 0 <= int(index.array.min()) and int(index.array.max()) < c
-    ):
-        return index, None
-    ignored = index == ignore_index
-    index = index.masked_fill(ignored, 0)
-    for wrong in (int(index.array.min()), int(index.array.max())):
-        if not 0 <= wrong < c:
-            raise IndexError(f"Target {wrong} is out of bounds.")
+    ignored, values = None, index.array
+    if values.size and (0 <= ignore_index < c or not 0 <= values.min() <= values.max() < c):
+        ignored = index == ignore_index
+        index = index.masked_fill(ignored, 0)
+        wrong = index.array[(index.array < 0) | (index.array >= c)]
+        if wrong.size:
+            raise IndexError(f"Target {int(wrong[0])} is out of bounds.")
     return index, ignored
 
 
@@ -330,27 +326,29 @@ def nll_loss(
 class CrossEntropy(Function):
     """l = log(exp(x_1) + ... + exp(x_c)) - x_t for each row;   dl/dx_i = softmax(x)_i - [i = t].
 
-    Softmax, logarithm and choice in one: stable, as the maximum is taken out first, and only one
-    exp. The gradient is what is said minus what is true.
+    Softmax, logarithm, choice and, if asked for, the mean in one: stable, as the maximum is taken
+    out first, and only one exp. The gradient is what is said minus what is true.
     """
 
-    def forward(ctx, x: Any, index: Any) -> Any:
-        xp = ctx.xp
+    def forward(ctx, x: Any, index: Any, mean: bool) -> Any:
+        xp, rows = ctx.xp, ctx.xp.arange(len(x))
         z = minus_max(wide(x), (1,), xp)
         e = xp.exp(z)
-        total = e.sum(axis=1, keepdims=True)
+        total = ctx.call(Sum, e, (1,), True)
+        losses = xp.log(total[:, 0]) - z[rows, index]
         e /= total
-        ctx.softmax = e.astype(x.dtype, copy=False)
+        e[rows, index] -= 1
+        ctx.slope, ctx.count = e.astype(x.dtype, copy=False), len(x) if mean else 1
         ctx.save_for_backward(x, index, xp.arange(x.shape[1]))
-        losses = xp.log(total[:, 0]) - z[xp.arange(len(x)), index]
-        return losses.astype(x.dtype, copy=False)
+        return (losses.sum() / len(x) if mean else losses).astype(x.dtype, copy=False)
 
     def backward(ctx, g: Any) -> Any:
         x, index, classes = ctx.saved
-        # On arrays the softmax is at hand. On Tensors it has to be a function of x again.
-        p = ctx.call(Softmax, x, (1,)) if ctx.xp is Tensor else ctx.softmax
-        g = g.reshape(-1, 1)
-        return p * g - (index.reshape(-1, 1) == classes) * g, None
+        g = g.reshape(-1, 1) / ctx.count
+        if ctx.xp is not Tensor:
+            return ctx.slope * g, None
+        # To be differentiated again, the softmax has to be a function of x again.
+        return ctx.call(Softmax, x, (1,)) * g - (index.reshape(-1, 1) == classes) * g, None
 
 
 def cross_entropy(
@@ -385,7 +383,10 @@ def cross_entropy(
         truth = truth if weight is None else truth * weight
         return reduce(-(log_softmax(rows, 1) * truth).sum(1).reshape(shape), reduction)
     index, ignored = chosen(target, c, ignore_index)
-    losses, counts = CrossEntropy.apply(rows, index), None if weight is None else weight[index]
+    if reduction == "mean" and weight is None and ignored is None and not label_smoothing:
+        return CrossEntropy.apply(rows, index, True)
+    losses = CrossEntropy.apply(rows, index, False)
+    counts = None if weight is None else weight[index]
     losses = losses if counts is None else losses * counts
     if label_smoothing:
         logs = log_softmax(rows, 1) if weight is None else log_softmax(rows, 1) * weight
@@ -400,8 +401,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """
     if tensor.dtype is not int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
-    some = tensor.array.size > 0
-    low, high = (int(tensor.min()), int(tensor.max())) if some else (0, num_classes - 1)
+    low, high = (int(tensor.min()), int(tensor.max())) if tensor.numel() else (0, num_classes - 1)
     c = high + 1 if num_classes == -1 else num_classes
     if low < 0 or high >= c or c < 1:
         raise RuntimeError(f"Class values must be from 0 to num_classes - 1, got {low} to {high}")

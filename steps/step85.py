@@ -2,7 +2,8 @@
 
 A machine goes down in the third night of a training. The weights were saved (step 78 put them into
 a state_dict), so load them, make a new optimizer and go on. The loss jumps: what the rule
-remembered about each weight, its velocity, is gone, and the rolling ball starts from rest.
+remembered about each weight is gone. With momentum that is the weight's velocity, which grew for
+days and is zero again.
 
 So the optimizer's memory must be saved too. In `state` its keys are the tensors themselves, but in
 the next process these are other tensors. What stays the same is their order. So in state_dict a
@@ -41,6 +42,7 @@ from tinytorch.autograd.engine import Hooks, RemovableHandle
 from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.hooks import add_hook
 from tinytorch.ops.creation import zero_
 
 # Importing the modules of the operations brings their methods to Tensor.
@@ -97,13 +99,7 @@ def registers(moment: str, says: str) -> Callable:
     """A method of Optimizer that registers a hook for this moment."""
 
     def register(self: "Optimizer", hook: Callable, prepend: bool = False) -> RemovableHandle:
-        hooks = self._hooks[moment]
-        others = dict(hooks) if prepend else {}
-        for key in others:
-            del hooks[key]
-        handle = hooks.add(hook)
-        hooks.update(others)
-        return handle
+        return add_hook(self._hooks[moment], hook, prepend)
 
     register.__doc__ = f"Calls {says}; a hook with prepend=True comes before those there are."
     return register

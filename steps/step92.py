@@ -11,7 +11,8 @@ With replacement, each draw is from all items, so n draws miss about 1/e, or 37 
     P(an item is not drawn) = (1 - 1/n)^n -> 1/e
 
 Numbers are drawn when they are asked for, so num_samples may be 10^10, and nothing that long is
-ever in memory. BatchSampler makes lists of numbers out of numbers, and is a sampler too.
+ever in memory. BatchSampler makes lists of numbers out of numbers, and is a sampler too. One of
+your own needs __iter__, and __len__ if there is an end.
 
 WeightedRandomSampler makes rare things frequent. `multinomial` draws for it. With replacement it
 looks up a uniform number among the running sums of the weights. Without, it is a race: each element
@@ -312,7 +313,23 @@ if __name__ == "__main__":
     print(f"share of the rare class: {counts[1] / 10_000:.1f}")  # -> share of the rare class: 0.5
     wrong = set(WeightedRandomSampler([1 / 90, 1 / 10], 10_000))  # a weight for each class
     print("samples that ever come:", sorted(wrong))  # -> samples that ever come: [0, 1]
+    print(sorted(SubsetRandomSampler([2, 5, 7])))  # -> [2, 5, 7]
     print(list(BatchSampler(range(5), 2, drop_last=True)))  # -> [[0, 1], [2, 3]]
+
+    # One of our own: texts of about one length side by side, so that a batch needs little padding.
+    class ByLength(Sampler):
+        def __init__(self, texts):
+            self.texts = texts
+
+        def __iter__(self):
+            return iter(sorted(range(len(self.texts)), key=lambda i: len(self.texts[i])))
+
+        def __len__(self):
+            return len(self.texts)
+
+    texts = ["to", "whether", "be", "nobler"]
+    print([[texts[i] for i in batch] for batch in BatchSampler(ByLength(texts), 2, False)])
+    # -> [['to', 'be'], ['nobler', 'whether']]
 
     # All three parts together in one line, which step 93 makes a class of. The digits are sorted
     # here, as files often are: how many of the ten classes does the network see in a batch?

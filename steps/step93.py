@@ -7,6 +7,7 @@ class of that line, because there are choices in it, and some exclude each other
     DataLoader(data, 64, shuffle=True)        ... in a new order in each epoch
     DataLoader(data, 64, sampler=mine)        ... in the order of a sampler of your own
     DataLoader(data, batch_sampler=mine)      you say which items go together
+    DataLoader(data, 64, collate_fn=mine)     you say how items become a batch
     DataLoader(data, None)                    no batches: item after item
     DataLoader(stream, 64)                    the next 64 of a stream; nobody knows when it ends
 
@@ -228,11 +229,13 @@ class Spiral(Labelled):
 
 
 if __name__ == "__main__":
+    from tinytorch.core.tensor import tensor
     from tinytorch.nn.activation import ReLU
     from tinytorch.nn.container import Sequential
     from tinytorch.nn.linear import Flatten, Linear
     from tinytorch.nn.loss import cross_entropy
-    from tinytorch.ops.creation import arange
+    from tinytorch.ops.creation import arange, ones
+    from tinytorch.ops.joining import constant_pad, stack
     from tinytorch.ops.random import manual_seed
     from tinytorch.optim.adam import Adam
     from tinytorch.utils.data.dataset import TensorDataset
@@ -248,6 +251,24 @@ if __name__ == "__main__":
     print([x.item() for x, _ in DataLoader(data, None, sampler=[3, 0])])  # -> [3, 0]
     print([x.tolist() for x, _ in DataLoader(data, batch_sampler=[[4], [1, 1]])])
     # -> [[4], [1, 1]]
+
+    # Pictures of different sizes, each with its label and its file: they need a collate of our own.
+    class Files(Dataset):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return ones(index + 1, index + 1), 7 + index, f"folder/{index}.png"
+
+    def padded(batch):  # [(image, label, path), ...]
+        images, labels, paths = zip(*batch, strict=True)
+        n = max(len(image) for image in images)
+        images = [constant_pad(image, (0, n - len(image)) * 2) for image in images]
+        return stack(images), tensor(labels), paths
+
+    for images, labels, paths in DataLoader(Files(), 2, collate_fn=padded):
+        print(images.tolist())  # -> [[[1.0, 0.0], [0.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]]
+        print(labels.tolist(), paths)  # -> [7, 8] ('folder/0.png', 'folder/1.png')
 
     # Two loops over one loader.
     print([(int(a[0]), int(b[0])) for a, _ in loader for b, _ in loader if a[0] >= b[0]])

@@ -22,7 +22,8 @@ copy, and a short rest. Both go into a file in /dev/shm, a folder that Linux kee
 only its name goes through the pipe: a message that always fits.
 
 Each worker has its own copy of the dataset, so each would deliver all of a stream: get_worker_info
-says which part is yours.
+says which part is yours. (The datasets of the demo, Slow and Counted, stand above it: a worker that
+starts Python anew finds a class by its name in the file.)
 
 (torch.utils.data does the same, but shares the memory itself. We copy it out of the file: one more
 copy, and no memory that two processes could change at once.)

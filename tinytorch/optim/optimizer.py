@@ -11,6 +11,7 @@ from tinytorch.autograd.engine import Hooks, RemovableHandle
 from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.hooks import add_hook
 from tinytorch.ops.creation import zero_
 
 # The options that are numbers of at least 0, and what PyTorch's message calls them.
@@ -61,13 +62,7 @@ def registers(moment: str, says: str) -> Callable:
     """A method of Optimizer that registers a hook for this moment."""
 
     def register(self: "Optimizer", hook: Callable, prepend: bool = False) -> RemovableHandle:
-        hooks = self._hooks[moment]
-        others = dict(hooks) if prepend else {}
-        for key in others:
-            del hooks[key]
-        handle = hooks.add(hook)
-        hooks.update(others)
-        return handle
+        return add_hook(self._hooks[moment], hook, prepend)
 
     register.__doc__ = f"Calls {says}; a hook with prepend=True comes before those there are."
     return register

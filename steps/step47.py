@@ -281,10 +281,6 @@ def differentiable_outputs(function: Callable, inputs: tuple) -> list[Tensor]:
     return [x for x in outputs if x.dtype.is_floating_point]
 
 
-def random_like(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return rng.uniform(-1.0, 1.0, array.shape)
-
-
 def numerical_product(
     function: Callable, inputs: tuple, x: Tensor, cotangents: list[np.ndarray], eps: float
 ) -> np.ndarray:
@@ -341,7 +337,7 @@ def gradcheck(
     rng = np.random.default_rng(seed)
     with enable_grad():
         outputs = differentiable_outputs(func, inputs)
-    cotangents = [random_like(y.device.backend.to_numpy(y.array), rng) for y in outputs]
+    cotangents = [rng.uniform(-1.0, 1.0, y.array.shape) for y in outputs]
     pairs = [(y, c) for y, c in zip(outputs, cotangents, strict=True) if y.requires_grad]
     if pairs:
         found = grad(
@@ -392,7 +388,7 @@ def gradgradcheck(
         rng = np.random.default_rng(seed)
         grad_outputs = []
         for y in outputs:
-            values = random_like(y.device.backend.to_numpy(y.array), rng)
+            values = rng.uniform(-1.0, 1.0, y.array.shape)
             grad_outputs.append(tensor(values, dtype=y.dtype, device=y.device, requires_grad=True))
     grad_outputs = as_tuple(grad_outputs)
 
@@ -472,9 +468,12 @@ if __name__ == "__main__":
 
     single = tensor([0.5, 1.5], requires_grad=True)
     print("float32:", gradcheck(Cube.apply, single, raise_exception=False))  # -> float32: False
+    errors = {}
     for eps in (1e-3, 1e-6, 1e-12):
         found = numerical_product(Cube.apply, (a,), a, [np.ones(2)], eps)
-        print(f"e = {eps:.0e}: off by {abs(found[1] - 3 * 1.5**2):.0e}")  # -> ...
+        errors[eps] = abs(found[1] - 3 * 1.5**2)
+        print(f"e = {eps:.0e}: off by {errors[eps]:.0e}")  # -> ...
+    print(f"best of the three: {min(errors, key=errors.get):.0e}")  # -> best of the three: 1e-06
 
     class Reciprocal(CustomFunction):
         """1 / x with a backward that goes through NumPy."""

@@ -20,9 +20,9 @@ x * 2 and x * 2.0 leave a float32 tensor float32, and an integer tensor times 1.
 float type.
 
 float16 and bfloat16 both have 16 bits, and neither can hold all numbers of the other: together they
-give float32. bfloat16 is the upper half of a float32. Its bits look like an integer, but cannot be
-added like one: the demo does it, and 1 + 1 is not 2. NumPy has no bfloat16; the package ml_dtypes
-brings one.
+give float32, as uint8 and int8 give int16. bfloat16 is the upper half of a float32. Its bits look
+like an integer, but cannot be added like one: the demo does it, and 1 + 1 is not 2. NumPy has no
+bfloat16; the package ml_dtypes brings one.
 
 Only floating point tensors can ask for gradients. A derivative is about small changes, and an
 integer has none: the next one after 3 is 4.

@@ -125,6 +125,8 @@ class History:
                 module, definition = life.home
                 note = f"  (as {definition.name})" if definition.name != self.name else ""
                 found.append(f"  lives in   {module.name}, line {definition.first}{note}")
+            elif life.forms and life.forms[-1].definition is None:
+                found.append(f"  dropped by {life.forms[-1].step.label}: {life.forms[-1].step.why}")
         return "\n".join(found)
 
     def _lives(self, asked: Module | None) -> list[Life]:

@@ -162,6 +162,7 @@ def test_history_goes_through_renamings(curriculum):
 
 def test_history_tells_what_was_taken_away(curriculum):
     assert "  04  It leaves  removed: enough" in History(curriculum, "x").text()
+    assert History(curriculum, "x").where().endswith("\n  dropped by step 04: enough")
 
 
 def test_history_at(curriculum):

@@ -310,6 +310,8 @@ is_floating_point = Tensor.is_floating_point
 is_complex = Tensor.is_complex
 
 is_cpu = tensor_method("is_cpu")(property(lambda self: self.device.type == "cpu"))
+# Kinds of tensors that are not here. Optimizers and layers of others ask before they go on.
+is_sparse = tensor_method("is_sparse", "is_quantized", "is_meta")(property(lambda self: False))
 
 
 if __name__ == "__main__":

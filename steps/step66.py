@@ -42,6 +42,7 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.modes import no_grad
 from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
@@ -261,17 +262,18 @@ def randperm(
     return wrap(array.astype(numpy_dtype(as_dtype(dtype))), device)
 
 
+@no_grad()
 def normal(
     mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, **options: Any
 ) -> Tensor:
     """Normal numbers with the given mean and standard deviation: numbers with a `size`, or tensors
-    whose broadcast shape is the result's. RuntimeError for a negative standard deviation."""
+    whose broadcast shape is the result's. The result is a new leaf: no gradient goes to the mean.
+    RuntimeError for a negative standard deviation."""
     if not isinstance(std, Tensor) and std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    if size is not None:
-        return randn(size, generator=generator, **options) * std + mean
-    like = (mean + std).detach()
-    return randn_like(like, generator=generator) * std + mean
+    if size is None:
+        return randn_like(mean + std, generator=generator).mul_(std).add_(mean)
+    return randn(size, generator=generator, **options).mul_(std).add_(mean)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ lost; a parameter in two groups, which would move twice; a negative rate. (For t
 gets the constructor's locals(), its arguments by name, so that none has to be listed twice.)
 (torch.optim.Optimizer is the same class. There a subclass writes all of `step`; here it may.)
 
-Changed: nothing. New: checked, Optimizer.
+Changed: nothing. New: checked, Required, Optimizer.
 Try: leave zero_grad out of the loop over the hundred points. It no longer finds 3 and 2.
 """
 
@@ -76,6 +76,16 @@ def checked(arguments: dict[str, Any]) -> dict[str, Any]:
     if options.get("foreach") and options.get("fused"):
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
     return options
+
+
+class Required:
+    """The default of an option that has none: each group of parameters has to give it a value."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = Required()
 
 
 class Optimizer:
@@ -145,9 +155,10 @@ class Optimizer:
                 f"{'with' if names else 'without'} names to the optimizer"
             )
         param_group["params"] = params
-        self.param_groups.append(param_group)
         for name, default in self.defaults.items():
-            param_group.setdefault(name, default)
+            if param_group.setdefault(name, default) is required:
+                raise ValueError(f"a parameter group needs a value for {name}: it has no default")
+        self.param_groups.append(param_group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients: None, or zeros in the same memory with set_to_none=False."""

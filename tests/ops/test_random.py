@@ -85,6 +85,14 @@ def test_normal_with_numbers_and_tensors(device):
         tinytorch.normal(mean, -1.0)
 
 
+def test_what_normal_draws_is_a_leaf(device):
+    weight = tinytorch.normal(0, 0.01, size=(3, 2), device=device, requires_grad=True)
+    assert weight.is_leaf and weight.requires_grad
+    mean = tinytorch.zeros(3, device=device, requires_grad=True)
+    drawn = tinytorch.normal(mean, mean.exp())  # a policy: the action is no function of its mean
+    assert drawn.shape == (3,) and not drawn.requires_grad
+
+
 def test_integers(device):
     x = tinytorch.randint(-2, 3, (N,), device=device)
     assert x.dtype is tinytorch.int64 and set(x.tolist()) == {-2, -1, 0, 1, 2}

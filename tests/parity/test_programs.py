@@ -7,6 +7,7 @@ draws from NumPy.
 
 import contextlib
 import copy
+import importlib
 import io
 import math
 import pickle
@@ -338,6 +339,63 @@ def python_and_numpy_around_a_tensor(torch):
     print(copy.deepcopy(torch.ones(2, requires_grad=True)), pickle.loads(pickle.dumps(x)))
     (first, *rest), (c, d) = torch.arange(4), torch.eye(2)
     print(first, rest, c, d, torch.arange(9)[torch.tensor(2) : torch.tensor(7) : 2], len(x))
+
+
+@program
+def optimizers_and_schedulers_of_other_people(torch):
+    from_module = vars(importlib.import_module(f"{torch.__name__}.optim.optimizer"))
+    schedulers = importlib.import_module(f"{torch.__name__}.optim.lr_scheduler")
+    required = from_module["required"]
+
+    class Sign(torch.optim.Optimizer):
+        def __init__(self, params, lr=required):
+            super().__init__(params, {"lr": lr})
+
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad.is_sparse:
+                        raise RuntimeError("sparse gradients are not supported")
+                    p.data.add_(p.grad.sign(), alpha=-group["lr"])
+
+    class Lookahead(torch.optim.Optimizer):
+        def __init__(self, inner):  # it does not call Optimizer.__init__
+            self.inner, self.param_groups, self.state = inner, inner.param_groups, {}
+
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    slow = self.state.setdefault(p, p.data.clone())
+                    p.data.copy_(slow.lerp_(p.data, 0.5))
+            return self.inner.step(closure)
+
+    class Warmup(schedulers._LRScheduler):
+        def get_lr(self):
+            return [rate * min(1.0, (self.last_epoch + 1) / 4) for rate in self.base_lrs]
+
+    model = fill(torch, torch.nn.Linear(3, 2))
+    optimizer = Lookahead(Sign(model.parameters(), lr=0.1))
+    scheduler = Warmup(optimizer.inner)
+    for _ in range(6):
+        model.zero_grad()
+        model(drawn(torch, 4, 3)).square().sum().backward()
+        optimizer.step()
+        scheduler.step()
+        print(scheduler.get_last_lr())
+    print(model.weight.tolist(), required)
+    try:
+        Sign(model.parameters())
+    except ValueError as error:
+        print(type(error).__name__, "lr" in str(error))
+
+
+@program
+def a_walk_through_the_graph_of_reversed_operators(torch):
+    a = torch.linspace(0.0, 1.0, steps=3, requires_grad=True)
+    node = (1 + 2 * torch.sin(a)).grad_fn
+    while node is not None:
+        print(str(node).partition(" ")[0], len(node.next_functions))
+        node = node.next_functions[0][0] if node.next_functions else None
 
 
 @program

@@ -68,6 +68,16 @@ def registers(moment: str, says: str) -> Callable:
     return register
 
 
+class Required:
+    """The default of an option that has none: each group of parameters has to give it a value."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = Required()
+
+
 class Optimizer:
     """Base of all optimizers: it holds the parameters, a subclass says how they move.
 
@@ -88,7 +98,6 @@ class Optimizer:
         self.defaults = defaults
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
-        self._hooks = defaultdict(Hooks)
         groups = list(params)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
@@ -96,6 +105,11 @@ class Optimizer:
             groups = [{"params": groups}]
         for group in groups:
             self.add_param_group(group)
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> "Optimizer":
+        self = super().__new__(cls)
+        self._hooks = defaultdict(Hooks)  # also where a subclass does not call __init__
+        return self
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -141,9 +155,10 @@ class Optimizer:
                 f"{'with' if names else 'without'} names to the optimizer"
             )
         param_group["params"] = params
-        self.param_groups.append(param_group)
         for name, default in self.defaults.items():
-            param_group.setdefault(name, default)
+            if param_group.setdefault(name, default) is required:
+                raise ValueError(f"a parameter group needs a value for {name}: it has no default")
+        self.param_groups.append(param_group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients: None, or zeros in the same memory with set_to_none=False."""
@@ -255,7 +270,6 @@ class Optimizer:
         return {name: getattr(self, name) for name in ("defaults", "state", "param_groups")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.setdefault("_hooks", defaultdict(Hooks))
         self.__dict__.update(state)
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ from tinytorch.optim.lr_scheduler.base import (
     MultiplicativeLR,
     MultiStepLR,
     StepLR,
+    _LRScheduler,
 )
 from tinytorch.optim.lr_scheduler.cycle import OneCycleLR, ReduceLROnPlateau
 from tinytorch.optim.lr_scheduler.warmup import (

@@ -110,6 +110,9 @@ class LRScheduler:
         self.__dict__.update(state_dict)
 
 
+_LRScheduler = LRScheduler  # its name in older programs
+
+
 class GrowthLR(LRScheduler):
     """A schedule that says by what the rates are multiplied on the way from epoch - 1 to `epoch`.
 

@@ -12,14 +12,13 @@ Saved values. A rule that saved an array needs it as it was. A write in between 
 gradient wrong without any sign; the demo shows the number. So a call notes the time at which it
 saves, by the clock of all writes (step 36). If the clock has not moved when backward runs, all is
 well, and the check was one comparison. If it has, check_saved asks for each array whether it was
-written since. FREED stands for values that are no longer there (step 44): asking for one raises an
-error.
+written since.
 
 Most nodes have one result. They are `plain`, and the loop calls their backward directly. The others
 go through general_step, and so does every node under create_graph. Two attributes are for later: a
 node with on_tensors always gets its gradients as Tensors (step 46), and hooks is for step 45.
 
-Changed: Function, edge_of, backward_pass. New: several_outputs, check_saved, general_step, Freed.
+Changed: Function, edge_of, backward_pass. New: several_outputs, check_saved, general_step.
 Try: delete `if node.saved_at != Writes.count` and the line below it, and run the demo.
 """
 
@@ -45,23 +44,6 @@ next_order = itertools.count(0, -1).__next__
 
 
 NOTHING = ()  # what a call has saved that saved nothing
-
-
-class Freed:
-    """Stands in the place of saved values after a backward pass has used and dropped them: who asks
-    for one gets PyTorch's error."""
-
-    def __getitem__(self, number: Any) -> Any:
-        raise RuntimeError(
-            "Trying to backward through the graph a second time (or directly access saved "
-            "tensors after they have already been freed). Saved intermediate values of the "
-            "graph are freed when you call .backward() or autograd.grad(). Specify "
-            "retain_graph=True if you need to backward through the graph a second time or if "
-            "you need to access saved tensors after calling backward."
-        )
-
-
-FREED = Freed()
 
 
 def sum_to(array: Any, shape: tuple[int, ...]) -> Any:

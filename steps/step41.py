@@ -52,23 +52,6 @@ next_order = itertools.count(0, -1).__next__
 NOTHING = ()  # what a call has saved that saved nothing
 
 
-class Freed:
-    """Stands in the place of saved values after a backward pass has used and dropped them: who asks
-    for one gets PyTorch's error."""
-
-    def __getitem__(self, number: Any) -> Any:
-        raise RuntimeError(
-            "Trying to backward through the graph a second time (or directly access saved "
-            "tensors after they have already been freed). Saved intermediate values of the "
-            "graph are freed when you call .backward() or autograd.grad(). Specify "
-            "retain_graph=True if you need to backward through the graph a second time or if "
-            "you need to access saved tensors after calling backward."
-        )
-
-
-FREED = Freed()
-
-
 def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
     """Adds up an array over the dimensions along which `shape` was broadcast to its shape."""
     extra = array.ndim - len(shape)

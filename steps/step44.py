@@ -14,9 +14,10 @@ an input. An input that the output does not depend on is usually a mistake, so i
 allow_unused=True permits it and gives None; materialize_grads=True gives zeros.
 
 Freed graphs. What the rules have saved may be most of a program's memory. After its backward, a
-node drops it, and FREED takes its place (step 40). So the memory of the forward pass shrinks while
-backward runs. A second backward through the graph raises an error. retain_graph=True keeps what was
-saved, and so does create_graph=True, since its very purpose is a second pass.
+node drops it, and FREED takes its place: whoever asks that for a value gets an error. So the memory
+of the forward pass shrinks while backward runs, and a second backward through the graph is refused.
+retain_graph=True keeps what was saved, and so does create_graph=True, since its very purpose is a
+second pass.
 
 The arguments are checked before the first rule runs: a gradient whose shape is not that of its
 output, a list of the wrong length, an input that does not require grad, no input at all. A gradient
@@ -26,7 +27,7 @@ The trap is two outputs that share a part of their graph. y.backward() frees the
 with it what z has in common with y: z.backward() then fails halfway. backward([y, z]) does both in
 one pass.
 
-Changed: backward_pass, tensor_backward. New: grad, backward, starting_gradients.
+Changed: backward_pass, tensor_backward. New: grad, backward, starting_gradients, FREED.
 Try: call y.backward(ones) twice for y = x + x, without retain_graph. Why does nobody complain?
 """
 
@@ -37,9 +38,23 @@ from typing import Any
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.modes import thread
-from tinytorch.autograd.node import FREED, NOTHING, Function, edge_of, sum_to
+from tinytorch.autograd.node import NOTHING, Function, edge_of, sum_to
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.core.version import Writes
+
+
+class Freed:
+    """Stands in the place of saved values that a backward pass has used and dropped. RuntimeError
+    for who asks for one."""
+
+    def __getitem__(self, number: Any) -> Any:
+        raise RuntimeError(
+            "Trying to backward through the graph a second time: the first pass has freed what was "
+            "saved for it. Specify retain_graph=True in the first call of backward() or grad()."
+        )
+
+
+FREED = Freed()
 
 
 def node_of(edge: Any) -> Any:
@@ -192,13 +207,10 @@ def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[
                     f"grad can be implicitly created only for scalar outputs, this one has the "
                     f"shape {list(output.shape)}"
                 )
-            grad = wrap(
-                output.device.xp.ones(output.array.shape, output.array.dtype), output.device
-            )
+            ones = output.device.xp.ones(output.array.shape, output.array.dtype)
+            grad = wrap(ones, output.device)
         elif not isinstance(grad, Tensor):
-            raise TypeError(
-                f"gradients can be either Tensors or None, but got {type(grad).__name__}"
-            )
+            raise TypeError(f"gradients are Tensors or None, but got {type(grad).__name__}")
         elif grad.shape != output.shape:
             raise RuntimeError(
                 f"Mismatch in shape: grad_output[{number}] has a shape of {grad.shape} and "
@@ -355,7 +367,7 @@ if __name__ == "__main__":
     y = x * x
     y.backward(ones)
     print("dropped:", y.grad_fn.saved is FREED)  # -> dropped: True
-    print(error(y.backward, ones).partition(" (")[0])
+    print(error(y.backward, ones).partition(":")[0])
     # -> Trying to backward through the graph a second time
     y = x * x
     x.grad = None
@@ -389,7 +401,7 @@ if __name__ == "__main__":
     shared = p * p
     y, z = shared * 2.0, shared * q
     y.backward()
-    print(error(z.backward).partition(" (")[0])
+    print(error(z.backward).partition(":")[0])
     # -> Trying to backward through the graph a second time
     shared = p * p
     p.grad = None

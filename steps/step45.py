@@ -38,9 +38,23 @@ from typing import Any
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.modes import thread
-from tinytorch.autograd.node import FREED, NOTHING, Function, edge_of, sum_to
+from tinytorch.autograd.node import NOTHING, Function, edge_of, sum_to
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.core.version import Writes, count_write
+
+
+class Freed:
+    """Stands in the place of saved values that a backward pass has used and dropped. RuntimeError
+    for who asks for one."""
+
+    def __getitem__(self, number: Any) -> Any:
+        raise RuntimeError(
+            "Trying to backward through the graph a second time: the first pass has freed what was "
+            "saved for it. Specify retain_graph=True in the first call of backward() or grad()."
+        )
+
+
+FREED = Freed()
 
 
 def node_of(edge: Any) -> Any:
@@ -248,13 +262,10 @@ def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[
                     f"grad can be implicitly created only for scalar outputs, this one has the "
                     f"shape {list(output.shape)}"
                 )
-            grad = wrap(
-                output.device.xp.ones(output.array.shape, output.array.dtype), output.device
-            )
+            ones = output.device.xp.ones(output.array.shape, output.array.dtype)
+            grad = wrap(ones, output.device)
         elif not isinstance(grad, Tensor):
-            raise TypeError(
-                f"gradients can be either Tensors or None, but got {type(grad).__name__}"
-            )
+            raise TypeError(f"gradients are Tensors or None, but got {type(grad).__name__}")
         elif grad.shape != output.shape:
             raise RuntimeError(
                 f"Mismatch in shape: grad_output[{number}] has a shape of {grad.shape} and "

@@ -1,9 +1,9 @@
 """Trains a network on MNIST or Fashion-MNIST: python examples/train_mnist.py --data FOLDER
 
-It shows loss and speed as it goes, tests after each epoch, and writes a checkpoint. Started again
-with --resume it goes on where the checkpoint was written, bit for bit. --download fetches the files
-into the folder; --plot FILE draws the losses (with matplotlib); tqdm's progress bar is used where
-that package is installed.
+It shows loss and speed as it goes, tests after each epoch, and with --checkpoint FILE writes all
+that a run needs to go on. Started again with the same options and --resume it goes on from there,
+bit for bit. --download fetches the files into the folder; --plot FILE draws the losses (with
+matplotlib); tqdm's progress bar is used where that package is installed.
 """
 
 import argparse
@@ -73,9 +73,15 @@ def arguments():
     parser.add_argument("--stop-after", type=int, metavar="EPOCH", help="and --resume later")
     parser.add_argument("--plot", type=Path, help="draw the losses into this file")
     options = parser.parse_args()
-    if options.resume and options.checkpoint is None:
-        parser.error("--resume needs --checkpoint FILE")
+    if options.resume and (options.checkpoint is None or not options.checkpoint.is_file()):
+        parser.error("--resume needs --checkpoint FILE, and a file that is there")
     return options
+
+
+def settings(options):
+    """What has to stay as it was if a run is to go on as it began."""
+    names = "fashion", "epochs", "batch_size", "lr", "seed"
+    return {name: getattr(options, name) for name in names}
 
 
 def datasets(options):
@@ -158,6 +164,10 @@ def main():
 
     if options.resume:
         state = tinytorch.load(options.checkpoint, map_location=options.device)
+        for name, value in settings(options).items():
+            if value != state["settings"][name]:
+                flag = "--" + name.replace("_", "-")
+                sys.exit(f"the run began with {flag} {state['settings'][name]}, not {value}")
         for name, part in parts.items():
             part.load_state_dict(state[name])
         # The CPU's generator shuffles the images, wherever the network is.
@@ -176,6 +186,7 @@ def main():
         if options.checkpoint is not None:
             state = {name: part.state_dict() for name, part in parts.items()}
             state |= {"random": tinytorch.get_rng_state(), "losses": losses}
+            state |= {"settings": settings(options)}
             tinytorch.save(state, options.checkpoint)
     print(f"{time.perf_counter() - start:.1f} seconds")
     if options.plot is not None:

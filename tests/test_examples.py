@@ -24,13 +24,14 @@ def small_mnist(folder):
             (folder / name).write_bytes(bytes([0, 0, 8, array.ndim]) + lengths + array.tobytes())
 
 
-def run(folder, *flags):
+def run(folder, *flags, fails=False):
+    """What the script prints; what it complains of, where it should."""
     command = [sys.executable, "-W", "error", ROOT / "examples/train_mnist.py", "--data", folder]
     done = subprocess.run(
         [*command, *flags], capture_output=True, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert (done.returncode != 0) == fails, done.stderr
+    return done.stderr if fails else done.stdout
 
 
 def test_train_mnist_learns_and_goes_on_where_it_was(tmp_path):
@@ -44,6 +45,10 @@ def test_train_mnist_learns_and_goes_on_where_it_was(tmp_path):
     # Set back to the middle, as after a power cut: the run goes on, and ends where it ended.
     half = run(tmp_path, "--epochs", "4", "--checkpoint", middle, "--stop-after", "2")
     assert "epoch  3" not in half
+    other = run(tmp_path, "--epochs", "5", "--checkpoint", middle, "--resume", fails=True)
+    assert other == "the run began with --epochs 4, not 5\n"
+    missing = run(tmp_path, "--checkpoint", tmp_path / "none", "--resume", fails=True)
+    assert "--resume needs --checkpoint FILE" in missing
     text = run(tmp_path, "--epochs", "4", "--checkpoint", middle, "--resume")
     assert "goes on after epoch 2" in text and "epoch  2 " not in text
     again = tinytorch.load(middle)

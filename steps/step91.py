@@ -115,7 +115,7 @@ def default_collate(batch: Sequence) -> Any:
         parts = {key: default_collate([sample[key] for sample in batch]) for key in first}
         return rebuilt(first, parts)
     if isinstance(first, Sequence):
-        if any(len(sample) != len(first) for sample in batch):
+        if len(set(map(len, batch))) != 1:
             raise RuntimeError("each element in list of batch should be of equal size")
         return rebuilt(first, [default_collate(column) for column in zip(*batch, strict=True)])
     raise TypeError(

@@ -12,8 +12,9 @@ Tasks are dealt out in turn, and each worker answers its own in order. So taking
 gives all batches in order, whichever was ready first. (in_order=False takes what is ready: a slow
 item then does not hold up the others, but no two runs are the same.) `prefetch_factor` is how many
 tasks each worker is given in advance: with 1, it would be idle after each answer. The first tasks
-go to a worker as soon as it runs, while the next is still being started; and a worker with no more
-tasks ends while the others still work. Both matter in short epochs.
+go to a worker as soon as it runs, while the next is still being started; a worker with no more
+tasks ends while the others still work; and nobody waits for the last. All this matters in short
+epochs.
 
 Two processes do not share memory, so a batch must travel. A pipe copies it through the kernel in
 small portions, and a full pipe makes the writer wait. If both sides write and neither reads, both
@@ -68,6 +69,7 @@ for name in operations.split():
 
 
 END = "end"  # what a worker answers when its stream has no more items
+leaving: list[tuple] = []  # the arguments of close() for epochs that are over: nobody waits for it
 
 
 @dataclass
@@ -221,13 +223,14 @@ class WorkerIterator(BatchIterator):
 
     def start(self, loader: "DataLoader") -> None:
         self.count, self.ahead = loader.num_workers, min(loader.prefetch_factor, 50)
-        folder = shared_folder()
+        self.workers, self.in_order, folder = [], loader.in_order, shared_folder()
+        while leaving:  # they have ended long ago
+            close(*leaving.pop())
 
         def make_worker(number: int) -> Worker:
             info = WorkerInfo(number, self.count, loader.dataset)
             return Worker(get_context(), info, folder, loader.make_fetch())
 
-        self.workers, self.in_order = [], loader.in_order
         self.close = weakref.finalize(self, close, self.workers, folder)
         self.begin(make_worker)
 
@@ -246,15 +249,18 @@ class WorkerIterator(BatchIterator):
             number = self.owed[0] if self.in_order else self.ready()
             self.owed.remove(number)
             kind, value = self.workers[number].answer()
-            if kind == END:
-                continue
-            for task in itertools.islice(self.tasks, 1):
+            for task in itertools.islice(self.tasks, int(kind != END)):
                 self.workers[number].ask((task,))
                 self.owed.append(number)
             if number not in self.owed:
                 self.workers[number].ask(None)  # it may go, while the others still work
-            return self.delivered(value)
-        self.close()
+            if kind != END:
+                return self.delivered(value)
+        if self.close.alive:
+            leaving.append(self.close.detach()[2])
+            shutil.rmtree(leaving[-1][1])
+            for worker in self.workers:  # some had no task at all
+                worker.ask(None)
         raise StopIteration
 
     def ready(self) -> int:
@@ -410,7 +416,9 @@ if __name__ == "__main__":
     # -> 4 workers, in order: True
     print(f"{times[0]:.2f} s alone, {times[4]:.2f} s with four")  # -> ...
     print(f"four are {times[0] / times[4]:.1f} times as fast")  # -> ...
-    print("processes left:", len(multiprocessing.active_children()))  # -> processes left: 0
+    while left := multiprocessing.active_children():  # they end by themselves, soon
+        time.sleep(0.01)
+    print("processes left:", len(left))  # -> processes left: 0
 
     # Without the order, nobody waits for the slow item.
     for in_order in (True, False):

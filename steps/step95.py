@@ -32,6 +32,7 @@ import itertools
 import os
 import pickle
 import random
+import select
 import shutil
 import signal
 import tempfile
@@ -63,6 +64,7 @@ for name in operations.split():
 
 
 END = "end"  # what a worker answers when its stream has no more items
+leaving: list[tuple] = []  # the arguments of close() for epochs that are over: nobody waits for it
 
 
 @dataclass
@@ -121,9 +123,10 @@ def receive(connection: Connection) -> Any:
 def commands(connection: Connection) -> Iterator[tuple[int, Any]]:
     """What comes through the pipe: (number of the epoch, task). A new epoch takes the place of what
     is left of an older one. It ends with a None; EOFError when the main process is gone."""
-    waiting, parent = deque(), os.getppid()
+    waiting, parent, arrived = deque(), os.getppid(), select.poll()
+    arrived.register(connection, select.POLLIN)
     while os.getppid() == parent:
-        if connection.poll(0 if waiting else 5):
+        if arrived.poll(0 if waiting else 5000):  # a tenth of the time of connection.poll
             command = connection.recv()
             if command is None:
                 return
@@ -203,7 +206,7 @@ class Worker:
     def answer(self, timeout: float | None) -> Any:
         """What the worker has sent. RuntimeError if it has died, or sends nothing in time."""
         try:
-            if not self.connection.poll(timeout):
+            if timeout is not None and not self.connection.poll(timeout):
                 raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
             return receive(self.connection)
         except (EOFError, ConnectionResetError):
@@ -291,8 +294,9 @@ class WorkerIterator(BatchIterator):
         context = loader.multiprocessing_context or get_context()
         self.count, self.ahead = loader.num_workers, min(loader.prefetch_factor, 50)
         self.timeout, self.in_order = loader.timeout or None, loader.in_order
-        self.persistent = loader.persistent_workers
-        folder = shared_folder()
+        self.persistent, folder = loader.persistent_workers, shared_folder()
+        while leaving:  # they have ended long ago
+            close(*leaving.pop())
 
         def make_worker(number: int) -> Worker:
             info = WorkerInfo(number, self.count, self.seed + number, loader.dataset)
@@ -317,18 +321,12 @@ class WorkerIterator(BatchIterator):
         # Which worker owes us the next batch, the one after it, ...
         self.owed = deque(place % self.count for place in range(len(first)))
 
-    def restart(self) -> None:
-        self.tasks = iter(self.sampler)
-        self.begin()
-
     def __next__(self) -> Any:
         while self.owed:
             number = self.owed[0] if self.in_order else self.ready()
             self.owed.remove(number)
             kind, value = self.answer(self.workers[number])
-            if kind == END:
-                continue
-            for task in itertools.islice(self.tasks, 1):
+            for task in itertools.islice(self.tasks, int(kind != END)):
                 self.workers[number].ask((self.epoch, task))
                 self.owed.append(number)
             if number not in self.owed and not self.persistent:
@@ -336,18 +334,21 @@ class WorkerIterator(BatchIterator):
             if kind == "error":
                 del self  # a traceback that is kept would keep it, and with it the processes
                 raise again(*value)
-            return self.delivered(value)
-        if not self.persistent:
-            self.close()
+            if kind != END:
+                return self.delivered(value)
+        if not self.persistent and self.close.alive:
+            leaving.append(self.close.detach()[2])
+            shutil.rmtree(leaving[-1][1])
+            for worker in self.workers:  # some had no task at all
+                worker.ask(None)
         raise StopIteration
 
     def answer(self, worker: Worker) -> tuple[str, Any]:
         """What the worker answers in this epoch: not what a loop that was left did not take."""
         try:
-            epoch, *answer = worker.answer(self.timeout)
-            while epoch != self.epoch:
-                epoch, *answer = worker.answer(self.timeout)
-            return answer
+            while (answer := worker.answer(self.timeout))[0] != self.epoch:
+                continue
+            return answer[1:]
         except RuntimeError:
             self.close()
             raise
@@ -465,14 +466,13 @@ class DataLoader:
         return partial(fetcher, self.collate_fn, self.batch_sampler is not None, self.drop_last)
 
     def __iter__(self) -> Iterator:
-        if not self.num_workers:
-            return BatchIterator(self)
         if not self.persistent_workers:
-            return WorkerIterator(self)
+            return (WorkerIterator if self.num_workers else BatchIterator)(self)
         if self.iterator is None or not self.iterator.close.alive:
             self.iterator = WorkerIterator(self)
         else:
-            self.iterator.restart()
+            self.iterator.tasks = iter(self.index_sampler)
+            self.iterator.begin()
         return self.iterator
 
     def __len__(self) -> int:

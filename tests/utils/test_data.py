@@ -5,9 +5,11 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter, namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -450,3 +452,28 @@ def test_loops_that_are_left_again_and_again_leave_nothing_in_the_pipe():
     assert len(list(loader)) == 4
     del loader
     assert no_worker_left()
+
+
+def test_the_workers_of_a_finished_epoch_end_also_where_some_had_no_task():
+    for n in (0, 1, 5):
+        loader = DataLoader(Squares(n), num_workers=3)
+        batches = iter(loader)
+        pids = [worker.process.pid for worker in batches.workers]
+        assert len(list(batches)) == n and not memory_blocks()
+        with pytest.raises(StopIteration):
+            next(batches)
+        del batches
+        assert len(pids) == 3 and no_worker_left()  # though the loader lives
+
+
+def test_a_worker_that_does_not_end_is_ended_when_the_next_ones_start(monkeypatch):
+    list(DataLoader(Squares(2), num_workers=1, worker_init_fn=never_end))
+    (stuck,) = multiprocessing.active_children()
+    clock = SimpleNamespace(monotonic=itertools.count(0, 6).__next__)  # 5 seconds go by at once
+    monkeypatch.setattr("tinytorch.utils.data.worker.time", clock)
+    list(DataLoader(Squares(2), num_workers=1))
+    assert not stuck.is_alive()
+
+
+def never_end(number):
+    threading.Thread(target=time.sleep, args=(60,)).start()

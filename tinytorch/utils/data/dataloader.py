@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,7 @@ from tinytorch.utils.data.worker import (
     WorkerInfo,
     again,
     close,
+    leaving,
     shared_folder,
 )
 
@@ -88,8 +90,9 @@ class WorkerIterator(BatchIterator):
         context = loader.multiprocessing_context or get_context()
         self.count, self.ahead = loader.num_workers, min(loader.prefetch_factor, 50)
         self.timeout, self.in_order = loader.timeout or None, loader.in_order
-        self.persistent = loader.persistent_workers
-        folder = shared_folder()
+        self.persistent, folder = loader.persistent_workers, shared_folder()
+        while leaving:  # they have ended long ago
+            close(*leaving.pop())
 
         def make_worker(number: int) -> Worker:
             info = WorkerInfo(number, self.count, self.seed + number, loader.dataset)
@@ -114,18 +117,12 @@ class WorkerIterator(BatchIterator):
         # Which worker owes us the next batch, the one after it, ...
         self.owed = deque(place % self.count for place in range(len(first)))
 
-    def restart(self) -> None:
-        self.tasks = iter(self.sampler)
-        self.begin()
-
     def __next__(self) -> Any:
         while self.owed:
             number = self.owed[0] if self.in_order else self.ready()
             self.owed.remove(number)
             kind, value = self.answer(self.workers[number])
-            if kind == END:
-                continue
-            for task in itertools.islice(self.tasks, 1):
+            for task in itertools.islice(self.tasks, int(kind != END)):
                 self.workers[number].ask((self.epoch, task))
                 self.owed.append(number)
             if number not in self.owed and not self.persistent:
@@ -133,18 +130,21 @@ class WorkerIterator(BatchIterator):
             if kind == "error":
                 del self  # a traceback that is kept would keep it, and with it the processes
                 raise again(*value)
-            return self.delivered(value)
-        if not self.persistent:
-            self.close()
+            if kind != END:
+                return self.delivered(value)
+        if not self.persistent and self.close.alive:
+            leaving.append(self.close.detach()[2])
+            shutil.rmtree(leaving[-1][1])
+            for worker in self.workers:  # some had no task at all
+                worker.ask(None)
         raise StopIteration
 
     def answer(self, worker: Worker) -> tuple[str, Any]:
         """What the worker answers in this epoch: not what a loop that was left did not take."""
         try:
-            epoch, *answer = worker.answer(self.timeout)
-            while epoch != self.epoch:
-                epoch, *answer = worker.answer(self.timeout)
-            return answer
+            while (answer := worker.answer(self.timeout))[0] != self.epoch:
+                continue
+            return answer[1:]
         except RuntimeError:
             self.close()
             raise
@@ -262,14 +262,13 @@ class DataLoader:
         return partial(fetcher, self.collate_fn, self.batch_sampler is not None, self.drop_last)
 
     def __iter__(self) -> Iterator:
-        if not self.num_workers:
-            return BatchIterator(self)
         if not self.persistent_workers:
-            return WorkerIterator(self)
+            return (WorkerIterator if self.num_workers else BatchIterator)(self)
         if self.iterator is None or not self.iterator.close.alive:
             self.iterator = WorkerIterator(self)
         else:
-            self.iterator.restart()
+            self.iterator.tasks = iter(self.index_sampler)
+            self.iterator.begin()
         return self.iterator
 
     def __len__(self) -> int:

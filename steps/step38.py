@@ -82,10 +82,10 @@ NOTHING = ()  # what a call has saved that saved nothing
 
 def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
     """Adds up an array over the dimensions along which `shape` was broadcast to its shape."""
-    extra = array.ndim - len(shape)
-    axes = tuple(range(extra)) + tuple(
-        extra + i for i, n in enumerate(shape) if n == 1 and array.shape[extra + i] != 1
-    )
+    gap = array.ndim - len(shape)
+    axes = (*range(gap), *(gap + i for i, n in enumerate(shape) if n == 1 != array.shape[gap + i]))
+    if axes and array.dtype.itemsize == 2:  # halves are added up as float32, and rounded once
+        return array.sum(axis=axes, dtype="float32").astype(array.dtype).reshape(shape)
     return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
 
 
@@ -183,7 +183,8 @@ class Function:
         name, listed = cls.__name__.lower(), " and ".join(str(list(shape)) for shape in shapes)
         if any(word in str(error) for word in ("ufunc", "numpy boolean", "Wrong type")):
             dtypes = " and ".join(str(array.dtype) for array in arrays if hasattr(array, "dtype"))
-            return NotImplementedError(f"{name}() is not implemented for {dtypes}")
+            kind = RuntimeError if "boolean" in str(error) else NotImplementedError
+            return kind(f"{name}() is not implemented for {dtypes}")
         return RuntimeError(f"{name}: {error} (shapes {listed})")
 
     def save_for_backward(ctx, *values: Any) -> None:

@@ -38,7 +38,7 @@ import numpy as np
 
 from tinytorch.autograd.modes import call_through_modes, inference_seen, set_grad_enabled, thread
 from tinytorch.core.device import Device, as_device, cpu
-from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
+from tinytorch.core.tensor import Size, Tensor, tensor, tensor_method, wrap
 from tinytorch.core.version import Writes, storage_of, version_of, written_since
 
 new = object.__new__
@@ -54,10 +54,10 @@ NOTHING = ()  # what a call has saved that saved nothing
 
 def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
     """Adds up an array over the dimensions along which `shape` was broadcast to its shape."""
-    extra = array.ndim - len(shape)
-    axes = tuple(range(extra)) + tuple(
-        extra + i for i, n in enumerate(shape) if n == 1 and array.shape[extra + i] != 1
-    )
+    gap = array.ndim - len(shape)
+    axes = (*range(gap), *(gap + i for i, n in enumerate(shape) if n == 1 != array.shape[gap + i]))
+    if axes and array.dtype.itemsize == 2:  # halves are added up as float32, and rounded once
+        return array.sum(axis=axes, dtype="float32").astype(array.dtype).reshape(shape)
     return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
 
 
@@ -203,7 +203,8 @@ class Function:
         name, listed = cls.__name__.lower(), " and ".join(str(list(shape)) for shape in shapes)
         if any(word in str(error) for word in ("ufunc", "numpy boolean", "Wrong type")):
             dtypes = " and ".join(str(array.dtype) for array in arrays if hasattr(array, "dtype"))
-            return NotImplementedError(f"{name}() is not implemented for {dtypes}")
+            kind = RuntimeError if "boolean" in str(error) else NotImplementedError
+            return kind(f"{name}() is not implemented for {dtypes}")
         return RuntimeError(f"{name}: {error} (shapes {listed})")
 
     # For forward and backward of a subclass.
@@ -589,7 +590,7 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     return SumTo.apply(input, size)
 
 
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: Any) -> Size:
     """The shape to which all `shapes` are broadcast; RuntimeError where they do not fit."""
     shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
     result = [1] * max(map(len, shapes), default=0)
@@ -601,7 +602,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
                     f"{', '.join(str(list(s)) for s in shapes)}"
                 )
             result[-i] = shape[-i] if shape[-i] != 1 else result[-i]
-    return tuple(result)
+    return Size(result)
 
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -795,7 +796,7 @@ if __name__ == "__main__":
     print(row.expand_as(table).shape, row.broadcast_to((2, 2, 3)).shape)
     # -> tinytorch.Size([2, 3]) tinytorch.Size([2, 2, 3])
 
-    print(broadcast_shapes((2, 1), (3,), 1))  # -> (2, 3)
+    print(broadcast_shapes((2, 1), (3,), 1))  # -> tinytorch.Size([2, 3])
     print([tuple(x.shape) for x in broadcast_tensors(column, row, tensor(1.0))])
     # -> [(2, 3), (2, 3), (2, 3)]
     print(many.sum_to_size(1, 3))  # -> tensor([[1000000.0, 2000000.0, 3000000.0]])

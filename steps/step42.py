@@ -58,7 +58,7 @@ from tinytorch.core.dtype import (
     result_type,
     uint8,
 )
-from tinytorch.core.tensor import Tensor, as_tensor, from_numpy, tensor, tensor_method, wrap
+from tinytorch.core.tensor import Size, Tensor, as_tensor, from_numpy, tensor, tensor_method, wrap
 from tinytorch.core.version import Writes
 
 
@@ -267,7 +267,7 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     return SumTo.apply(input, size)
 
 
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: Any) -> Size:
     """The shape to which all `shapes` are broadcast; RuntimeError where they do not fit."""
     shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
     result = [1] * max(map(len, shapes), default=0)
@@ -279,7 +279,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
                     f"{', '.join(str(list(s)) for s in shapes)}"
                 )
             result[-i] = shape[-i] if shape[-i] != 1 else result[-i]
-    return tuple(result)
+    return Size(result)
 
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -289,10 +289,10 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 class Clone(Function):
-    """y = a copy of x with memory of its own;  dy/dx = 1."""
+    """y = a copy of x with memory of its own;  dy/dx = 1. Order K keeps transposed ones so."""
 
-    def forward(ctx, x: Any) -> Any:
-        return x.copy()
+    def forward(ctx, x: Any, order: str = "K") -> Any:
+        return x.copy("C" if 0 in x.strides else order)  # 0 in an expanded one, not in its copy
 
     def backward(ctx, g: Any) -> Any:
         return g
@@ -303,7 +303,7 @@ class Cast(Function):
 
     def forward(ctx, x: Any, dtype: Any) -> Any:
         ctx.dtype = x.dtype
-        return x.astype(dtype)
+        return x.astype(dtype, "C" if 0 in x.strides else "K")
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Cast, g, ctx.dtype)
@@ -356,7 +356,7 @@ def to(
 
     Returns the tensor itself where nothing changes, unless copy=True.
     """
-    for arg in args:
+    for arg in reversed(args):
         if isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
         elif isinstance(arg, DType):
@@ -364,7 +364,7 @@ def to(
         elif isinstance(arg, (str, int, Device)) and not isinstance(arg, bool):
             device = arg
         elif isinstance(arg, bool):
-            non_blocking = arg
+            non_blocking, copy = arg, copy or non_blocking
         elif arg is not None:
             raise TypeError(f"to() received an invalid argument of type {type(arg).__name__}")
     out = self

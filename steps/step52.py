@@ -55,6 +55,7 @@ from tinytorch.ops.elementwise import (
     entry,
     is_float,
     require_tensors,
+    swapped,
 )
 
 
@@ -96,8 +97,7 @@ def relation(
             input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
         ):
             # One of the two has to be a tensor, also where each may be a number.
-            needed = 2 - numbers or int(not isinstance(other, Tensor))
-            require_tensors(names, (input, other)[:needed])
+            require_tensors(names, (input, other)[: 2 - numbers or not isinstance(other, Tensor)])
             if not (is_float(input) and other.__class__ in (int, float)):
                 input, other = operands(input, other)
         return function.apply(input, other)
@@ -130,24 +130,26 @@ logical_and = relation("logical_and", lambda xp, a, b: (a != 0) & (b != 0), numb
 logical_or = relation("logical_or", lambda xp, a, b: (a != 0) | (b != 0), numbers=0)
 logical_xor = relation("logical_xor", lambda xp, a, b: (a != 0) ^ (b != 0), numbers=0)
 
+
+def shift(side: str) -> Callable:
+    """The formula of a shift, which booleans do not have: as small integers they would."""
+    return lambda xp, a, b: getattr(xp, f"{side}_shift")(a, b, dtype=xp.result_type(a, b))
+
+
 # On integers bit by bit; on booleans they are the logical ones: mask & other, ~mask.
 bitwise_and = relation("bitwise_and", "bitwise_and", "__and__ __rand__ __iand__", 2)
 bitwise_or = relation("bitwise_or", "bitwise_or", "__or__ __ror__ __ior__", 2)
 bitwise_xor = relation("bitwise_xor", "bitwise_xor", "__xor__ __rxor__ __ixor__", 2)
-bitwise_left_shift = relation("bitwise_left_shift", "left_shift", "__lshift__ __ilshift__", 2)
-bitwise_right_shift = relation("bitwise_right_shift", "right_shift", "__rshift__ __irshift__", 2)
+bitwise_left_shift = relation("bitwise_left_shift", shift("left"), "__lshift__ __ilshift__", 2)
+bitwise_right_shift = relation("bitwise_right_shift", shift("right"), "__rshift__ __irshift__", 2)
+rlshift = swapped("__rlshift__", bitwise_left_shift)
+rrshift = swapped("__rrshift__", bitwise_right_shift)
 bitwise_not = predicate("bitwise_not", "invert", written=True)
 invert = tensor_method("__invert__")(bitwise_not)
 
 
-class IsClose(Function):
-    """Whether |a - b| <= atol + rtol * |b|."""
-
-    elementwise = True
-    differentiable = False
-
-    def forward(ctx, a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
-        return ctx.xp.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
+# Whether |a - b| <= atol + rtol * |b|.
+IsClose = entry("isclose", Discrete, lambda xp, a, b, *limits: xp.isclose(a, b, *limits))
 
 
 @tensor_method("isclose")
@@ -155,6 +157,7 @@ def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
     """|input - other| <= atol + rtol * |other|, for each pair. RuntimeError for unequal dtypes."""
+    require_tensors("isclose", (input, other))
     if input.dtype is not other.dtype:
         raise RuntimeError(f"{input.dtype!r} did not match {other.dtype!r}")
     if rtol < 0 or atol < 0:
@@ -190,13 +193,11 @@ class Clamp(Function):
 
     def backward(ctx, g: Any) -> Any:
         x, low, high = ctx.saved
-        below = False if low is None else x < low
-        above = False if high is None else x > high
-        crossed = False if low is None or high is None else low > high  # then high wins
+        inside = (low is None or x >= low) & (high is None or x <= high)
         return (
-            g * ~(below | above),
-            None if ctx.edges[1] is None else g * (below > crossed),
-            None if ctx.edges[2] is None else g * (above | crossed),
+            g * inside,
+            None if ctx.edges[1] is None else g * ((x < low) & (high is None or low < high)),
+            None if ctx.edges[2] is None else g * ((x > high) | (low is not None and low > high)),
         )
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tinytorch.autograd.node import Function, sum_to
-from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.core.tensor import Size, Tensor, tensor_method
 
 
 class Expand(Function):
@@ -89,7 +89,7 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     return SumTo.apply(input, size)
 
 
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: Any) -> Size:
     """The shape to which all `shapes` are broadcast; RuntimeError where they do not fit."""
     shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
     result = [1] * max(map(len, shapes), default=0)
@@ -101,7 +101,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
                     f"{', '.join(str(list(s)) for s in shapes)}"
                 )
             result[-i] = shape[-i] if shape[-i] != 1 else result[-i]
-    return tuple(result)
+    return Size(result)
 
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -26,10 +26,10 @@ from tinytorch.core.tensor import Tensor, from_numpy, tensor_method
 
 
 class Clone(Function):
-    """y = a copy of x with memory of its own;  dy/dx = 1."""
+    """y = a copy of x with memory of its own;  dy/dx = 1. Order K keeps transposed ones so."""
 
-    def forward(ctx, x: Any) -> Any:
-        return x.copy()
+    def forward(ctx, x: Any, order: str = "K") -> Any:
+        return x.copy("C" if 0 in x.strides else order)  # 0 in an expanded one, not in its copy
 
     def backward(ctx, g: Any) -> Any:
         return g
@@ -40,7 +40,7 @@ class Cast(Function):
 
     def forward(ctx, x: Any, dtype: Any) -> Any:
         ctx.dtype = x.dtype
-        return x.astype(dtype)
+        return x.astype(dtype, "C" if 0 in x.strides else "K")
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Cast, g, ctx.dtype)
@@ -93,7 +93,7 @@ def to(
 
     Returns the tensor itself where nothing changes, unless copy=True.
     """
-    for arg in args:
+    for arg in reversed(args):
         if isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
         elif isinstance(arg, DType):
@@ -101,7 +101,7 @@ def to(
         elif isinstance(arg, (str, int, Device)) and not isinstance(arg, bool):
             device = arg
         elif isinstance(arg, bool):
-            non_blocking = arg
+            non_blocking, copy = arg, copy or non_blocking
         elif arg is not None:
             raise TypeError(f"to() received an invalid argument of type {type(arg).__name__}")
     out = self

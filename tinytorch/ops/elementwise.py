@@ -277,7 +277,7 @@ def binary(
             dtype = input.array.dtype
             if dtype is other.array.dtype and dtype.char in "fd":
                 return function.apply(input, other)
-        return compute(function, (input, other), keeps, numbers)
+        return compute(function, (input, other), keeps, min(numbers, 1 + isinstance(other, Tensor)))
 
     operation.__doc__ = f"{names.split()[0]} of each pair of elements, broadcast."
     return attach(names, written)(operation)
@@ -330,8 +330,8 @@ def power(a: Any, b: Any) -> Any:
     if isinstance(b, (int, float)):
         if b in (2, 3):
             return a * a if b == 2 else a * a * a
-        if type(b) is float and b in (-1, -2):
-            return 1 / (a if b == -1 else a * a)
+        if type(b) is float and b in (-1, -2, -0.5):
+            return 1 / (a if b == -1 else power(a, -b))
     return a**b
 
 
@@ -352,13 +352,13 @@ def log_of_base(xp: Any, a: Any) -> Any:
     return xp.log(a + (a == 0))
 
 
-# A number may stand on either side. b + (b == 0) - 1 is b - 1, and 0 for b = 0: b * a^(b - 1) would
-# be 0 * infinity for a = 0.
+# b + (b == 0) - 1 is b - 1, and 0 for b = 0: b * a^(b - 1) would be 0 * infinity for a = 0.
 pow = binary(
     "pow __pow__",
     any_power,
     lambda xp, g, a, b: g * (b * power(a, b + (b == 0) - 1)),
     lambda xp, g, a, b: g * (power(a, b) * log_of_base(xp, a)),
+    keeps="iu",
     numbers=2,
 )
 

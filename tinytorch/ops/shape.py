@@ -112,7 +112,7 @@ def t(input: Tensor) -> Tensor:
     """The transpose of a matrix; a vector as it is. RuntimeError for more dimensions."""
     if input.array.ndim > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
-    return Transpose.apply(input, 0, 1) if input.array.ndim == 2 else input
+    return transpose(input, 0, 1) if input.array.ndim == 2 else Reshape.apply(input, input.shape)
 
 
 @tensor_method("T")
@@ -201,6 +201,9 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
 def stride(self: Tensor, dim: int | None = None) -> Any:
     """How many elements of memory lie between neighbours, for each dimension or for one."""
     steps = tuple(step // self.array.itemsize for step in self.array.strides)
+    if not self.array.size:  # then NumPy's are 0
+        sizes = [n or 1 for n in self.array.shape]
+        steps = tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
     return steps if dim is None else steps[normalize_dim(dim, len(steps))]
 
 
@@ -213,7 +216,7 @@ def is_contiguous(self: Tensor) -> bool:
 @tensor_method("contiguous")
 def contiguous(input: Tensor) -> Tensor:
     """The tensor itself if it is contiguous, else a copy that is."""
-    return input if is_contiguous(input) else Clone.apply(input)
+    return input if is_contiguous(input) else Clone.apply(input, "C")
 
 
 @tensor_method("ravel")

@@ -169,7 +169,6 @@ class Optimizer:
                 elif param.grad is not None:
                     param.grad = zero_(param.grad.detach())
 
-    @no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Moves the parameters once, along the gradients that they have now.
 
@@ -180,10 +179,11 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            active = [param for param in group["params"] if param._grad is not None]
-            if active:
-                self.update(active, group)
+        with no_grad():
+            for group in self.param_groups:
+                active = [param for param in group["params"] if param._grad is not None]
+                if active:
+                    self.update(active, group)
         return loss
 
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:

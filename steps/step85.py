@@ -87,6 +87,8 @@ def with_hooks(step: Callable) -> Callable:
 
     @functools.wraps(step)
     def hooked(self: "Optimizer", *args: Any, **kwargs: Any) -> Any:
+        if not self._hooks:
+            return step(self, *args, **kwargs)
         args, kwargs = self.call_hooks("before step", (self, *args), kwargs)
         result = step(*args, **kwargs)
         self.call_hooks("after step", args, kwargs)
@@ -207,7 +209,6 @@ class Optimizer:
                     param.grad = zero_(param.grad.detach())
 
     @with_hooks
-    @no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Moves the parameters once, along the gradients that they have now.
 
@@ -218,10 +219,11 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            active = [param for param in group["params"] if param._grad is not None]
-            if active:
-                self.update(active, group)
+        with no_grad():
+            for group in self.param_groups:
+                active = [param for param in group["params"] if param._grad is not None]
+                if active:
+                    self.update(active, group)
         return loss
 
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
@@ -230,7 +232,7 @@ class Optimizer:
 
     def call_hooks(self, moment: str, *values: Any) -> tuple:
         """Calls hook(self, *values) for each hook; what one returns takes the values' place."""
-        for hook in list(self._hooks[moment].values()):
+        for hook in list(self._hooks.get(moment, {}).values()):
             answer = hook(self, *values)
             if answer is not None and values and moment != "after step":
                 values = answer if isinstance(answer, tuple) else (answer,)

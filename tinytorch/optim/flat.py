@@ -52,7 +52,7 @@ class FlatParameters:
     def __init__(
         self, params: list[Tensor], states: list[dict], names: list[str], step: int, together: bool
     ):
-        self.params, self.states, self.names, self.step = params, states, names, step
+        self.params, self.states, self.step = params, states, step
         self.arrays, self.together = [param.array for param in params], together
         self.xp, self.dtype = params[0].device.xp, self.arrays[0].dtype
         ends = [0, *itertools.accumulate(array.size for array in self.arrays)]
@@ -67,11 +67,12 @@ class FlatParameters:
                 if state.get(name) is not None:
                     view[...] = state[name].array
                 state[name] = wrap(view, params[0].device)
-        self.tensors = [state[name] for state in states for name in names]
+        self.tensors = [value for state in states for value in state.values()]
         flats = [array.reshape(-1) for array in self.arrays]
         if together:
             self.copy, self.copied_grads = aligned_zeros(self.xp, 2, ends[-1], self.dtype)
-            self.parts = self.xp.split(self.copy, ends[1:-1])
+            parts = zip(self.xp.split(self.copy, ends[1:-1]), self.arrays, strict=True)
+            self.parts = [part.reshape(array.shape) for part, array in parts]
             flats = [self.copy]
         limit = ends[-1] + 1 if params[0].device.type == "cuda" else cache_elements
         spare = aligned_zeros(self.xp, 2, min(limit, ends[-1]), self.dtype)
@@ -85,7 +86,7 @@ class FlatParameters:
     def intact(self) -> bool:
         """Whether no parameter has got another array, and no state was replaced."""
         arrays = [param.array for param in self.params]
-        tensors = [state.get(name) for state in self.states for name in self.names]
+        tensors = [value for state in self.states for value in state.values()]
         return same(arrays, self.arrays) and same(tensors, self.tensors)
 
     def numbers(self, *values: float) -> Iterable:
@@ -100,10 +101,11 @@ class FlatParameters:
         """
         xp, uphill, decay = self.xp, group["maximize"], float(group["weight_decay"])
         decay = 0.0 if group.get("decoupled_weight_decay") else decay
-        grads = [param._grad.array.reshape(-1) for param in self.params]
+        grads = [param._grad.array for param in self.params]
         if self.together:
-            xp.concatenate([array.reshape(-1) for array in self.arrays], out=self.copy)
-            grads = [xp.concatenate(grads, out=self.copied_grads)]
+            xp.concatenate(self.arrays, axis=None, out=self.copy)
+            grads = [xp.concatenate(grads, axis=None, out=self.copied_grads)]
+        grads = [grad.reshape(-1) for grad in grads]
         for number, place, p, kept, t, u in self.prepared:
             g = grads[number][place]
             if decay:
@@ -114,7 +116,7 @@ class FlatParameters:
             yield p, g, kept, t
         for i, array in enumerate(self.arrays):
             if self.together:
-                array[...] = self.parts[i].reshape(array.shape)
+                array[...] = self.parts[i]
             count_write(array)
 
 
@@ -148,7 +150,7 @@ class FlatOptimizer(Optimizer):
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         for flat in self.flat_parameters(params, group):
             flat.step += 1
-            flat.steps += 1
+            flat.steps.fill(flat.step)
             self.move(flat, group)
 
     def flat_parameters(self, params: list[Tensor], group: dict) -> list[FlatParameters]:

@@ -40,7 +40,7 @@ from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.nn.activation import FunctionModule, softplus
 from tinytorch.ops.broadcast import broadcast_tensors
 from tinytorch.ops.norm import norm
-from tinytorch.ops.reduction import Sum, wide
+from tinytorch.ops.reduction import sum_rows, wide
 from tinytorch.ops.softmax import Softmax, log_softmax, minus_max
 
 # Importing the modules of the operations brings their methods to Tensor.
@@ -330,17 +330,18 @@ class CrossEntropy(Function):
     out first, and only one exp. The gradient is what is said minus what is true.
     """
 
-    def forward(ctx, x: Any, index: Any, mean: bool) -> Any:
-        xp, rows = ctx.xp, ctx.xp.arange(len(x))
+    def forward(ctx, x: Any, index: Any, mean: bool = False) -> Any:
+        xp, n = ctx.xp, len(x)
         z = minus_max(wide(x), (1,), xp)
         e = xp.exp(z)
-        total = ctx.call(Sum, e, (1,), True)
-        losses = xp.log(total[:, 0]) - z[rows, index]
+        total = sum_rows(e, True)
+        places = index + xp.arange(0, x.size, x.shape[1] or 1)  # of x_t, all rows in one line
+        losses = xp.log(total).reshape(n) - z.take(places)
         e /= total
-        e[rows, index] -= 1
-        ctx.slope, ctx.count = e.astype(x.dtype, copy=False), len(x) if mean else 1
+        e.reshape(-1)[places] -= 1
+        ctx.slope, ctx.count = e.astype(x.dtype, copy=False), n if mean else 1
         ctx.save_for_backward(x, index, xp.arange(x.shape[1]))
-        return (losses.sum() / len(x) if mean else losses).astype(x.dtype, copy=False)
+        return (losses.sum() / n if mean else losses).astype(x.dtype, copy=False)
 
     def backward(ctx, g: Any) -> Any:
         x, index, classes = ctx.saved
@@ -385,8 +386,7 @@ def cross_entropy(
     index, ignored = chosen(target, c, ignore_index)
     if reduction == "mean" and weight is None and ignored is None and not label_smoothing:
         return CrossEntropy.apply(rows, index, True)
-    losses = CrossEntropy.apply(rows, index, False)
-    counts = None if weight is None else weight[index]
+    losses, counts = CrossEntropy.apply(rows, index), None if weight is None else weight[index]
     losses = losses if counts is None else losses * counts
     if label_smoothing:
         logs = log_softmax(rows, 1) if weight is None else log_softmax(rows, 1) * weight

@@ -193,6 +193,7 @@ F_CASES = {
     "ce, integers": lambda F, t: F.cross_entropy(t.ones(2, 3).long(), t.tensor([0, 1])),
     "ce, float classes": lambda F, t: F.cross_entropy(t.ones(2, 3), t.tensor([0.0, 1.0])),
     "ce, nothing": lambda F, t: F.cross_entropy(t.ones(0, 3), t.ones(0).long()),
+    "ce, no classes": lambda F, t: F.cross_entropy(t.ones(0, 0), t.ones(0).long()),
     "ce, all ignored": lambda F, t: F.cross_entropy(t.ones(2, 3), t.tensor([-100, -100])),
     "ce, weights": lambda F, t: F.cross_entropy(t.ones(2, 3), t.tensor([0, 1]), t.ones(2)),
     "ce, images": lambda F, t: F.cross_entropy(t.ones(2, 3, 4), t.ones(2, 4).long()),

@@ -43,8 +43,8 @@ from tinytorch.ops.elementwise import erf_of, require_tensors, sigmoid, tanh
 from tinytorch.ops.reduction import wide
 from tinytorch.ops.softmax import log_softmax, softmax
 
-# Importing the modules of the operations brings their methods to Tensor.
-for name in ("arithmetic", "comparison", "joining", "reduction", "sampling", "shape"):
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

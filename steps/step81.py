@@ -47,8 +47,8 @@ from tinytorch.ops.broadcast import broadcast_tensors
 from tinytorch.ops.joining import stack
 from tinytorch.ops.norm import norm
 
-# Importing the modules of the operations brings their methods to Tensor.
-for name in ("arithmetic", "comparison", "elementwise", "extremes", "reduction", "sampling"):
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -43,8 +43,8 @@ from tinytorch.ops.norm import norm
 from tinytorch.ops.reduction import sum_rows, wide
 from tinytorch.ops.softmax import Softmax, log_softmax, minus_max
 
-# Importing the modules of the operations brings their methods to Tensor.
-for name in ("arithmetic", "comparison", "elementwise", "extremes", "indexing", "gather", "shape"):
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

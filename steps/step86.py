@@ -46,9 +46,8 @@ from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import count_write
 from tinytorch.optim.optimizer import Optimizer, checked
 
-# Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise extremes indexing reduction sampling shape"
-for name in operations.split():
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

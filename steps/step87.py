@@ -41,9 +41,8 @@ from tinytorch.ops.creation import full_like
 from tinytorch.optim.flat import FlatOptimizer, FlatParameters
 from tinytorch.optim.optimizer import checked
 
-# Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
-for name in operations.split():
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -42,9 +42,8 @@ from tinytorch.core.tensor import Tensor
 from tinytorch.ops.creation import fill_
 from tinytorch.optim.optimizer import Optimizer
 
-# Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
-for name in operations.split():
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -35,9 +35,8 @@ from typing import Any
 from tinytorch.optim.lr_scheduler.base import GrowthLR, LRScheduler, values_of
 from tinytorch.optim.optimizer import Optimizer
 
-# Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise indexing matmul reduction sampling shape sorting"
-for name in operations.split():
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -48,9 +48,8 @@ from tinytorch.core.dtype import float64, int64
 from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method
 from tinytorch.ops.random import Generator, generator_for, randint, randperm
 
-# Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
-for name in operations.split():
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -62,9 +62,8 @@ from tinytorch.utils.data.collate import default_collate, default_convert, walk
 from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 
-# Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
-for name in operations.split():
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -45,9 +45,8 @@ from tinytorch.nn.module import Module
 from tinytorch.ops.storage import address_of
 from tinytorch.serialization import reach, replacing
 
-# Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise indexing reduction sampling shape sorting"
-for name in operations.split():
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

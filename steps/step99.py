@@ -42,9 +42,8 @@ from tinytorch.ops.creation import empty, eye, ones_like, zeros, zeros_like
 from tinytorch.ops.joining import stack
 from tinytorch.ops.shape import view_as
 
-# Importing the modules of the operations brings their methods to Tensor.
-operations = "arithmetic comparison elementwise extremes indexing matmul reduction"
-for name in operations.split():
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -13,8 +13,8 @@ brackets. They look into x.data each time and store nothing. A copy of the shape
 Variable, would be wrong as soon as somebody puts another array into the box.
 
 print asks an object for its __repr__. Ours says what kind of thing it is and what is inside:
-variable(3.0). A matrix takes several lines, and its rows should line up, so every
-line after the first is moved to the right by the width of "variable(".
+variable(3.0). A matrix takes several lines, and its rows should line up, so every line after the
+first is moved to the right by the width of "variable(".
 
 A Variable can also have a name. Nothing is computed with it. It is for people: step 23 prints it
 in graphs, where many variables look alike.

@@ -101,8 +101,7 @@ def list_steps(curriculum: Curriculum, options) -> int:
         print(paint(title, "bold"))
         for step in curriculum.steps:
             if step.number in stage:
-                kind = paint("  (catalogue)", "faint") if step.kind == "catalogue" else ""
-                print(f"  {step.number:02d}  {step.title}{kind}")
+                print(f"  {step.number:02d}  {step.title}")
                 for module in curriculum.modules:
                     if module.finished == step.number:
                         print(paint(f"      -> {module.name}", "faint"))

@@ -101,6 +101,13 @@ def test_text(curriculum):
     assert 'print("two")' in Difference(curriculum, curriculum.step(2)).text(demo=True)
 
 
+def test_the_place_in_a_stage_of_two_kinds(make):
+    steps = {1: step_text(1, "x = 1"), 2: step_text(2, "x = 2")}
+    for catalogues, place in (("", "lesson 2"), ("1, 2", "catalogue 2"), ("1", "step 2")):
+        curriculum = make(steps, toml=f"catalogues = [{catalogues}]\n")
+        assert Difference(curriculum, curriculum.step(2)).place == f"stage 1, {place} of 20"
+
+
 def test_a_line_that_only_follows_a_renaming_is_no_change(make):
     old = BOX + "\n\ndef make():\n    return Box()"
     new = old.replace("Box", "Case").replace("return 1", "return 5")

@@ -15,7 +15,7 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 STAGES = tomllib.loads((ROOT / "steps" / "curriculum.toml").read_text())["stage"]
 
 # The notebooks in which each solution is a whole answer, so that it can be tried.
-SOLVED = {"stage01", "stage02", "stage03", "stage04"}
+SOLVED = {"stage01", "stage02", "stage03", "stage04", "stage05"}
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 

@@ -22,23 +22,27 @@ Finally, an autoencoder: 64 pixels through 8 numbers and back. What comes out sh
 in, so it needs no labels. A sigmoid at the end gives pixels between 0 and 1. There is none on the 8
 numbers in the middle, where it would only squeeze what little there is.
 
-New: tinytorch/nn/init.py; prelu, PReLU; parameters_to_vector and back. Moved: the losses to
-tinytorch/nn/loss.py. tinytorch/nn/functional.py now collects all the functions in one place.
+Some networks do not say how many inputs a layer has: it follows from what comes before. LazyLinear
+waits for its first input, makes its weight, and becomes a Linear.
+
+New: tinytorch/nn/init.py; prelu, PReLU; LazyLinear. Moved: the losses to tinytorch/nn/loss.py.
+tinytorch/nn/functional.py now collects all the functions in one place.
 Try: --draw shows the digits and what the autoencoder makes of them. Or put a Sigmoid behind the
 encoder, and compare the errors.
 """
 
 import importlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import Any
 
 from tinytorch.autograd.modes import no_grad
-from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.core.tensor import Size, Tensor, wrap
+from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.comparison import where
 from tinytorch.ops.creation import full
-from tinytorch.ops.joining import cat
 from tinytorch.ops.random import Generator
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -46,12 +50,11 @@ for name in "elementwise gather indexing matmul reduction sampling shape sorting
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
+Source = Generator | None  # where the random numbers come from: None is the default generator
+
 # The inverse of how much a nonlinearity shrinks its signal: the gain that makes up for it.
-GAINS = dict.fromkeys(["linear", "conv1d", "conv2d", "conv3d", "sigmoid"], 1.0) | {
-    "tanh": 5 / 3,
-    "relu": math.sqrt(2),
-    "selu": 3 / 4,
-}
+NO_GAIN = dict.fromkeys(["linear", "conv1d", "conv2d", "conv3d", "sigmoid"], 1.0)
+GAINS = NO_GAIN | {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -67,17 +70,13 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 @no_grad()
-def uniform_(
-    tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
-) -> Tensor:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Source = None) -> Tensor:
     """Uniform numbers from [a, b)."""
     return tensor.uniform_(a, b, generator=generator)
 
 
 @no_grad()
-def normal_(
-    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
-) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0, std: float = 1, generator: Source = None) -> Tensor:
     """Normal numbers."""
     return tensor.normal_(mean, std, generator=generator)
 
@@ -89,7 +88,7 @@ def trunc_normal_(
     std: float = 1.0,
     a: float = -2.0,
     b: float = 2.0,
-    generator: Generator | None = None,
+    generator: Source = None,
 ) -> Tensor:
     """Normal numbers between a and b. What falls outside is drawn again."""
     tensor.normal_(mean, std, generator=generator)
@@ -150,13 +149,13 @@ def fans(tensor: Tensor) -> tuple[int, int]:
     return math.prod(shape[1:]), shape[0] * math.prod(shape[2:])
 
 
-def uniform_of_std(tensor: Tensor, std: float, generator: Generator | None) -> Tensor:
+def uniform_of_std(tensor: Tensor, std: float, generator: Source) -> Tensor:
     """Uniform numbers of a standard deviation: those from [-b, b) have b / sqrt(3)."""
     bound = math.sqrt(3) * std
     return uniform_(tensor, -bound, bound, generator)
 
 
-def normal_of_std(tensor: Tensor, std: float, generator: Generator | None) -> Tensor:
+def normal_of_std(tensor: Tensor, std: float, generator: Source) -> Tensor:
     """Normal numbers of a standard deviation."""
     return normal_(tensor, 0.0, std, generator)
 
@@ -164,7 +163,7 @@ def normal_of_std(tensor: Tensor, std: float, generator: Generator | None) -> Te
 def xavier(draw: Callable) -> Callable[..., Tensor]:
     """The function that draws with variance 2 / (fan_in + fan_out)."""
 
-    def fill(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    def fill(tensor: Tensor, gain: float = 1.0, generator: Source = None) -> Tensor:
         """Variance gain^2 * 2 / (fan_in + fan_out): a compromise between the forward and the
         backward pass (Glorot and Bengio, 2010). ValueError for fewer than two dimensions."""
         return draw(tensor, gain * math.sqrt(2 / sum(fans(tensor))), generator)
@@ -180,7 +179,7 @@ def kaiming(draw: Callable) -> Callable[..., Tensor]:
         a: float = 0,
         mode: str = "fan_in",
         nonlinearity: str = "leaky_relu",
-        generator: Generator | None = None,
+        generator: Source = None,
     ) -> Tensor:
         """Variance gain^2 / fan: with `nonlinearity` (a is its slope) behind each layer the signal
         keeps its size going forward, or with mode="fan_out" the gradient going backward (He et
@@ -206,7 +205,7 @@ kaiming_normal_ = kaiming(normal_of_std)
 
 
 @no_grad()
-def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Source = None) -> Tensor:
     """A matrix that turns and does not stretch: rows, or columns, orthogonal (Saxe, 2013).
 
     ValueError for fewer than two dimensions.
@@ -225,9 +224,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
 
 
 @no_grad()
-def sparse_(
-    tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None
-) -> Tensor:
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Source = None) -> Tensor:
     """Normal numbers, and in each column a share `sparsity` of zeros. ValueError if not 2D."""
     if tensor.array.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
@@ -263,20 +260,39 @@ class PReLU(Module):
         return f"num_parameters={self.num_parameters}"
 
 
-def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """The elements of all parameters in one row; the gradient flows through."""
-    return cat([param.reshape(-1) for param in parameters])
+class UninitializedParameter(Parameter):
+    """A parameter without elements, until somebody knows its shape. RuntimeError for `shape`.
+
+    What is written into it before that is lost: initialise after the first input."""
+
+    def __repr__(self) -> str:
+        return "<UninitializedParameter>"
+
+    @property
+    def shape(self) -> Size:
+        raise RuntimeError("a parameter has no shape yet: call its module with an input first")
 
 
-def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Gives each parameter its part of the vector as data. TypeError for what is no tensor."""
-    if not isinstance(vec, Tensor):
-        raise TypeError(f"expected Tensor, but got: {type(vec).__name__}")
-    start = 0
-    for param in parameters:
-        n = param.numel()
-        param.data = vec[start : start + n].reshape(param.shape).detach()
-        start += n
+class LazyLinear(Linear):
+    """Linear with as many inputs as the first one that it gets has; then it becomes a Linear."""
+
+    def __init__(self, out_features: int, bias: bool = True, device=None, dtype=None):
+        super().__init__(0, out_features, bias, device, dtype)
+
+    def _make(self, shape: tuple, bias: bool, fan_in: int, **options: Any) -> None:
+        super()._make((0,), bias, fan_in, **options)
+        for param in self.parameters():
+            param.__class__ = UninitializedParameter
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.in_features = self._fan_in = input.shape[-1]
+        shapes = (self.out_features, self.in_features), (self.out_features,)
+        for param, shape in zip(self.parameters(), shapes, strict=False):  # weight, if any bias
+            # The same objects, since an optimizer may hold them.
+            param.data, param.__class__ = param.data.new_empty(shape), Parameter
+        self.__class__ = Linear
+        self.reset_parameters()
+        return self.forward(input)
 
 
 if __name__ == "__main__":
@@ -285,9 +301,9 @@ if __name__ == "__main__":
     from tinytorch.datasets.digits import load_digits
     from tinytorch.nn.activation import ReLU, Sigmoid
     from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
     from tinytorch.nn.loss import mse_loss
     from tinytorch.ops.creation import linspace
+    from tinytorch.ops.joining import cat
     from tinytorch.ops.random import manual_seed, randn, randperm
 
     flags = argparse.ArgumentParser()
@@ -358,9 +374,12 @@ if __name__ == "__main__":
     print(bend, f"starts with 0.25 and learns {bend.weight.item():.2f}")
     # -> PReLU(num_parameters=1) starts with 0.25 and learns -1.00
 
-    weights = [tensor([0.0]), tensor([0.0, 0.0])]
-    vector_to_parameters(2 * parameters_to_vector([tensor([1.0]), tensor([2.0, 3.0])]), weights)
-    print([w.tolist() for w in weights])  # -> [[2.0], [4.0, 6.0]]
+    # A layer that learns from its first input how many numbers there are.
+    late = LazyLinear(8)
+    print(late, late.weight)
+    # -> LazyLinear(in_features=0, out_features=8, bias=True) <UninitializedParameter>
+    print(tuple(late(randn(5, 64)).shape), late, tuple(late.weight.shape))
+    # -> (5, 8) Linear(in_features=64, out_features=8, bias=True) (8, 64)
 
     # The autoencoder: 64 -> 32 -> 8 -> 32 -> 64.
     manual_seed(0)
@@ -368,7 +387,7 @@ if __name__ == "__main__":
     encoder = Sequential(Linear(64, 32), ReLU(), Linear(32, 8))
     decoder = Sequential(Linear(8, 32), ReLU(), Linear(32, 64), Sigmoid())
     model = Sequential(encoder, decoder)
-    print(len(parameters_to_vector(model.parameters())), "numbers to learn")
+    print(sum(param.numel() for param in model.parameters()), "numbers to learn")
     # -> 4744 numbers to learn
     nothing = (images - images.mean(0)).square().mean().item()
     velocities = [Tensor(*param.shape).zero_() for param in model.parameters()]

@@ -30,7 +30,10 @@ lost; a parameter in two groups, which would move twice; a negative rate. (For t
 gets the constructor's locals(), its arguments by name, so that none has to be listed twice.)
 (torch.optim.Optimizer is the same class. There a subclass writes all of `step`; here it may.)
 
-Changed: nothing. New: checked, Required, Optimizer.
+parameters_to_vector puts all parameters into one row, for methods that see one point in a space of
+many dimensions, and vector_to_parameters brings a row back.
+
+Changed: nothing. New: checked, Required, Optimizer, parameters_to_vector and back. Moved: step 83.
 Try: leave zero_grad out of the loop over the hundred points. It no longer finds 3 and 2.
 """
 
@@ -43,6 +46,7 @@ from typing import Any
 from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.creation import zero_
+from tinytorch.ops.joining import cat
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
@@ -197,6 +201,22 @@ class Optimizer:
         return text + ")"
 
 
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """The elements of all parameters in one row; the gradient flows through."""
+    return cat([param.reshape(-1) for param in parameters])
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Gives each parameter its part of the vector as data. TypeError for what is no tensor."""
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"expected Tensor, but got: {type(vec).__name__}")
+    start = 0
+    for param in parameters:
+        n = param.numel()
+        param.data = vec[start : start + n].reshape(param.shape).detach()
+        start += n
+
+
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.nn.linear import Linear
@@ -276,6 +296,12 @@ if __name__ == "__main__":
         bool((p != q).any()) for p, q in zip((first.weight, second.weight), before, strict=True)
     ]
     print("moved:", moved)  # -> moved: [True, False]
+
+    # All parameters as one point, halfway to the origin.
+    here = parameters_to_vector(second.parameters())
+    vector_to_parameters(0.5 * here, second.parameters())
+    print(len(here), "numbers, half as far from 0:", (second.weight / here[:2]).tolist())
+    # -> 3 numbers, half as far from 0: [[0.5, 0.5]]
 
     # What the constructor refuses.
     for wrong in (None, [], first.weight, [{"params": {first.weight}}], [first.weight * 2]):

@@ -399,6 +399,27 @@ def a_walk_through_the_graph_of_reversed_operators(torch):
 
 
 @program
+def layers_that_find_out_their_inputs(torch):
+    nn = torch.nn
+    model = nn.Sequential(nn.Flatten(), nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(2, bias=False))
+    print(model, [name for name, _ in model.named_parameters()], model[3].weight)
+    optimizer = torch.optim.SGD(copy.deepcopy(model).to("cpu").parameters(), lr=0.1)
+    print(len(optimizer.param_groups[0]["params"]), isinstance(model[1], nn.Linear))
+    try:
+        print(model[1].weight.shape)
+    except RuntimeError as error:
+        print(type(error).__name__)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = []
+    model[1].register_forward_hook(lambda module, args, output: seen.append(output.shape))
+    print(model(drawn(torch, 5, 2, 3)).shape, seen, model, type(model[1]) is nn.Linear)
+    print(0 < model[1].weight.abs().max().item() < 6**-0.5, model[3].weight.requires_grad)
+    fill(torch, model)(drawn(torch, 5, 2, 3)).sum().backward()
+    optimizer.step()
+    print(model[1].weight, model.state_dict().keys())
+
+
+@program
 def tensors_of_all_sizes(torch):
     print(torch.arange(2000), torch.arange(10000.0).view(100, 100), torch.zeros(2, 2, 1, 2))
     print(torch.tensor([1e-8, 1e8]), torch.tensor([1e5, 1.5]), torch.tensor([float("nan"), 1.0]))

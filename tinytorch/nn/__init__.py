@@ -25,6 +25,7 @@ from tinytorch.nn.activation import (
 )
 from tinytorch.nn.container import ModuleDict, ModuleList, Sequential
 from tinytorch.nn.dropout import Dropout
+from tinytorch.nn.lazy import LazyLinear, UninitializedParameter
 from tinytorch.nn.linear import Bilinear, Flatten, Identity, Linear, Unflatten
 from tinytorch.nn.loss import (
     BCELoss,

@@ -7,12 +7,11 @@ from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.ops.random import Generator
 
+Source = Generator | None  # where the random numbers come from: None is the default generator
+
 # The inverse of how much a nonlinearity shrinks its signal: the gain that makes up for it.
-GAINS = dict.fromkeys(["linear", "conv1d", "conv2d", "conv3d", "sigmoid"], 1.0) | {
-    "tanh": 5 / 3,
-    "relu": math.sqrt(2),
-    "selu": 3 / 4,
-}
+NO_GAIN = dict.fromkeys(["linear", "conv1d", "conv2d", "conv3d", "sigmoid"], 1.0)
+GAINS = NO_GAIN | {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -28,17 +27,13 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 @no_grad()
-def uniform_(
-    tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
-) -> Tensor:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Source = None) -> Tensor:
     """Uniform numbers from [a, b)."""
     return tensor.uniform_(a, b, generator=generator)
 
 
 @no_grad()
-def normal_(
-    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
-) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0, std: float = 1, generator: Source = None) -> Tensor:
     """Normal numbers."""
     return tensor.normal_(mean, std, generator=generator)
 
@@ -50,7 +45,7 @@ def trunc_normal_(
     std: float = 1.0,
     a: float = -2.0,
     b: float = 2.0,
-    generator: Generator | None = None,
+    generator: Source = None,
 ) -> Tensor:
     """Normal numbers between a and b. What falls outside is drawn again."""
     tensor.normal_(mean, std, generator=generator)
@@ -111,13 +106,13 @@ def fans(tensor: Tensor) -> tuple[int, int]:
     return math.prod(shape[1:]), shape[0] * math.prod(shape[2:])
 
 
-def uniform_of_std(tensor: Tensor, std: float, generator: Generator | None) -> Tensor:
+def uniform_of_std(tensor: Tensor, std: float, generator: Source) -> Tensor:
     """Uniform numbers of a standard deviation: those from [-b, b) have b / sqrt(3)."""
     bound = math.sqrt(3) * std
     return uniform_(tensor, -bound, bound, generator)
 
 
-def normal_of_std(tensor: Tensor, std: float, generator: Generator | None) -> Tensor:
+def normal_of_std(tensor: Tensor, std: float, generator: Source) -> Tensor:
     """Normal numbers of a standard deviation."""
     return normal_(tensor, 0.0, std, generator)
 
@@ -125,7 +120,7 @@ def normal_of_std(tensor: Tensor, std: float, generator: Generator | None) -> Te
 def xavier(draw: Callable) -> Callable[..., Tensor]:
     """The function that draws with variance 2 / (fan_in + fan_out)."""
 
-    def fill(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    def fill(tensor: Tensor, gain: float = 1.0, generator: Source = None) -> Tensor:
         """Variance gain^2 * 2 / (fan_in + fan_out): a compromise between the forward and the
         backward pass (Glorot and Bengio, 2010). ValueError for fewer than two dimensions."""
         return draw(tensor, gain * math.sqrt(2 / sum(fans(tensor))), generator)
@@ -141,7 +136,7 @@ def kaiming(draw: Callable) -> Callable[..., Tensor]:
         a: float = 0,
         mode: str = "fan_in",
         nonlinearity: str = "leaky_relu",
-        generator: Generator | None = None,
+        generator: Source = None,
     ) -> Tensor:
         """Variance gain^2 / fan: with `nonlinearity` (a is its slope) behind each layer the signal
         keeps its size going forward, or with mode="fan_out" the gradient going backward (He et
@@ -167,7 +162,7 @@ kaiming_normal_ = kaiming(normal_of_std)
 
 
 @no_grad()
-def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Source = None) -> Tensor:
     """A matrix that turns and does not stretch: rows, or columns, orthogonal (Saxe, 2013).
 
     ValueError for fewer than two dimensions.
@@ -186,9 +181,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
 
 
 @no_grad()
-def sparse_(
-    tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None
-) -> Tensor:
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Source = None) -> Tensor:
     """Normal numbers, and in each column a share `sparsity` of zeros. ValueError if not 2D."""
     if tensor.array.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")

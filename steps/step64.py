@@ -27,8 +27,8 @@ Traps, each in the demo:
 - x[::-1] raises: tensors have no negative strides. Write x.flip(0).
 - A mask must have the shape of the dimensions that it stands for. It is not broadcast.
 
-Changed: take stays, the brackets are added. New: getitem, setitem, parse, IndexPut, nonzero, and
-`in`, for which Python calls __contains__.
+Changed: take stays, the brackets are added. New: getitem, setitem, parse, IndexPut, nonzero,
+masked_select, and `in`, for which Python calls __contains__.
 Try: let IndexPut.backward return `kept, None`, and see who loses a gradient.
 """
 

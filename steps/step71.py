@@ -23,7 +23,9 @@ Some details belong to the GPU alone:
 Without CuPy or a GPU, `cuda` gets a backend that tells anyone who uses it what is missing, as in
 PyTorch. This step then trains on the CPU, with the same result.
 
-Programs that run anywhere ask for other accelerators as well. `mps` and `cudnn` answer: no.
+What programs ask is here as well: how many GPUs there are, what their names are, which one is the
+current one (`with device(1):` chooses another). And synchronize waits until it has done its work.
+To the question for other libraries, `mps` and `cudnn`, the answer is: no.
 
 Changed: CAdd goes. New: tinytorch/cuda/backend.py and device.py; Tensor.pin_memory, is_pinned;
 tinytorch/backends.py.

@@ -26,8 +26,9 @@ steepest direction, while the flattest one decides how long the training takes.
 
 The constructor refuses mistakes that would never raise an error later: a set, whose order differs
 from run to run (step 85 relies on the order); a tensor that is not a leaf, whose change would be
-lost; a parameter in two groups, which would move twice; a negative rate. (For the last, `checked`
-gets the constructor's locals(), its arguments by name, so that none has to be listed twice.)
+lost; a parameter in two groups, which would move twice; an option that is `required` and that no
+group gives; a negative rate. (For the last, `checked` gets the constructor's locals(), its
+arguments by name, so that none has to be listed twice.)
 (torch.optim.Optimizer is the same class. There a subclass writes all of `step`; here it may.)
 
 parameters_to_vector puts all parameters into one row, for methods that see one point in a space of

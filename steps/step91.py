@@ -9,8 +9,9 @@ nothing to do with each other. Each gets an answer of its own:
     Sampler       in which order do the numbers come?                 (step 92)
 
 A Dataset has two methods, __getitem__ and __len__; even a list will do. Data without numbers, such
-as lines from a network, is an IterableDataset with __iter__. Subset and ConcatDataset are datasets
-made of datasets, and random_split makes two that share no item: one to train on, one to test.
+as lines from a network, is an IterableDataset with __iter__. Subset, ConcatDataset and, for
+streams, ChainDataset are datasets made of datasets. random_split makes two that share no item: one
+to train on, one to test.
 
 default_collate puts items together: tensors are stacked along a new first dimension, numbers become
 a tensor (int64 or float64: as exact as Python's), and containers are collated part by part. So

@@ -15,7 +15,8 @@ Step 94 works as long as nothing goes wrong. But things do:
 
 Starting processes costs milliseconds, and much more where they do not fork but start Python anew
 (multiprocessing_context="spawn", the only way on Windows). With persistent_workers they stay alive.
-The price: a change to the dataset between two epochs never reaches their copies of it.
+The price: a change to the dataset between two epochs never reaches their copies of it. (What they
+were started with, such as the batch_size, cannot be set any more: that raises.)
 
 Begin with num_workers=0, where a debugger works. Processes pay off if an item takes a millisecond
 or more. (torch.utils.data.DataLoader takes the same arguments and raises the same errors.)

@@ -357,8 +357,15 @@ class Expand(Function):
     """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
 
     def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape = x.shape
-        return ctx.xp.broadcast_to(x, shape)
+        ctx.shape, new = x.shape, len(shape) - x.ndim
+        if x.__class__ is not np.ndarray:
+            return ctx.xp.broadcast_to(x, shape)
+        # What NumPy's broadcast_to gives cannot be written, and takes three times as long.
+        pairs = zip(x.strides, x.shape, shape[new:], strict=True)
+        strides = (0,) * new + tuple([step if n == m else 0 for step, n, m in pairs])
+        if x.flags.c_contiguous:
+            return np.ndarray(shape, x.dtype, x, 0, strides)
+        return np.lib.stride_tricks.as_strided(x, shape, strides)
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(SumTo, g, ctx.shape)

@@ -19,8 +19,8 @@ the base, and the view takes over the history of their result. PyTorch does the 
 give_history makes a tensor the output of a call that produced another one. Step 43 needs this,
 since it computes elsewhere and copies the numbers into the old memory. The demo does it by hand.
 
-The trap is to write into an expanded tensor: one number in memory stands for many elements. NumPy
-marks such an array as read-only, and step 43 refuses the write. (A Function whose views may overlap
+The trap is to write into an expanded tensor: one number in memory stands for many elements. So
+step 43 refuses the write, unless it goes to a part without repetitions. (A Function whose views may overlap
 in other ways, as_strided in step 69, says writable = False.)
 
 Changed: Function.apply, sum_to_size. New: note_view, follow_base, give_history, expand, expand_as,
@@ -515,8 +515,15 @@ class Expand(Function):
     view = True
 
     def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape = x.shape
-        return ctx.xp.broadcast_to(x, shape)
+        ctx.shape, new = x.shape, len(shape) - x.ndim
+        if x.__class__ is not np.ndarray:
+            return ctx.xp.broadcast_to(x, shape)
+        # What NumPy's broadcast_to gives cannot be written, and takes three times as long.
+        pairs = zip(x.strides, x.shape, shape[new:], strict=True)
+        strides = (0,) * new + tuple([step if n == m else 0 for step, n, m in pairs])
+        if x.flags.c_contiguous:
+            return np.ndarray(shape, x.dtype, x, 0, strides)
+        return np.lib.stride_tricks.as_strided(x, shape, strides)
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(SumTo, g, ctx.shape)
@@ -784,8 +791,7 @@ if __name__ == "__main__":
     table = column.expand(-1, 3)
     print(table, table._base is column)
     # -> tensor([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]]) True
-    print("strides:", table.array.strides, "writeable:", table.array.flags.writeable)
-    # -> strides: (4, 0) writeable: False
+    print("strides:", table.array.strides)  # -> strides: (4, 0)
     (table * tensor([1.0, 2.0, 3.0])).backward(tensor([[1.0] * 3] * 2))
     print(column.grad)  # -> tensor([[6.0], [6.0]])
 

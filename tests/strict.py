@@ -284,6 +284,15 @@ class StrictModule(types.ModuleType):
 xp = StrictModule("strict", np, MISSING)
 
 
+def broadcast_to(array: StrictArray, shape: tuple) -> StrictArray:
+    view = wrap(np.broadcast_to(array._array, shape), [array])
+    view._array.flags.writeable = True  # as CuPy's
+    return view
+
+
+xp.broadcast_to = broadcast_to
+
+
 def strided_view(array: StrictArray, shape: tuple, strides: tuple) -> StrictArray:
     view = np.lib.stride_tricks.as_strided(array._array, shape, strides)
     return StrictArray(view, array if array.base is None else array.base)

@@ -209,3 +209,24 @@ def test_a_triangle_in_place():
     x = tinytorch.ones(2, 2)
     x.tril_()
     assert x.tolist() == [[1.0, 0.0], [1.0, 1.0]]
+
+
+def test_an_expanded_tensor_is_written_where_no_two_elements_share_a_place(device):
+    x = tinytorch.zeros(3, device=device)
+    y = x.expand(2, 3)
+    y[0, 1] = 5
+    y[1].add_(1)
+    x.expand(1, 3).mul_(2)
+    assert x.tolist() == [2, 12, 2] and y.stride() == (0, 1)
+    for part in (y, y[:, 0], y[:, :2]):
+        with pytest.raises(RuntimeError, match="more than one element"):
+            part.add_(1)
+    transposed = tinytorch.zeros(3, 2, device=device).T
+    transposed.expand(1, 2, 3)[0, 1].fill_(4)
+    assert transposed.tolist() == [[0, 0, 0], [4, 4, 4]]
+    x = tensor([1.0, 2.0], requires_grad=True, device=device)
+    z = x * 1
+    z.expand(3, 2)[1].mul_(x)
+    z.sum().backward()
+    assert z.tolist() == [1, 4] and x.grad.tolist() == [2, 4]
+    assert tinytorch.ones(2, 1, device=device).expand(-1, 0).shape == (2, 0)

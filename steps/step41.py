@@ -20,8 +20,8 @@ give_history makes a tensor the output of a call that produced another one. Step
 since it computes elsewhere and copies the numbers into the old memory. The demo does it by hand.
 
 The trap is to write into an expanded tensor: one number in memory stands for many elements. So
-step 43 refuses the write, unless it goes to a part without repetitions. (A Function whose views may overlap
-in other ways, as_strided in step 69, says writable = False.)
+step 43 refuses the write, unless it goes to a part without repetitions. (A Function whose views may
+overlap in other ways, as_strided in step 69, says writable = False.)
 
 Changed: Function.apply, sum_to_size. New: note_view, follow_base, give_history, expand, expand_as,
 broadcast_to, broadcast_shapes, broadcast_tensors. Module finished: autograd/node.py.

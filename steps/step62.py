@@ -1,7 +1,8 @@
 """Step 62: Sorting, and the gradient of an order
 
-Sorting moves numbers around and changes none of them. So its derivative is simple, once you keep
-apart the two things that it computes: an order, and the elements in this order.
+The five best guesses of a network, the median of its errors: so far nothing puts numbers in order.
+Sorting moves them around and changes none of them. So its derivative is simple, once you keep apart
+the two things that it computes: an order, and the elements in this order.
 
     order = argsort(x)        integers: a small change of x leaves them as they are, no derivative
     y_i = x_order(i)          dL/dx_j = dL/dy_i where order(i) = j

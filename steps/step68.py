@@ -1,8 +1,9 @@
 """Step 68: A row of numbers, and a way to read it
 
-Memory has one dimension. A tensor of any shape is a flat row of numbers, the storage, and three
-small things that say how to read it: shape, stride and offset. The stride of a dimension is the
-number of places to move in the storage when its index goes up by one:
+Step 57 made views that cost nothing, and left it to NumPy how. Memory has one dimension. A tensor
+of any shape is a flat row of numbers, the storage, and three small things that say how to read it:
+shape, stride and offset. The stride of a dimension is the number of places to move in the storage
+when its index goes up by one:
 
     place of t[i, j] = offset + i * stride[0] + j * stride[1]
 

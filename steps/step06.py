@@ -20,7 +20,8 @@ line of the formula has its line of the way back, and the last one comes first:
 
 The trap: a function object remembers one input. Call the same object twice, and the second input
 takes the place of the first. Forward is still right, and the gradient is wrong, in silence. So an
-object is used for one call: A and C above are two objects, though both are squares.
+object is for one call: A and C above are two objects, though they compute the same. Each of them is
+one node of the graph: one square in the drawing of step 02.
 
 Nobody stops us from calling the lines in a wrong order, either. The next step takes them out of our
 hands.

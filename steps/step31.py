@@ -24,9 +24,10 @@ PyTorch's name and PyTorch's behaviour, and signatures have type hints, as in th
 The trap is detach, because it does not copy. If you change the elements of the detached tensor, you
 change the other one as well, and the graph does not notice. From step 43 on it does.
 
-The engine is about to be rebuilt, and every rule with it. Three operations are enough to see how:
-Exp, Add and Mul. The rest is put aside, and comes back: minus and division in step 38, retain_grad
-in 45, numerical derivatives in 47, names and drawing in 49, the other operations in stage 6.
+The engine is about to be rebuilt, and with it every rule (what forward and backward of a Function
+say). Three are enough to see how: Exp, Add and Mul. The rest is put aside and comes back: minus and
+division in step 38, retain_grad in 45, numerical derivatives in 47, names and drawing in 49, the
+other operations in stage 6.
 
 Changed: Variable is Tensor, creator is grad_fn, data is array; Function.__call__ records only what
 is asked for; __array_priority__ follows step 21's __array_ufunc__ (operators are ours, functions

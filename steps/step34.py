@@ -14,10 +14,10 @@ float64, since float32 is exact for whole numbers only up to 2^24. But that is e
 forgotten array of indices a whole network computes in float64, in twice the memory. Within a
 category the larger type wins.
 
-Single numbers have less of a say. A 0-d tensor counts only if its category is higher than that of
-the tensors with dimensions, and a Python number only if its is higher than that of any tensor. So
-x * 2 and x * 2.0 leave a float32 tensor float32, and an integer tensor times 1.5 gets the default
-float type.
+Single numbers have less of a say. A 0-d tensor, one of shape (), counts only if its category is
+higher than that of the tensors with dimensions, and a Python number only if its is higher than that
+of any tensor. So x * 2 and x * 2.0 leave a float32 tensor float32, and an integer tensor times 1.5
+gets the default float type.
 
 float16 and bfloat16 both have 16 bits, and neither can hold all numbers of the other: together they
 give float32, as uint8 and int8 give int16. bfloat16 is the upper half of a float32. Its bits look

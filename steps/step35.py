@@ -21,8 +21,8 @@ cannot read. Addition, gradients and second derivatives run on it without a chan
 Nothing moves by itself, because a copy takes longer than most computations. A new tensor goes where
 device= says, or else to the default device, which set_default_device and `with Device(...):` set;
 x.to(...) copies (non_blocking and Backend.send, by which it need not wait, are for step 75). Two
-devices in one call are an error that names both. Only a 0-d tensor of the CPU, one of shape (), may
-join others: it counts as a number.
+devices in one call are an error that names both. Only a 0-d tensor of the CPU may join others: it
+counts as a number.
 
 The trap: a library that can be imported is not yet one that can compute. CuPy can be imported on a
 machine without a GPU, and raises at the first array. So the device type cuda is always known, and

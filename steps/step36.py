@@ -13,8 +13,8 @@ copy should be asked for. force=True asks for it. pickle accepts leaves only, fo
 the graph that made the others. (pin_memory has a meaning from step 75 on.)
 
 Nested lists are measured first (scan). Rows of different lengths are an error that names the
-dimension. So is a value that does not fit its type: NumPy turns 300.0 into 44 for a uint8, without
-a word. Here nothing is cut off in silence.
+dimension. A value that does not fit its type is one, too: NumPy turns 300.0 into 44 for a uint8,
+without a word. Here nothing is cut off in silence.
 
 Which tensors share memory? An array that is a view knows its base, and at the end of that chain is
 the array that owns the memory: the storage. Step 31 named the trap, a write that no graph sees. So

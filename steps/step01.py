@@ -22,9 +22,9 @@ stage 3.
 (PyTorch's box is `torch.Tensor`. It was called `Variable` there, too, until 2018, and x.data still
 works.)
 
-All steps are made alike. Above the line `if __name__ == "__main__":` stands the framework, which the
-next step takes over and changes. Below it stands a demo of what is new. `# -> 1.0` says what a line
-prints, and `python -m steps run 1` checks that it does.
+All steps are made alike. Above the line `if __name__ == "__main__":` stands the framework, which
+the next step takes over and changes. Below it stands a demo of what is new. `# -> 1.0` says what a
+line prints, and `python -m steps run 1` checks that it does.
 
 New: Variable.
 Try: `y = Variable(x)`, and look at y.data. A box inside a box: nobody stops you before step 09.

@@ -1,8 +1,8 @@
 """Step 67: A network that reads digits
 
 Everything is there: tensors that differentiate themselves, products, reductions, indexing, random
-numbers. This step adds no operation. It puts them to work on 1,797 digits, written by hand and
-scanned at 8 by 8 pixels each. A network of two hidden layers
+numbers. This step puts them to work on 1,797 digits, written by hand and scanned at 8 by 8 pixels
+each. A network of two hidden layers
 
     h1 = relu(x W1 + b1)      h2 = relu(h1 W2 + b2)      logits = h2 W3 + b3
 
@@ -15,6 +15,13 @@ The probabilities are exp(logit) / sum of exp. Written like that, float32 fails 
 exp(89) is larger than `finfo(float32).max`. log_softmax subtracts the largest logit first
 (step 56), and a logit of 1,000 does no harm.
 
+The gradient of all this is so simple that it is worth one Function, NllLoss, instead of four:
+
+    l = log(exp(x_1) + ... + exp(x_c)) - x_t         dl/dx_i = softmax(x)_i - [i = t]
+
+What the network says, minus what is true. (On Tensors backward computes the softmax once more, as
+a function of x: step 33 explains the two kinds of backward.)
+
 Did the network learn, or only memorize? 360 digits are held out, and it never sees them in
 training. Only they count in the end.
 
@@ -24,20 +31,28 @@ tells the library to reuse the memory instead.
 
 (In PyTorch this loop looks the same. Its nn and optim shorten it; stages 9 and 10 build them.)
 
-Changed: the modules before are finished. New: load_digits, keep_freed_memory, finfo, iinfo. The
-demo trains.
+New: load_digits, keep_freed_memory, finfo, iinfo, one_hot, NllLoss. The demo trains.
 Try: leave out `p.grad = None`. The gradients of all steps so far pile up: watch the loss.
 """
 
 import ctypes
 import gzip
+import importlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.node import Function
 from tinytorch.core import tensor as neighbour
-from tinytorch.core.dtype import DType, bfloat16, get_default_dtype
-from tinytorch.core.tensor import Tensor, from_numpy
+from tinytorch.core.dtype import DType, bfloat16, get_default_dtype, int64
+from tinytorch.core.tensor import Tensor, from_numpy, wrap
+from tinytorch.ops.reduction import sum_rows, wide
+from tinytorch.ops.softmax import Softmax, minus_max
+
+# The other operations are methods of Tensor: importing their modules brings them there.
+for name in "arithmetic comparison elementwise indexing matmul reduction shape".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
 
 # The data lie beside the package's modules. Any of them tells where that is.
 data_folder = Path(neighbour.__file__).parent.parent / "datasets"
@@ -109,25 +124,87 @@ class iinfo:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
 
 
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at the class that an integer names, 0 elsewhere: [...] becomes [..., num_classes], int64.
+
+    Without num_classes there are as many as the largest integer needs. RuntimeError for others.
+    """
+    if tensor.dtype is not int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    array, xp = tensor.array, tensor.device.xp
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, num_classes - 1)
+    c = high + 1 if num_classes == -1 else num_classes
+    if low < 0 or high >= c or c < 1:
+        raise RuntimeError(f"Class values must be from 0 to num_classes - 1, got {low} to {high}")
+    return wrap((array[..., None] == xp.arange(c)).astype(xp.int64), tensor.device)
+
+
+class NllLoss(Function):
+    """The negative log likelihood of class t for each row x: l = log(sum of exp(x_i)) - x_t, times
+    what the row counts; or the sum of all l, or their mean by what all rows count.
+
+        dl/dx_i = softmax(x)_i - [i = t]
+
+    Softmax, logarithm, choice and mean in one: stable, as the maximum is taken out first, and only
+    one exp. The gradient is what is said minus what is true. With `logs` the rows are logarithms
+    of probabilities already, and l = -x_t. A row that counts 0 is left out.
+    """
+
+    def forward(
+        ctx, x: Any, index: Any, counts: Any, reduction: str, shape: tuple, logs: bool
+    ) -> Any:
+        xp, n, z, total, share = ctx.xp, len(x), wide(x), 1, 1.0
+        places = index + xp.arange(0, x.size, x.shape[1] or 1)  # of x_t, all rows in one line
+        if logs:
+            losses = -z.take(places)
+        else:
+            z = minus_max(z, (1,), xp)
+            e = xp.exp(z)
+            sums = sum_rows(e, True)
+            losses = xp.log(sums).reshape(n) - z.take(places)
+            e /= sums
+            e.reshape(-1)[places] -= 1
+            ctx.slope = e.astype(x.dtype, copy=False)
+        if reduction == "mean":
+            total, share = n if counts is None else wide(counts).sum(), 1 / max(n, 1)
+        if counts is not None:  # where none counts: no 0 * inf, and no 0 / 0
+            losses = xp.where(counts == 0, xp.zeros_like(losses), losses * counts)
+            share = xp.where(counts == 0, counts, counts / total)
+            share = share.astype(x.dtype, copy=False).reshape(-1, 1)
+        ctx.save_for_backward(x, index, share, xp.arange(x.shape[1]))
+        ctx.logs, ctx.shape = logs, shape
+        losses = losses.reshape(shape) if reduction == "none" else losses.sum() / total
+        return losses.astype(x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        x, index, share, classes = ctx.saved
+        g = g.reshape(-1, 1) * share
+        if not ctx.logs and ctx.xp is not Tensor:
+            return ctx.slope * g
+        right = (index.reshape(-1, 1) == classes) * g
+        # To be differentiated again, the softmax has to be a function of x again.
+        return -right if ctx.logs else ctx.call(Softmax, x, (1,)) * g - right
+
+    def name(ctx) -> str:
+        return "NllLoss2DBackward0" if len(ctx.shape) > 1 else "NllLossBackward0"
+
+
 if __name__ == "__main__":
     import argparse
-    import importlib
     import importlib.util
     import subprocess
     import sys
     import time
 
+    from tinytorch.autograd.engine import grad
     from tinytorch.autograd.modes import no_grad
     from tinytorch.core.dtype import float32, int8
+    from tinytorch.ops.comparison import allclose
     from tinytorch.ops.creation import arange, zeros
     from tinytorch.ops.extremes import argmax
     from tinytorch.ops.random import manual_seed, randn, randperm
     from tinytorch.ops.softmax import log_softmax
 
-    # The other operations are methods of Tensor: importing their modules brings them there.
-    for name in ("arithmetic", "comparison", "elementwise", "indexing", "matmul", "reduction"):
-        importlib.import_module(f"tinytorch.ops.{name}")
-    importlib.import_module("tinytorch.autograd.engine")
     importlib.import_module("tinytorch.core.printing")
 
     flags = argparse.ArgumentParser()
@@ -195,15 +272,29 @@ faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
         w1, b1, w2, b2, w3, b3 = parameters
         return ((x @ w1 + b1).relu() @ w2 + b2).relu() @ w3 + b3
 
-    def cross_entropy(logits, labels):
+    def in_parts(logits, labels):
         return -log_softmax(logits, dim=1)[arange(len(labels)), labels].mean()
+
+    def cross_entropy(logits, labels):
+        return NllLoss.apply(logits, labels, None, "mean", (), False)
 
     def accuracy(x, labels):
         with no_grad():
             return (argmax(network(x), dim=1) == labels).sum().item() / len(labels)
 
+    losses = cross_entropy(network(x), t), in_parts(network(x), t)
+    grads = [grad(loss, parameters[0])[0] for loss in losses]
+    print("one Function, the same loss:", abs((losses[0] - losses[1]).item()) < 1e-5)
+    # -> one Function, the same loss: True
+    print("and gradient:", (grads[0] - grads[1]).abs().max().item() < 1e-5)
+    # -> and gradient: True
+    logits = network(x[:3]).detach().requires_grad_()
+    cross_entropy(logits, t[:3]).backward()
+    said_minus_true = logits.detach().softmax(1) - one_hot(t[:3], 10)
+    print("what is said minus what is true:", allclose(3 * logits.grad, said_minus_true, atol=1e-6))
+    # -> what is said minus what is true: True
     before = accuracy(x_test, t_test)
-    print(f"before: loss {cross_entropy(network(x), t).item():.1f}, right: {before:.1%}")  # -> ...
+    print(f"before: loss {losses[0].item():.1f}, right: {before:.1%}")  # -> ...
     print("no better than guessing:", before < 0.2)  # -> no better than guessing: True
     start = time.perf_counter()
     for epoch in range(1, epochs + 1):

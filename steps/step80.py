@@ -280,7 +280,7 @@ class FunctionModule(Module):
         given = self.__signature__.bind(*args, **kwargs)
         given.apply_defaults()
         for name, value in given.arguments.items():
-            if self.__signature__.parameters[name].annotation == Tensor | None:
+            if name.endswith("weight"):
                 self.register_buffer(name, value)
             else:
                 setattr(self, name, value)

@@ -18,11 +18,15 @@ An Optimizer is what surrounds it:
 A subclass writes `update`. The demo's Plain is gradient descent in a few lines. It first takes one
 step that is also worked out by hand, and then fits the straight line y = 3 x + 2 to noisy points.
 
+Between backward and step is the place to look at the gradients. One strange batch can give a huge
+one, and a single step then throws the network so far that it never comes back. clip_grad_norm_
+treats all gradients as one vector: if it is longer than max_norm, it is shortened, and keeps its
+direction. clip_grad_value_ cuts off each element, and so changes the direction.
+
 `step(closure)` is for rules that compute the loss themselves. A parameter without a gradient does
 not move at all. A gradient of zero is something else: with momentum, the parameter still moves.
-A learning rate that is too large makes the loss explode. Each step multiplies the error along
-direction i by 1 - lr * c_i, where c_i is the curvature. So lr must stay below 2 / c for the
-steepest direction, while the flattest one decides how long the training takes.
+A learning rate that is too large makes the loss explode: each step multiplies the error along a
+direction of curvature c by 1 - lr * c, so lr must stay below 2 / c for the steepest direction.
 
 The constructor refuses mistakes that would never raise an error later: a set, whose order differs
 from run to run (step 85 relies on the order); a tensor that is not a leaf, whose change would be
@@ -31,10 +35,7 @@ group gives; a negative rate. (For the last, `checked` gets the constructor's lo
 arguments by name, so that none has to be listed twice.)
 (torch.optim.Optimizer is the same class. There a subclass writes all of `step`; here it may.)
 
-parameters_to_vector puts all parameters into one row, for methods that see one point in a space of
-many dimensions, and vector_to_parameters brings a row back.
-
-Changed: nothing. New: checked, Required, Optimizer, parameters_to_vector and back. Moved: step 83.
+New: checked, Required, Optimizer; clipping. Moved: step 83.
 Try: leave zero_grad out of the loop over the hundred points. It no longer finds 3 and 2.
 """
 
@@ -45,9 +46,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tinytorch.autograd.modes import enable_grad, no_grad
-from tinytorch.core.tensor import Tensor
+from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops.creation import zero_
-from tinytorch.ops.joining import cat
+from tinytorch.ops.joining import stack
+from tinytorch.ops.norm import norm
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
@@ -202,26 +204,71 @@ class Optimizer:
         return text + ")"
 
 
-def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """The elements of all parameters in one row; the gradient flows through."""
-    return cat([param.reshape(-1) for param in parameters])
+def gradients_of(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    """The gradients of a tensor, or of those of several tensors that have one."""
+    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [param.grad for param in parameters if param.grad is not None]
 
 
-def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Gives each parameter its part of the vector as data. TypeError for what is no tensor."""
-    if not isinstance(vec, Tensor):
-        raise TypeError(f"expected Tensor, but got: {type(vec).__name__}")
-    start = 0
-    for param in parameters:
-        n = param.numel()
-        param.data = vec[start : start + n].reshape(param.shape).detach()
-        start += n
+@no_grad()
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """How long all tensors are, taken as one vector.
+
+    RuntimeError where that is nan or inf, if error_if_nonfinite asks for it. (foreach says how
+    PyTorch loops. Here and below it makes no difference.)
+    """
+    tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    norm_type = float(norm_type)  # "inf" is a number, too
+    if not tensors:
+        return tensor(0.0)
+    total = norm(stack([norm(t, norm_type).to(tensors[0].device) for t in tensors]), norm_type)
+    if error_if_nonfinite and not bool(total.isfinite()):
+        raise RuntimeError(f"the total norm of order {norm_type} is non-finite: {total.item()}")
+    return total
+
+
+@no_grad()
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Shortens the gradient of all parameters, taken as one vector, to max_norm, and returns how
+    long it was. The direction stays: only the length of the step changes.
+
+    RuntimeError as get_total_norm.
+    """
+    grads = gradients_of(parameters)
+    total = get_total_norm(grads, norm_type, error_if_nonfinite)
+    # Multiplied even by 1: to ask on a GPU whether it is 1 would cost more.
+    factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(factor.to(device=grad.device, dtype=grad.dtype))
+    return total
+
+
+@no_grad()
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
+    """Cuts each element of the gradients to [-clip_value, clip_value]: the direction changes."""
+    for grad in gradients_of(parameters):
+        grad.clamp_(-float(clip_value), float(clip_value))
 
 
 if __name__ == "__main__":
-    from tinytorch.core.tensor import tensor
+    from tinytorch.nn.activation import Tanh
+    from tinytorch.nn.container import Sequential
     from tinytorch.nn.linear import Linear
     from tinytorch.nn.loss import mse_loss
+    from tinytorch.ops.creation import linspace
     from tinytorch.ops.random import manual_seed, rand, randn
 
     class Plain(Optimizer):
@@ -298,12 +345,6 @@ if __name__ == "__main__":
     ]
     print("moved:", moved)  # -> moved: [True, False]
 
-    # All parameters as one point, halfway to the origin.
-    here = parameters_to_vector(second.parameters())
-    vector_to_parameters(0.5 * here, second.parameters())
-    print(len(here), "numbers, half as far from 0:", (second.weight / here[:2]).tolist())
-    # -> 3 numbers, half as far from 0: [[0.5, 0.5]]
-
     # What the constructor refuses.
     for wrong in (None, [], first.weight, [{"params": {first.weight}}], [first.weight * 2]):
         try:
@@ -315,3 +356,30 @@ if __name__ == "__main__":
     # -> TypeError: params argument given to the optimizer should be an iterable of Tensors or dicts
     # -> TypeError: optimizer parameters need to be organized in ordered collections
     # -> ValueError: can't optimize a non-leaf Tensor
+
+    # A run that falls off a cliff: the target has one wild value.
+    def run(max_norm):
+        manual_seed(0)
+        net = Sequential(Linear(1, 50), Tanh(), Linear(50, 1))
+        x = linspace(-1, 1, 20).reshape(-1, 1)
+        for step in range(300):
+            target = x * 3 + (1e6 if step == 100 else 0.0)  # one bad batch
+            net.zero_grad()
+            loss = mse_loss(net(x), target)
+            loss.backward()
+            if max_norm:
+                clip_grad_norm_(net.parameters(), max_norm)
+            Plain(net.parameters(), lr=0.05).step()
+        return mse_loss(net(x), x * 3).item()
+
+    fallen, saved = run(None), run(1.0)
+    print(f"one bad batch in 300: loss {fallen:.3g}, with clipping {saved:.3g}")  # -> ...
+    print("the run is saved:", saved < 0.05 and not fallen < 100)  # -> the run is saved: True
+    weights = [tensor([0.0]), tensor([0.0, 0.0])]
+    weights[0].grad, weights[1].grad = tensor([3.0]), tensor([0.0, 4.0])
+    print("length", clip_grad_norm_(weights, 1.0).item())  # -> length 5.0
+    print([[round(value, 3) for value in w.grad.tolist()] for w in weights])
+    # -> [[0.6], [0.0, 0.8]]
+    clip_grad_value_(weights, 0.7)
+    print([[round(value, 3) for value in w.grad.tolist()] for w in weights])
+    # -> [[0.6], [0.0, 0.7]]

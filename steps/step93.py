@@ -230,9 +230,9 @@ class Spiral(Labelled):
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.nn.activation import ReLU
+    from tinytorch.nn.class_loss import cross_entropy
     from tinytorch.nn.container import Sequential
     from tinytorch.nn.linear import Flatten, Linear
-    from tinytorch.nn.loss import cross_entropy
     from tinytorch.ops.creation import arange, ones
     from tinytorch.ops.joining import constant_pad, stack
     from tinytorch.ops.random import manual_seed

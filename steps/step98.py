@@ -264,9 +264,9 @@ if __name__ == "__main__":
     from tinytorch.autograd.modes import no_grad
     from tinytorch.datasets.labelled import Digits, Spiral
     from tinytorch.nn.activation import ReLU
+    from tinytorch.nn.class_loss import cross_entropy
     from tinytorch.nn.container import Sequential
     from tinytorch.nn.linear import Flatten, Linear
-    from tinytorch.nn.loss import cross_entropy
     from tinytorch.ops.random import manual_seed
     from tinytorch.optim.adam import Adam
     from tinytorch.optim.lr_scheduler.warmup import CosineAnnealingLR

@@ -23,6 +23,13 @@ from tinytorch.nn.activation import (
     Softsign,
     Tanh,
 )
+from tinytorch.nn.class_loss import (
+    CrossEntropyLoss,
+    GaussianNLLLoss,
+    KLDivLoss,
+    NLLLoss,
+    TripletMarginLoss,
+)
 from tinytorch.nn.container import ModuleDict, ModuleList, Sequential
 from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.lazy import LazyLinear, UninitializedParameter
@@ -31,15 +38,10 @@ from tinytorch.nn.loss import (
     BCELoss,
     BCEWithLogitsLoss,
     CosineSimilarity,
-    CrossEntropyLoss,
-    GaussianNLLLoss,
     HuberLoss,
-    KLDivLoss,
     L1Loss,
     MSELoss,
-    NLLLoss,
     SmoothL1Loss,
-    TripletMarginLoss,
 )
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter

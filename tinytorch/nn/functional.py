@@ -19,28 +19,30 @@ from tinytorch.nn.activation import (
     softplus,
     softsign,
 )
+from tinytorch.nn.class_loss import (
+    cross_entropy,
+    gaussian_nll_loss,
+    kl_div,
+    nll_loss,
+    triplet_margin_loss,
+)
 from tinytorch.nn.dropout import dropout
 from tinytorch.nn.linear import bilinear, linear
 from tinytorch.nn.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cosine_similarity,
-    cross_entropy,
-    gaussian_nll_loss,
     huber_loss,
-    kl_div,
     l1_loss,
     mse_loss,
-    nll_loss,
     normalize,
-    one_hot,
     pairwise_distance,
     smooth_l1_loss,
-    triplet_margin_loss,
 )
 from tinytorch.nn.prelu import prelu
 from tinytorch.ops.elementwise import sigmoid, tanh
 from tinytorch.ops.gather import pad
+from tinytorch.ops.nll import one_hot
 from tinytorch.ops.softmax import log_softmax, softmax
 
 __all__ = [

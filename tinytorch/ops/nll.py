@@ -1,0 +1,74 @@
+"""The negative log likelihood: what a network pays that is to name the right class."""
+
+from typing import Any
+
+from tinytorch.autograd.node import Function
+from tinytorch.core.dtype import int64
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.ops.reduction import sum_rows, wide
+from tinytorch.ops.softmax import Softmax, minus_max
+
+
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at the class that an integer names, 0 elsewhere: [...] becomes [..., num_classes], int64.
+
+    Without num_classes there are as many as the largest integer needs. RuntimeError for others.
+    """
+    if tensor.dtype is not int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    array, xp = tensor.array, tensor.device.xp
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, num_classes - 1)
+    c = high + 1 if num_classes == -1 else num_classes
+    if low < 0 or high >= c or c < 1:
+        raise RuntimeError(f"Class values must be from 0 to num_classes - 1, got {low} to {high}")
+    return wrap((array[..., None] == xp.arange(c)).astype(xp.int64), tensor.device)
+
+
+class NllLoss(Function):
+    """The negative log likelihood of class t for each row x: l = log(sum of exp(x_i)) - x_t, times
+    what the row counts; or the sum of all l, or their mean by what all rows count.
+
+        dl/dx_i = softmax(x)_i - [i = t]
+
+    Softmax, logarithm, choice and mean in one: stable, as the maximum is taken out first, and only
+    one exp. The gradient is what is said minus what is true. With `logs` the rows are logarithms
+    of probabilities already, and l = -x_t. A row that counts 0 is left out.
+    """
+
+    def forward(
+        ctx, x: Any, index: Any, counts: Any, reduction: str, shape: tuple, logs: bool
+    ) -> Any:
+        xp, n, z, total, share = ctx.xp, len(x), wide(x), 1, 1.0
+        places = index + xp.arange(0, x.size, x.shape[1] or 1)  # of x_t, all rows in one line
+        if logs:
+            losses = -z.take(places)
+        else:
+            z = minus_max(z, (1,), xp)
+            e = xp.exp(z)
+            sums = sum_rows(e, True)
+            losses = xp.log(sums).reshape(n) - z.take(places)
+            e /= sums
+            e.reshape(-1)[places] -= 1
+            ctx.slope = e.astype(x.dtype, copy=False)
+        if reduction == "mean":
+            total, share = n if counts is None else wide(counts).sum(), 1 / max(n, 1)
+        if counts is not None:  # where none counts: no 0 * inf, and no 0 / 0
+            losses = xp.where(counts == 0, xp.zeros_like(losses), losses * counts)
+            share = xp.where(counts == 0, counts, counts / total)
+            share = share.astype(x.dtype, copy=False).reshape(-1, 1)
+        ctx.save_for_backward(x, index, share, xp.arange(x.shape[1]))
+        ctx.logs, ctx.shape = logs, shape
+        losses = losses.reshape(shape) if reduction == "none" else losses.sum() / total
+        return losses.astype(x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        x, index, share, classes = ctx.saved
+        g = g.reshape(-1, 1) * share
+        if not ctx.logs and ctx.xp is not Tensor:
+            return ctx.slope * g
+        right = (index.reshape(-1, 1) == classes) * g
+        # To be differentiated again, the softmax has to be a function of x again.
+        return -right if ctx.logs else ctx.call(Softmax, x, (1,)) * g - right
+
+    def name(ctx) -> str:
+        return "NllLoss2DBackward0" if len(ctx.shape) > 1 else "NllLossBackward0"

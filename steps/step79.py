@@ -24,7 +24,7 @@ nothing to correct. The trap: forget eval(), and the trained network gives rando
 A layer with many loose weights keeps them in a ParameterList or a ParameterDict: the containers of
 step 77, for parameters.
 
-New: Affine, linear, bilinear; Linear, Bilinear, Identity, Flatten, Unflatten; dropout, Dropout;
+New: Addmm, linear, bilinear; Linear, Bilinear, Identity, Flatten, Unflatten; dropout, Dropout;
 ParameterList, ParameterDict. Moved: Module to nn/module.py, what hooks need to nn/hooks.py.
 Try: in dropout leave out `.mul_(1 / (1 - p))`, and see what becomes of the mean.
 """
@@ -47,7 +47,7 @@ from tinytorch.ops.matmul import MatMul, check_operands, matmul, multiply
 from tinytorch.ops.random import manual_seed, rand, randn
 
 
-class Affine(Function):
+class Addmm(Function):
     """Y = X W^T + b;   dL/dX = G W,   dL/dW = G^T X,   dL/db = the sum of the rows of G.
 
     One node instead of three, and no gradient of W^T that would have to be turned round.
@@ -89,11 +89,11 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         product = matmul(input, weight.T if weight.array.ndim == 2 else weight)
         return product if bias is None else product + bias
     if bias is None:
-        return Affine.apply(input, weight)
+        return Addmm.apply(input, weight)
     check_operands("linear", input, bias)
     if bias.array.shape != weight.array.shape[:1]:
-        return Affine.apply(input, weight) + bias
-    return Affine.apply(input, weight, bias)
+        return Addmm.apply(input, weight) + bias
+    return Addmm.apply(input, weight, bias)
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -399,6 +399,31 @@ def a_walk_through_the_graph_of_reversed_operators(torch):
 
 
 @program
+def a_module_that_passes_questions_on(torch):
+    class Wrapped(torch.nn.Module):  # as DataParallel is
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+        def __getattr__(self, name):
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(self.module, name)
+
+        def forward(self, *args):
+            return self.module(*args)
+
+    model = Wrapped(fill(torch, torch.nn.Linear(3, 2)))
+    print(model.in_features, model.weight.shape, list(model.state_dict()), model)
+    print(model(drawn(torch, 2, 3)).tolist(), hasattr(model, "nothing"))
+    try:
+        print(model.nothing)
+    except AttributeError as error:
+        print(error)
+
+
+@program
 def layers_that_find_out_their_inputs(torch):
     nn = torch.nn
     model = nn.Sequential(nn.Flatten(), nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(2, bias=False))

@@ -13,7 +13,7 @@ from tinytorch.ops.einsum import einsum
 from tinytorch.ops.matmul import MatMul, check_operands, matmul, multiply
 
 
-class Affine(Function):
+class Addmm(Function):
     """Y = X W^T + b;   dL/dX = G W,   dL/dW = G^T X,   dL/db = the sum of the rows of G.
 
     One node instead of three, and no gradient of W^T that would have to be turned round.
@@ -55,11 +55,11 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         product = matmul(input, weight.T if weight.array.ndim == 2 else weight)
         return product if bias is None else product + bias
     if bias is None:
-        return Affine.apply(input, weight)
+        return Addmm.apply(input, weight)
     check_operands("linear", input, bias)
     if bias.array.shape != weight.array.shape[:1]:
-        return Affine.apply(input, weight) + bias
-    return Affine.apply(input, weight, bias)
+        return Addmm.apply(input, weight) + bias
+    return Addmm.apply(input, weight, bias)
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -72,7 +72,9 @@ class Members:
             raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
         if "." in name or not name:
             raise KeyError(f"{what} name can't contain \".\" or be empty, got '{name}'")
-        if hasattr(self, name) and name not in self.__dict__[store]:
+        # No hasattr(self, name): a subclass may look for it in a part that is not there yet.
+        taken = name in self.__dict__ or hasattr(type(self), name) or self._store_of(name)
+        if taken and name not in self.__dict__[store]:
             raise KeyError(f"attribute '{name}' already exists")
         if value is not None and not isinstance(value, kind):
             wrong = type(value).__name__

@@ -1,4 +1,4 @@
-"""Step 97: A file that PyTorch reads
+"""Step 97: Files and names that PyTorch knows
 
 save and load of step 96 are safe, but only tinytorch reads their files. Most published weights come
 in another format, safetensors, which was made for the same reason and is just as simple:
@@ -25,8 +25,13 @@ weights are tied, finds everything.
 
 (save_file, load_file, save_model and load_model are those of the module safetensors.torch.)
 
-New: save, save_file, load, load_file, save_model, load_model; overlapping, package. Moved: the save
-and load of step 96, to tinytorch/serialization.py.
+Old programs come with old names. In PyTorch's first years types and places stood in one word,
+FloatTensor, and a tensor had to be put into a Variable before it could be differentiated.
+FloatTensor(2, 3) is a new tensor; but isinstance(x, FloatTensor) asks for a type. An object can
+answer to both if it has `__call__` and `__instancecheck__`.
+
+New: save, save_file, load, load_file, save_model, load_model; overlapping, package; FloatTensor and
+its kin, Tensor.type, Tensor.new, variable. Moved: step 96, to tinytorch/serialization.py.
 Try: save the state_dict of the demo's tied() network with save_file, and read the error.
 """
 
@@ -38,10 +43,13 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import as_device
+from tinytorch.core import dtype as types
+from tinytorch.core.device import as_device, cpu
 from tinytorch.core.dtype import DType, numpy_dtype
-from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.tensor import Size, Tensor, tensor, tensor_method, wrap
 from tinytorch.nn.module import Module
+from tinytorch.ops.conversion import to
+from tinytorch.ops.creation import empty
 from tinytorch.ops.storage import address_of
 from tinytorch.serialization import reach, replacing
 
@@ -70,11 +78,11 @@ def overlapping(tensors: dict[str, Tensor]) -> list[list[str]]:
     """The names of tensors that share memory, in groups; in each the one that begins first, and of
     those the largest, and of those the first by name, comes first."""
     areas = []
-    for name, tensor in tensors.items():
-        if tensor.array.size:
-            start, array = address_of(tensor.array), tensor.array
+    for name, value in tensors.items():
+        if value.array.size:
+            start, array = address_of(value.array), value.array
             stop = start + reach(array.shape, array.strides, array.itemsize)
-            areas.append((str(tensor.device), start, -stop, name))
+            areas.append((str(value.device), start, -stop, name))
     groups, where, end = [], None, 0
     for device, start, stop, name in sorted(areas):
         if device == where and start < end:
@@ -93,18 +101,18 @@ def save(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> 
     """
     if not isinstance(tensors, dict):
         raise ValueError(f"Expected a dict of [str, Tensor] but received {type(tensors)}")
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, Tensor):
-            raise ValueError(f"`{name}` is no Tensor but {type(tensor)}")
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"`{name}` is no Tensor but {type(value)}")
     if shared := overlapping(tensors):
         raise RuntimeError(
             f"Some tensors share memory, and would not any more after a load: {shared}. "
             "Save a module with tied parameters by save_model, or others as copies: clone()"
         )
-    for name, tensor in tensors.items():
-        if not tensor.array.flags.c_contiguous:
+    for name, value in tensors.items():
+        if not value.array.flags.c_contiguous:
             raise ValueError(f"`{name}` is not contiguous: save {name}.contiguous()")
-    arrays = {name: tensor.numpy(force=True) for name, tensor in tensors.items()}
+    arrays = {name: value.numpy(force=True) for name, value in tensors.items()}
     return package().numpy.save(arrays, metadata)
 
 
@@ -154,7 +162,7 @@ def save_model(
             notes.setdefault(name, first)
             del state[name]
     if force_contiguous:
-        state = {name: tensor.contiguous() for name, tensor in state.items()}
+        state = {name: value.contiguous() for name, value in state.items()}
     save_file(dict(state), filename, notes or None)
 
 
@@ -180,6 +188,65 @@ def load_model(
     return missing, unexpected
 
 
+class TypedTensor:
+    """FloatTensor, LongTensor and their kin, which older programs write as if they were classes:
+    FloatTensor(2, 3) is a new tensor of that shape on the CPU, LongTensor([1, 2]) one of these
+    elements, and isinstance(x, FloatTensor) asks for the type of x."""
+
+    known: dict[types.DType, "TypedTensor"] = {}
+
+    def __init__(self, name: str, dtype: types.DType):
+        self.name, self.dtype = name, dtype
+        TypedTensor.known[dtype] = self
+
+    def __call__(self, *data: Any, device: Any = "cpu") -> Tensor:
+        if len(data) == 1 and not isinstance(data[0], (int, Size)):
+            return tensor(data[0], dtype=self.dtype, device=device)
+        return empty(*data or (0,), dtype=self.dtype, device=device)
+
+    def __instancecheck__(self, x: Any) -> bool:
+        return isinstance(x, Tensor) and x.dtype is self.dtype and x.device is cpu
+
+
+FloatTensor = TypedTensor("FloatTensor", types.float32)
+DoubleTensor = TypedTensor("DoubleTensor", types.float64)
+HalfTensor = TypedTensor("HalfTensor", types.float16)
+BFloat16Tensor = TypedTensor("BFloat16Tensor", types.bfloat16)
+LongTensor = TypedTensor("LongTensor", types.int64)
+IntTensor = TypedTensor("IntTensor", types.int32)
+ShortTensor = TypedTensor("ShortTensor", types.int16)
+CharTensor = TypedTensor("CharTensor", types.int8)
+ByteTensor = TypedTensor("ByteTensor", types.uint8)
+BoolTensor = TypedTensor("BoolTensor", types.bool_)
+
+
+@tensor_method("type")
+def type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """The name of this tensor's type, "tinytorch.FloatTensor"; or, as `to` does it, the tensor as
+    another type: a dtype, FloatTensor, or such a name. ValueError for a name of none."""
+    if dtype is None:
+        place = "" if self.device is cpu else f"{self.device.type}."
+        return f"tinytorch.{place}{TypedTensor.known[self.dtype].name}"
+    if isinstance(dtype, str):
+        named = {typed.name: typed for typed in TypedTensor.known.values()}
+        if dtype.partition(".")[2] not in named:
+            raise ValueError(f"invalid type: '{dtype}'")
+        dtype = named[dtype.partition(".")[2]]
+    return to(self, dtype=getattr(dtype, "dtype", dtype), non_blocking=non_blocking)
+
+
+@tensor_method("new")
+def new(self: Tensor, *data: Any) -> Tensor:
+    """x.new(2, 3) is a new tensor of that shape, x.new([1, 2]) one of these elements, with the type
+    and on the device of x. Prefer new_empty and new_tensor, which say which."""
+    return TypedTensor.known[self.dtype](*data, device=self.device)
+
+
+def variable(data: Tensor, requires_grad: bool = False) -> Tensor:
+    """autograd.Variable, of which Tensor took the place: the memory of `data` as a new leaf."""
+    return data.detach().requires_grad_(requires_grad)
+
+
 if __name__ == "__main__":
     import json
     import tempfile
@@ -188,6 +255,15 @@ if __name__ == "__main__":
     from tinytorch.nn.linear import Linear
     from tinytorch.ops.creation import arange
     from tinytorch.ops.random import randn
+
+    # As it was written in 2017.
+    w = variable(FloatTensor([3.0, 2.0]), requires_grad=True)
+    loss = (w * w).sum()
+    loss.backward()
+    print(w.grad.tolist(), w.type())  # -> [6.0, 4.0] tinytorch.FloatTensor
+    labels = w.detach().type(LongTensor)
+    print(isinstance(labels, LongTensor), labels.tolist(), w.new(2, 3).shape)
+    # -> True [3, 2] tinytorch.Size([2, 3])
 
     # A file by hand: the length of the header, the header, the bytes.
     header = {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}

@@ -70,6 +70,8 @@ from tinytorch.core.limits import finfo, iinfo
 from tinytorch.core.memory import freed_memory_is_kept
 from tinytorch.core.printing import set_printoptions
 from tinytorch.core.tensor import Size, Tensor, as_tensor, from_numpy, is_tensor, tensor
+from tinytorch.linalg import det, logdet, slogdet
+from tinytorch.linalg import inv as inverse
 from tinytorch.ops.arithmetic import add, mul, neg, positive, sub
 from tinytorch.ops.arithmetic import mul as multiply
 from tinytorch.ops.arithmetic import neg as negative

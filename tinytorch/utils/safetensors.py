@@ -39,11 +39,11 @@ def overlapping(tensors: dict[str, Tensor]) -> list[list[str]]:
     """The names of tensors that share memory, in groups; in each the one that begins first, and of
     those the largest, and of those the first by name, comes first."""
     areas = []
-    for name, tensor in tensors.items():
-        if tensor.array.size:
-            start, array = address_of(tensor.array), tensor.array
+    for name, value in tensors.items():
+        if value.array.size:
+            start, array = address_of(value.array), value.array
             stop = start + reach(array.shape, array.strides, array.itemsize)
-            areas.append((str(tensor.device), start, -stop, name))
+            areas.append((str(value.device), start, -stop, name))
     groups, where, end = [], None, 0
     for device, start, stop, name in sorted(areas):
         if device == where and start < end:
@@ -62,18 +62,18 @@ def save(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> 
     """
     if not isinstance(tensors, dict):
         raise ValueError(f"Expected a dict of [str, Tensor] but received {type(tensors)}")
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, Tensor):
-            raise ValueError(f"`{name}` is no Tensor but {type(tensor)}")
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"`{name}` is no Tensor but {type(value)}")
     if shared := overlapping(tensors):
         raise RuntimeError(
             f"Some tensors share memory, and would not any more after a load: {shared}. "
             "Save a module with tied parameters by save_model, or others as copies: clone()"
         )
-    for name, tensor in tensors.items():
-        if not tensor.array.flags.c_contiguous:
+    for name, value in tensors.items():
+        if not value.array.flags.c_contiguous:
             raise ValueError(f"`{name}` is not contiguous: save {name}.contiguous()")
-    arrays = {name: tensor.numpy(force=True) for name, tensor in tensors.items()}
+    arrays = {name: value.numpy(force=True) for name, value in tensors.items()}
     return package().numpy.save(arrays, metadata)
 
 
@@ -123,7 +123,7 @@ def save_model(
             notes.setdefault(name, first)
             del state[name]
     if force_contiguous:
-        state = {name: tensor.contiguous() for name, tensor in state.items()}
+        state = {name: value.contiguous() for name, value in state.items()}
     save_file(dict(state), filename, notes or None)
 
 

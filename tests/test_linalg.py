@@ -1,0 +1,61 @@
+"""Linear algebra: values, first and second derivatives, and what is refused."""
+
+import numpy as np
+import pytest
+
+import tinytorch
+from tinytorch import linalg, tensor
+from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+
+
+def matrices(*shape, device, seed=0):
+    numbers = np.random.default_rng(seed).standard_normal(shape)
+    if shape[-1:] == shape[-2:-1]:
+        numbers = numbers + 4 * np.eye(shape[-1])
+    return tensor(numbers, device=device, requires_grad=True)
+
+
+SHAPES = [((3, 3), (3,)), ((3, 3), (3, 2)), ((2, 3, 3), (2, 3)), ((2, 1, 3, 3), (4, 3, 2))]
+
+
+@pytest.mark.parametrize("a, b", SHAPES)
+def test_a_solution_solves_and_is_differentiated_twice(a, b, device):
+    A, B = matrices(*a, device=device), matrices(*b, device=device, seed=1)
+    X = linalg.solve(A, B)
+    product = (A @ X.unsqueeze(-1)).squeeze(-1) if b in ((3,), (2, 3)) else A @ X
+    assert tinytorch.allclose(product, B.expand(product.shape))
+    assert gradcheck(linalg.solve, (A, B)) and gradgradcheck(linalg.solve, (A, B))
+
+
+@pytest.mark.parametrize("name", ["inv", "det", "slogdet", "logdet"])
+@pytest.mark.parametrize("shape", [(3, 3), (2, 3, 3)])
+def test_functions_of_one_matrix(name, shape, device):
+    A, function = matrices(*shape, device=device), getattr(linalg, name)
+    host = A.detach().cpu().numpy()
+    if name != "logdet":
+        expected = getattr(np.linalg, name)(host)
+        for mine, theirs in zip(function(A), expected, strict=True) if A.ndim == 3 else ():
+            np.testing.assert_allclose(mine.detach().cpu().numpy(), theirs)
+    assert gradcheck(function, (A,)) and gradgradcheck(function, (A,))
+
+
+def test_determinants_below_and_at_zero(device):
+    swapped = tensor([[0.0, 1.0], [1.0, 0.0]], device=device)
+    assert linalg.det(swapped).item() == -1 and linalg.logdet(swapped).isnan().item()
+    sign, size = tinytorch.slogdet(2 * swapped)
+    assert sign.item() == -1 and abs(size.item() - np.log(4)) < 1e-6
+    flat = tensor([[1.0, 2.0], [2.0, 4.0]], device=device)
+    assert flat.det().item() == 0 and flat.logdet().item() == -np.inf
+
+
+def test_errors(device):
+    A = matrices(3, 3, device=device)
+    for wrong in (matrices(3, 2, device=device), A[0], A.long(), A.half()):
+        with pytest.raises(RuntimeError, match="linalg.inv"):
+            linalg.inv(wrong)
+    with pytest.raises(linalg.LinAlgError, match="ingular"):
+        linalg.solve(tinytorch.ones(2, 2, device=device), tinytorch.ones(2, device=device))
+    with pytest.raises(RuntimeError, match="differ in type"):
+        linalg.solve(A, tinytorch.ones(3, device=device))
+    with pytest.raises(RuntimeError):
+        linalg.solve(A, tinytorch.ones(2, 1, dtype=tinytorch.float64, device=device))

@@ -1,0 +1,102 @@
+"""Linear algebra: systems of equations, inverses, determinants."""
+
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.node import Function
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.broadcast import broadcast_shapes
+from tinytorch.ops.creation import eye
+from tinytorch.ops.extremes import named_result
+
+SlogDetResult = named_result("slogdet", "sign", "logabsdet")
+
+
+class LinAlgError(RuntimeError):
+    """A matrix for which there is no answer: it is singular."""
+
+
+class OfMatrices(Function):
+    """An operation on the last two dimensions: those before them count the matrices."""
+
+    @classmethod
+    def explain(cls, error: Exception, arrays: list) -> Exception:
+        if isinstance(error, np.linalg.LinAlgError):
+            return LinAlgError(f"linalg.{cls.__name__.lower()}: {error}")
+        return super().explain(error, arrays)
+
+
+class Solve(OfMatrices):
+    """X with A X = B;   dL/dB = A^-T G,   dL/dA = -(dL/dB) X^T."""
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        x = ctx.xp.linalg.solve(a, b)
+        ctx.save_for_backward(a, x)
+        return x
+
+    def backward(ctx, g: Any) -> Any:
+        a, x = ctx.saved
+        gb = ctx.call(Solve, a.swapaxes(-1, -2), g)
+        return -(gb @ x.swapaxes(-1, -2)), gb
+
+
+class SlogDet(OfMatrices):
+    """The sign of det A, and log |det A|, whose derivative is A^-T."""
+
+    def forward(ctx, a: Any) -> Any:
+        unit = ctx.xp.zeros_like(a) + ctx.xp.eye(a.shape[-1], dtype=a.dtype)
+        ctx.save_for_backward(a, unit)
+        return tuple(ctx.xp.linalg.slogdet(a))
+
+    def backward(ctx, g_sign: Any, g: Any) -> Any:
+        a, unit = ctx.saved
+        return g[..., None, None] * ctx.call(Solve, a.swapaxes(-1, -2), unit)
+
+
+def square(name: str, A: Tensor) -> Tensor:
+    """A itself. RuntimeError where it is no square matrix, or several, of float32 or float64."""
+    if A.array.ndim < 2 or A.array.shape[-1] != A.array.shape[-2]:
+        raise RuntimeError(f"linalg.{name}: A must be square matrices, not of shape {A.shape}")
+    if A.array.dtype.kind != "f" or A.array.itemsize < 4:
+        raise RuntimeError(f"linalg.{name}: Expected float32 or float64. Got {A.dtype!r}")
+    return A
+
+
+def solve(A: Tensor, B: Tensor) -> Tensor:
+    """X with A X = B: A [..., n, n], B [..., n, k] or one vector for each A. LinAlgError for a
+    singular A."""
+    if square("solve", A).dtype is not B.dtype:
+        raise RuntimeError(f"linalg.solve: A and B differ in type: {A.dtype!r} and {B.dtype!r}")
+    vector = B.array.ndim == 1 or B.array.shape == A.array.shape[:-1]
+    B = B.unsqueeze(-1) if vector else B
+    many = broadcast_shapes(A.shape[:-2], B.shape[:-2])
+    X = Solve.apply(*(M.expand(*many, *M.shape[-2:]) for M in (A, B)))
+    return X.squeeze(-1) if vector else X
+
+
+@tensor_method("inverse")
+def inv(A: Tensor) -> Tensor:
+    """The inverse: X with A X = 1. To solve equations, `solve` is faster and more exact."""
+    unit = eye(square("inv", A).array.shape[-1], dtype=A.dtype, device=A.device)
+    return Solve.apply(A, unit.expand(A.shape))
+
+
+@tensor_method("slogdet")
+def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
+    """(the sign of det A, log |det A|): a determinant itself is soon too large for a float."""
+    return SlogDetResult(*SlogDet.apply(square("slogdet", A)))
+
+
+@tensor_method("det")
+def det(A: Tensor) -> Tensor:
+    """The determinant: by which factor A enlarges a volume. No gradient where it is 0."""
+    sign, logabsdet = slogdet(A)
+    return sign * logabsdet.exp()
+
+
+@tensor_method("logdet")
+def logdet(A: Tensor) -> Tensor:
+    """log(det A); nan where that is negative."""
+    sign, logabsdet = slogdet(A)
+    return sign.log() + logabsdet

@@ -182,10 +182,10 @@ def work(
                 if epoch != current:
                     current, fetch = epoch, make_fetch(info.dataset)
                 send(connection, (epoch, "batch", fetch(task)), folder)
-            except StopIteration:
-                send(connection, (epoch, END, None), folder)
             except Exception as error:
-                send(connection, (epoch, "error", describe(error, info.id)), folder)
+                over = type(error) is StopIteration and isinstance(info.dataset, IterableDataset)
+                answer = (END, None) if over else ("error", describe(error, info.id))
+                send(connection, (epoch, *answer), folder)
     except (EOFError, OSError):  # nobody is there any more, and nobody else clears away
         shutil.rmtree(folder, ignore_errors=True)
 

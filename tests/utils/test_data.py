@@ -401,6 +401,17 @@ def test_a_key_error_can_be_read():
     assert str(caught.value).splitlines()[1] == "Original Traceback (most recent call last):"
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_item_that_raises_stop_iteration_ends_the_loop(workers):
+    class Short(list):
+        def __getitem__(self, index):
+            return index if index < 4 else next(iter(()))
+
+    batches = DataLoader(Short(range(10)), 2, num_workers=workers)
+    assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3]]
+    assert no_worker_left()
+
+
 def test_in_any_order():
     loader = DataLoader(Squares(12, sleep=0.001), 2, num_workers=2, in_order=False)
     assert sorted(as_lists(loader)) == sorted(as_lists(DataLoader(Squares(12), 2)))

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.ops.random import manual_seed
+from tinytorch.utils.data.dataset import IterableDataset
 
 END = "end"  # what a worker answers when its stream has no more items
 leaving: list[tuple] = []  # the arguments of close() for epochs that are over: nobody waits for it
@@ -141,10 +142,10 @@ def work(
                 if epoch != current:
                     current, fetch = epoch, make_fetch(info.dataset)
                 send(connection, (epoch, "batch", fetch(task)), folder)
-            except StopIteration:
-                send(connection, (epoch, END, None), folder)
             except Exception as error:
-                send(connection, (epoch, "error", describe(error, info.id)), folder)
+                over = type(error) is StopIteration and isinstance(info.dataset, IterableDataset)
+                answer = (END, None) if over else ("error", describe(error, info.id))
+                send(connection, (epoch, *answer), folder)
     except (EOFError, OSError):  # nobody is there any more, and nobody else clears away
         shutil.rmtree(folder, ignore_errors=True)
 

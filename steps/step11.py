@@ -21,7 +21,8 @@ Forward only, for now. Backward still walks from one output to one input, which 
 square and exp, and it says so when it meets anything else. A wrong gradient would be worse than
 none.
 
-Changed: Function.__call__, forward and backward of every function. New: Add.
+Changed: Function.__call__, Variable.backward, forward and backward of every function, square, exp.
+New: Add.
 Try: in Function.__call__ write `self.inputs = inputs`, and see which line of the demo changes.
 """
 

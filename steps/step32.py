@@ -31,7 +31,8 @@ history of the tensor that it was. Without this, the second derivative would tak
 
 Functions with several results are put aside until step 40.
 
-Changed: Function, all rules. New: Function.apply, edge_of, backward_pass. Gone: outputs, blanks.
+Changed: Function, all rules, Tensor.backward; Function.__call__ is Function.apply. New: edge_of,
+backward_pass. Gone: outputs, blanks, orders.
 Try: save `y.copy()` instead of y in Exp.forward, and see which derivative breaks.
 """
 

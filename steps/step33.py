@@ -26,7 +26,8 @@ copied. Otherwise a + b would give a and b one array, and adding to one would ad
 
 (PyTorch separates the two differently: its formulas are C++ on tensors, with recording off.)
 
-Changed: backward_pass, Function.gradients. New: ctx.xp, ctx.call, tensor_method, accumulate.
+Changed: backward_pass, Function.gradients; Tensor.backward is tensor_backward. New: ctx.xp,
+ctx.call, tensor_method, accumulate.
 Try: let accumulate keep `grad` itself instead of np.array(grad), and run the demo.
 """
 

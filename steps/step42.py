@@ -26,7 +26,7 @@ another tensor to be like; clone copies.
 The trap is `x.array * np.float64(2)`: float64 again. x * np.float64(2) is safe, since operands
 makes a Python number of it.
 
-Changed: add, mul, sub, true_divide, neg, to, sum_to_size. New: Cast, Clone, operands, array_wrap,
+Changed: add, mul, sub, true_divide, to, sum_to_size. New: Cast, Clone, operands, array_wrap, +x,
 x.double(), x.long() and their kin. Gone: exp, until step 50. Modules finished: ops/broadcast.py,
 ops/conversion.py.
 Try: let operands return (a, b) as they are, and see which lines change.

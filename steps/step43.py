@@ -20,7 +20,7 @@ What has to hold afterwards:
   number in memory appears at several places (expand), it is not clear what a write would mean.
 
 Where nothing is recorded and no mode is open, NumPy writes straight into the memory, without a
-temporary array. torch.add(a, b, out=c) is a write into c (`into`); it is never recorded.
+temporary array. add(a, b, out=c) writes into c (`into`), and is refused where a gradient is wanted.
 
 The trap: detach() shares memory. A write into the detached tensor is not recorded, but it counts as
 a write into the other one, too.
@@ -587,6 +587,8 @@ if __name__ == "__main__":
     print(error(expand(tensor(1.0), 3).add_, 1.0).partition(" refers")[0])
     # -> unsupported operation: more than one element of the written-to tensor
     print(tensor([7, 8]).mul_(2))  # -> tensor([14, 16])
+    c = tensor([0.0, 0.0])
+    print(add(ones, ones, out=c) is c, c)  # -> True tensor([2.0, 2.0])
 
     class Row(Function):
         """Row i of a table, as a view."""

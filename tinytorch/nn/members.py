@@ -45,11 +45,12 @@ class Members:
         self._register(store, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        # Called only for what is not a plain attribute.
-        store = self._store_of(name)
-        if store is None:
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        return self.__dict__[store][name]
+        # Called only for what is not a plain attribute: for each weight in each forward.
+        members = self.__dict__
+        for store in ("_parameters", "_modules", "_buffers"):
+            if name in members.get(store, ()):
+                return members[store][name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __delattr__(self, name: str) -> None:
         store = self._store_of(name)

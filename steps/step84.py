@@ -188,7 +188,10 @@ class Optimizer:
         with no_grad():
             for group in self.param_groups:
                 active = [param for param in group["params"] if param._grad is not None]
-                if active:
+                if len(set(active)) < len(active):  # one that stands there twice moves twice
+                    for param in active:
+                        self.update([param], group)
+                elif active:
                     self.update(active, group)
         return loss
 

@@ -246,6 +246,27 @@ def programs(library):
     heavy.zero_grad()
     heavy.step()
     seen["after a step without gradients"] = step(heavy)
+    for cls in (library.optim.SGD, library.optim.Adam, library.optim.Adagrad):
+        with pytest.warns(UserWarning, match="duplicate parameters"):
+            twice = cls([library.ones(2, requires_grad=True)] * 2, lr=0.125)
+        seen[f"{cls.__name__}, one that stands there twice"] = step(twice), step(twice)
+    params, optimizer = adam()
+    step(optimizer), step(optimizer)
+    with library.no_grad():
+        optimizer.state[params[1]]["step"].zero_()
+        optimizer.state[params[0]]["exp_avg"].zero_()
+    step(optimizer)
+    seen["counted anew"] = [
+        (round(param[0].item(), 6), optimizer.state[param]["step"].item()) for param in params
+    ]
+    refused = []
+    for answer in (5, (1,), (1, 2, 3)):
+        _, optimizer = adam()
+        optimizer.register_step_pre_hook(lambda *args, answer=answer: answer)
+        with pytest.raises(Exception) as raised:
+            step(optimizer)
+        refused.append(raised.type)
+    seen["hooks that answer something else"] = refused
     return seen
 
 

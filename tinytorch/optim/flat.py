@@ -84,10 +84,12 @@ class FlatParameters:
         ]
 
     def intact(self) -> bool:
-        """Whether no parameter has got another array, and no state was replaced."""
+        """Whether no parameter has got another array, and nobody else has replaced a state or set
+        a count of steps."""
         arrays = [param.array for param in self.params]
         tensors = [value for state in self.states for value in state.values()]
-        return same(arrays, self.arrays) and same(tensors, self.tensors)
+        counted = self.steps.tolist().count(self.step) == len(self.steps)
+        return counted and same(arrays, self.arrays) and same(tensors, self.tensors)
 
     def numbers(self, *values: float) -> Iterable:
         """The values as the array library takes them fastest: NumPy as arrays of this type."""

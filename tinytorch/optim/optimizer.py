@@ -185,7 +185,10 @@ class Optimizer:
         with no_grad():
             for group in self.param_groups:
                 active = [param for param in group["params"] if param._grad is not None]
-                if active:
+                if len(set(active)) < len(active):  # one that stands there twice moves twice
+                    for param in active:
+                        self.update([param], group)
+                elif active:
                     self.update(active, group)
         return loss
 
@@ -198,7 +201,10 @@ class Optimizer:
         for hook in list(self._hooks.get(moment, {}).values()):
             answer = hook(self, *values)
             if answer is not None and values and moment != "after step":
-                values = answer if isinstance(answer, tuple) else (answer,)
+                answers = answer if isinstance(answer, tuple) else (answer,)
+                if len(answers) != len(values):
+                    raise RuntimeError(f"a hook {moment} returned {answer!r}, which it may not")
+                values = answers
         return values
 
     register_step_pre_hook = registers("before step", "hook(optimizer, args, kwargs)")
@@ -230,7 +236,7 @@ class Optimizer:
 
         ValueError where the groups are not of the same number and lengths.
         """
-        (state_dict,) = self.call_hooks("before loading", dict(state_dict))
+        (state_dict,) = self.call_hooks("before loading", state_dict.copy())
         saved, here = state_dict["param_groups"], self.param_groups
         if len(saved) != len(here):
             raise ValueError(

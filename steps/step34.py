@@ -308,10 +308,10 @@ class Tensor:
         return bool(self.array.item())
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self.array.item())  # ValueError where there are more, or none
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self.array.item())
 
     def __len__(self) -> int:
         if self.array.ndim == 0:

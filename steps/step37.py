@@ -48,6 +48,14 @@ class Size(tuple):
     def __add__(self, other):
         return Size(tuple(self) + tuple(other))
 
+    def __radd__(self, other):
+        return Size(tuple(other) + tuple(self))
+
+    def __mul__(self, times):
+        return Size(tuple(self) * times)
+
+    __rmul__ = __mul__
+
     def numel(self) -> int:
         return int(np.prod(self, dtype=np.int64))
 
@@ -304,10 +312,10 @@ class Tensor:
         return bool(self.array.item())
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self.array.item())  # ValueError where there are more, or none
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self.array.item())
 
     def __index__(self) -> int:
         if self.dtype.is_floating_point or self.array.size != 1:

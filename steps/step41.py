@@ -374,6 +374,8 @@ def follow_base(view: Tensor) -> None:
             f"the base of a view that {view._grad_fn.name()} returned was changed in place. Please "
             f"clone() the result in its forward."
         )
+    if base._base is not None:
+        raise RuntimeError("the base of a view was given another shape in place: clone() the view")
     before = thread.grad_enabled
     thread.grad_enabled = True
     try:

@@ -158,7 +158,7 @@ def eye(n: int, m: int | None = None, *, dtype: DType | None = None, **options: 
 
 
 def arange(
-    start: Any,
+    start: Any = 0,
     end: Any = None,
     step: Any = 1,
     *,

@@ -48,7 +48,7 @@ from tinytorch.ops.arithmetic import sub
 from tinytorch.ops.comparison import ne
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.elementwise import abs, maximum, minimum
-from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, sum, summands, wide
+from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, sum, summands, widened
 
 
 def named_result(name: str, *fields: str) -> type:
@@ -255,11 +255,10 @@ class Norm(Reduction):
 
     def forward(ctx, x: Any, p: float, dims: Any, keepdims: bool) -> Any:
         ctx.begin(x, dims, keepdims)
-        ctx.p, z = p, wide(x)
-        terms = z * z if p == 2 else (z != 0).astype(z.dtype) if p == 0 else ctx.xp.abs(z)
+        ctx.p = p
+        terms = x * x if p == 2 else (x != 0).astype(x.dtype) if p == 0 else ctx.xp.abs(x)
         y = ctx.call(Sum, terms if p in (0, 1, 2) else terms**p, dims, keepdims)
         y = ctx.xp.sqrt(y) if p == 2 else y if p in (0, 1) else y ** (1 / p)
-        y = y.astype(x.dtype, copy=False)
         ctx.save_for_backward(x, y)
         return y
 
@@ -287,7 +286,7 @@ def norm(
     dims = reduced_dims(dim, input.array.ndim)
     input, _ = summands(input, dtype)
     if not math.isinf(p):
-        return Norm.apply(input, p, dims, keepdim)
+        return widened(Norm, input, p, dims, keepdim)
     return (amax if p > 0 else amin)(abs(input), dim, keepdim)
 
 

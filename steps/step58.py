@@ -175,7 +175,7 @@ class Roll(Function):
 
     def forward(ctx, x: Any, shifts: tuple[int, ...], dims: tuple[int, ...] | None) -> Any:
         ctx.shifts, ctx.dims = shifts, dims
-        return ctx.xp.roll(x, shifts, dims)
+        return ctx.xp.asarray(ctx.xp.roll(x, shifts, dims), order="C")
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Roll, g, tuple(-shift for shift in ctx.shifts), ctx.dims)

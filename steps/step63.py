@@ -83,7 +83,7 @@ class Index(Function):
             if not dims or (len(dims) == 1 and x.flags.c_contiguous):
                 axis = dims[0] if dims else None
                 return x.take(indices[0], axis=axis)  # three times as fast as x[key]
-            return x[key_of(dims, indices)]
+            return ctx.xp.asarray(x[key_of(dims, indices)], order="C")
         except IndexError as error:
             raise IndexError(str(error).replace("axis", "dimension")) from None
 

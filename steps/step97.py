@@ -31,18 +31,21 @@ FloatTensor(2, 3) is a new tensor; but isinstance(x, FloatTensor) asks for a typ
 answer to both if it has `__call__` and `__instancecheck__`.
 
 New: save, save_file, load, load_file, save_model, load_model; overlapping, package; FloatTensor and
-its kin, Tensor.type, Tensor.new, variable. Moved: step 96, to tinytorch/serialization.py.
+its kin, Tensor.type, Tensor.new, variable; squeeze_ and its kin, which give a tensor another shape
+in place. Moved: step 96, to tinytorch/serialization.py.
 Try: save the state_dict of the demo's tied() network with save_file, and read the error.
 """
 
 import importlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.inplace import check_writable
 from tinytorch.core import dtype as types
 from tinytorch.core.device import as_device, cpu
 from tinytorch.core.dtype import DType, numpy_dtype
@@ -50,6 +53,7 @@ from tinytorch.core.tensor import Size, Tensor, tensor, tensor_method, wrap
 from tinytorch.nn.module import Module
 from tinytorch.ops.conversion import to
 from tinytorch.ops.creation import empty
+from tinytorch.ops.shape import squeeze, t, transpose, unsqueeze
 from tinytorch.ops.storage import address_of
 from tinytorch.serialization import reach, replacing
 
@@ -242,6 +246,24 @@ def new(self: Tensor, *data: Any) -> Tensor:
     return TypedTensor.known[self.dtype](*data, device=self.device)
 
 
+def in_place_view(function: Callable) -> Callable:
+    """x.unsqueeze_(0): x itself gets the shape of x.unsqueeze(0), on the same memory."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        check_writable(self)
+        whole = self
+        if self._base is None:  # it becomes a view, of what it was
+            whole = object.__new__(type(self))
+            whole.__dict__.update(self.__dict__)
+        self.__dict__.update(function(whole, *args, **kwargs).__dict__)
+        return self
+
+    return tensor_method(f"{function.__name__}_")(method)
+
+
+squeeze_, unsqueeze_, transpose_, t_ = map(in_place_view, (squeeze, unsqueeze, transpose, t))
+
+
 def variable(data: Tensor, requires_grad: bool = False) -> Tensor:
     """autograd.Variable, of which Tensor took the place: the memory of `data` as a new leaf."""
     return data.detach().requires_grad_(requires_grad)
@@ -255,6 +277,12 @@ if __name__ == "__main__":
     from tinytorch.nn.linear import Linear
     from tinytorch.ops.creation import arange
     from tinytorch.ops.random import randn
+
+    # The same tensor in another shape. Its views of before keep theirs.
+    x = tensor([[1.0, 2.0], [3.0, 4.0]])
+    row = x[0]
+    print(x.t_().tolist(), x.unsqueeze_(0).shape, row.tolist())
+    # -> [[1.0, 3.0], [2.0, 4.0]] tinytorch.Size([1, 2, 2]) [1.0, 2.0]
 
     # As it was written in 2017.
     w = variable(FloatTensor([3.0, 2.0]), requires_grad=True)

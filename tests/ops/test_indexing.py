@@ -199,7 +199,7 @@ ERRORS = {
     "two dots": (lambda x, d: x[..., ...], IndexError, "single ellipsis"),
     "mask": (lambda x, d: x[d([True, False, True])], IndexError, r"mask \[3\] .* \[2, 3\]"),
     "lists": (lambda x, d: x[[0, 1], [0, 1, 2]], IndexError, "shape mismatch"),
-    "text": (lambda x, d: x["a"], IndexError, "'a'"),
+    "text": (lambda x, d: x["a"], TypeError, "'str'"),
     "iteration": (lambda x, d: list(x[0, 0]), TypeError, "0-d"),
     "in": (lambda x, d: "a" in x, RuntimeError, "str"),
     "set a list": (lambda x, d: x.__setitem__(0, [1, 2, 3]), TypeError, "list"),

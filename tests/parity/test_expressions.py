@@ -25,6 +25,27 @@ x[0].t() is x[0]
 m.broadcast_shapes((2, 1), (3,)).numel()
 x.to('cpu', m.float32, False, True) is x
 x.to('cpu', m.float32, True) is x
+m.cat([x.t(), x.t()]).view(-1)
+m.cat([x.t(), x.t()], axis=1).stride()
+m.stack([x.t(), x.t()]).stride()
+m.stack([x.t(), x.t()], axis=-1).stride()
+x.t().softmax(0).stride()
+x.t().log_softmax(-1).stride()
+x.t().cumsum(0).stride()
+x.t().roll(1, 0).stride()
+x.t().roll(1).view(-1)
+m.tensor(3.0).roll(1)
+m.tensor(3.0).softmax(0)
+x.t()[[0, 2]].stride()
+x.t().index_select(0, m.tensor([0, 2])).stride()
+(1,) + x.shape
+x.shape * 2
+2 * x.shape
+x.clone().unsqueeze_(0).shape
+x.clone().unsqueeze_(0).squeeze_().t_().stride()
+x.clone().transpose_(0, 1)
+x.clone().t_().add_(1)
+x.clone()[:, :1].squeeze_(1)
 """
 
 REFUSED = """
@@ -36,10 +57,30 @@ m.tensor([1.0]) << 1
 m.remainder(2, 3)
 m.pow(2, 3)
 m.isclose(x, 2)
+int(x)
+float(x[:0])
+x.item()
+x['a']
+m.tensor([True, False]).kthvalue(1)
+m.tensor([True, False]).topk(1)
+m.tensor([True, False]).median()
+m.tensor([1.0], requires_grad=True).unsqueeze_(0)
 """
 
 VALUES = """
 2 << m.tensor([1, 2])
+m.arange(end=3)
+x.split(split_size=2)
+x.sum(axis=0, keepdims=True)
+reversed(x)
+reversed(m.tensor(1))
+slope(lambda y: (y * m.ones(2, 3)).unsqueeze_(0).squeeze_().t_().mul(y), [2.0])
+slope(lambda y: (y * m.ones(2, 3)).transpose_(0, 1).mul_(y), [2.0])
+slope(lambda y: y.bfloat16().logsumexp(0), [0.5, 1.5])
+slope(lambda y: y.bfloat16().var(0, correction=1.3), [0.5, 1.5, 4.0])
+slope(lambda y: y.half().std(), [0.5, 1.5, 4.0])
+slope(lambda y: y.bfloat16().norm(0.5), [0.5, 1.5])
+y_dtypes(lambda y: [y.logsumexp(0), y.var(correction=0.5), y.std(), y.norm(0.5), y.norm()])
 -2 >> m.tensor([1, 2])
 m.tensor([True]) << 2
 m.tensor([-4.0, -0.0, 4.0, -m.inf]) ** -0.5
@@ -61,7 +102,17 @@ def answer(library, expression):
         x = library.tensor(values, requires_grad=True)
         return library.autograd.grad(function(x).sum(), x)[0]
 
-    names = {"m": library, "slope": slope, "x": library.arange(12.0).reshape(3, 4)}
+    def y_dtypes(function):
+        """The types of the gradients of a bfloat16 tensor."""
+        y = library.tensor([0.5, 1.5]).bfloat16().requires_grad_()
+        return [library.autograd.grad(z, y)[0].dtype for z in function(y)]
+
+    names = {
+        "m": library,
+        "slope": slope,
+        "y_dtypes": y_dtypes,
+        "x": library.arange(12.0).reshape(3, 4),
+    }
     try:
         text = repr(eval(expression, names)).replace("tinytorch", "torch")
         return " ".join(text.split())  # the longer name may break a line earlier

@@ -22,7 +22,7 @@ class CumSum(Function):
         ctx.dim, ctx.backwards = dim, backwards
         if x.ndim == 0:
             return x.astype(dtype or x.dtype)
-        z = ctx.xp.flip(wide(x), dim) if backwards else wide(x)
+        z = ctx.xp.asarray(ctx.xp.flip(wide(x), dim) if backwards else wide(x), order="C")
         y = ctx.xp.cumsum(z, axis=dim, dtype=dtype or z.dtype)
         return (ctx.xp.flip(y, dim) if backwards else y).astype(dtype or x.dtype, copy=False)
 

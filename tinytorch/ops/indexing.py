@@ -57,7 +57,7 @@ class Index(Function):
             if not dims or (len(dims) == 1 and x.flags.c_contiguous):
                 axis = dims[0] if dims else None
                 return x.take(indices[0], axis=axis)  # three times as fast as x[key]
-            return x[key_of(dims, indices)]
+            return ctx.xp.asarray(x[key_of(dims, indices)], order="C")
         except IndexError as error:
             raise IndexError(str(error).replace("axis", "dimension")) from None
 
@@ -161,7 +161,7 @@ def as_item(item: Any, x: Tensor) -> tuple[Any, int]:
         if parts[2] is not None and parts[2] < 1:
             raise ValueError("step must be greater than zero")
         return slice(*parts), 1
-    if isinstance(item, (bool, np.bool_, list, tuple, range, np.ndarray)):
+    if isinstance(item, (bool, np.bool_, list, tuple, range, np.ndarray, str)):
         item = tensor(item, dtype=int64 if np.size(item) == 0 else None)
     if isinstance(item, Tensor):
         if item.dtype not in (int64, int32, bool_):

@@ -23,7 +23,7 @@ class Cat(Function):
     def forward(ctx, *args: Any) -> Any:
         *arrays, ctx.dim = args
         ctx.sizes = [array.shape[ctx.dim] for array in arrays]
-        return ctx.xp.concatenate(arrays, axis=ctx.dim)
+        return ctx.xp.asarray(ctx.xp.concatenate(arrays, axis=ctx.dim), order="C")
 
     def backward(ctx, g: Any) -> Any:
         return *ctx.call(Split, g, ctx.sizes, ctx.dim), None
@@ -45,10 +45,9 @@ class Stack(Function):
     """y = the inputs side by side along a new dimension. The gradient of each is its place in g."""
 
     def forward(ctx, *args: Any) -> Any:
-        *arrays, ctx.dim = args
-        if ctx.dim == 0:  # the short way; stack(arrays) takes two to nine times as long
-            return ctx.xp.array(arrays)
-        return ctx.xp.stack(arrays, axis=ctx.dim)
+        (*arrays, dim), xp = args, ctx.xp
+        ctx.dim = dim  # for 0 the short way: stack(arrays) takes two to nine times as long
+        return xp.array(arrays) if dim == 0 else xp.asarray(xp.stack(arrays, axis=dim), order="C")
 
     def backward(ctx, g: Any) -> Any:
         return *ctx.call(Unbind, g, ctx.dim), None
@@ -91,18 +90,18 @@ def tensor_list(name: str, tensors: Any) -> list[Tensor]:
     return [cast(x, dtype) for x in tensors]
 
 
-def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
     """The tensors one behind the other along `dim`; their other sizes are equal.
 
-    Different types are promoted. A tensor of shape (0,) fits everywhere, as in PyTorch.
-    ValueError for an empty list, RuntimeError for shapes that do not fit.
+    Different types are promoted. A tensor of shape (0,) fits everywhere, as in PyTorch. `axis` is
+    another name of `dim`. ValueError for an empty list, RuntimeError for shapes that do not fit.
     """
     tensors = tensor_list("cat", tensors)
     shapes = [x.array.shape for x in tensors]
     if () in shapes:
         raise RuntimeError("zero-dimensional tensor cannot be concatenated")
     first = next((shape for shape in shapes if shape != (0,)), (0,))
-    dim = normalize_dim(dim, len(first))
+    dim = normalize_dim(dim if axis is None else axis, len(first))
     if shapes.count(first) != len(shapes):
         nothing = (*first[:dim], 0, *first[dim + 1 :])
         tensors = [x if x.array.shape != (0,) else Reshape.apply(x, nothing) for x in tensors]
@@ -116,12 +115,12 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return Cat.apply(*tensors, dim)
 
 
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
     """Tensors of one shape side by side along a new dimension at the place `dim`.
 
     RuntimeError for an empty list and for different shapes.
     """
-    tensors = tensor_list("stack", tensors)
+    tensors, dim = tensor_list("stack", tensors), dim if axis is None else axis
     return Stack.apply(*tensors, normalize_dim(dim, tensors[0].array.ndim + 1))
 
 
@@ -157,7 +156,6 @@ def views(input: Tensor, keys: Sequence[tuple], function: type[Function], *rest:
     return tuple([as_part(part, input, (Slice, (key,))) for part, key in pairs])
 
 
-@tensor_method("split")
 def split(
     tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
@@ -182,6 +180,9 @@ def split(
     ends = zip(sizes, accumulate(sizes), strict=True)
     keys = [along(dim, slice(end - size, end)) for size, end in ends]
     return views(tensor, keys, Split, sizes, dim)
+
+
+split_method = tensor_method("split")(lambda self, split_size, dim=0: split(self, split_size, dim))
 
 
 @tensor_method("chunk")
@@ -209,6 +210,9 @@ def iterate(self: Tensor) -> Iterator[Tensor]:
     if self.array.ndim == 0:
         raise TypeError("iteration over a 0-d tensor")
     return iter(unbind(self))
+
+
+backwards = tensor_method("__reversed__")(lambda self: flip(self, 0) if self.array.ndim else self)
 
 
 def constant_pad(input: Tensor, pad: Sequence[int], value: float | None = None) -> Tensor:

@@ -1,12 +1,15 @@
-"""What older programs write: FloatTensor(2, 3), x.type(), x.new(...), Variable(x)."""
+"""What older programs write: FloatTensor(2, 3), x.type(), x.new(...), x.t_(), Variable(x)."""
 
+from collections.abc import Callable
 from typing import Any
 
+from tinytorch.autograd.inplace import check_writable
 from tinytorch.core import dtype as types
 from tinytorch.core.device import cpu
 from tinytorch.core.tensor import Size, Tensor, tensor, tensor_method
 from tinytorch.ops.conversion import to
 from tinytorch.ops.creation import empty
+from tinytorch.ops.shape import squeeze, t, transpose, unsqueeze
 
 
 class TypedTensor:
@@ -61,6 +64,24 @@ def new(self: Tensor, *data: Any) -> Tensor:
     """x.new(2, 3) is a new tensor of that shape, x.new([1, 2]) one of these elements, with the type
     and on the device of x. Prefer new_empty and new_tensor, which say which."""
     return TypedTensor.known[self.dtype](*data, device=self.device)
+
+
+def in_place_view(function: Callable) -> Callable:
+    """x.unsqueeze_(0): x itself gets the shape of x.unsqueeze(0), on the same memory."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        check_writable(self)
+        whole = self
+        if self._base is None:  # it becomes a view, of what it was
+            whole = object.__new__(type(self))
+            whole.__dict__.update(self.__dict__)
+        self.__dict__.update(function(whole, *args, **kwargs).__dict__)
+        return self
+
+    return tensor_method(f"{function.__name__}_")(method)
+
+
+squeeze_, unsqueeze_, transpose_, t_ = map(in_place_view, (squeeze, unsqueeze, transpose, t))
 
 
 def variable(data: Tensor, requires_grad: bool = False) -> Tensor:

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import DType, as_dtype, int64, numpy_dtype
+from tinytorch.core.dtype import DType, as_dtype, float32, int64, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.broadcast import Expand
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dims
+
+NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 
 def reduction(function: Callable) -> Callable:
@@ -27,10 +29,8 @@ def reduction(function: Callable) -> Callable:
         if not isinstance(input, Tensor):
             kind = type(input).__name__
             raise TypeError(f"{function.__name__}(): argument 'input' must be Tensor, not {kind}")
-        if "axis" in kwargs:
-            kwargs["dim"] = kwargs.pop("axis")
-        if "keepdims" in kwargs:
-            kwargs["keepdim"] = kwargs.pop("keepdims")
+        if kwargs:
+            kwargs = {NUMPY_NAMES.get(name, name): value for name, value in kwargs.items()}
         return function(input, *args, **kwargs)
 
     return call
@@ -49,8 +49,13 @@ def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...] | None:
 
 def wide(x: Any) -> Any:
     """float16 and bfloat16 as float32, in which they are added up; other types as they are."""
-    half = x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
-    return x.astype(np.float32) if half else x
+    return x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
+
+
+def widened(function: type[Function], input: Tensor, *parameters: Any) -> Tensor:
+    """function.apply, of float16 and bfloat16 as float32: rounded only once, backward too."""
+    half = input.array.dtype.itemsize == 2
+    return cast(function.apply(cast(input, float32) if half else input, *parameters), input.dtype)
 
 
 @functools.singledispatch
@@ -152,9 +157,7 @@ class Var(Reduction):
         ctx.begin(x, dims, keepdims)
         ctx.divisor = max(ctx.count() - correction, 0)
         ctx.save_for_backward(x)
-        deviation = ctx.deviation(wide(x))
-        y = ctx.call(Sum, deviation * deviation, dims, keepdims) / ctx.divisor
-        return y.astype(x.dtype, copy=False)
+        return ctx.call(Sum, ctx.xp.square(ctx.deviation(x)), dims, keepdims) / ctx.divisor
 
     def deviation(ctx, x: Any) -> Any:
         return x - ctx.call(Sum, x, ctx.dims, True) / ctx.count()
@@ -192,7 +195,8 @@ def moment(
         correction = 0 if unbiased is False else 1
     elif unbiased is not None:
         raise TypeError("give `unbiased` or `correction`, not both")
-    return function.apply(input, reduced_dims(dim, input.array.ndim), keepdim, correction)
+    dims = reduced_dims(dim, input.array.ndim)
+    return widened(function, input, dims, keepdim, correction)
 
 
 @reduction

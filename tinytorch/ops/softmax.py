@@ -10,11 +10,12 @@ from tinytorch.ops.comparison import isnan, isneginf, isposinf, where
 from tinytorch.ops.conversion import cast, clone
 from tinytorch.ops.elementwise import attach
 from tinytorch.ops.extremes import extreme_rows
-from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, wide
+from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, wide, widened
 
 
 def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
     """A new array: x minus its maximum over `dims`, so that exp of it is at most 1."""
+    x = xp.asarray(x, order="C")
     if x.size == 0:
         return x.copy()
     if dims == (x.ndim - 1,) and x.size > 200:
@@ -28,15 +29,15 @@ class LogSumExp(Reduction):
     exp(1000) is inf, so the largest, m, is taken out: y = m + log(sum of exp(x_i - m)).
     """
 
-    lowest = {2: -6e4, 4: -3e38, 8: -1e308}  # finite numbers of so many bytes
+    lowest = {4: -3e38, 8: -1e308}  # finite numbers of so many bytes
 
     def forward(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
         ctx.begin(x, dims, keepdims)
-        xp, z = ctx.xp, wide(x)
-        m = z.max(axis=dims, keepdims=True) if x.size else z.sum(axis=dims, keepdims=True)
+        xp = ctx.xp
+        m = x.max(axis=dims, keepdims=True) if x.size else x.sum(axis=dims, keepdims=True)
         m = xp.where(xp.isfinite(m), m, xp.zeros_like(m))  # inf - inf would be nan
-        total = xp.exp(z - m).sum(axis=dims, keepdims=keepdims)
-        y = (xp.log(total) + m.reshape(total.shape)).astype(x.dtype, copy=False)
+        total = xp.exp(x - m).sum(axis=dims, keepdims=keepdims)
+        y = xp.log(total) + m.reshape(total.shape)
         ctx.save_for_backward(x, y)
         return y
 
@@ -97,7 +98,7 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
         raise TypeError("logsumexp(): argument 'dim' must be tuple of ints, not NoneType")
     if not input.is_floating_point():
         input = cast(input, Defaults.dtype)
-    return LogSumExp.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+    return widened(LogSumExp, input, reduced_dims(dim, input.array.ndim), keepdim)
 
 
 def along(function: type[Function], input: Tensor, dim: int, dtype: Any) -> Tensor:

@@ -79,7 +79,7 @@ def topk(
     """
     dim = normalize_dim(dim, input.array.ndim)
     n = input.array.shape[dim] if input.array.ndim else 1
-    if not 0 <= k <= n:
+    if not 0 <= k <= n or input.dtype is bool_:
         raise RuntimeError(f"selected index k out of range: k is {k}, and there are {n} elements")
     indices = ArgSort.apply(input, dim, largest, k)
     return TopKResult(TakeAlong.apply(input, indices, dim), indices)
@@ -94,6 +94,8 @@ class KthPlace(Function):
     differentiable = False
 
     def forward(ctx, x: Any, dim: int, keepdims: bool, k: int | None) -> Any:
+        if x.dtype == bool:
+            raise NotImplementedError("median() and kthvalue() are not implemented for booleans")
         if x.ndim == 0:
             return ctx.xp.zeros((), np.int64)
         xp, n = ctx.xp, x.shape[dim]
@@ -135,8 +137,6 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """median(input): the median of all elements, the lower of two; nan if there is one.
     median(input, dim): (values, indices) along one dimension.
     """
-    if input.dtype is bool_:
-        raise NotImplementedError(f"median() is not implemented for {bool_!r}")
     if dim is None:
         return Median.apply(input)
     dim = normalize_dim(dim, input.array.ndim)

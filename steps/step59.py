@@ -43,7 +43,7 @@ from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
 from tinytorch.ops.arithmetic import number_like
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import PutSlice, Slice, along, as_part
+from tinytorch.ops.parts import PutSlice, Slice, along, as_part, flip
 from tinytorch.ops.shape import Reshape, atleast_1d, atleast_2d, atleast_3d
 
 

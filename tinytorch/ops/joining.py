@@ -13,7 +13,7 @@ from tinytorch.core.tensor import Tensor, tensor_method, wrap
 from tinytorch.ops.arithmetic import number_like
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import PutSlice, Slice, along, as_part
+from tinytorch.ops.parts import PutSlice, Slice, along, as_part, flip
 from tinytorch.ops.shape import Reshape, atleast_1d, atleast_2d, atleast_3d
 
 

@@ -1,6 +1,6 @@
 """Step 64: Everything between brackets
 
-Parts of a tensor so far have to be asked for by name: select, narrow, take. People write x[2],
+Parts of a tensor so far have to be asked for by name: select, split, take. People write x[2],
 x[:, 1:], x[..., None], x[[0, 2]], x[x > 0], x[0, :, mask] = 1. Python hands whatever stands between
 the brackets to one method: __getitem__ or, for an assignment, __setitem__. There are six kinds of
 items, in any mixture. Two operations that we already have are enough:

@@ -3,8 +3,8 @@
 Send a signal through 30 layers. Each multiplies its standard deviation by some factor, and after
 30 layers it is that factor to the power of 30: with 0.7, one part in 40,000 is left; with 1.4, it
 is 24,000 times as large. On the way back the same happens to the gradient. These are the vanishing
-and exploding gradients that for a long time kept deep networks from being trained. Clipping (step
-81) helps against a single bad step, but not here.
+and exploding gradients that for a long time kept deep networks from being trained. To shorten a
+gradient (clipping, step 84) helps against a single bad step, but not here.
 
 A sum of n terms (n is called fan_in) with weights of variance v has n v times the variance of one
 term. So v = 1 / n keeps the signal as it is, and relu, which lets only half pass, needs v = 2 / n:
@@ -18,12 +18,12 @@ relu, the signal fades with depth. PyTorch keeps that for the sake of old progra
 in deep networks, and these have normalisation layers, which come in a later stage.) The paper on
 kaiming also introduced PReLU: the slope below 0, which is 0 in relu, is one more number to learn.
 
+Not every network says how many inputs a layer has: it follows from what comes before. LazyLinear
+waits for its first input, makes its weight, and becomes a Linear.
+
 Finally, an autoencoder: 64 pixels through 8 numbers and back. What comes out should be what went
 in, so it needs no labels. A sigmoid at the end gives pixels between 0 and 1. There is none on the 8
 numbers in the middle, where it would only squeeze what little there is.
-
-Some networks do not say how many inputs a layer has: it follows from what comes before. LazyLinear
-waits for its first input, makes its weight, and becomes a Linear.
 
 New: tinytorch/nn/init.py; prelu, PReLU; LazyLinear. Moved: the losses to tinytorch/nn/loss.py.
 tinytorch/nn/functional.py now collects all the functions in one place.

@@ -93,7 +93,7 @@ if __name__ == "__main__":
     print("factor of B:", db_da)  # -> factor of B: 1.2840254166877414
     print("factor of C:", dy_db)  # -> factor of C: 2.568050833375483
 
-    # Each factor by itself is what moving the one function a little shows.
+    # Each factor by itself: move the input of that one function a little, and see.
     print("moved a little:", numerical_diff(A, x))  # -> moved a little: 1.00000000
     print("moved a little:", numerical_diff(B, a))  # -> moved a little: 1.28402542
     print("moved a little:", numerical_diff(C, b))  # -> moved a little: 2.56805083

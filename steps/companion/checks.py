@@ -437,15 +437,19 @@ WHOLE_CHECKS = {
 
 def check_all(curriculum: Curriculum, steps: list[Step]):
     """Run every check; yields (name of the check, how much it looked at, its complaints)."""
+    count = "1 step" if len(steps) == 1 else f"{len(steps)} steps"
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for name, check in STEP_CHECKS.items():
             found = pool.map(lambda step, check=check: _complaints(check, curriculum, step), steps)
-            yield name, f"{len(steps)} steps", [each for complaints in found for each in complaints]
+            yield name, count, [each for complaints in found for each in complaints]
     if steps == curriculum.steps:
         for name, check in WHOLE_CHECKS.items():
             files = len(curriculum.package_files())
-            size = f"{len(steps)} steps" if check is check_numbers else f"{files} files"
-            yield name, size, list(check(curriculum))
+            yield (
+                name,
+                count if check is check_numbers else f"{files} files",
+                list(check(curriculum)),
+            )
 
 
 def _complaints(check, curriculum, step):

@@ -18,15 +18,6 @@ def along(dim: int, part: Any) -> tuple:
     return (slice(None),) * dim + (part, ...)
 
 
-def part_of(array: Any, key: tuple) -> Any:
-    """array[key]. IndexError, in PyTorch's words, where there is no such part."""
-    try:
-        return array[key]
-    except IndexError as error:
-        text = str(error).replace("array", "tensor").replace("axis", "dimension")
-        raise IndexError(text) from None
-
-
 def as_part(part: Tensor, whole: Tensor, call: tuple) -> Tensor:
     """`part`, which knows now that it shows memory of `whole`, as a call (Function, parameters)
     chose it: a write into one of the two has to find the other."""
@@ -45,13 +36,17 @@ class Slice(Function):
     @classmethod
     def apply(cls, x: Tensor, key: tuple) -> Tensor:
         """As every Function; where nobody records or looks on, without a node: in half the time."""
-        if thread.modes or (x.requires_grad and thread.grad_enabled):
-            return super().apply(x, key)
-        return as_part(wrap(part_of(x.array, key), x.device), x, (cls, (key,)))
+        try:
+            if thread.modes or (x.requires_grad and thread.grad_enabled):
+                return super().apply(x, key)
+            return as_part(wrap(x.array[key], x.device), x, (cls, (key,)))
+        except IndexError as error:
+            text = str(error).replace("array", "tensor").replace("axis", "dimension")
+            raise IndexError(text) from None
 
     def forward(ctx, x: Any, key: tuple) -> Any:
         ctx.shape, ctx.key = x.shape, key
-        return part_of(x, key)
+        return x[key]
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(PutSlice, g, ctx.shape, ctx.key)

@@ -157,14 +157,12 @@ class Dataset:
         return ConcatDataset([self, other])
 
 
-class IterableDataset(Dataset):
+class IterableDataset(Dataset, Iterable):
     """Items one after the other, from a stream that has no numbers. A subclass writes `__iter__`.
 
     Each worker of a DataLoader has a copy: without get_worker_info, each item comes several times.
+    TypeError for a class without `__iter__`.
     """
-
-    def __iter__(self) -> Iterator:
-        raise NotImplementedError(f"{type(self).__name__} has no __iter__")
 
     def __add__(self, other: Dataset) -> "ChainDataset":
         return ChainDataset([self, other])

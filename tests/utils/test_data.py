@@ -193,6 +193,7 @@ def test_distributions():
         (lambda: DataLoader([1], shuffle=True, sampler=[0]), ValueError),
         (lambda: DataLoader([1], batch_size=2, batch_sampler=[[0]]), ValueError),
         (lambda: DataLoader([1], batch_size=None, drop_last=True), ValueError),
+        (lambda: IterableDataset(), TypeError),
         (lambda: DataLoader(Stream(), shuffle=True), ValueError),
         (lambda: DataLoader(Stream(), sampler=[0]), ValueError),
         (lambda: default_collate([object()]), TypeError),

@@ -29,9 +29,12 @@ Training makes and frees the same large arrays again and again. The C library re
 to the system, which must then provide fresh pages of memory (page faults). `keep_freed_memory`
 tells the library to reuse the memory instead.
 
+What is to be learned says so itself: a Parameter is a tensor of a class of its own. So far nobody
+asks; stage 9 does.
+
 (In PyTorch this loop looks the same. Its nn and optim shorten it; stages 9 and 10 build them.)
 
-New: load_digits, keep_freed_memory, finfo, iinfo, one_hot, NllLoss. The demo trains.
+New: load_digits, keep_freed_memory, finfo, iinfo, one_hot, NllLoss, Parameter. The demo trains.
 Try: leave out `p.grad = None`. The gradients of all steps so far pile up: watch the loss.
 """
 
@@ -46,7 +49,8 @@ import numpy as np
 from tinytorch.autograd.node import Function
 from tinytorch.core import tensor as neighbour
 from tinytorch.core.dtype import DType, bfloat16, get_default_dtype, int64
-from tinytorch.core.tensor import Tensor, from_numpy, wrap
+from tinytorch.core.printing import format_tensor
+from tinytorch.core.tensor import Tensor, from_numpy, tensor, wrap
 from tinytorch.ops.reduction import sum_rows, wide
 from tinytorch.ops.softmax import Softmax, minus_max
 
@@ -122,6 +126,29 @@ class iinfo:
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+class Parameter(Tensor):
+    """A tensor that a Module registers when it becomes one of its attributes.
+
+    `Parameter(data)` shows the memory of the tensor `data`, as a leaf that requires a gradient.
+    RuntimeError for integer data, unless requires_grad=False.
+    """
+
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> "Parameter":
+        data = tensor([]) if data is None else data
+        self = wrap(data.array.view(), data.device, cls)
+        self.requires_grad = requires_grad
+        return self
+
+    def __init__(self, data: Tensor | None = None, requires_grad: bool = True):
+        pass  # __new__ has done everything: Tensor's own __init__ would make another array
+
+    def __repr__(self) -> str:
+        return "Parameter containing:\n" + format_tensor(self, "tensor")
+
+    def __deepcopy__(self, memo: dict) -> "Parameter":  # without the gradient, as in PyTorch
+        return memo.setdefault(id(self), type(self)(self.data.clone(), self.requires_grad))
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
@@ -264,8 +291,8 @@ faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
     # through relu (He et al. 2015, standard deviation sqrt(2 / inputs)); biases start at zero.
     parameters = []
     for n_in, n_out in ((64, 128), (128, 64), (64, 10)):
-        parameters.append((randn(n_in, n_out) * (2 / n_in) ** 0.5).requires_grad_())
-        parameters.append(zeros(n_out, requires_grad=True))
+        parameters.append(Parameter(randn(n_in, n_out) * (2 / n_in) ** 0.5))
+        parameters.append(Parameter(zeros(n_out)))
     print(sum(p.numel() for p in parameters), "numbers to learn")  # -> 17226 numbers to learn
 
     def network(x):  # [batch, 64] -> [batch, 10]

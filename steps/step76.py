@@ -6,7 +6,7 @@ them. So let each layer say for itself what there is to learn.
 
 A Module is an object with a forward. What is new is one trick: Python calls `__setattr__` for each
 `self.name = value`, and the module looks at the value. A Parameter goes into `_parameters`, another
-Module into `_modules`; everything else becomes a plain attribute. (`_buffers` waits for step 77.)
+Module into `_modules`; everything else becomes a plain attribute. (`_buffers` are for step 77.)
 Reading goes through `__getattr__`, which Python calls only for names that it does not find.
 
 So a network becomes a tree of modules with parameters as its leaves. A walk through the tree finds
@@ -14,7 +14,7 @@ them all, and each name tells the path: "second.weight". `parameters()` is what 
 needs, and zero_grad() and requires_grad_() are loops over it. A parameter found in two places (tied
 weights) is listed once: it is updated only once.
 
-What is a Parameter? A tensor whose class says one thing more: this is to be learned. That is why
+What is a Parameter (step 67)? A tensor whose class says one thing more: to be learned. That is why
 BadLinear in the demo fails. Its weight requires a gradient and gets one, but it is a plain tensor,
 like any intermediate result, so the walk does not find it. There are two more ways to hide a
 parameter. One is a plain Python list (step 77 has one that registers). The other is an attribute
@@ -24,7 +24,7 @@ Call the module, not its forward: step 78 puts something in between. (PyTorch ha
 under the same names in torch.nn. `register_parameter` and `register_module` do by name what
 assigning an attribute does.)
 
-Changed: nothing. New: Parameter; Members, which registers and finds; Module, which is called.
+New: Members, which registers and finds; Module, which is called.
 Try: make the weight of BadLinear a Parameter, and leave the rest as it is.
 """
 
@@ -32,31 +32,8 @@ import importlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tinytorch.core.printing import format_tensor
-from tinytorch.core.tensor import Tensor, tensor, wrap
-
-
-class Parameter(Tensor):
-    """A tensor that a Module registers when it becomes one of its attributes.
-
-    `Parameter(data)` shows the memory of the tensor `data`, as a leaf that requires a gradient.
-    RuntimeError for integer data, unless requires_grad=False.
-    """
-
-    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> "Parameter":
-        data = tensor([]) if data is None else data
-        self = wrap(data.array.view(), data.device, cls)
-        self.requires_grad = requires_grad
-        return self
-
-    def __init__(self, data: Tensor | None = None, requires_grad: bool = True):
-        pass  # __new__ has done everything: Tensor's own __init__ would make another array
-
-    def __repr__(self) -> str:
-        return "Parameter containing:\n" + format_tensor(self, "tensor")
-
-    def __deepcopy__(self, memo: dict) -> "Parameter":  # without the gradient, as in PyTorch
-        return memo.setdefault(id(self), type(self)(self.data.clone(), self.requires_grad))
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.parameter import Parameter
 
 
 def look_up(named: Iterable[tuple[str, Any]], target: str, what: str) -> Any:
@@ -73,6 +50,7 @@ class Members:
     def __init__(self):
         # Into __dict__ directly: __setattr__ below relies on these.
         self.__dict__.update(_parameters={}, _buffers={}, _modules={})
+        self._non_persistent = set()  # the buffers that are not to be saved
 
     def _store_of(self, name: str) -> str | None:
         """Which of the three dictionaries has a member `name`."""
@@ -112,7 +90,7 @@ class Members:
 
     def __dir__(self) -> list[str]:
         members = (*self._parameters, *self._buffers, *self._modules)
-        return sorted({*super().__dir__(), *members})
+        return sorted({*super().__dir__(), *(name for name in members if not name[0].isdigit())})
 
     def _register(self, store: str, name: str, value: Any) -> None:
         """Adds a member. AttributeError, TypeError or KeyError where name or value are none."""
@@ -136,6 +114,14 @@ class Members:
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
         self._register("_parameters", name, param)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """A tensor that belongs to the state, moves along, and is not learned: a running mean.
+
+        With persistent=False the state_dict leaves it out.
+        """
+        self._register("_buffers", name, tensor)
+        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
 
     def register_module(self, name: str, module: "Members | None") -> None:
         """Makes `module` the part `name` of this module."""
@@ -181,6 +167,16 @@ class Members:
         """What an optimizer wants: all parameters of this module and of its parts."""
         return (param for _, param in self.named_parameters(recurse=recurse))
 
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The buffers, with their names."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers of this module and of its parts."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
     def modules(self, remove_duplicate: bool = True) -> Iterator["Members"]:
         """This module and all its parts, each once."""
         return (part for _, part in self.named_modules(remove_duplicate=remove_duplicate))
@@ -204,6 +200,10 @@ class Members:
     def get_parameter(self, target: str) -> Parameter:
         """The parameter with the name "encoder.0.weight". AttributeError where there is none."""
         return look_up(self.named_parameters(remove_duplicate=False), target, "parameter")
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer with the name "norm.running_mean". AttributeError where there is none."""
+        return look_up(self.named_buffers(remove_duplicate=False), target, "buffer")
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:

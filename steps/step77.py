@@ -26,8 +26,8 @@ The trap is the word "to". For a tensor, `x.to(device)` returns a new tensor; fo
 `net.to(device)` changes the module itself: the same Parameter objects hold new data. If they were
 new objects, an optimizer made earlier would go on changing the old ones.
 
-New: the lists and the dictionary; buffers; Module.apply, train, eval, to and its short forms.
-Changed: Members.__init__. Moved: Parameter to tinytorch/nn/parameter.py.
+New: the lists and the dictionary; Module.apply, train, eval, to and its short forms, and what a
+module keeps of itself. Moved: Members, which had buffers already, to tinytorch/nn/members.py.
 Try: in Scale make `seen` a plain tensor, `self.seen = tensor(0)`. Which lines of the demo change?
 """
 
@@ -41,177 +41,8 @@ from typing import Any
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.parameter import Parameter
-
-
-def look_up(named: Iterable[tuple[str, Any]], target: str, what: str) -> Any:
-    """The member with the name `target`. AttributeError where there is none."""
-    for name, member in named:
-        if name == target:
-            return member
-    raise AttributeError(f"there is no {what} `{target}`")
-
-
-class Members:
-    """What a module consists of: parameters, buffers and other modules, each under its name."""
-
-    def __init__(self):
-        # Into __dict__ directly: __setattr__ below relies on these.
-        self.__dict__.update(_parameters={}, _buffers={}, _modules={})
-        self._non_persistent = set()  # the buffers that are not to be saved
-
-    def _store_of(self, name: str) -> str | None:
-        """Which of the three dictionaries has a member `name`."""
-        for store in ("_parameters", "_modules", "_buffers"):
-            if name in self.__dict__.get(store, ()):
-                return store
-        return None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        before = store = self._store_of(name)
-        if isinstance(value, Parameter):
-            store = "_parameters"
-        elif isinstance(value, Members) and before != "_parameters":
-            store = "_modules"
-        if store is None:  # anything else, and a plain tensor too, is a plain attribute
-            object.__setattr__(self, name, value)
-            return
-        if store != before:
-            self.__dict__.pop(name, None)
-            self.__dict__.get(before, {}).pop(name, None)
-        self._register(store, name, value)
-
-    def __getattr__(self, name: str) -> Any:
-        # Called only for what is not a plain attribute: for each weight in each forward.
-        members = self.__dict__
-        for store in ("_parameters", "_modules", "_buffers"):
-            if name in members.get(store, ()):
-                return members[store][name]
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-
-    def __delattr__(self, name: str) -> None:
-        store = self._store_of(name)
-        if store is None:
-            object.__delattr__(self, name)
-        else:
-            del self.__dict__[store][name]
-
-    def __dir__(self) -> list[str]:
-        members = (*self._parameters, *self._buffers, *self._modules)
-        return sorted({*super().__dir__(), *members})
-
-    def _register(self, store: str, name: str, value: Any) -> None:
-        """Adds a member. AttributeError, TypeError or KeyError where name or value are none."""
-        kinds = {"_parameters": Parameter, "_modules": Members, "_buffers": Tensor}
-        kind, what = kinds[store], store[1:-1]
-        if store not in self.__dict__:
-            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
-        if not isinstance(name, str):
-            raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
-        if "." in name or not name:
-            raise KeyError(f"{what} name can't contain \".\" or be empty, got '{name}'")
-        # No hasattr(self, name): a subclass may look for it in a part that is not there yet.
-        taken = name in self.__dict__ or hasattr(type(self), name) or self._store_of(name)
-        if taken and name not in self.__dict__[store]:
-            raise KeyError(f"attribute '{name}' already exists")
-        if value is not None and not isinstance(value, kind):
-            wrong = type(value).__name__
-            raise TypeError(f"cannot assign '{wrong}' as {what} '{name}', which it is not")
-        self.__dict__[store][name] = value
-
-    def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
-        self._register("_parameters", name, param)
-
-    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """A tensor that belongs to the state, moves along, and is not learned: a running mean.
-
-        With persistent=False the state_dict leaves it out.
-        """
-        self._register("_buffers", name, tensor)
-        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
-
-    def register_module(self, name: str, module: "Members | None") -> None:
-        """Makes `module` the part `name` of this module."""
-        self._register("_modules", name, module)
-
-    add_module = register_module
-
-    def named_modules(
-        self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, "Members"]]:
-        """This module and all its parts, however deep: ("", self), ("encoder", ...),
-        ("encoder.0", ...). A part that is used in two places comes once."""
-        memo = set() if memo is None else memo
-        if self in memo:
-            return
-        if remove_duplicate:
-            memo.add(self)
-        yield prefix, self
-        for name, module in self._modules.items():
-            if module is not None:
-                inner = f"{prefix}.{name}" if prefix else name
-                yield from module.named_modules(memo, inner, remove_duplicate)
-
-    def _named_members(
-        self, store: str, prefix: str, recurse: bool, remove_duplicate: bool
-    ) -> Iterator[tuple[str, Any]]:
-        seen = {None}
-        inside = self.named_modules(None, prefix, remove_duplicate)
-        for path, module in inside if recurse else [(prefix, self)]:
-            for name, member in module.__dict__[store].items():
-                if member not in seen:
-                    yield f"{path}.{name}" if path else name, member
-                    if remove_duplicate:
-                        seen.add(member)
-
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Parameter]]:
-        """("encoder.0.weight", parameter), ... in the order of registration; tied ones once."""
-        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
-
-    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """What an optimizer wants: all parameters of this module and of its parts."""
-        return (param for _, param in self.named_parameters(recurse=recurse))
-
-    def named_buffers(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Tensor]]:
-        """The buffers, with their names."""
-        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
-
-    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """The buffers of this module and of its parts."""
-        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
-
-    def modules(self, remove_duplicate: bool = True) -> Iterator["Members"]:
-        """This module and all its parts, each once."""
-        return (part for _, part in self.named_modules(remove_duplicate=remove_duplicate))
-
-    def named_children(self) -> Iterator[tuple[str, "Members"]]:
-        """The parts one level below, with their names, each once."""
-        seen = {None}
-        for name, module in self._modules.items():
-            if module not in seen:
-                seen.add(module)
-                yield name, module
-
-    def children(self) -> Iterator["Members"]:
-        """The parts one level below."""
-        return (module for _, module in self.named_children())
-
-    def get_submodule(self, target: str) -> "Members":
-        """The part with the name "encoder.0"; "" is the module itself. AttributeError if none."""
-        return look_up(self.named_modules(remove_duplicate=False), target, "module")
-
-    def get_parameter(self, target: str) -> Parameter:
-        """The parameter with the name "encoder.0.weight". AttributeError where there is none."""
-        return look_up(self.named_parameters(remove_duplicate=False), target, "parameter")
-
-    def get_buffer(self, target: str) -> Tensor:
-        """The buffer with the name "norm.running_mean". AttributeError where there is none."""
-        return look_up(self.named_buffers(remove_duplicate=False), target, "buffer")
+from tinytorch.nn.members import Members
+from tinytorch.ops.creation import empty_like
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
@@ -225,9 +56,9 @@ def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
     return f"{type(module).__name__}({inside})"
 
 
-def converter(dtype: DType) -> Callable[["Module"], "Module"]:
-    """The method that makes all floats of a module `dtype`, such as module.double()."""
-    return lambda self: self.to(dtype)
+def converter(to: DType | str) -> Callable[["Module"], "Module"]:
+    """The method that brings a module to a type or a device, such as module.double()."""
+    return lambda self: self.to(to)
 
 
 class Module(Members):
@@ -276,17 +107,18 @@ class Module(Members):
             elif param.grad is not None:
                 param.grad.detach_().zero_()
 
-    def _convert(self, convert: Callable[[Tensor], Tensor]) -> "Module":
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Module":
         """Replaces the data of each parameter, gradient and buffer. The parameters stay the same
         objects, so that an optimizer that has them goes on working."""
+        for module in self.children() if recurse else ():
+            module._apply(fn)
         with no_grad():
-            for param in self.parameters():
-                param.data = convert(param.data)
+            for param in self.parameters(recurse=False):
+                param.data = fn(param.data)
                 if param.grad is not None:
-                    param.grad = convert(param.grad.detach())
-            for module in self.modules():
-                for name, buffer in module._buffers.items():
-                    module._buffers[name] = None if buffer is None else convert(buffer)
+                    param.grad = fn(param.grad.detach())
+            for name, buffer in self._buffers.items():
+                self._buffers[name] = None if buffer is None else fn(buffer)
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> "Module":
@@ -298,24 +130,43 @@ class Module(Members):
 
         def convert(t: Tensor) -> Tensor:
             moved = t.to(*args, **kwargs)
-            if not t.is_floating_point():
-                return t.to(moved.device)
-            if not moved.is_floating_point():
+            if t.is_floating_point() and not moved.is_floating_point():
                 raise TypeError(f"Module.to only accepts floating point, not {moved.dtype!r}")
-            return moved
+            return moved if t.is_floating_point() else t.to(moved.device)
 
-        return self._convert(convert)
+        return self._apply(convert)
+
+    def to_empty(self, *, device: Any, recurse: bool = True) -> "Module":
+        """Moves the module to a device; what its members were is lost."""
+        return self._apply(lambda t: empty_like(t, device=device), recurse)
+
+    def type(self, dst_type: Any) -> "Module":
+        """Makes all members of one type, integers too."""
+        return self._apply(lambda t: t.type(dst_type))
 
     float = converter(float32)
     double = converter(float64)
     half = converter(float16)
     bfloat16 = converter(bfloat16)
-
-    def cpu(self) -> "Module":
-        return self.to("cpu")
+    cpu = converter("cpu")
 
     def cuda(self, device: Any = None) -> "Module":
         return self.to("cuda" if device is None else device)
+
+    # Its state, as names and values.
+
+    def _own_state(self) -> Iterator[tuple[dict, str]]:
+        """(parameters or buffers, name there) of all that the module itself is to keep."""
+        left_out = self._non_persistent - self._parameters.keys()
+        for members in (self._parameters, self._buffers):
+            for name, member in members.items():
+                if member is not None and name not in left_out:
+                    yield members, name
+
+    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+        """What the module itself adds to a state_dict."""
+        for members, name in self._own_state():
+            destination[prefix + name] = members[name] if keep_vars else members[name].detach()
 
     # Its text.
 
@@ -480,6 +331,7 @@ class ModuleDict(Named):
 
 if __name__ == "__main__":
     from tinytorch.cuda.backend import is_available
+    from tinytorch.nn.parameter import Parameter
 
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):

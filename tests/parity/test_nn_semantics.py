@@ -5,7 +5,7 @@ import copy
 import pickle
 import re
 import warnings
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 
 import pytest
 
@@ -66,7 +66,78 @@ def uninitialised(t, name, value):
     return type("Early", (t.nn.Module,), {"__init__": init})()
 
 
+def with_older_name(t, way):
+    """A network whose part finds its weight under an older name: by the method that loads, by a
+    hook, or by a hook of the older kind."""
+
+    def rename(state_dict, prefix, *rest):
+        if prefix + "w" in state_dict:
+            state_dict[prefix + "weight"] = state_dict.pop(prefix + "w")
+
+    class Renaming(t.nn.Linear):
+        def __init__(self):
+            super().__init__(1, 1)
+            if way == "hook":
+                self.register_load_state_dict_pre_hook(lambda module, *given: rename(*given))
+            if way == "old hook":
+                self._register_load_state_dict_pre_hook(rename)
+
+        def _load_from_state_dict(self, *given):
+            if way == "method":
+                rename(*given)
+            super()._load_from_state_dict(*given)
+
+    net, state = t.nn.Sequential(Renaming()), {"0.w": t.ones(1, 1), "0.bias": t.ones(1)}
+    return net.load_state_dict(state), net[0].weight, list(state)
+
+
+def with_more_state(t):
+    """The keys of a network with parts that keep more, or less, than others."""
+
+    class More(t.nn.Linear):
+        def _save_to_state_dict(self, destination, prefix, keep_vars):
+            super()._save_to_state_dict(destination, prefix, keep_vars)
+            destination[prefix + "more"] = self.bias
+
+    class Less(t.nn.Linear):
+        def state_dict(self, *args, **kwargs):
+            state = super().state_dict(*args, **kwargs)
+            del state[kwargs.get("prefix", "") + "bias"]
+            return state
+
+    return list(t.nn.Sequential(More(1, 1), Less(1, 1)).state_dict()), list(Less(1, 1).state_dict())
+
+
+def hooked(t, output):
+    """What a backward hook sees, and what arrives, where forward returns output(x)."""
+
+    class Part(t.nn.Module):
+        def forward(self, x):
+            return output(x)
+
+    part, seen, x = Part(), [], t.ones(1, requires_grad=True)
+    part.register_full_backward_hook(lambda module, gets, gives: seen.append(shown([gets, gives])))
+    y = part(x)
+    sum(y.values() if isinstance(y, dict) else y).backward()
+    return seen, x.grad, type(y).__name__
+
+
+Pair = namedtuple("Pair", ["a", "b"])
+
 NETS = {
+    "an older name": lambda t: with_older_name(t, "method"),
+    "an older name, by a hook": lambda t: with_older_name(t, "hook"),
+    "an older name, by an older hook": lambda t: with_older_name(t, "old hook"),
+    "an older name, unknown": lambda t: with_older_name(t, "none"),
+    "more state": with_more_state,
+    "hook on a tuple": lambda t: hooked(t, lambda x: (x * 2, x * 3)),
+    "hook on a named tuple": lambda t: hooked(t, lambda x: Pair(x * 2, x * 3)),
+    "no hook on a list": lambda t: hooked(t, lambda x: [x * 2, x * 3]),
+    "no hook on a dict": lambda t: hooked(t, lambda x: {"a": x * 2}),
+    "of another type": lambda t: list(filled(t).type(t.float64).state_dict().values()),
+    "to empty": lambda t: filled(t).to_empty(device="cpu").weight.shape,
+    "applied to each tensor": lambda t: then(filled(t), lambda n: n._apply(lambda x: x * 2)).weight,
+    "numbers are no attributes": lambda t: [n for n in dir(row(t)[:1]) if n in ("0", "a")],
     "keys": lambda t: list(row(t).state_dict(prefix="x.")),
     "state into": lambda t: list(row(t).state_dict(destination=OrderedDict(x=1))),
     "load nothing": lambda t: row(t).load_state_dict({}, strict=False),

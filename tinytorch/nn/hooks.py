@@ -56,7 +56,8 @@ class Gates:
     def leave(self, output: Any) -> Any:
         """The output, behind the second gate."""
         passed = through_gate(make_tuple(output), self.at_outputs)
-        return passed if isinstance(output, tuple) else passed[0]
+        make = getattr(type(output), "_make", tuple)  # a named tuple stays one
+        return make(passed) if isinstance(output, tuple) else passed[0]
 
     def at_outputs(self, grads: tuple) -> tuple:
         grads = self.ask(self.module._backward_pre_hooks, grads)
@@ -67,16 +68,17 @@ class Gates:
         return grads
 
     def at_inputs(self, grads: tuple) -> tuple:
-        return self.ask(self.module._backward_hooks, grads, self.arrived.pop())
+        # Nothing has arrived where the output is no tensor and no tuple: as in PyTorch, no hooks.
+        arrived = [self.arrived.pop()] if self.arrived else []
+        return self.ask(self.module._backward_hooks if arrived else {}, grads, *arrived)
 
     def ask(self, hooks: Hooks, grads: tuple, *more: tuple) -> tuple:
         """The gradients, or what the hooks make of them. RuntimeError for a wrong number."""
         for hook in list(hooks.values()):
             answer = hook(self.module, grads, *more)
-            answer = grads if answer is None else make_tuple(answer)
-            if len(answer) != len(grads):
-                raise RuntimeError(f"a hook returned {len(answer)} gradients, not {len(grads)}")
-            grads = answer
+            before, grads = len(grads), grads if answer is None else make_tuple(answer)
+            if len(grads) != before:
+                raise RuntimeError(f"a hook returned {len(grads)} gradients, not {before}")
         return grads
 
 

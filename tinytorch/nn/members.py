@@ -61,7 +61,7 @@ class Members:
 
     def __dir__(self) -> list[str]:
         members = (*self._parameters, *self._buffers, *self._modules)
-        return sorted({*super().__dir__(), *members})
+        return sorted({*super().__dir__(), *(name for name in members if not name[0].isdigit())})
 
     def _register(self, store: str, name: str, value: Any) -> None:
         """Adds a member. AttributeError, TypeError or KeyError where name or value are none."""

@@ -4,7 +4,7 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tinytorch.autograd.engine import Hooks, RemovableHandle
+from tinytorch.autograd.engine import Hooks
 from tinytorch.autograd.inplace import assign
 from tinytorch.autograd.modes import no_grad, thread
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
@@ -12,6 +12,7 @@ from tinytorch.core.tensor import Tensor
 from tinytorch.nn.hooks import Gates, add_hook, make_tuple
 from tinytorch.nn.members import Members
 from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.creation import empty_like
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
@@ -25,9 +26,9 @@ def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
     return f"{type(module).__name__}({inside})"
 
 
-def converter(dtype: DType) -> Callable[["Module"], "Module"]:
-    """The method that makes all floats of a module `dtype`, such as module.double()."""
-    return lambda self: self.to(dtype)
+def converter(to: DType | str) -> Callable[["Module"], "Module"]:
+    """The method that brings a module to a type or a device, such as module.double()."""
+    return lambda self: self.to(to)
 
 
 class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
@@ -39,17 +40,15 @@ class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpec
         return super().__repr__()
 
 
-def load_member(key: str, members: dict, name: str, value: Any, itself: bool) -> list[str]:
-    """Copies `value` into a parameter or buffer, or puts it there `itself`. What is wrong, if
+def load_member(key: str, members: dict, name: str, state: Mapping, itself: bool) -> list[str]:
+    """Copies state[key] into a parameter or buffer, or puts it there `itself`. What is wrong, if
     something is, is the answer."""
-    member = members[name]
+    member, value = members[name], state[key]
     if not isinstance(value, Tensor):
         return [f'While copying the parameter named "{key}", expected Tensor, got {type(value)}']
     if value.shape != member.shape:
-        return [
-            f"size mismatch for {key}: copying a param with shape {value.shape} from checkpoint, "
-            f"the shape in current model is {member.shape}."
-        ]
+        found = f"copying a param with shape {value.shape} from checkpoint"
+        return [f"size mismatch for {key}: {found}, the shape in current model is {member.shape}."]
     if itself:
         if isinstance(member, Parameter):
             value = value if isinstance(value, Parameter) else Parameter(value, False)
@@ -82,8 +81,8 @@ class Module(Members):
     def __init__(self):
         super().__init__()
         self.training = True
-        self._forward_pre_hooks, self._forward_hooks = Hooks(), Hooks()
-        self._backward_pre_hooks, self._backward_hooks = Hooks(), Hooks()
+        for name in "forward_pre forward backward_pre backward load_state_dict_pre".split():
+            self.__dict__[f"_{name}_hooks"] = Hooks()
 
     # What is done to all of it.
 
@@ -121,17 +120,18 @@ class Module(Members):
             elif param.grad is not None:
                 param.grad.detach_().zero_()
 
-    def _convert(self, convert: Callable[[Tensor], Tensor]) -> "Module":
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Module":
         """Replaces the data of each parameter, gradient and buffer. The parameters stay the same
         objects, so that an optimizer that has them goes on working."""
+        for module in self.children() if recurse else ():
+            module._apply(fn)
         with no_grad():
-            for param in self.parameters():
-                param.data = convert(param.data)
+            for param in self.parameters(recurse=False):
+                param.data = fn(param.data)
                 if param.grad is not None:
-                    param.grad = convert(param.grad.detach())
-            for module in self.modules():
-                for name, buffer in module._buffers.items():
-                    module._buffers[name] = None if buffer is None else convert(buffer)
+                    param.grad = fn(param.grad.detach())
+            for name, buffer in self._buffers.items():
+                self._buffers[name] = None if buffer is None else fn(buffer)
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> "Module":
@@ -143,50 +143,71 @@ class Module(Members):
 
         def convert(t: Tensor) -> Tensor:
             moved = t.to(*args, **kwargs)
-            if not t.is_floating_point():
-                return t.to(moved.device)
-            if not moved.is_floating_point():
+            if t.is_floating_point() and not moved.is_floating_point():
                 raise TypeError(f"Module.to only accepts floating point, not {moved.dtype!r}")
-            return moved
+            return moved if t.is_floating_point() else t.to(moved.device)
 
-        return self._convert(convert)
+        return self._apply(convert)
+
+    def to_empty(self, *, device: Any, recurse: bool = True) -> "Module":
+        """Moves the module to a device; what its members were is lost."""
+        return self._apply(lambda t: empty_like(t, device=device), recurse)
+
+    def type(self, dst_type: Any) -> "Module":
+        """Makes all members of one type, integers too."""
+        return self._apply(lambda t: t.type(dst_type))
 
     float = converter(float32)
     double = converter(float64)
     half = converter(float16)
     bfloat16 = converter(bfloat16)
-
-    def cpu(self) -> "Module":
-        return self.to("cpu")
+    cpu = converter("cpu")
 
     def cuda(self, device: Any = None) -> "Module":
         return self.to("cuda" if device is None else device)
 
     # Its state, as names and values.
 
-    def _named_state(self, prefix: str) -> Iterator[tuple[str, dict, str]]:
-        """(full name, parameters or buffers of a module, name there) of all that is kept."""
-        for path, module in self.named_modules(None, "", remove_duplicate=False):
-            start = f"{prefix}{path}." if path else prefix
-            left_out = module._non_persistent - module._parameters.keys()
-            for members in (module._parameters, module._buffers):
-                for name, member in members.items():
-                    if member is not None and name not in left_out:
-                        yield start + name, members, name
+    def _own_state(self) -> Iterator[tuple[dict, str]]:
+        """(parameters or buffers, name there) of all that the module itself is to keep."""
+        left_out = self._non_persistent - self._parameters.keys()
+        for members in (self._parameters, self._buffers):
+            for name, member in members.items():
+                if member is not None and name not in left_out:
+                    yield members, name
 
-    def state_dict(
-        self, *, destination: dict | None = None, prefix: str = "", keep_vars: bool = False
-    ) -> dict[str, Tensor]:
+    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+        """What the module itself adds to a state_dict."""
+        for members, name in self._own_state():
+            destination[prefix + name] = members[name] if keep_vars else members[name].detach()
+
+    def state_dict(self, destination=None, prefix: str = "", keep_vars: bool = False) -> dict:
         """All parameters and persistent buffers by name. They show the module's memory: a copy
         that is to stay as it is has to be cloned. With keep_vars they are the parameters."""
         state = OrderedDict() if destination is None else destination
-        for key, members, name in self._named_state(prefix):
-            state[key] = members[name] if keep_vars else members[name].detach()
+        self._save_to_state_dict(state, prefix, keep_vars)
+        for name, module in self._modules.items():  # each is asked: a part may add to its state
+            if module is not None:
+                module.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
         return state
 
-    def load_state_dict(
-        self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False
-    ) -> _IncompatibleKeys:
+    def _load_from_state_dict(
+        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+    ) -> None:
+        """Takes what belongs to the module itself, the names that begin with `prefix` and have no
+        further point, and adds to the lists what is wrong. A subclass may rename keys before."""
+        own = {name: members for members, name in self._own_state()}
+        for name, members in own.items():
+            if (key := prefix + name) in state_dict:
+                error_msgs += load_member(key, members, name, state_dict, local_metadata["assign"])
+            elif strict:
+                missing_keys.append(key)
+        for key in state_dict if strict else ():
+            first, *more = key.removeprefix(prefix).split(".")
+            if key.startswith(prefix) and first not in (self._modules if more else own):
+                unexpected_keys.append(key)
+
+    def load_state_dict(self, state_dict: Mapping, strict=True, assign=False) -> _IncompatibleKeys:
         """Copies the values of a state_dict into the parameters and buffers with the same names.
 
         With assign=True the tensors themselves take their place. RuntimeError that lists all
@@ -194,14 +215,12 @@ class Module(Members):
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        errors, missing, known = [], [], set()
-        for key, members, name in self._named_state(""):
-            known.add(key)
-            if key not in state_dict:
-                missing.append(key)
-                continue
-            errors += load_member(key, members, name, state_dict[key], assign)
-        unexpected = [key for key in state_dict if key not in known]
+        state, missing, unexpected, errors = OrderedDict(state_dict), [], [], []
+        for path, module in self.named_modules(remove_duplicate=False):
+            arguments = state, path and f"{path}.", {"assign": assign}, True, missing, unexpected
+            for hook in list(module._load_state_dict_pre_hooks.values()):
+                hook(module, *arguments, errors)
+            module._load_from_state_dict(*arguments, errors)
         for keys, word in ((unexpected, "Unexpected"), (missing, "Missing")):
             if strict and keys:
                 listed = ", ".join(f'"{key}"' for key in keys)
@@ -247,9 +266,7 @@ class Module(Members):
             output = output if answer is None else answer
         return output if gates is None else gates.leave(output)
 
-    def register_forward_pre_hook(
-        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
+    def register_forward_pre_hook(self, hook: Callable, *, prepend=False, with_kwargs=False) -> Any:
         """Calls hook(module, args) before each forward; what it returns takes the place of args.
 
         With kwargs it is hook(module, args, kwargs), and may return both. A hook that is prepended
@@ -257,26 +274,31 @@ class Module(Members):
         """
         return add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
-    def register_forward_hook(
-        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
+    def register_forward_hook(self, hook: Callable, *, prepend=False, with_kwargs=False) -> Any:
         """Calls hook(module, args, output) after each forward; what it returns is the output.
 
         With kwargs it is hook(module, args, kwargs, output).
         """
         return add_hook(self._forward_hooks, (hook, with_kwargs), prepend)
 
-    def register_full_backward_pre_hook(
-        self, hook: Callable, prepend: bool = False
-    ) -> RemovableHandle:
+    def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> Any:
         """Calls hook(module, grad_output) when the gradients of the outputs are known; what it
         returns takes their place."""
         return add_hook(self._backward_pre_hooks, hook, prepend)
 
-    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> Any:
         """Calls hook(module, grad_input, grad_output) when the gradients of the inputs are known.
 
         Both are tuples, with None where there is no gradient; what the hook returns takes the
         place of grad_input. A forward hook, in contrast, runs after forward and sees no gradient.
         """
         return add_hook(self._backward_hooks, hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable) -> Any:
+        """Calls hook(module, *arguments of _load_from_state_dict) before each load: it may give
+        the keys of an older file their new names."""
+        return add_hook(self._load_state_dict_pre_hooks, hook, False)
+
+    def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> Any:
+        given = hook if with_module else lambda module, *arguments: hook(*arguments)
+        return self.register_load_state_dict_pre_hook(given)

@@ -63,6 +63,9 @@ class Curve(Function):
     def backward(ctx, g: Any) -> Any:
         return ctx.slope(g, *ctx.saved, *ctx.options)
 
+    def name(ctx) -> str:
+        return type(ctx).__name__.removesuffix("Curve") + "Backward0"
+
 
 class LeakyRelu(Curve):
     """y = x where x > 0, s x elsewhere;   dy/dx = 1, or s."""
@@ -98,7 +101,7 @@ class Gelu(Curve):
         return g * (ctx.share(x) + x * ctx.xp.exp(x * x * -0.5) * math.sqrt(0.5 / math.pi))
 
 
-class GeluTanh(Curve):
+class GeluCurve(Curve):
     """y = x (1 + t) / 2 with t = tanh(c (x + 0.044715 x^3)), c = sqrt(2 / pi): almost Gelu."""
 
     def tanh(ctx, x: Any) -> Any:
@@ -202,7 +205,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
-    return activate((Gelu if approximate == "none" else GeluTanh).apply, input, False)
+    return activate((Gelu if approximate == "none" else GeluCurve).apply, input, False)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -230,9 +233,7 @@ def softsign(input: Tensor) -> Tensor:
     return input / (input.abs() + 1)
 
 
-def hardtanh(
-    input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
-) -> Tensor:
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace=False) -> Tensor:
     """input, cut off at min_val and max_val. ValueError where the former is larger."""
     if min_val > max_val:
         raise ValueError(f"min_val {min_val} cannot be greater than max_val {max_val}")

@@ -44,6 +44,10 @@ class Addmm(Function):
     def explain(cls, error: Exception, arrays: list) -> Exception:
         return MatMul.explain(error, [arrays[0], arrays[1].T])
 
+    def name(ctx) -> str:  # of the last of the calls that PyTorch makes
+        names = ("Mm", "UnsafeView") if len(ctx.edges) == 2 else ("Addmm", "View")
+        return names[len(ctx.output_shape) != 2] + "Backward0"
+
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input @ weight.T + bias: [..., n] with a weight [m, n] gives [..., m].
@@ -77,8 +81,7 @@ class Layer(Module):
         """Registers `weight` of that shape, and `bias` or None; fan_in inputs meet an output."""
         self._fan_in = fan_in
         self.weight = Parameter(empty(*shape, **options))
-        of_bias = Parameter(empty(shape[0], **options)) if bias else None
-        self.register_parameter("bias", of_bias)
+        self.register_parameter("bias", Parameter(empty(shape[0], **options)) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -103,8 +106,7 @@ class Linear(Layer):
     ):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        shape = (out_features, in_features)
-        self._make(shape, bias, in_features, device=device, dtype=dtype)
+        self._make((out_features, in_features), bias, in_features, device=device, dtype=dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)

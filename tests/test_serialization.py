@@ -266,8 +266,13 @@ def test_a_foreign_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         tinytorch.load(tmp_path / "missing")
     (tmp_path / "file").write_bytes(other_zip.getvalue())
-    with pytest.raises(RuntimeError, match=r"torch.save\(\) wrote it.*safetensors"):
+    with pytest.raises(RuntimeError, match=r"is PyTorch's: torch.save\(\) wrote a pickle.*safetensors"):
         tinytorch.load(tmp_path / "file")
+
+
+def test_what_pytorch_can_be_told_of_its_pickles(tmp_path):
+    tinytorch.save([1], tmp_path / "file", pickle, pickle_protocol=4)
+    assert tinytorch.load(tmp_path / "file", "cpu", pickle, weights_only=False, mmap=True) == [1]
 
 
 LIES = {

@@ -33,6 +33,8 @@ from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, strided
 
 FORMAT = f"version 1, {sys.byteorder} endian"  # numbers stay in the order of the machine's bytes
 
+FOREIGN = "torch.save() wrote a pickle, which is a program, and none is run; write safetensors"
+
 # The containers that a file can hold, by name. In JSON each value that JSON itself does not know is
 # a list of two: its kind, and what is in it.
 sequences = {"list": list, "tuple": tuple, "Size": Size}
@@ -188,20 +190,21 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
         raise
 
 
-def save(obj: Any, f: str | os.PathLike | BinaryIO) -> None:
+def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
     """Writes a value to a file: tensors, numbers, strings, None, dtypes, devices, and lists, tuples
     and dicts of them, such as the state_dict() of a module.
 
     Tensors that share memory share it again when they are loaded; of a memory no more is written
     than the tensors span. Where `f` is a path, a file that is there stays whole until the new one
-    is. TypeError for what a file cannot hold.
+    is; it may also be a file, opened for writing in binary mode. Here is no pickle: what PyTorch
+    can be told about its own changes nothing. TypeError for what a file cannot hold.
     """
     opened = replacing(f) if isinstance(f, (str, os.PathLike)) else contextlib.nullcontext(f)
     with opened as file:
         Writer().write(obj, file)
 
 
-def load(f: Any, map_location: Any = None, *, weights_only: bool = True) -> Any:
+def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
     """Reads what `save` wrote. No file can make it execute anything.
 
     Args:
@@ -210,6 +213,7 @@ def load(f: Any, map_location: Any = None, *, weights_only: bool = True) -> Any:
             function that gets each storage, on the CPU, and the name of the device where it was,
             and returns a storage, or None. By default each tensor goes where it was.
         weights_only: True or False, it is all the same here. PyTorch executes a file with False.
+        pickle_module, mmap: how PyTorch reads. Here they make no difference.
     Raises RuntimeError for a file that is damaged, ends too early, or is none of `save`'s, and
     where a device is not there.
     """
@@ -217,7 +221,7 @@ def load(f: Any, map_location: Any = None, *, weights_only: bool = True) -> Any:
     try:
         with zipfile.ZipFile(f) as archive:
             if any(path.endswith("/data.pkl") for path in archive.namelist()):
-                raise ValueError("torch.save() wrote it, as a pickle; let it write safetensors")
+                raise RuntimeError(f"{name} is PyTorch's: {FOREIGN}")
             content = json.loads(archive.read("tinytorch.json"))
             if content["format"] != FORMAT:
                 raise ValueError(f"its format is {content['format']}, not {FORMAT}")

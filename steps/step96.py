@@ -342,7 +342,7 @@ if __name__ == "__main__":
             # -> Bad CRC-32 for file 'memory/0'
             # -> File is not a zip file
             # -> a tensor lies outside of its memory
-            # -> torch.save() wrote it, as a pickle; let it write safetensors
+            # -> torch.save() wrote a pickle, which is a program, and none is run; write safetensors
 
     # A save that is interrupted leaves the old file, and nothing else.
     try:

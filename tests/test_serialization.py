@@ -266,7 +266,9 @@ def test_a_foreign_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         tinytorch.load(tmp_path / "missing")
     (tmp_path / "file").write_bytes(other_zip.getvalue())
-    with pytest.raises(RuntimeError, match=r"is PyTorch's: torch.save\(\) wrote a pickle.*safetensors"):
+    with pytest.raises(
+        RuntimeError, match=r"is PyTorch's: torch.save\(\) wrote a pickle.*safetensors"
+    ):
         tinytorch.load(tmp_path / "file")
 
 

@@ -105,3 +105,13 @@ def test_parameters_as_a_vector(device):
     nn.utils.vector_to_parameters(vector.detach() + 1, net.parameters())
     again = nn.utils.parameters_to_vector(net.parameters())
     np.testing.assert_allclose(again.numpy(force=True), vector.numpy(force=True) + 1, rtol=1e-6)
+
+
+def test_nothing_to_initialise():
+    assert init.kaiming_normal_(tinytorch.empty(3, 0)).shape == (3, 0)
+    assert init.calculate_gain("conv_transpose2d") == 1
+
+
+def test_orthogonal_integers_are_refused():
+    with pytest.raises(NotImplementedError):
+        init.orthogonal_(tinytorch.ones(3, 3, dtype=tinytorch.int64))

@@ -10,8 +10,8 @@ from tinytorch.ops.random import Generator
 Source = Generator | None  # where the random numbers come from: None is the default generator
 
 # The inverse of how much a nonlinearity shrinks its signal: the gain that makes up for it.
-NO_GAIN = dict.fromkeys(["linear", "conv1d", "conv2d", "conv3d", "sigmoid"], 1.0)
-GAINS = NO_GAIN | {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
+NO_GAIN = "linear sigmoid conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
+GAINS = dict.fromkeys(NO_GAIN.split(), 1) | {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -144,7 +144,7 @@ def kaiming(draw: Callable) -> Callable[..., Tensor]:
         if mode.lower() not in ("fan_in", "fan_out"):
             raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
         fan = fans(tensor)[mode.lower() == "fan_out"]
-        return draw(tensor, calculate_gain(nonlinearity, a) / math.sqrt(fan), generator)
+        return draw(tensor, calculate_gain(nonlinearity, a) / math.sqrt(fan or 1), generator)
 
     return fill
 
@@ -172,8 +172,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Source = None) -> Te
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if tensor.array.size == 0:
         return tensor
-    xp, matrix = tensor.device.xp, tensor.clone().float().reshape(shape[0], -1)
-    matrix.normal_(generator=generator)
+    xp, matrix = tensor.device.xp, tensor.clone().normal_(generator=generator)
+    matrix = matrix.float().reshape(shape[0], -1)
     wide = matrix.array.shape[0] < matrix.array.shape[1]
     q, r = xp.linalg.qr(matrix.array.T if wide else matrix.array)
     q = q * xp.sign(xp.diagonal(r))  # makes all turns equally probable

@@ -59,12 +59,12 @@ class Difference:
 
     @property
     def place(self) -> str:
-        """ "stage 2, lesson 4 of 8"; "step 4 of 8" in a stage of both kinds."""
+        """ "stage 2, lesson 4 of 8"; "step 4 of 8" in a stage that has catalogues."""
         stage, step = self.step.stage, self.step
         if stage is None:
             return ""
         kinds = {each.kind for each in self.curriculum.steps if each.number in stage}
-        kind = step.kind if len(kinds) == 1 else "step"
+        kind = "lesson" if kinds == {"lesson"} else "step"
         count = stage.last - stage.first + 1
         return f"stage {stage.number}, {kind} {step.number - stage.first + 1} of {count}"
 

@@ -63,7 +63,7 @@ def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
     return xp.asarray(x - x.max(axis=dims, keepdims=True))
 
 
-class LogSumExp(Reduction):
+class Logsumexp(Reduction):
     """y = log(exp(x_1) + ... + exp(x_n));   dy/dx_i = exp(x_i - y).
 
     exp(1000) is inf, so the largest, m, is taken out: y = m + log(sum of exp(x_i - m)).
@@ -138,7 +138,7 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
         raise TypeError("logsumexp(): argument 'dim' must be tuple of ints, not NoneType")
     if not input.is_floating_point():
         input = cast(input, Defaults.dtype)
-    return widened(LogSumExp, input, reduced_dims(dim, input.array.ndim), keepdim)
+    return widened(Logsumexp, input, reduced_dims(dim, input.array.ndim), keepdim)
 
 
 def along(function: type[Function], input: Tensor, dim: int, dtype: Any) -> Tensor:
@@ -182,7 +182,7 @@ def nan_to_num(input: Tensor, nan: Any = None, posinf: Any = None, neginf: Any =
     return where(isneginf(input), -largest if neginf is None else neginf, out)
 
 
-class CumSum(Function):
+class Cumsum(Function):
     """y_i = x_1 + ... + x_i. x_i is in y_i and all after it: backward sums from the other end."""
 
     def forward(ctx, x: Any, dim: int, backwards: bool = False, dtype: Any = None) -> Any:
@@ -194,14 +194,14 @@ class CumSum(Function):
         return (ctx.xp.flip(y, dim) if backwards else y).astype(dtype or x.dtype, copy=False)
 
     def backward(ctx, g: Any) -> Any:
-        return ctx.call(CumSum, g, ctx.dim, not ctx.backwards)
+        return ctx.call(Cumsum, g, ctx.dim, not ctx.backwards)
 
 
 @reduction
 def cumsum(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Running sums along `dim`. Integers and booleans are added as int64."""
     input, total = summands(input, dtype)
-    return CumSum.apply(input, normalize_dim(dim, input.array.ndim), False, total)
+    return Cumsum.apply(input, normalize_dim(dim, input.array.ndim), False, total)
 
 
 cumsum_ = tensor_method("cumsum_")(in_place(cumsum))

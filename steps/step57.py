@@ -67,6 +67,17 @@ class Reshape(Function):
             return TypeError(f"reshape(): a shape is made of integers, got {shape}")
         return RuntimeError(f"shape '{list(shape)}' is invalid for input of size {x.size}")
 
+    def name(ctx) -> str:
+        return "ViewBackward0" if type(ctx) is Reshape else super().name()
+
+
+class Squeeze(Reshape):
+    """x without dimensions of size 1."""
+
+
+class Unsqueeze(Reshape):
+    """x with one more."""
+
 
 @tensor_method("reshape")
 def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
@@ -197,7 +208,7 @@ def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     """A view without the dimensions of size 1: all of them, or those named by `dim`."""
     shape = input.array.shape
     dims = range(len(shape)) if dim is None else normalize_dims(dim, len(shape))
-    return Reshape.apply(input, tuple(n for i, n in enumerate(shape) if n != 1 or i not in dims))
+    return Squeeze.apply(input, tuple(n for i, n in enumerate(shape) if n != 1 or i not in dims))
 
 
 @tensor_method("unsqueeze")
@@ -205,7 +216,7 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A view with a new dimension of size 1 at the place `dim`."""
     shape = input.array.shape
     dim = normalize_dim(dim, len(shape) + 1)
-    return Reshape.apply(input, (*shape[:dim], 1, *shape[dim:]))
+    return Unsqueeze.apply(input, (*shape[:dim], 1, *shape[dim:]))
 
 
 @tensor_method("flatten")

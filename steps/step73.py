@@ -187,11 +187,14 @@ def initial_seed() -> int:
 
 
 @tensor_method("bernoulli")
-def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:
-    """1 with the probability that `input` gives for each element, else 0; input's type.
+def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = None) -> Tensor:
+    """1 with the probability that `input` gives for each element, else 0; input's type. With `p`
+    that is the probability, and input gives only the shape and the type.
 
     NotImplementedError for integers, RuntimeError for probabilities outside of [0, 1].
     """
+    if p is not None:
+        return input.detach().clone().bernoulli_(p, generator=generator)
     p = input.array
     if not input.is_floating_point():
         raise NotImplementedError(f"bernoulli is not implemented for {input.dtype!r}")

@@ -48,6 +48,23 @@ x.clone().t_().add_(1)
 x.clone()[:, :1].squeeze_(1)
 """
 
+NAMES = """
+y.view(12)
+y.reshape(4, 3)
+y.flatten()
+y.unsqueeze(0)
+y[:1].squeeze()
+y.t() @ y
+y[0] @ y[0]
+y @ y[0]
+m.bmm(y[None], y.t()[None])
+y[None] @ y.t()
+y.cumsum(0)
+y.amax(1)
+y.amin(0)
+y.logsumexp(0)
+"""
+
 REFUSED = """
 m.tensor([True]) - m.tensor([True])
 -m.tensor([True])
@@ -73,6 +90,8 @@ m.arange(end=3)
 x.split(split_size=2)
 x.sum(axis=0, keepdims=True)
 reversed(x)
+m.bernoulli(m.ones(2, 3), 0.0)
+m.bernoulli(m.zeros(2, 3).long(), p=1.0)
 reversed(m.tensor(1))
 slope(lambda y: (y * m.ones(2, 3)).unsqueeze_(0).squeeze_().t_().mul(y), [2.0])
 slope(lambda y: (y * m.ones(2, 3)).transpose_(0, 1).mul_(y), [2.0])
@@ -126,6 +145,12 @@ def test_answers(expression):
     expected = answer(torch, expression)
     assert isinstance(expected, str), expected
     assert answer(tinytorch, expression) == expected
+
+
+@pytest.mark.parametrize("expression", NAMES.strip().splitlines())
+def test_names_in_the_graph(expression):
+    name = f"({expression}).grad_fn.name()"
+    assert answer(tinytorch, name) == answer(torch, name)
 
 
 @pytest.mark.filterwarnings("ignore")

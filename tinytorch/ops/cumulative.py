@@ -15,7 +15,7 @@ from tinytorch.ops.elementwise import logaddexp
 from tinytorch.ops.reduction import Reduction, reduced_dims, reduction, summands, wide
 
 
-class CumSum(Function):
+class Cumsum(Function):
     """y_i = x_1 + ... + x_i. x_i is in y_i and all after it: backward sums from the other end."""
 
     def forward(ctx, x: Any, dim: int, backwards: bool = False, dtype: Any = None) -> Any:
@@ -27,14 +27,14 @@ class CumSum(Function):
         return (ctx.xp.flip(y, dim) if backwards else y).astype(dtype or x.dtype, copy=False)
 
     def backward(ctx, g: Any) -> Any:
-        return ctx.call(CumSum, g, ctx.dim, not ctx.backwards)
+        return ctx.call(Cumsum, g, ctx.dim, not ctx.backwards)
 
 
 @reduction
 def cumsum(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Running sums along `dim`. Integers and booleans are added as int64."""
     input, total = summands(input, dtype)
-    return CumSum.apply(input, normalize_dim(dim, input.array.ndim), False, total)
+    return Cumsum.apply(input, normalize_dim(dim, input.array.ndim), False, total)
 
 
 cumsum_ = tensor_method("cumsum_")(in_place(cumsum))

@@ -53,7 +53,7 @@ def check_not_empty(name: str, x: Any, dims: Any, error: type = RuntimeError) ->
         )
 
 
-class AMax(Reduction):
+class Amax(Reduction):
     """y = the largest x_i;   dy/dx_i = 1 where x_i = y, divided by the number of such x_i."""
 
     method = "max"
@@ -76,8 +76,8 @@ class AMax(Reduction):
         return ctx.spread(g) * found / found.sum(axis=ctx.dims, keepdims=True, dtype=g.dtype)
 
 
-class AMin(AMax):
-    """y = the smallest x_i; the gradient as that of AMax."""
+class Amin(Amax):
+    """y = the smallest x_i; the gradient as that of Amax."""
 
     method = "min"
 
@@ -142,13 +142,13 @@ class PutAlong(Function):
 @reduction
 def amax(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The largest elements over `dim`. Equal ones share the gradient. Errors for empty input."""
-    return AMax.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+    return Amax.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
 
 
 @reduction
 def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The smallest elements over `dim`. Equal ones share the gradient. Errors for empty input."""
-    return AMin.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
+    return Amin.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
 
 
 def place(function: type[ArgMax], input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
@@ -173,10 +173,10 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
 
 def extreme(
-    value: type[AMax], index: type[ArgMax], input: Tensor, dim: Any, keepdim: bool, other: Any
+    value: type[Amax], index: type[ArgMax], input: Tensor, dim: Any, keepdim: bool, other: Any
 ) -> Any:
     """The three meanings of max and min, told apart by their arguments."""
-    largest = value is AMax
+    largest = value is Amax
     if isinstance(dim, Tensor):
         other, dim = dim, None
     if other is not None:
@@ -194,13 +194,13 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
     max(input, dim): (values, indices) along one dimension; only the element chosen gets gradient.
     max(input, other): the larger element of each pair, as `maximum`.
     """
-    return extreme(AMax, ArgMax, input, dim, keepdim, other)
+    return extreme(Amax, ArgMax, input, dim, keepdim, other)
 
 
 @reduction
 def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """The smallest element, (values, indices) along `dim`, or the smaller of pairs: see `max`."""
-    return extreme(AMin, ArgMin, input, dim, keepdim, other)
+    return extreme(Amin, ArgMin, input, dim, keepdim, other)
 
 
 @reduction

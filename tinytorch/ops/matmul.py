@@ -74,6 +74,11 @@ class MatMul(Function):
                 gb = ctx.call(SumTo, gb, b_shape)
         return ga, gb
 
+    def name(ctx) -> str:
+        """PyTorch has an operation for each pair of dimensions, and puts the others together."""
+        names = {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm", (3, 3): "Bmm"}
+        return f"{names.get(tuple(map(len, ctx.shapes)), 'UnsafeView')}Backward0"
+
     @classmethod
     def explain(cls, error: Exception, arrays: list) -> Exception:
         a, b = (array.shape for array in arrays)

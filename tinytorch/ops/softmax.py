@@ -23,7 +23,7 @@ def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
     return xp.asarray(x - x.max(axis=dims, keepdims=True))
 
 
-class LogSumExp(Reduction):
+class Logsumexp(Reduction):
     """y = log(exp(x_1) + ... + exp(x_n));   dy/dx_i = exp(x_i - y).
 
     exp(1000) is inf, so the largest, m, is taken out: y = m + log(sum of exp(x_i - m)).
@@ -98,7 +98,7 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
         raise TypeError("logsumexp(): argument 'dim' must be tuple of ints, not NoneType")
     if not input.is_floating_point():
         input = cast(input, Defaults.dtype)
-    return widened(LogSumExp, input, reduced_dims(dim, input.array.ndim), keepdim)
+    return widened(Logsumexp, input, reduced_dims(dim, input.array.ndim), keepdim)
 
 
 def along(function: type[Function], input: Tensor, dim: int, dtype: Any) -> Tensor:

@@ -8,7 +8,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.extremes import AMax, TakeAlong, check_not_empty, named_result
+from tinytorch.ops.extremes import Amax, TakeAlong, check_not_empty, named_result
 
 SortResult, TopKResult, KthValueResult, MedianResult = (
     named_result(name, "values", "indices") for name in ("sort", "topk", "kthvalue", "median")
@@ -122,8 +122,8 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Kth
     return KthValueResult(TakeAlong.apply(input, indices, dim), indices)
 
 
-class Median(AMax):
-    """y = the median of all x_i; as for AMax, those that equal it share the gradient."""
+class Median(Amax):
+    """y = the median of all x_i; as for Amax, those that equal it share the gradient."""
 
     method = "median"
 

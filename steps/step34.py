@@ -192,6 +192,11 @@ def can_cast(from_: DType, to: DType) -> bool:
     return from_.category <= to.category
 
 
+# Numbers the calls 0, -1, -2, ... An output is always younger than its inputs, so this is a
+# topological order, and a heap gives the youngest first.
+next_order = itertools.count(0, -1).__next__
+
+
 class Size(tuple):
     """The shape of a tensor: a tuple that prints as PyTorch's and knows its number of elements."""
 
@@ -217,7 +222,7 @@ class Tensor:
     _requires_grad = False
     _grad_fn = None
     _grad = None
-    n_outputs = 0  # in the graph a leaf is an end: a Function has 1 or more
+    order = None  # in the graph a leaf is an end: a recorded call has a number
     __array_priority__ = 1000  # numpy_array + tensor is our business, not NumPy's
 
     @property
@@ -399,11 +404,6 @@ def no_grad():
 new = object.__new__
 
 
-# Numbers the calls 0, -1, -2, ... An output is always younger than its inputs, so this is a
-# topological order, and a heap gives the youngest first.
-next_order = itertools.count(0, -1).__next__
-
-
 NOTHING = ()  # what a call has saved that saved nothing
 
 
@@ -427,7 +427,6 @@ class Function:
     edges: list  # for each argument: a Function, a leaf Tensor, or None
     output_id: int  # id of the result's array, to know it again among the saved ones
     saved: Any = NOTHING
-    n_outputs = 1
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
@@ -551,11 +550,11 @@ def backward_pass(
     edges = [edge_of(root) for root in roots]
     grads = list(grads) if as_tensors else [grad.array for grad in grads]
     while True:
-        for edge, grad in zip(edges, grads, strict=False):
+        for edge, grad in zip(edges, grads):  # noqa: B905 (a keyword takes longer than the rest)
             if edge is None or grad is None:
                 continue
             if edge not in arrived:
-                if edge.n_outputs:  # a leaf has none
+                if edge.order is not None:  # a leaf has none
                     heappush(heap, (edge.order, edge))
                 arrived[edge] = grad
             elif edge in ours:

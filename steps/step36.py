@@ -19,9 +19,9 @@ without a word. Here nothing is cut off in silence.
 Which tensors share memory? An array that is a view knows its base, and at the end of that chain is
 the array that owns the memory: the storage. Step 31 named the trap, a write that no graph sees. So
 writes are counted, by storage: after count_write(array), all views of that storage have a new
-version. A weak reference watches the storage, and its count is forgotten when it dies. Writes.count
-numbers all writes to any storage, like a clock. Note the time, and you can ask later whether a
-storage has been written since (written_since), as the graph will do in step 40.
+version. A weak reference watches the storage, and its count is forgotten when it dies. The writes
+also get numbers, from the same row as the calls, next_order. So written_since(array, order) tells
+whether a storage has been written since a certain call, and the graph will ask that in step 40.
 
 Changed: tensor, as_tensor, host_array. New: scan, from_numpy, Tensor(2, 3), Tensor.numpy and the
 conversions to Python numbers, count_write. Modules finished: core/data.py, core/version.py.
@@ -41,14 +41,18 @@ import numpy as np
 from tinytorch.core.device import Device, as_device, cpu, device_of
 from tinytorch.core.dtype import Defaults, DType, as_dtype, number_dtype, numpy_dtype, promote_types
 
+# Numbers all that happens, calls and writes in place: 0, -1, -2, ... An output is younger than its
+# inputs, so this is a topological order of the calls, and a heap gives the youngest first.
+next_order = itertools.count(0, -1).__next__
+
 
 class Writes:
-    """The number of all writes in place so far, of whatever storage: a clock for them."""
+    """The number of the last write in place, of whatever storage; 1 before there is one."""
 
-    count = 0
+    last = 1
 
 
-# id of a storage -> [weak reference to it, number of its writes, Writes.count at the last one]
+# id of a storage -> [weak reference to it, how often it was written, the number of the last write]
 written: dict[int, list] = {}
 
 
@@ -65,10 +69,10 @@ def version_of(array: Any) -> int:
     return 0 if entry is None else entry[1]
 
 
-def written_since(array: Any, time: int) -> bool:
-    """Whether the memory of `array` was written after Writes.count was `time`."""
+def written_since(array: Any, order: int) -> bool:
+    """Whether the memory of `array` was written after what has the number `order`."""
     entry = written.get(id(storage_of(array)))
-    return entry is not None and entry[2] > time
+    return entry is not None and entry[2] < order
 
 
 def count_write(array: Any) -> None:
@@ -77,10 +81,9 @@ def count_write(array: Any) -> None:
     key = id(storage)
     entry = written.get(key)
     if entry is None:
-        entry = written[key] = [weakref.ref(storage, lambda _: written.pop(key, None)), 0, 0]
-    Writes.count += 1
+        entry = written[key] = [weakref.ref(storage, lambda _: written.pop(key, None)), 0, 1]
     entry[1] += 1
-    entry[2] = Writes.count
+    entry[2] = Writes.last = next_order()
 
 
 class Size(tuple):
@@ -113,7 +116,7 @@ class Tensor:
     _requires_grad = False
     _grad_fn = None
     _grad = None
-    n_outputs = 0  # in the graph a leaf is an end: a Function has 1 or more
+    order = None  # in the graph a leaf is an end: a recorded call has a number
     __array_priority__ = 1000  # numpy_array + tensor is our business, not NumPy's
 
     def __init__(self, *data: Any, device: Any = None):
@@ -432,11 +435,6 @@ def no_grad():
 new = object.__new__
 
 
-# Numbers the calls 0, -1, -2, ... An output is always younger than its inputs, so this is a
-# topological order, and a heap gives the youngest first.
-next_order = itertools.count(0, -1).__next__
-
-
 NOTHING = ()  # what a call has saved that saved nothing
 
 
@@ -455,13 +453,12 @@ class Function:
     """
 
     # Of one call; most calls keep these.
-    xp: Any
-    device: Device
+    xp: Any = cpu.xp
+    device: Device = cpu
     order: int
     edges: list  # for each argument: a Function, a leaf Tensor, or None
     output_id: int  # id of the result's array, to know it again among the saved ones
     saved: Any = NOTHING
-    n_outputs = 1
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
@@ -485,8 +482,7 @@ class Function:
             arrays.append(x)
             edges.append(edge)
 
-        ctx.device = device
-        ctx.xp = device.xp
+        ctx.device, ctx.xp = device, device.xp
         result = cls.forward(ctx, *arrays)
         record = wanted and GradMode.enabled
         if record:
@@ -606,11 +602,11 @@ def backward_pass(
     edges = [edge_of(root) for root in roots]
     grads = list(grads) if as_tensors else [grad.array for grad in grads]
     while True:
-        for edge, grad in zip(edges, grads, strict=False):
+        for edge, grad in zip(edges, grads):  # noqa: B905 (a keyword takes longer than the rest)
             if edge is None or grad is None:
                 continue
             if edge not in arrived:
-                if edge.n_outputs:  # a leaf has none
+                if edge.order is not None:  # a leaf has none
                     heappush(heap, (edge.order, edge))
                 arrived[edge] = grad
             elif edge in ours:

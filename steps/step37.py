@@ -10,8 +10,8 @@ device, its memory with a version, its place in the graph, and what protects tha
 - copy.deepcopy copies a leaf with its memory and its gradient, but not its hooks;
 - a tensor's hash is its identity, not its elements, since graphs keep tensors in sets.
 
-Some attributes are for later steps, since a finished module is not opened again: output_shape for
-step 38, _inference for 39, _base and its kin (and _follow_base) for 41, the hooks for 45.
+Some attributes are for later steps, since a finished module is not opened again: _inference for
+step 39, _output_nr for 40, _base and its kin (and _follow_base) for 41, the hooks for 45.
 
 Printing is a function now, attached as __repr__: all elements as a list, until step 48.
 
@@ -22,7 +22,6 @@ update w.data = w + w.grad * -0.1 raises no error. What is the shape of w now?
 
 import contextlib
 import copy
-import itertools
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
@@ -32,7 +31,7 @@ import numpy as np
 from tinytorch.core.data import host_array
 from tinytorch.core.device import Device, as_device, cpu, device_of
 from tinytorch.core.dtype import Defaults, DType, as_dtype, numpy_dtype
-from tinytorch.core.version import count_write, version_of
+from tinytorch.core.version import count_write, next_order, version_of
 
 
 class Size(tuple):
@@ -82,13 +81,13 @@ class Tensor:
     device: Device
     _requires_grad = False
     _grad_fn = None
-    _output_nr = 0  # which of the outputs of grad_fn this is
+    _output_nr = None  # which output of grad_fn this is, where it has several
     _grad = None
     _hooks = None  # called with each gradient of this leaf
     _after_hooks = None  # called when this leaf's grad has been added to
     _inference = False  # made in inference mode
     retains_grad = False
-    n_outputs = 0  # in the graph a leaf is an end: a Function has 1 or more
+    order = None  # in the graph a leaf is an end: a recorded call has a number
     _base = None  # of a view: the tensor whose memory it shows,
     _base_fn = None  # that tensor's grad_fn when this view was made,
     _view_calls = ()  # and the calls (Function, parameters) that lead from it to this view
@@ -212,7 +211,7 @@ class Tensor:
 
     @property
     def output_nr(self) -> int:
-        return self._output_nr
+        return self._output_nr or 0
 
     @property
     def grad(self) -> "Tensor | None":
@@ -244,7 +243,7 @@ class Tensor:
         """Takes this tensor itself out of the graph. RuntimeError for a view."""
         if self._base is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead.")
-        self._requires_grad, self._grad_fn, self._output_nr = False, None, 0
+        self._requires_grad, self._grad_fn, self._output_nr = False, None, None
         return self
 
     @property
@@ -263,11 +262,6 @@ class Tensor:
 
     def is_inference(self) -> bool:
         return self._inference
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """The shape as a plain tuple: what a backward pass asks a node or a leaf for."""
-        return self.array.shape
 
     # Out of tinytorch, into Python and NumPy.
 
@@ -366,8 +360,9 @@ def unpickle(cls: type, array: np.ndarray, device: Device, requires_grad: bool) 
 def wrap(array: Any, device: Device, cls: type = Tensor) -> Tensor:
     """A tensor around an array of `device`, without history. No copy, no check."""
     out = object.__new__(cls)
-    out.array = array
-    out.device = device
+    out.array, out.device = array, device
+    # Each operation asks for these. Python finds them sooner in an object than in its class.
+    out._requires_grad, out._grad_fn, out._output_nr, out._base = False, None, None, None
     return out
 
 
@@ -468,11 +463,6 @@ def no_grad():
 new = object.__new__
 
 
-# Numbers the calls 0, -1, -2, ... An output is always younger than its inputs, so this is a
-# topological order, and a heap gives the youngest first.
-next_order = itertools.count(0, -1).__next__
-
-
 NOTHING = ()  # what a call has saved that saved nothing
 
 
@@ -491,13 +481,12 @@ class Function:
     """
 
     # Of one call; most calls keep these.
-    xp: Any
-    device: Device
+    xp: Any = cpu.xp
+    device: Device = cpu
     order: int
     edges: list  # for each argument: a Function, a leaf Tensor, or None
     output_id: int  # id of the result's array, to know it again among the saved ones
     saved: Any = NOTHING
-    n_outputs = 1
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
@@ -521,8 +510,7 @@ class Function:
             arrays.append(x)
             edges.append(edge)
 
-        ctx.device = device
-        ctx.xp = device.xp
+        ctx.device, ctx.xp = device, device.xp
         result = cls.forward(ctx, *arrays)
         record = wanted and GradMode.enabled
         if record:
@@ -642,11 +630,11 @@ def backward_pass(
     edges = [edge_of(root) for root in roots]
     grads = list(grads) if as_tensors else [grad.array for grad in grads]
     while True:
-        for edge, grad in zip(edges, grads, strict=False):
+        for edge, grad in zip(edges, grads):  # noqa: B905 (a keyword takes longer than the rest)
             if edge is None or grad is None:
                 continue
             if edge not in arrived:
-                if edge.n_outputs:  # a leaf has none
+                if edge.order is not None:  # a leaf has none
                     heappush(heap, (edge.order, edge))
                 arrived[edge] = grad
             elif edge in ours:

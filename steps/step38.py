@@ -21,22 +21,22 @@ Repeating and summing mirror each other: each is the other's derivative. Expand 
 the second, and each one's backward calls the other. Expand copies nothing: an array with stride 0
 shows the same number again and again.
 
-The rules of the operations stay as they are. They only declare `elementwise = True`, and the engine
-sums a gradient whose shape is not that of its edge. So Neg, Sub and Div can return (step 31 put
-them aside), and their formulas need not mention shapes. (PyTorch does the same.)
+The rules of the operations stay as they are. They only declare `elementwise = True`. Then a call
+notes the shapes of its inputs, if one was repeated, and the engine sums their gradients back
+(sum_back). So Neg, Sub and Div can return (step 31 put them aside), and their formulas need not
+mention shapes. (PyTorch does the same.)
 
 The trap is shape (2, 1) with shape (2,): the result is 2 x 2, which is hardly ever meant. Where the
 shapes do not fit at all, `explain` makes PyTorch's RuntimeError of NumPy's ValueError, with both
 shapes in it; where NumPy has no such function for the types, a NotImplementedError.
 
-Changed: Function.apply, backward_pass. New: sum_to, Expand, SumTo, sum_to_size, Function.explain;
-Neg, Sub, Div and their operators.
+Changed: Function.apply, backward_pass. New: note_shapes, sum_back, sum_to, Expand, SumTo,
+sum_to_size, Function.explain; Neg, Sub, Div and their operators.
 Try: take `elementwise = True` out of Add, and see what shape the gradient of the bias has.
 """
 
 import contextlib
 import copy
-import itertools
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
@@ -45,6 +45,7 @@ import numpy as np
 
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
+from tinytorch.core.version import next_order
 
 
 class GradMode:
@@ -70,11 +71,6 @@ def no_grad():
 
 
 new = object.__new__
-
-
-# Numbers the calls 0, -1, -2, ... An output is always younger than its inputs, so this is a
-# topological order, and a heap gives the youngest first.
-next_order = itertools.count(0, -1).__next__
 
 
 NOTHING = ()  # what a call has saved that saved nothing
@@ -107,14 +103,14 @@ class Function:
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
 
     # Of one call; most calls keep these.
-    xp: Any
-    device: Device
+    xp: Any = cpu.xp
+    device: Device = cpu
     order: int
     edges: list  # for each argument: a Function, a leaf Tensor, or None
     output_shape: tuple[int, ...]
     output_id: int  # id of the result's array, to know it again among the saved ones
     saved: Any = NOTHING
-    n_outputs = 1
+    input_shapes: list | None = None  # where an input was broadcast
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
@@ -138,8 +134,7 @@ class Function:
             arrays.append(x)
             edges.append(edge)
 
-        ctx.device = device
-        ctx.xp = device.xp
+        ctx.device, ctx.xp = device, device.xp
         try:
             result = cls.forward(ctx, *arrays)
         except (ValueError, TypeError) as error:
@@ -156,6 +151,8 @@ class Function:
             out._grad_fn = ctx
             ctx.output_shape = out.array.shape
             ctx.output_id = id(out.array)
+            if cls.elementwise:
+                ctx.note_shapes(arrays, out.array.shape)
         return out
 
     def as_array(ctx, result: Any) -> Any:
@@ -164,6 +161,22 @@ class Function:
         if ctx.saved is not NOTHING:
             ctx.saved = tuple(array if value is result else value for value in ctx.saved)
         return array
+
+    def note_shapes(ctx, arrays: list, shape: tuple[int, ...]) -> None:
+        """Remembers the shapes of the inputs if one that needs a gradient was broadcast."""
+        for edge, x in zip(ctx.edges, arrays, strict=True):
+            if edge is not None and x.shape != shape:
+                ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
+
+    def sum_back(ctx, grads: tuple) -> list:
+        """The gradients of inputs that were broadcast, added up where these were repeated."""
+        sums = []
+        for grad, shape in zip(grads, ctx.input_shapes, strict=True):
+            if grad is not None and shape is not None and grad.shape != shape:
+                as_tensor = isinstance(grad, Tensor)
+                grad = grad.sum_to_size(shape) if as_tensor else sum_to(grad, shape)
+            sums.append(grad)
+        return sums
 
     @classmethod
     def explain(cls, error: Exception, arrays: list) -> Exception:
@@ -282,19 +295,14 @@ def backward_pass(
     arrived: dict = {}  # node or leaf -> its gradient
     ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
     heap: list = []
-    broadcast = False  # whether the inputs of the last node may have been broadcast
     edges = [edge_of(root) for root in roots]
     grads = list(grads) if as_tensors else [grad.array for grad in grads]
     while True:
-        for edge, grad in zip(edges, grads, strict=False):
+        for edge, grad in zip(edges, grads):  # noqa: B905 (a keyword takes longer than the rest)
             if edge is None or grad is None:
                 continue
-            if broadcast:
-                shape = edge.output_shape
-                if grad.shape != shape:
-                    grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
             if edge not in arrived:
-                if edge.n_outputs:  # a leaf has none
+                if edge.order is not None:  # a leaf has none
                     heappush(heap, (edge.order, edge))
                 arrived[edge] = grad
             elif edge in ours:
@@ -314,7 +322,9 @@ def backward_pass(
             grads = node.backward(grad)
         if grads.__class__ is not tuple:
             grads = (grads,)
-        edges, broadcast = node.edges, node.elementwise
+        if node.input_shapes is not None:
+            grads = node.sum_back(grads)
+        edges = node.edges
     return arrived
 
 

@@ -10,13 +10,13 @@ constant. A tensor made under inference_mode can never enter a graph; to try is 
 
 And there is a place to stand. Function.apply, which all calls go through, looks at a stack:
 
-    if thread.modes:
+    if open_modes and thread.modes:
         return call_through_modes(cls, args)
 
 A FunctionMode on that stack is called instead. It gets the function and its arguments, and may
 watch, count, change them, or give an answer of its own; function.apply(*args) goes on to the next
 mode, and at last to the function. Half precision, the profiler and the compiler will stand there,
-with no further change of the engine. While the stack is empty, it costs one truth test per call.
+with no further change of the engine. While no mode is open on any thread, it costs one truth test.
 
 While a mode is open, backward runs on Tensors, so that the mode sees its operations, too.
 
@@ -37,7 +37,6 @@ gives up with a RecursionError.
 
 import copy
 import functools
-import itertools
 import threading
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
@@ -47,6 +46,7 @@ import numpy as np
 
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
+from tinytorch.core.version import next_order
 
 
 class ThreadState(threading.local):
@@ -66,6 +66,8 @@ thread = ThreadState()
 
 # Not empty once a thread was in inference mode: only then does anybody look for its tensors.
 inference_seen: set[bool] = set()
+# All modes that are open, on whatever thread: while there is none, no call has to ask its thread.
+open_modes: list["FunctionMode"] = []
 
 
 class GradSwitch:
@@ -164,10 +166,12 @@ class FunctionMode:
 
     def __enter__(self) -> "FunctionMode":
         thread.modes = (*thread.modes, self)
+        open_modes.append(self)
         return self
 
     def __exit__(self, *exception: Any) -> None:
         thread.modes = thread.modes[:-1]
+        open_modes.remove(self)
 
 
 def call_through_modes(function: type, args: tuple) -> Any:
@@ -181,11 +185,6 @@ def call_through_modes(function: type, args: tuple) -> Any:
 
 
 new = object.__new__
-
-
-# Numbers the calls 0, -1, -2, ... An output is always younger than its inputs, so this is a
-# topological order, and a heap gives the youngest first.
-next_order = itertools.count(0, -1).__next__
 
 
 NOTHING = ()  # what a call has saved that saved nothing
@@ -219,22 +218,23 @@ class Function:
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
 
     # Of one call; most calls keep these.
-    xp: Any
-    device: Device
+    xp: Any = cpu.xp
+    device: Device = cpu
     order: int
     edges: list  # for each argument: a Function, a leaf Tensor, or None
     output_shape: tuple[int, ...]
     output_id: int  # id of the result's array, to know it again among the saved ones
     saved: Any = NOTHING
-    n_outputs = 1
+    input_shapes: list | None = None  # where an input was broadcast
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Runs forward on the arrays of `args`, and records the call if a gradient is wanted."""
-        if thread.modes:
+        if open_modes and thread.modes:
             return call_through_modes(cls, args)
         ctx = new(cls)
         ctx.edges = edges = []
+        enabled = thread.grad_enabled  # asked now: it silences NumPy where a thread is new
         arrays, device, wanted = [], None, False
         for x in args:
             edge = None
@@ -252,13 +252,12 @@ class Function:
             arrays.append(x)
             edges.append(edge)
 
-        ctx.device = device
-        ctx.xp = device.xp
+        ctx.device, ctx.xp = device, device.xp
         try:
             result = cls.forward(ctx, *arrays)
         except (ValueError, TypeError) as error:
             raise cls.explain(error, arrays) from error
-        record = wanted and thread.grad_enabled and cls.differentiable
+        record = wanted and enabled and cls.differentiable
         if record:
             ctx.order = next_order()
         device = ctx.device  # a transfer has changed it
@@ -270,6 +269,8 @@ class Function:
             out._grad_fn = ctx
             ctx.output_shape = out.array.shape
             ctx.output_id = id(out.array)
+            if cls.elementwise:
+                ctx.note_shapes(arrays, out.array.shape)
         if inference_seen:
             check_inference(out, args, record)
         return out
@@ -280,6 +281,22 @@ class Function:
         if ctx.saved is not NOTHING:
             ctx.saved = tuple(array if value is result else value for value in ctx.saved)
         return array
+
+    def note_shapes(ctx, arrays: list, shape: tuple[int, ...]) -> None:
+        """Remembers the shapes of the inputs if one that needs a gradient was broadcast."""
+        for edge, x in zip(ctx.edges, arrays, strict=True):
+            if edge is not None and x.shape != shape:
+                ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
+
+    def sum_back(ctx, grads: tuple) -> list:
+        """The gradients of inputs that were broadcast, added up where these were repeated."""
+        sums = []
+        for grad, shape in zip(grads, ctx.input_shapes, strict=True):
+            if grad is not None and shape is not None and grad.shape != shape:
+                as_tensor = isinstance(grad, Tensor)
+                grad = grad.sum_to_size(shape) if as_tensor else sum_to(grad, shape)
+            sums.append(grad)
+        return sums
 
     @classmethod
     def explain(cls, error: Exception, arrays: list) -> Exception:
@@ -442,19 +459,14 @@ def backward_pass(
     arrived: dict = {}  # node or leaf -> its gradient
     ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
     heap: list = []
-    broadcast = False  # whether the inputs of the last node may have been broadcast
     edges = [edge_of(root) for root in roots]
     grads = list(grads) if as_tensors else [grad.array for grad in grads]
     while True:
-        for edge, grad in zip(edges, grads, strict=False):
+        for edge, grad in zip(edges, grads):  # noqa: B905 (a keyword takes longer than the rest)
             if edge is None or grad is None:
                 continue
-            if broadcast:
-                shape = edge.output_shape
-                if grad.shape != shape:
-                    grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
             if edge not in arrived:
-                if edge.n_outputs:  # a leaf has none
+                if edge.order is not None:  # a leaf has none
                     heappush(heap, (edge.order, edge))
                 arrived[edge] = grad
             elif edge in ours:
@@ -474,7 +486,9 @@ def backward_pass(
             grads = node.backward(grad)
         if grads.__class__ is not tuple:
             grads = (grads,)
-        edges, broadcast = node.edges, node.elementwise
+        if node.input_shapes is not None:
+            grads = node.sum_back(grads)
+        edges = node.edges
     return arrived
 
 
@@ -788,7 +802,8 @@ if __name__ == "__main__":
         return " > ".join(name for name in names if name not in ("<lambda>", "set_grad_enabled"))
 
     x.grad = None
-    print(through_the_layers(lambda: x * x))  # -> mul > Function.apply > Mul.forward
+    print(through_the_layers(lambda: x * x))
+    # -> mul > Function.apply > Mul.forward > Function.note_shapes
     y = x * x
     back = through_the_layers(lambda: y.backward(ones)).split(" > ")
     print([name for name in back if name in ("tensor_backward", "backward_pass", "Mul.backward")])

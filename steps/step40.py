@@ -4,43 +4,45 @@ Two things are still missing from a call.
 
 Several results (put aside in step 32). forward returns a tuple, and each result becomes a tensor
 that knows its number: an edge to it is (node, number). backward needs one gradient per result, so
-they are collected until all have arrived. A result that nobody used has none; as in step 17,
+add_part collects them until all have arrived. A result that nobody used has none; as in step 17,
 backward gets zeros for it, of the shape and type noted at the call. Results of integer type (the
 positions of a maximum, say) get no gradient.
 
 Saved values. A rule that saved an array needs it as it was. A write in between would make the
-gradient wrong without any sign; the demo shows the number. So a call notes the time at which it
-saves, by the clock of all writes (step 36). If the clock has not moved when backward runs, all is
-well, and the check was one comparison. If it has, check_saved asks for each array whether it was
-written since.
+gradient wrong without any sign; the demo shows the number. Calls and writes have numbers from one
+row (step 36), so backward compares the number of the call with that of the last write of all. If
+the write came first, all is well, and the check was one comparison. If not, check_saved asks for
+each array whether it was written since. Who wants to write and keep the graph writes into a copy:
+x.clone(). (x.cpu() and x.cuda() copy to another device.)
 
 Most nodes have one result. They are `plain`, and the loop calls their backward directly. The others
 go through general_step, and so does every node under create_graph. Two attributes are for later: a
 node with on_tensors always gets its gradients as Tensors (step 46), and hooks is for step 45.
 
-Changed: Function, edge_of, backward_pass. New: several_outputs, check_saved, general_step.
-Try: delete `if node.saved_at != Writes.count` and the line below it, and run the demo.
+Changed: Function, edge_of, backward_pass. New: several_outputs, check_saved, general_step,
+add_part, clone, cpu, cuda.
+Try: delete `if Writes.last < order` and the line below it, and run the demo.
 """
 
 import copy
-import itertools
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.modes import call_through_modes, inference_seen, set_grad_enabled, thread
+from tinytorch.autograd.modes import (
+    call_through_modes,
+    inference_seen,
+    open_modes,
+    set_grad_enabled,
+    thread,
+)
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import Writes, count_write, version_of, written_since
+from tinytorch.core.version import Writes, count_write, next_order, version_of, written_since
 
 new = object.__new__
-
-
-# Numbers the calls 0, -1, -2, ... An output is always younger than its inputs, so this is a
-# topological order, and a heap gives the youngest first.
-next_order = itertools.count(0, -1).__next__
 
 
 NOTHING = ()  # what a call has saved that saved nothing
@@ -73,29 +75,30 @@ class Function:
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
     on_tensors = False  # backward takes Tensors, always (user-defined functions)
-    plain = True  # one result, no hooks, not on_tensors: so are nearly all
+    plain = True  # one result, no hooks, nothing broadcast, not on_tensors: so are nearly all
 
     # Of one call; most calls keep these.
-    xp: Any
-    device: Device
+    xp: Any = cpu.xp
+    device: Device = cpu
     order: int
     edges: list  # for each argument: a Function, (Function, output number), a leaf Tensor, or None
-    output_shape: tuple[int, ...]
-    output_id: int  # id of the result's array, to know it again among the saved ones
+    outputs: (
+        Sequence  # of each result: shape, dtype, and id, to know it again among the saved arrays
+    )
+    several = False  # the results came as a tuple; an edge to one of them says which it is
     saved: Any = NOTHING
-    saved_at = 0  # Writes.count when they were saved
-    n_outputs = 1
-    outputs: list | None = None  # of a call with several results: (shape, dtype, id) of each
+    input_shapes: list | None = None  # where an input was broadcast
     fill_missing = True  # backward gets zeros for an output that nobody used
     hooks: dict | None = None  # output number -> hooks on its gradient
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Runs forward on the arrays of `args`, and records the call if a gradient is wanted."""
-        if thread.modes:
+        if open_modes and thread.modes:
             return call_through_modes(cls, args)
         ctx = new(cls)
         ctx.edges = edges = []
+        enabled = thread.grad_enabled  # asked now: it silences NumPy where a thread is new
         arrays, device, wanted = [], None, False
         for x in args:
             edge = None
@@ -109,34 +112,31 @@ class Function:
                     edge = x._grad_fn
                     if edge is None:
                         edge = x
-                    elif x._output_nr:
+                    elif x._output_nr is not None:
                         edge = (edge, x._output_nr)
                 x = x.array
             arrays.append(x)
             edges.append(edge)
 
-        ctx.device = device
-        ctx.xp = device.xp
+        ctx.device, ctx.xp = device, device.xp
         try:
             result = cls.forward(ctx, *arrays)
         except (ValueError, TypeError) as error:
             raise cls.explain(error, arrays) from error
-        record = wanted and thread.grad_enabled and cls.differentiable
+        record = wanted and enabled and cls.differentiable
         if record:
             ctx.order = next_order()
-            ctx.saved_at = Writes.count
         if result.__class__ is tuple:
             return ctx.several_outputs(result, record)
 
         device = ctx.device  # a transfer has changed it
-        out = new(Tensor)
-        out.array = result if result.__class__ is device.array_type else ctx.as_array(result)
-        out.device = device
+        array = result if result.__class__ is device.array_type else ctx.as_array(result)
+        out = wrap(array, device)
         if record:
-            out._requires_grad = True
-            out._grad_fn = ctx
-            ctx.output_shape = out.array.shape
-            ctx.output_id = id(out.array)
+            out._requires_grad, out._grad_fn = True, ctx
+            ctx.outputs = ((array.shape, array.dtype, id(array)),)
+            if cls.elementwise:
+                ctx.note_shapes(arrays, array.shape)
         if inference_seen:
             check_inference(out, args, record)
         return out
@@ -150,7 +150,7 @@ class Function:
 
     def several_outputs(ctx, results: tuple, record: bool) -> tuple:
         """The tensors of a call with several results. Those of integer type get no gradient."""
-        outs = []
+        outs, ctx.outputs, ctx.several, ctx.plain = [], [], True, False
         for number, result in enumerate(results):
             out = wrap(ctx.as_array(result), ctx.device)
             if record and out.dtype.is_floating_point:
@@ -158,11 +158,25 @@ class Function:
             if inference_seen:
                 check_inference(out, (), False)
             outs.append(out)
-        ctx.n_outputs, ctx.plain = len(outs), False
-        ctx.outputs = [(out.array.shape, out.array.dtype, id(out.array)) for out in outs]
-        if len(outs) == 1:  # one in a tuple is still one
-            ctx.output_shape, _, ctx.output_id = ctx.outputs[0]
+            ctx.outputs.append((out.array.shape, out.array.dtype, id(out.array)))
         return tuple(outs)
+
+    def note_shapes(ctx, arrays: Sequence, shape: tuple[int, ...]) -> None:
+        """Remembers the shapes of the inputs if one that needs a gradient was broadcast."""
+        for edge, x in zip(ctx.edges, arrays, strict=True):
+            if edge is not None and x.shape != shape:
+                ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
+                ctx.plain = False
+
+    def sum_back(ctx, grads: tuple) -> list:
+        """The gradients of inputs that were broadcast, added up where these were repeated."""
+        sums = []
+        for grad, shape in zip(grads, ctx.input_shapes, strict=True):
+            if grad is not None and shape is not None and grad.shape != shape:
+                as_tensor = isinstance(grad, Tensor)
+                grad = grad.sum_to_size(shape) if as_tensor else sum_to(grad, shape)
+            sums.append(grad)
+        return sums
 
     @classmethod
     def explain(cls, error: Exception, arrays: list) -> Exception:
@@ -237,12 +251,12 @@ class Function:
                 if edge.array is value:
                     return edge
             elif edge is not None:
-                node, number = edge if edge.__class__ is tuple else (edge, 0)
-                if id(value) == (node.outputs[number][2] if node.outputs else node.output_id):
+                node, number = edge if edge.__class__ is tuple else (edge, None)
+                if id(value) == node.outputs[number or 0][2]:
                     history = (node, number)
-        for number in range(ctx.n_outputs):
-            if id(value) == (ctx.outputs[number][2] if ctx.outputs else ctx.output_id):
-                history = (ctx, number)
+        for number, (_, _, known) in enumerate(ctx.outputs):
+            if id(value) == known:
+                history = (ctx, number if ctx.several else None)
         out = wrap(ctx.device.xp.asarray(value), ctx.device)
         if history is not None:
             out._requires_grad = True
@@ -255,7 +269,7 @@ class Function:
     def check_saved(ctx) -> None:
         """RuntimeError where a saved array was written in place since."""
         for value in ctx.saved_arrays():
-            if hasattr(value, "base") and written_since(value, ctx.saved_at):
+            if hasattr(value, "base") and written_since(value, ctx.order):
                 raise RuntimeError(
                     f"one of the variables needed for gradient computation has been modified by "
                     f"an inplace operation: [{value.dtype} {list(value.shape)}], saved by "
@@ -329,7 +343,8 @@ def edge_of(tensor: Tensor) -> Any:
         return None
     if tensor._grad_fn is None:
         return tensor
-    return (tensor._grad_fn, tensor._output_nr) if tensor._output_nr else tensor._grad_fn
+    number = tensor._output_nr
+    return tensor._grad_fn if number is None else (tensor._grad_fn, number)
 
 
 def backward_pass(
@@ -351,42 +366,31 @@ def backward_pass(
     arrived: dict = {}  # node or leaf -> its gradient (of a node with several outputs: a list)
     ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
     heap: list = []
-    broadcast = False  # whether the inputs of the last node may have been broadcast
     edges = [edge_of(root) for root in roots]
     grads = list(grads) if as_tensors else [grad.array for grad in grads]
     while True:
-        for edge, grad in zip(edges, grads, strict=False):
+        for edge, grad in zip(edges, grads):  # noqa: B905 (a keyword takes longer than the rest)
             if edge is None or grad is None:
                 continue
-            number = 0
             if edge.__class__ is tuple:
-                edge, number = edge
-            count = edge.n_outputs  # a leaf has none
-            if broadcast:
-                shape = edge.outputs[number][0] if count > 1 else edge.output_shape
-                if grad.shape != shape:
-                    grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
-            earlier = arrived.get(edge)
-            if earlier is None:
-                if count:
-                    heappush(heap, (edge.order, edge))
-                if count > 1:
-                    grad = [grad if i == number else None for i in range(count)]
+                add_part(arrived, heap, edge, grad)
+            elif edge not in arrived:
                 arrived[edge] = grad
-            elif count > 1:
-                earlier[number] = grad if earlier[number] is None else earlier[number] + grad
+                order = edge.order
+                if order is not None:  # a leaf has none
+                    heappush(heap, (order, edge))
             elif edge in ours:
-                earlier += grad
+                arrived[edge] += grad
             else:
                 # The first part may belong to somebody else too: Add gives both inputs one array.
-                arrived[edge] = total = earlier + grad
-                if total.ndim and not as_tensors:  # NumPy's sum of two numbers cannot be written
+                arrived[edge] = arrived[edge] + grad
+                if not as_tensors:
                     ours.add(edge)
         if not heap:
             break
-        node = heappop(heap)[1]
+        order, node = heappop(heap)
         grad = arrived.pop(node)
-        if node.saved_at != Writes.count:
+        if Writes.last < order:
             node.check_saved()
         if node.plain and not as_tensors:
             grads = node.backward(grad)
@@ -394,29 +398,44 @@ def backward_pass(
             grads = general_step(node, grad, as_tensors)
         if grads.__class__ is not tuple:
             grads = (grads,)
-        edges, broadcast = node.edges, node.elementwise
+        edges = node.edges
     return arrived
+
+
+def add_part(arrived: dict, heap: list, edge: tuple, grad: Any) -> None:
+    """Adds the gradient of one result of a call that has several."""
+    node, number = edge
+    if node not in arrived:
+        arrived[node] = [None] * len(node.outputs)
+        heappush(heap, (node.order, node))
+    earlier = arrived[node][number]
+    arrived[node][number] = grad if earlier is None else earlier + grad
 
 
 def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
     """One node's backward where it is not a plain array formula of a single gradient."""
-    grads = list(grad) if node.n_outputs > 1 else [grad]
+    grads = list(grad) if node.several else [grad]
     xp, device = node.device.xp, node.device
-    if node.n_outputs > 1 and node.fill_missing:
+    if node.several and node.fill_missing:
         for number, like in enumerate(node.outputs):
             if grads[number] is None and like is not None:
                 zeros = xp.zeros(like[0], like[1])
                 grads[number] = wrap(zeros, device) if as_tensors else zeros
-    if not as_tensors and not node.on_tensors:
-        return node.backward(*grads)
-    if not as_tensors:
-        grads = [None if g is None else wrap(xp.asarray(g), device) for g in grads]
-    results = node.gradients(grads)
+    if as_tensors:
+        results = node.gradients(grads)
+    elif node.on_tensors:
+        results = node.gradients(
+            [None if g is None else wrap(xp.asarray(g), device) for g in grads]
+        )
+    else:
+        results = node.backward(*grads)
     if results.__class__ is not tuple:
         results = (results,)
-    if as_tensors:
-        return results
-    return tuple(None if r is None else r.array for r in results)
+    if node.input_shapes is not None:
+        results = node.sum_back(results)
+    if node.on_tensors and not as_tensors:
+        results = [None if result is None else result.array for result in results]
+    return tuple(results)
 
 
 def accumulate(leaf: Tensor, grad: Any) -> None:
@@ -496,6 +515,16 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     return SumTo.apply(input, as_shape(size))
 
 
+class Clone(Function):
+    """y = a copy of x with memory of its own;  dy/dx = 1."""
+
+    def forward(ctx, x: Any) -> Any:
+        return x.copy()
+
+    def backward(ctx, g: Any) -> Any:
+        return g
+
+
 class Transfer(Function):
     """y = x on another device. The gradient travels back to the device of x.
 
@@ -527,6 +556,22 @@ def to(self: Tensor, device: Any, non_blocking: bool = False) -> Tensor:
     if device is not None and as_device(device) is not out.device:
         out = Transfer.apply(out, as_device(device), non_blocking)
     return out
+
+
+@tensor_method("clone")
+def clone(input: Tensor) -> Tensor:
+    """A copy with memory of its own; the gradient flows through."""
+    return Clone.apply(input)
+
+
+@tensor_method("cpu")
+def cpu_copy(self: Tensor) -> Tensor:
+    return to(self, device="cpu")
+
+
+@tensor_method("cuda")
+def cuda_copy(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+    return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
 
 
 class Exp(Function):

@@ -24,29 +24,30 @@ step 43 refuses the write, unless it goes to a part without repetitions. (A Func
 overlap in other ways, as_strided in step 69, says writable = False.)
 
 Changed: Function.apply, sum_to_size. New: note_view, follow_base, give_history, expand, expand_as,
-broadcast_to, broadcast_shapes, broadcast_tensors. Module finished: autograd/node.py.
+broadcast_to, broadcast_shapes, broadcast_tensors. Gone: exp, until step 50.
+Module finished: autograd/node.py.
 Try: return at once from follow_base. Which two answers at the end of the demo change?
 """
 
 import copy
-import itertools
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.modes import call_through_modes, inference_seen, set_grad_enabled, thread
+from tinytorch.autograd.modes import (
+    call_through_modes,
+    inference_seen,
+    open_modes,
+    set_grad_enabled,
+    thread,
+)
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.tensor import Size, Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import Writes, storage_of, version_of, written_since
+from tinytorch.core.version import Writes, next_order, storage_of, version_of, written_since
 
 new = object.__new__
-
-
-# Numbers the calls 0, -1, -2, ... An output is always younger than its inputs, so this is a
-# topological order, and a heap gives the youngest first.
-next_order = itertools.count(0, -1).__next__
 
 
 NOTHING = ()  # what a call has saved that saved nothing
@@ -81,29 +82,30 @@ class Function:
     view = False  # the result shows the memory of the first input
     writable = True  # of a view: each element shows one of the input, and no two the same
     on_tensors = False  # backward takes Tensors, always (user-defined functions)
-    plain = True  # one result, no hooks, not on_tensors: so are nearly all
+    plain = True  # one result, no hooks, nothing broadcast, not on_tensors: so are nearly all
 
     # Of one call; most calls keep these.
-    xp: Any
-    device: Device
+    xp: Any = cpu.xp
+    device: Device = cpu
     order: int
     edges: list  # for each argument: a Function, (Function, output number), a leaf Tensor, or None
-    output_shape: tuple[int, ...]
-    output_id: int  # id of the result's array, to know it again among the saved ones
+    outputs: (
+        Sequence  # of each result: shape, dtype, and id, to know it again among the saved arrays
+    )
+    several = False  # the results came as a tuple; an edge to one of them says which it is
     saved: Any = NOTHING
-    saved_at = 0  # Writes.count when they were saved
-    n_outputs = 1
-    outputs: list | None = None  # of a call with several results: (shape, dtype, id) of each
+    input_shapes: list | None = None  # where an input was broadcast
     fill_missing = True  # backward gets zeros for an output that nobody used
     hooks: dict | None = None  # output number -> hooks on its gradient
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Runs forward on the arrays of `args`, and records the call if a gradient is wanted."""
-        if thread.modes:
+        if open_modes and thread.modes:
             return call_through_modes(cls, args)
         ctx = new(cls)
         ctx.edges = edges = []
+        enabled = thread.grad_enabled  # asked now: it silences NumPy where a thread is new
         arrays, device, wanted = [], None, False
         for x in args:
             edge = None
@@ -119,34 +121,31 @@ class Function:
                     edge = x._grad_fn
                     if edge is None:
                         edge = x
-                    elif x._output_nr:
+                    elif x._output_nr is not None:
                         edge = (edge, x._output_nr)
                 x = x.array
             arrays.append(x)
             edges.append(edge)
 
-        ctx.device = device
-        ctx.xp = device.xp
+        ctx.device, ctx.xp = device, device.xp
         try:
             result = cls.forward(ctx, *arrays)
         except (ValueError, TypeError) as error:
             raise cls.explain(error, arrays) from error
-        record = wanted and thread.grad_enabled and cls.differentiable
+        record = wanted and enabled and cls.differentiable
         if record:
             ctx.order = next_order()
-            ctx.saved_at = Writes.count
         if result.__class__ is tuple:
             return ctx.several_outputs(result, record)
 
         device = ctx.device  # a transfer has changed it
-        out = new(Tensor)
-        out.array = result if result.__class__ is device.array_type else ctx.as_array(result)
-        out.device = device
+        array = result if result.__class__ is device.array_type else ctx.as_array(result)
+        out = wrap(array, device)
         if record:
-            out._requires_grad = True
-            out._grad_fn = ctx
-            ctx.output_shape = out.array.shape
-            ctx.output_id = id(out.array)
+            out._requires_grad, out._grad_fn = True, ctx
+            ctx.outputs = ((array.shape, array.dtype, id(array)),)
+            if cls.elementwise:
+                ctx.note_shapes(arrays, array.shape)
         if cls.view:
             ctx.note_view(out, args)
         if inference_seen:
@@ -162,7 +161,7 @@ class Function:
 
     def several_outputs(ctx, results: tuple, record: bool) -> tuple:
         """The tensors of a call with several results. Those of integer type get no gradient."""
-        outs = []
+        outs, ctx.outputs, ctx.several, ctx.plain = [], [], True, False
         for number, result in enumerate(results):
             out = wrap(ctx.as_array(result), ctx.device)
             if record and out.dtype.is_floating_point:
@@ -170,10 +169,7 @@ class Function:
             if inference_seen:
                 check_inference(out, (), False)
             outs.append(out)
-        ctx.n_outputs, ctx.plain = len(outs), False
-        ctx.outputs = [(out.array.shape, out.array.dtype, id(out.array)) for out in outs]
-        if len(outs) == 1:  # one in a tuple is still one
-            ctx.output_shape, _, ctx.output_id = ctx.outputs[0]
+            ctx.outputs.append((out.array.shape, out.array.dtype, id(out.array)))
         return tuple(outs)
 
     def note_view(ctx, out: Tensor, args: tuple) -> None:
@@ -184,6 +180,23 @@ class Function:
         base = seen if seen._base is None else seen._base
         out._base, out._base_fn = base, base._grad_fn
         out._view_calls = (*seen._view_calls, (type(ctx), args[1:]))
+
+    def note_shapes(ctx, arrays: Sequence, shape: tuple[int, ...]) -> None:
+        """Remembers the shapes of the inputs if one that needs a gradient was broadcast."""
+        for edge, x in zip(ctx.edges, arrays, strict=True):
+            if edge is not None and x.shape != shape:
+                ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
+                ctx.plain = False
+
+    def sum_back(ctx, grads: tuple) -> list:
+        """The gradients of inputs that were broadcast, added up where these were repeated."""
+        sums = []
+        for grad, shape in zip(grads, ctx.input_shapes, strict=True):
+            if grad is not None and shape is not None and grad.shape != shape:
+                as_tensor = isinstance(grad, Tensor)
+                grad = grad.sum_to_size(shape) if as_tensor else sum_to(grad, shape)
+            sums.append(grad)
+        return sums
 
     @classmethod
     def explain(cls, error: Exception, arrays: list) -> Exception:
@@ -258,12 +271,12 @@ class Function:
                 if edge.array is value:
                     return edge
             elif edge is not None:
-                node, number = edge if edge.__class__ is tuple else (edge, 0)
-                if id(value) == (node.outputs[number][2] if node.outputs else node.output_id):
+                node, number = edge if edge.__class__ is tuple else (edge, None)
+                if id(value) == node.outputs[number or 0][2]:
                     history = (node, number)
-        for number in range(ctx.n_outputs):
-            if id(value) == (ctx.outputs[number][2] if ctx.outputs else ctx.output_id):
-                history = (ctx, number)
+        for number, (_, _, known) in enumerate(ctx.outputs):
+            if id(value) == known:
+                history = (ctx, number if ctx.several else None)
         out = wrap(ctx.device.xp.asarray(value), ctx.device)
         if history is not None:
             out._requires_grad = True
@@ -276,7 +289,7 @@ class Function:
     def check_saved(ctx) -> None:
         """RuntimeError where a saved array was written in place since."""
         for value in ctx.saved_arrays():
-            if hasattr(value, "base") and written_since(value, ctx.saved_at):
+            if hasattr(value, "base") and written_since(value, ctx.order):
                 raise RuntimeError(
                     f"one of the variables needed for gradient computation has been modified by "
                     f"an inplace operation: [{value.dtype} {list(value.shape)}], saved by "
@@ -350,17 +363,16 @@ def edge_of(tensor: Tensor) -> Any:
         return None
     if tensor._grad_fn is None:
         return tensor
-    return (tensor._grad_fn, tensor._output_nr) if tensor._output_nr else tensor._grad_fn
+    number = tensor._output_nr
+    return tensor._grad_fn if number is None else (tensor._grad_fn, number)
 
 
-def give_history(tensor: Tensor, function: Function, number: int) -> None:
+def give_history(tensor: Tensor, function: Function, number: int | None) -> None:
     """Makes `tensor` output `number` of a call that was recorded with another tensor."""
     tensor._requires_grad, tensor._grad_fn, tensor._output_nr = True, function, number
-    if function.outputs is None:
-        function.output_id = id(tensor.array)
-    else:
-        shape, dtype, _ = function.outputs[number]
-        function.outputs[number] = (shape, dtype, id(tensor.array))
+    outputs = list(function.outputs)
+    outputs[number or 0] = (*outputs[number or 0][:2], id(tensor.array))
+    function.outputs = outputs
 
 
 @tensor_method("_follow_base")
@@ -408,42 +420,31 @@ def backward_pass(
     arrived: dict = {}  # node or leaf -> its gradient (of a node with several outputs: a list)
     ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
     heap: list = []
-    broadcast = False  # whether the inputs of the last node may have been broadcast
     edges = [edge_of(root) for root in roots]
     grads = list(grads) if as_tensors else [grad.array for grad in grads]
     while True:
-        for edge, grad in zip(edges, grads, strict=False):
+        for edge, grad in zip(edges, grads):  # noqa: B905 (a keyword takes longer than the rest)
             if edge is None or grad is None:
                 continue
-            number = 0
             if edge.__class__ is tuple:
-                edge, number = edge
-            count = edge.n_outputs  # a leaf has none
-            if broadcast:
-                shape = edge.outputs[number][0] if count > 1 else edge.output_shape
-                if grad.shape != shape:
-                    grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
-            earlier = arrived.get(edge)
-            if earlier is None:
-                if count:
-                    heappush(heap, (edge.order, edge))
-                if count > 1:
-                    grad = [grad if i == number else None for i in range(count)]
+                add_part(arrived, heap, edge, grad)
+            elif edge not in arrived:
                 arrived[edge] = grad
-            elif count > 1:
-                earlier[number] = grad if earlier[number] is None else earlier[number] + grad
+                order = edge.order
+                if order is not None:  # a leaf has none
+                    heappush(heap, (order, edge))
             elif edge in ours:
-                earlier += grad
+                arrived[edge] += grad
             else:
                 # The first part may belong to somebody else too: Add gives both inputs one array.
-                arrived[edge] = total = earlier + grad
-                if total.ndim and not as_tensors:  # NumPy's sum of two numbers cannot be written
+                arrived[edge] = arrived[edge] + grad
+                if not as_tensors:
                     ours.add(edge)
         if not heap:
             break
-        node = heappop(heap)[1]
+        order, node = heappop(heap)
         grad = arrived.pop(node)
-        if node.saved_at != Writes.count:
+        if Writes.last < order:
             node.check_saved()
         if node.plain and not as_tensors:
             grads = node.backward(grad)
@@ -451,29 +452,44 @@ def backward_pass(
             grads = general_step(node, grad, as_tensors)
         if grads.__class__ is not tuple:
             grads = (grads,)
-        edges, broadcast = node.edges, node.elementwise
+        edges = node.edges
     return arrived
+
+
+def add_part(arrived: dict, heap: list, edge: tuple, grad: Any) -> None:
+    """Adds the gradient of one result of a call that has several."""
+    node, number = edge
+    if node not in arrived:
+        arrived[node] = [None] * len(node.outputs)
+        heappush(heap, (node.order, node))
+    earlier = arrived[node][number]
+    arrived[node][number] = grad if earlier is None else earlier + grad
 
 
 def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
     """One node's backward where it is not a plain array formula of a single gradient."""
-    grads = list(grad) if node.n_outputs > 1 else [grad]
+    grads = list(grad) if node.several else [grad]
     xp, device = node.device.xp, node.device
-    if node.n_outputs > 1 and node.fill_missing:
+    if node.several and node.fill_missing:
         for number, like in enumerate(node.outputs):
             if grads[number] is None and like is not None:
                 zeros = xp.zeros(like[0], like[1])
                 grads[number] = wrap(zeros, device) if as_tensors else zeros
-    if not as_tensors and not node.on_tensors:
-        return node.backward(*grads)
-    if not as_tensors:
-        grads = [None if g is None else wrap(xp.asarray(g), device) for g in grads]
-    results = node.gradients(grads)
+    if as_tensors:
+        results = node.gradients(grads)
+    elif node.on_tensors:
+        results = node.gradients(
+            [None if g is None else wrap(xp.asarray(g), device) for g in grads]
+        )
+    else:
+        results = node.backward(*grads)
     if results.__class__ is not tuple:
         results = (results,)
-    if as_tensors:
-        return results
-    return tuple(None if r is None else r.array for r in results)
+    if node.input_shapes is not None:
+        results = node.sum_back(results)
+    if node.on_tensors and not as_tensors:
+        results = [None if result is None else result.array for result in results]
+    return tuple(results)
 
 
 def accumulate(leaf: Tensor, grad: Any) -> None:
@@ -620,6 +636,16 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(expand(tensor, shape) for tensor in tensors)
 
 
+class Clone(Function):
+    """y = a copy of x with memory of its own;  dy/dx = 1."""
+
+    def forward(ctx, x: Any) -> Any:
+        return x.copy()
+
+    def backward(ctx, g: Any) -> Any:
+        return g
+
+
 class Transfer(Function):
     """y = x on another device. The gradient travels back to the device of x.
 
@@ -653,17 +679,20 @@ def to(self: Tensor, device: Any, non_blocking: bool = False) -> Tensor:
     return out
 
 
-class Exp(Function):
-    """y = e^x;   dy/dx = y."""
+@tensor_method("clone")
+def clone(input: Tensor) -> Tensor:
+    """A copy with memory of its own; the gradient flows through."""
+    return Clone.apply(input)
 
-    def forward(ctx, x: Any) -> Any:
-        y = ctx.xp.exp(x)
-        ctx.save_for_backward(y)
-        return y
 
-    def backward(ctx, g: Any) -> Any:
-        (y,) = ctx.saved
-        return g * y
+@tensor_method("cpu")
+def cpu_copy(self: Tensor) -> Tensor:
+    return to(self, device="cpu")
+
+
+@tensor_method("cuda")
+def cuda_copy(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+    return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
 
 
 class Add(Function):
@@ -728,12 +757,6 @@ class Div(Function):
         a, b = ctx.saved
         ga = g / b
         return ga, None if a is None else -ga * (a / b)
-
-
-@tensor_method("exp")
-def exp(input: Tensor) -> Tensor:
-    """e to the power of input."""
-    return Exp.apply(input)
 
 
 @tensor_method("add", "__add__", "__radd__")
@@ -837,7 +860,7 @@ if __name__ == "__main__":
     before = row.grad_fn
     new_values = table * 10.0
     table.array[...] = new_values.array  # what an in-place product does, by hand
-    give_history(table, new_values.grad_fn, 0)
+    give_history(table, new_values.grad_fn, None)
     print("the view follows:", row, row.grad_fn is before)
     # -> the view follows: tensor([[30.0, 40.0]]) False
     print(row.grad_fn.edges[0] is table.grad_fn)  # -> True

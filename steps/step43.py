@@ -38,19 +38,12 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.direct import apply_directly
 from tinytorch.autograd.modes import no_grad, set_grad_enabled, thread
-from tinytorch.autograd.node import Function, edge_of, give_history, sum_to
-from tinytorch.core.dtype import (
-    Defaults,
-    DType,
-    bfloat16,
-    bool_,
-    can_cast,
-    numpy_dtype,
-    result_type,
-)
+from tinytorch.autograd.node import Function, edge_of, give_history
+from tinytorch.core.dtype import Defaults, DType, bool_, can_cast, numpy_dtype, result_type
 from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import Writes, count_write
+from tinytorch.core.version import Writes, count_write, next_order
 from tinytorch.ops.broadcast import expand
 from tinytorch.ops.conversion import cast
 
@@ -74,42 +67,31 @@ def backward_pass(
     arrived: dict = {}  # node or leaf -> its gradient (of a node with several outputs: a list)
     ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
     heap: list = []
-    broadcast = False  # whether the inputs of the last node may have been broadcast
     edges = [edge_of(root) for root in roots]
     grads = list(grads) if as_tensors else [grad.array for grad in grads]
     while True:
-        for edge, grad in zip(edges, grads, strict=False):
+        for edge, grad in zip(edges, grads):  # noqa: B905 (a keyword takes longer than the rest)
             if edge is None or grad is None:
                 continue
-            number = 0
             if edge.__class__ is tuple:
-                edge, number = edge
-            count = edge.n_outputs  # a leaf has none
-            if broadcast:
-                shape = edge.outputs[number][0] if count > 1 else edge.output_shape
-                if grad.shape != shape:
-                    grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
-            earlier = arrived.get(edge)
-            if earlier is None:
-                if count:
-                    heappush(heap, (edge.order, edge))
-                if count > 1:
-                    grad = [grad if i == number else None for i in range(count)]
+                add_part(arrived, heap, edge, grad)
+            elif edge not in arrived:
                 arrived[edge] = grad
-            elif count > 1:
-                earlier[number] = grad if earlier[number] is None else earlier[number] + grad
+                order = edge.order
+                if order is not None:  # a leaf has none
+                    heappush(heap, (order, edge))
             elif edge in ours:
-                earlier += grad
+                arrived[edge] += grad
             else:
                 # The first part may belong to somebody else too: Add gives both inputs one array.
-                arrived[edge] = total = earlier + grad
-                if total.ndim and not as_tensors:  # NumPy's sum of two numbers cannot be written
+                arrived[edge] = arrived[edge] + grad
+                if not as_tensors:
                     ours.add(edge)
         if not heap:
             break
-        node = heappop(heap)[1]
+        order, node = heappop(heap)
         grad = arrived.pop(node)
-        if node.saved_at != Writes.count:
+        if Writes.last < order:
             node.check_saved()
         if node.plain and not as_tensors:
             grads = node.backward(grad)
@@ -117,29 +99,44 @@ def backward_pass(
             grads = general_step(node, grad, as_tensors)
         if grads.__class__ is not tuple:
             grads = (grads,)
-        edges, broadcast = node.edges, node.elementwise
+        edges = node.edges
     return arrived
+
+
+def add_part(arrived: dict, heap: list, edge: tuple, grad: Any) -> None:
+    """Adds the gradient of one result of a call that has several."""
+    node, number = edge
+    if node not in arrived:
+        arrived[node] = [None] * len(node.outputs)
+        heappush(heap, (node.order, node))
+    earlier = arrived[node][number]
+    arrived[node][number] = grad if earlier is None else earlier + grad
 
 
 def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
     """One node's backward where it is not a plain array formula of a single gradient."""
-    grads = list(grad) if node.n_outputs > 1 else [grad]
+    grads = list(grad) if node.several else [grad]
     xp, device = node.device.xp, node.device
-    if node.n_outputs > 1 and node.fill_missing:
+    if node.several and node.fill_missing:
         for number, like in enumerate(node.outputs):
             if grads[number] is None and like is not None:
                 zeros = xp.zeros(like[0], like[1])
                 grads[number] = wrap(zeros, device) if as_tensors else zeros
-    if not as_tensors and not node.on_tensors:
-        return node.backward(*grads)
-    if not as_tensors:
-        grads = [None if g is None else wrap(xp.asarray(g), device) for g in grads]
-    results = node.gradients(grads)
+    if as_tensors:
+        results = node.gradients(grads)
+    elif node.on_tensors:
+        results = node.gradients(
+            [None if g is None else wrap(xp.asarray(g), device) for g in grads]
+        )
+    else:
+        results = node.backward(*grads)
     if results.__class__ is not tuple:
         results = (results,)
-    if as_tensors:
-        return results
-    return tuple(None if r is None else r.array for r in results)
+    if node.input_shapes is not None:
+        results = node.sum_back(results)
+    if node.on_tensors and not as_tensors:
+        results = [None if result is None else result.array for result in results]
+    return tuple(results)
 
 
 def accumulate(leaf: Tensor, grad: Any) -> None:
@@ -286,8 +283,7 @@ def into(out: Tensor, values: Tensor) -> Tensor:
     if out.array.shape != values.array.shape:
         if out.array.size:
             warnings.warn(
-                f"An output with one or more elements was resized: it had the shape "
-                f"{list(out.array.shape)}, and the result has {list(values.array.shape)}",
+                f"An output with one or more elements was resized: {out.shape} to {values.shape}",
                 stacklevel=3,
             )
         out.array = out.device.xp.empty(values.array.shape, out.array.dtype)
@@ -302,7 +298,7 @@ def take_over(target: Tensor, values: Tensor) -> None:
     give_history(target, call, values._output_nr)
     if has_saved(call, values.array):
         call.saved = tuple(target.array if v is values.array else v for v in call.saved)
-        call.saved_at = Writes.count
+        call.order = next_order()  # after the write that made it
 
 
 def has_saved(call: Function | None, array: Any) -> bool:
@@ -316,7 +312,7 @@ def overwrite(target: Tensor, values: Any) -> Tensor:
     """
     if thread.grad_enabled and (target.requires_grad or getattr(values, "requires_grad", False)):
         base, calls = (target, ()) if target._base is None else (target._base, target._view_calls)
-        give_history(base, CopySlices.apply(base, values, calls)._grad_fn, 0)
+        give_history(base, CopySlices.apply(base, values, calls)._grad_fn, None)
     else:
         target.array[...] = values.array if isinstance(values, Tensor) else values
     count_write(target.array)
@@ -429,7 +425,7 @@ def number_like(number: Any, dtype: DType) -> Any:
     """A number as an operand for tensors of type `dtype`: an integer wraps around as they do."""
     if isinstance(number, np.generic):
         number = number.item()
-    if dtype is bfloat16:  # NumPy would answer with float32 to a Python float
+    if dtype.name == "bfloat16":  # NumPy would answer with float32 to a Python float
         return numpy_dtype(dtype).type(number)
     if dtype.is_floating_point:
         return float(number)
@@ -464,11 +460,10 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
         return into(out, add(input, other, alpha=alpha))
     if alpha != 1:
         other = mul(other, alpha)
-    # Two plain tensors of one type, by far the most common case, need no further look.
-    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    if not alike:
-        input, other = operands(input, other)
-    return Add.apply(input, other)
+    # Two plain tensors of one type are by far the most common case.
+    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
+        return apply_directly(Add, input, other)
+    return Add.apply(*operands(input, other))
 
 
 @tensor_method("mul", "multiply", "__mul__", "__rmul__")
@@ -476,10 +471,9 @@ def mul(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
     """input * other, broadcast."""
     if out is not None:
         return into(out, mul(input, other))
-    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    if not alike:
-        input, other = operands(input, other)
-    return Mul.apply(input, other)
+    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
+        return apply_directly(Mul, input, other)
+    return Mul.apply(*operands(input, other))
 
 
 @tensor_method("neg", "negative", "__neg__")
@@ -495,24 +489,23 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
         return into(out, sub(input, other, alpha=alpha))
     if alpha != 1:
         other = mul(other, alpha)
-    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    if not alike:
-        if bool_ in (result_type(input), result_type(other)):
-            raise RuntimeError(
-                "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
-                "logical_xor() instead."
-            )
-        input, other = operands(input, other)
-    return Sub.apply(input, other)
+    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
+        return apply_directly(Sub, input, other)
+    if bool_ in (result_type(input), result_type(other)):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
+            "logical_xor() instead."
+        )
+    return Sub.apply(*operands(input, other))
 
 
 @tensor_method("__truediv__")
 def true_divide(input: Tensor, other: Any) -> Tensor:
     """input / other, broadcast, in floating point also for integers."""
-    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    if not alike or input.array.dtype.kind in "biu":
-        input, other = operands(input, other, floating=True)
-    return Div.apply(input, other)
+    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
+        if input.array.dtype.kind == "f":
+            return apply_directly(Div, input, other)
+    return Div.apply(*operands(input, other, floating=True))
 
 
 @tensor_method("positive", "__pos__")

@@ -39,18 +39,17 @@ import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.engine import grad
 from tinytorch.autograd.inplace import check_writable
-from tinytorch.autograd.modes import call_through_modes, no_grad, thread
+from tinytorch.autograd.modes import call_through_modes, no_grad, open_modes, thread
 from tinytorch.autograd.node import (
     NOTHING,
     Function,
     edge_of,
     give_history,
     new,
-    next_order,
 )
 from tinytorch.core.device import cpu
 from tinytorch.core.tensor import Tensor, from_numpy, tensor, tensor_method, wrap
-from tinytorch.core.version import Writes, count_write
+from tinytorch.core.version import count_write, next_order
 
 
 class CustomFunction(Function):
@@ -86,7 +85,7 @@ class CustomFunction(Function):
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        if thread.modes:
+        if open_modes and thread.modes:
             return call_through_modes(cls, args)
         ctx = new(cls)
         ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
@@ -120,19 +119,16 @@ class CustomFunction(Function):
         return result
 
     def record(ctx, outputs: list) -> None:
-        ctx.order, ctx.saved_at = next_order(), Writes.count
-        ctx.n_outputs = len(outputs)
+        ctx.order, ctx.several = next_order(), len(outputs) > 1
         tensors = [x if isinstance(x, Tensor) else None for x in outputs]
         ctx.outputs = [
             None if x is None else (x.array.shape, x.array.dtype, id(x.array)) for x in tensors
         ]
-        if len(outputs) == 1:
-            ctx.output_shape, ctx.outputs = outputs[0].array.shape, None
         for number, out in enumerate(tensors):
             if out is None or not out.dtype.is_floating_point:
                 continue
             if not any(out.array is x.array for x in ctx.non_differentiable):
-                give_history(out, ctx, number)
+                give_history(out, ctx, number if ctx.several else None)
 
     def forget_outputs(ctx, outputs: list, results: tuple) -> None:
         """Saved outputs are kept as bare arrays, wrapped anew for backward: no cycle."""
@@ -157,8 +153,7 @@ class CustomFunction(Function):
                     f"save_for_backward can only save variables, but argument is of type "
                     f"{type(value).__name__}"
                 )
-        ctx.saved = tensors
-        ctx.saved_at = Writes.count
+        ctx.saved, ctx.order = tensors, next_order()
 
     @property
     def saved_tensors(ctx) -> tuple:
@@ -168,7 +163,8 @@ class CustomFunction(Function):
 
     def output_again(ctx, array: Any, number: int) -> Tensor:
         out = wrap(array, ctx.device)
-        out._requires_grad, out._grad_fn, out._output_nr = True, ctx, number
+        out._requires_grad, out._grad_fn = True, ctx
+        out._output_nr = number if ctx.several else None
         return out
 
     def mark_dirty(ctx, *tensors: Tensor) -> None:

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from tinytorch.autograd.modes import thread
-from tinytorch.autograd.node import NOTHING, Function, edge_of, sum_to
+from tinytorch.autograd.node import NOTHING, Function, edge_of
 from tinytorch.core.tensor import Tensor, tensor_method, wrap
 from tinytorch.core.version import Writes, count_write
 
@@ -55,55 +55,44 @@ def backward_pass(
     ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
     found: dict = {}
     heap: list = []
-    broadcast = False  # whether the inputs of the last node may have been broadcast
     edges = [edge_of(root) for root in roots]
     grads = list(grads) if as_tensors else [grad.array for grad in grads]
     while True:
-        for edge, grad in zip(edges, grads, strict=False):
+        for edge, grad in zip(edges, grads):  # noqa: B905 (a keyword takes longer than the rest)
             if edge is None or grad is None:
                 continue
-            number = 0
-            if edge.__class__ is tuple:
-                edge, number = edge
-            if useful is not None and edge not in useful:
+            if useful is not None and node_of(edge) not in useful:
                 continue
-            count = edge.n_outputs  # a leaf has none
-            if broadcast:
-                shape = edge.outputs[number][0] if count > 1 else edge.output_shape
-                if grad.shape != shape:
-                    grad = grad.sum_to_size(shape) if as_tensors else sum_to(grad, shape)
-            earlier = arrived.get(edge)
-            if earlier is None:
-                if count:
-                    heappush(heap, (edge.order, edge))
-                if count > 1:
-                    grad = [grad if i == number else None for i in range(count)]
+            if edge.__class__ is tuple:
+                add_part(arrived, heap, edge, grad)
+            elif edge not in arrived:
                 arrived[edge] = grad
-            elif count > 1:
-                earlier[number] = grad if earlier[number] is None else earlier[number] + grad
+                order = edge.order
+                if order is not None:  # a leaf has none
+                    heappush(heap, (order, edge))
             elif edge in ours:
-                earlier += grad
+                arrived[edge] += grad
             else:
                 # The first part may belong to somebody else too: Add gives both inputs one array.
-                arrived[edge] = total = earlier + grad
-                if total.ndim and not as_tensors:  # NumPy's sum of two numbers cannot be written
+                arrived[edge] = arrived[edge] + grad
+                if not as_tensors:
                     ours.add(edge)
         if not heap:
             break
-        node = heappop(heap)[1]
+        order, node = heappop(heap)
         grad = arrived.pop(node)
         plain = node.plain
         if not plain and node.hooks is not None:
             grad = call_hooks(node, grad)
         if wanted is not None:
-            for number in range(node.n_outputs):
-                edge = (node, number) if number else node
-                if edge in wanted:
-                    found[edge] = grad[number] if node.n_outputs > 1 else grad
+            results = (
+                {(node, i): part for i, part in enumerate(grad)} if node.several else {node: grad}
+            )
+            found.update((edge, part) for edge, part in results.items() if edge in wanted)
             if not any(e is not None and node_of(e) in useful for e in node.edges):
                 edges = ()  # nothing goes on from here
                 continue
-        if node.saved_at != Writes.count:
+        if Writes.last < order:
             node.check_saved()
         if plain and not as_tensors:
             grads = node.backward(grad)
@@ -111,31 +100,46 @@ def backward_pass(
             grads = general_step(node, grad, as_tensors)
         if grads.__class__ is not tuple:
             grads = (grads,)
-        edges, broadcast = node.edges, node.elementwise
+        edges = node.edges
         if not keep_graph and node.saved is not NOTHING:
             node.saved = FREED
     return arrived if targets is None else {**arrived, **found}
 
 
+def add_part(arrived: dict, heap: list, edge: tuple, grad: Any) -> None:
+    """Adds the gradient of one result of a call that has several."""
+    node, number = edge
+    if node not in arrived:
+        arrived[node] = [None] * len(node.outputs)
+        heappush(heap, (node.order, node))
+    earlier = arrived[node][number]
+    arrived[node][number] = grad if earlier is None else earlier + grad
+
+
 def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
     """One node's backward where it is not a plain array formula of a single gradient."""
-    grads = list(grad) if node.n_outputs > 1 else [grad]
+    grads = list(grad) if node.several else [grad]
     xp, device = node.device.xp, node.device
-    if node.n_outputs > 1 and node.fill_missing:
+    if node.several and node.fill_missing:
         for number, like in enumerate(node.outputs):
             if grads[number] is None and like is not None:
                 zeros = xp.zeros(like[0], like[1])
                 grads[number] = wrap(zeros, device) if as_tensors else zeros
-    if not as_tensors and not node.on_tensors:
-        return node.backward(*grads)
-    if not as_tensors:
-        grads = [None if g is None else wrap(xp.asarray(g), device) for g in grads]
-    results = node.gradients(grads)
+    if as_tensors:
+        results = node.gradients(grads)
+    elif node.on_tensors:
+        results = node.gradients(
+            [None if g is None else wrap(xp.asarray(g), device) for g in grads]
+        )
+    else:
+        results = node.backward(*grads)
     if results.__class__ is not tuple:
         results = (results,)
-    if as_tensors:
-        return results
-    return tuple(None if r is None else r.array for r in results)
+    if node.input_shapes is not None:
+        results = node.sum_back(results)
+    if node.on_tensors and not as_tensors:
+        results = [None if result is None else result.array for result in results]
+    return tuple(results)
 
 
 def nodes_that_reach(roots: Sequence[Tensor], targets: set) -> set:
@@ -145,10 +149,10 @@ def nodes_that_reach(roots: Sequence[Tensor], targets: set) -> set:
         node = waiting.pop()
         if node not in seen:
             seen.add(node)
-            if node.n_outputs:
+            if node.order is not None:  # a leaf has none
                 waiting.extend(node_of(edge) for edge in node.edges if edge is not None)
     useful = {node for node in seen if node in targets}
-    for node in sorted((n for n in seen if n.n_outputs), key=lambda n: -n.order):
+    for node in sorted((n for n in seen if n.order is not None), key=lambda n: -n.order):
         if any(edge is not None and node_of(edge) in useful for edge in node.edges):
             useful.add(node)
     return useful
@@ -156,11 +160,11 @@ def nodes_that_reach(roots: Sequence[Tensor], targets: set) -> set:
 
 def call_hooks(node: Function, grad: Any) -> Any:
     """Shows the gradients of a node's outputs to the hooks on them, which may replace them."""
-    grads = grad if node.n_outputs > 1 else [grad]
+    grads = grad if node.several else [grad]
     for number, hooks in node.hooks.items():
         if grads[number] is not None:
             grads[number] = run_hooks(hooks, grads[number], node.device)
-    return grads if node.n_outputs > 1 else grads[0]
+    return grads if node.several else grads[0]
 
 
 def run_hooks(hooks: dict, grad: Any, device: Any) -> Any:
@@ -415,7 +419,7 @@ def hooks_of(tensor: Tensor) -> Hooks:
     node = tensor._grad_fn
     if node.hooks is None:
         node.hooks, node.plain = {}, False
-    return node.hooks.setdefault(tensor._output_nr, Hooks())
+    return node.hooks.setdefault(tensor._output_nr or 0, Hooks())
 
 
 @tensor_method("register_post_accumulate_grad_hook")

@@ -23,8 +23,8 @@ def graph_functions(y: Tensor) -> list[Function]:
 
 
 def results_of(f: Function) -> list:
-    """The outputs of a call as edges of the graph: f itself, then (f, 1), (f, 2), ..."""
-    return [(f, number) if number else f for number in range(f.n_outputs)]
+    """The outputs of a call as edges of the graph: f itself, or (f, 0), (f, 1), ..."""
+    return [(f, number) for number in range(len(f.outputs))] if f.several else [f]
 
 
 def graph_values(y: Tensor) -> list:
@@ -42,7 +42,7 @@ def short(value: Any) -> str:
             return str(float(f"{value.item():.6g}"))
         return f"{value.dtype.name} {list(value.shape)}"
     f, number = value if isinstance(value, tuple) else (value, 0)
-    return f"shape {list(f.outputs[number][0] if f.outputs else f.output_shape)}"
+    return f"shape {list(f.outputs[number][0])}"
 
 
 def value_of(tensor: Tensor) -> Any:

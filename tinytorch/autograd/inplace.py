@@ -9,7 +9,7 @@ from tinytorch.autograd.modes import thread
 from tinytorch.autograd.node import Function, give_history
 from tinytorch.core.dtype import can_cast
 from tinytorch.core.tensor import Tensor
-from tinytorch.core.version import Writes, count_write
+from tinytorch.core.version import count_write, next_order
 
 
 class CopySlices(Function):
@@ -121,8 +121,7 @@ def into(out: Tensor, values: Tensor) -> Tensor:
     if out.array.shape != values.array.shape:
         if out.array.size:
             warnings.warn(
-                f"An output with one or more elements was resized: it had the shape "
-                f"{list(out.array.shape)}, and the result has {list(values.array.shape)}",
+                f"An output with one or more elements was resized: {out.shape} to {values.shape}",
                 stacklevel=3,
             )
         out.array = out.device.xp.empty(values.array.shape, out.array.dtype)
@@ -137,7 +136,7 @@ def take_over(target: Tensor, values: Tensor) -> None:
     give_history(target, call, values._output_nr)
     if has_saved(call, values.array):
         call.saved = tuple(target.array if v is values.array else v for v in call.saved)
-        call.saved_at = Writes.count
+        call.order = next_order()  # after the write that made it
 
 
 def has_saved(call: Function | None, array: Any) -> bool:
@@ -151,7 +150,7 @@ def overwrite(target: Tensor, values: Any) -> Tensor:
     """
     if thread.grad_enabled and (target.requires_grad or getattr(values, "requires_grad", False)):
         base, calls = (target, ()) if target._base is None else (target._base, target._view_calls)
-        give_history(base, CopySlices.apply(base, values, calls)._grad_fn, 0)
+        give_history(base, CopySlices.apply(base, values, calls)._grad_fn, None)
     else:
         target.array[...] = values.array if isinstance(values, Tensor) else values
     count_write(target.array)

@@ -22,8 +22,12 @@ class ThreadState(threading.local):
 
 
 thread = ThreadState()
+
+
 # Not empty once a thread was in inference mode: only then does anybody look for its tensors.
 inference_seen: set[bool] = set()
+# All modes that are open, on whatever thread: while there is none, no call has to ask its thread.
+open_modes: list["FunctionMode"] = []
 
 
 class GradSwitch:
@@ -122,10 +126,12 @@ class FunctionMode:
 
     def __enter__(self) -> "FunctionMode":
         thread.modes = (*thread.modes, self)
+        open_modes.append(self)
         return self
 
     def __exit__(self, *exception: Any) -> None:
         thread.modes = thread.modes[:-1]
+        open_modes.remove(self)
 
 
 def call_through_modes(function: type, args: tuple) -> Any:

@@ -1,18 +1,15 @@
 """The Function: one call of an operation, and the node that it leaves in the graph."""
 
 import copy
-import itertools
+from collections.abc import Sequence
 from typing import Any
 
-from tinytorch.autograd.modes import call_through_modes, inference_seen, thread
+from tinytorch.autograd.modes import call_through_modes, inference_seen, open_modes, thread
 from tinytorch.core.device import Device, cpu
 from tinytorch.core.tensor import Tensor, tensor_method, wrap
-from tinytorch.core.version import Writes, storage_of, version_of, written_since
+from tinytorch.core.version import next_order, storage_of, version_of, written_since
 
 new = object.__new__
-# Numbers the calls 0, -1, -2, ... An output is always younger than its inputs, so this is a
-# topological order, and a heap gives the youngest first.
-next_order = itertools.count(0, -1).__next__
 
 
 NOTHING = ()  # what a call has saved that saved nothing
@@ -47,29 +44,30 @@ class Function:
     view = False  # the result shows the memory of the first input
     writable = True  # of a view: each element shows one of the input, and no two the same
     on_tensors = False  # backward takes Tensors, always (user-defined functions)
-    plain = True  # one result, no hooks, not on_tensors: so are nearly all
+    plain = True  # one result, no hooks, nothing broadcast, not on_tensors: so are nearly all
 
     # Of one call; most calls keep these.
-    xp: Any
-    device: Device
+    xp: Any = cpu.xp
+    device: Device = cpu
     order: int
     edges: list  # for each argument: a Function, (Function, output number), a leaf Tensor, or None
-    output_shape: tuple[int, ...]
-    output_id: int  # id of the result's array, to know it again among the saved ones
+    outputs: (
+        Sequence  # of each result: shape, dtype, and id, to know it again among the saved arrays
+    )
+    several = False  # the results came as a tuple; an edge to one of them says which it is
     saved: Any = NOTHING
-    saved_at = 0  # Writes.count when they were saved
-    n_outputs = 1
-    outputs: list | None = None  # of a call with several results: (shape, dtype, id) of each
+    input_shapes: list | None = None  # where an input was broadcast
     fill_missing = True  # backward gets zeros for an output that nobody used
     hooks: dict | None = None  # output number -> hooks on its gradient
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Runs forward on the arrays of `args`, and records the call if a gradient is wanted."""
-        if thread.modes:
+        if open_modes and thread.modes:
             return call_through_modes(cls, args)
         ctx = new(cls)
         ctx.edges = edges = []
+        enabled = thread.grad_enabled  # asked now: it silences NumPy where a thread is new
         arrays, device, wanted = [], None, False
         for x in args:
             edge = None
@@ -85,34 +83,31 @@ class Function:
                     edge = x._grad_fn
                     if edge is None:
                         edge = x
-                    elif x._output_nr:
+                    elif x._output_nr is not None:
                         edge = (edge, x._output_nr)
                 x = x.array
             arrays.append(x)
             edges.append(edge)
 
-        ctx.device = device
-        ctx.xp = device.xp
+        ctx.device, ctx.xp = device, device.xp
         try:
             result = cls.forward(ctx, *arrays)
         except (ValueError, TypeError) as error:
             raise cls.explain(error, arrays) from error
-        record = wanted and thread.grad_enabled and cls.differentiable
+        record = wanted and enabled and cls.differentiable
         if record:
             ctx.order = next_order()
-            ctx.saved_at = Writes.count
         if result.__class__ is tuple:
             return ctx.several_outputs(result, record)
 
         device = ctx.device  # a transfer has changed it
-        out = new(Tensor)
-        out.array = result if result.__class__ is device.array_type else ctx.as_array(result)
-        out.device = device
+        array = result if result.__class__ is device.array_type else ctx.as_array(result)
+        out = wrap(array, device)
         if record:
-            out._requires_grad = True
-            out._grad_fn = ctx
-            ctx.output_shape = out.array.shape
-            ctx.output_id = id(out.array)
+            out._requires_grad, out._grad_fn = True, ctx
+            ctx.outputs = ((array.shape, array.dtype, id(array)),)
+            if cls.elementwise:
+                ctx.note_shapes(arrays, array.shape)
         if cls.view:
             ctx.note_view(out, args)
         if inference_seen:
@@ -128,7 +123,7 @@ class Function:
 
     def several_outputs(ctx, results: tuple, record: bool) -> tuple:
         """The tensors of a call with several results. Those of integer type get no gradient."""
-        outs = []
+        outs, ctx.outputs, ctx.several, ctx.plain = [], [], True, False
         for number, result in enumerate(results):
             out = wrap(ctx.as_array(result), ctx.device)
             if record and out.dtype.is_floating_point:
@@ -136,10 +131,7 @@ class Function:
             if inference_seen:
                 check_inference(out, (), False)
             outs.append(out)
-        ctx.n_outputs, ctx.plain = len(outs), False
-        ctx.outputs = [(out.array.shape, out.array.dtype, id(out.array)) for out in outs]
-        if len(outs) == 1:  # one in a tuple is still one
-            ctx.output_shape, _, ctx.output_id = ctx.outputs[0]
+            ctx.outputs.append((out.array.shape, out.array.dtype, id(out.array)))
         return tuple(outs)
 
     def note_view(ctx, out: Tensor, args: tuple) -> None:
@@ -150,6 +142,23 @@ class Function:
         base = seen if seen._base is None else seen._base
         out._base, out._base_fn = base, base._grad_fn
         out._view_calls = (*seen._view_calls, (type(ctx), args[1:]))
+
+    def note_shapes(ctx, arrays: Sequence, shape: tuple[int, ...]) -> None:
+        """Remembers the shapes of the inputs if one that needs a gradient was broadcast."""
+        for edge, x in zip(ctx.edges, arrays, strict=True):
+            if edge is not None and x.shape != shape:
+                ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
+                ctx.plain = False
+
+    def sum_back(ctx, grads: tuple) -> list:
+        """The gradients of inputs that were broadcast, added up where these were repeated."""
+        sums = []
+        for grad, shape in zip(grads, ctx.input_shapes, strict=True):
+            if grad is not None and shape is not None and grad.shape != shape:
+                as_tensor = isinstance(grad, Tensor)
+                grad = grad.sum_to_size(shape) if as_tensor else sum_to(grad, shape)
+            sums.append(grad)
+        return sums
 
     @classmethod
     def explain(cls, error: Exception, arrays: list) -> Exception:
@@ -224,12 +233,12 @@ class Function:
                 if edge.array is value:
                     return edge
             elif edge is not None:
-                node, number = edge if edge.__class__ is tuple else (edge, 0)
-                if id(value) == (node.outputs[number][2] if node.outputs else node.output_id):
+                node, number = edge if edge.__class__ is tuple else (edge, None)
+                if id(value) == node.outputs[number or 0][2]:
                     history = (node, number)
-        for number in range(ctx.n_outputs):
-            if id(value) == (ctx.outputs[number][2] if ctx.outputs else ctx.output_id):
-                history = (ctx, number)
+        for number, (_, _, known) in enumerate(ctx.outputs):
+            if id(value) == known:
+                history = (ctx, number if ctx.several else None)
         out = wrap(ctx.device.xp.asarray(value), ctx.device)
         if history is not None:
             out._requires_grad = True
@@ -242,7 +251,7 @@ class Function:
     def check_saved(ctx) -> None:
         """RuntimeError where a saved array was written in place since."""
         for value in ctx.saved_arrays():
-            if hasattr(value, "base") and written_since(value, ctx.saved_at):
+            if hasattr(value, "base") and written_since(value, ctx.order):
                 raise RuntimeError(
                     f"one of the variables needed for gradient computation has been modified by "
                     f"an inplace operation: [{value.dtype} {list(value.shape)}], saved by "
@@ -316,17 +325,16 @@ def edge_of(tensor: Tensor) -> Any:
         return None
     if tensor._grad_fn is None:
         return tensor
-    return (tensor._grad_fn, tensor._output_nr) if tensor._output_nr else tensor._grad_fn
+    number = tensor._output_nr
+    return tensor._grad_fn if number is None else (tensor._grad_fn, number)
 
 
-def give_history(tensor: Tensor, function: Function, number: int) -> None:
+def give_history(tensor: Tensor, function: Function, number: int | None) -> None:
     """Makes `tensor` output `number` of a call that was recorded with another tensor."""
     tensor._requires_grad, tensor._grad_fn, tensor._output_nr = True, function, number
-    if function.outputs is None:
-        function.output_id = id(tensor.array)
-    else:
-        shape, dtype, _ = function.outputs[number]
-        function.outputs[number] = (shape, dtype, id(tensor.array))
+    outputs = list(function.outputs)
+    outputs[number or 0] = (*outputs[number or 0][:2], id(tensor.array))
+    function.outputs = outputs
 
 
 @tensor_method("_follow_base")

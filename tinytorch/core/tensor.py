@@ -58,13 +58,13 @@ class Tensor:
     device: Device
     _requires_grad = False
     _grad_fn = None
-    _output_nr = 0  # which of the outputs of grad_fn this is
+    _output_nr = None  # which output of grad_fn this is, where it has several
     _grad = None
     _hooks = None  # called with each gradient of this leaf
     _after_hooks = None  # called when this leaf's grad has been added to
     _inference = False  # made in inference mode
     retains_grad = False
-    n_outputs = 0  # in the graph a leaf is an end: a Function has 1 or more
+    order = None  # in the graph a leaf is an end: a recorded call has a number
     _base = None  # of a view: the tensor whose memory it shows,
     _base_fn = None  # that tensor's grad_fn when this view was made,
     _view_calls = ()  # and the calls (Function, parameters) that lead from it to this view
@@ -188,7 +188,7 @@ class Tensor:
 
     @property
     def output_nr(self) -> int:
-        return self._output_nr
+        return self._output_nr or 0
 
     @property
     def grad(self) -> "Tensor | None":
@@ -220,7 +220,7 @@ class Tensor:
         """Takes this tensor itself out of the graph. RuntimeError for a view."""
         if self._base is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead.")
-        self._requires_grad, self._grad_fn, self._output_nr = False, None, 0
+        self._requires_grad, self._grad_fn, self._output_nr = False, None, None
         return self
 
     @property
@@ -239,11 +239,6 @@ class Tensor:
 
     def is_inference(self) -> bool:
         return self._inference
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """The shape as a plain tuple: what a backward pass asks a node or a leaf for."""
-        return self.array.shape
 
     # Out of tinytorch, into Python and NumPy.
 
@@ -342,8 +337,9 @@ def unpickle(cls: type, array: np.ndarray, device: Device, requires_grad: bool) 
 def wrap(array: Any, device: Device, cls: type = Tensor) -> Tensor:
     """A tensor around an array of `device`, without history. No copy, no check."""
     out = object.__new__(cls)
-    out.array = array
-    out.device = device
+    out.array, out.device = array, device
+    # Each operation asks for these. Python finds them sooner in an object than in its class.
+    out._requires_grad, out._grad_fn, out._output_nr, out._base = False, None, None, None
     return out
 
 

@@ -1,16 +1,21 @@
 """How often each storage was written in place, and when: kept only for storages that ever were."""
 
+import itertools
 import weakref
 from typing import Any
 
+# Numbers all that happens, calls and writes in place: 0, -1, -2, ... An output is younger than its
+# inputs, so this is a topological order of the calls, and a heap gives the youngest first.
+next_order = itertools.count(0, -1).__next__
+
 
 class Writes:
-    """The number of all writes in place so far, of whatever storage: a clock for them."""
+    """The number of the last write in place, of whatever storage; 1 before there is one."""
 
-    count = 0
+    last = 1
 
 
-# id of a storage -> [weak reference to it, number of its writes, Writes.count at the last one]
+# id of a storage -> [weak reference to it, how often it was written, the number of the last write]
 written: dict[int, list] = {}
 
 
@@ -27,10 +32,10 @@ def version_of(array: Any) -> int:
     return 0 if entry is None else entry[1]
 
 
-def written_since(array: Any, time: int) -> bool:
-    """Whether the memory of `array` was written after Writes.count was `time`."""
+def written_since(array: Any, order: int) -> bool:
+    """Whether the memory of `array` was written after what has the number `order`."""
     entry = written.get(id(storage_of(array)))
-    return entry is not None and entry[2] > time
+    return entry is not None and entry[2] < order
 
 
 def count_write(array: Any) -> None:
@@ -39,7 +44,6 @@ def count_write(array: Any) -> None:
     key = id(storage)
     entry = written.get(key)
     if entry is None:
-        entry = written[key] = [weakref.ref(storage, lambda _: written.pop(key, None)), 0, 0]
-    Writes.count += 1
+        entry = written[key] = [weakref.ref(storage, lambda _: written.pop(key, None)), 0, 1]
     entry[1] += 1
-    entry[2] = Writes.count
+    entry[2] = Writes.last = next_order()

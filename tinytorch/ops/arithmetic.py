@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.direct import apply_directly
 from tinytorch.autograd.inplace import in_place, into
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import Defaults, DType, bfloat16, bool_, numpy_dtype, result_type
+from tinytorch.core.dtype import Defaults, DType, bool_, numpy_dtype, result_type
 from tinytorch.core.tensor import Tensor, as_tensor, tensor_method
 from tinytorch.ops.conversion import cast
 
@@ -79,7 +80,7 @@ def number_like(number: Any, dtype: DType) -> Any:
     """A number as an operand for tensors of type `dtype`: an integer wraps around as they do."""
     if isinstance(number, np.generic):
         number = number.item()
-    if dtype is bfloat16:  # NumPy would answer with float32 to a Python float
+    if dtype.name == "bfloat16":  # NumPy would answer with float32 to a Python float
         return numpy_dtype(dtype).type(number)
     if dtype.is_floating_point:
         return float(number)
@@ -114,11 +115,10 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
         return into(out, add(input, other, alpha=alpha))
     if alpha != 1:
         other = mul(other, alpha)
-    # Two plain tensors of one type, by far the most common case, need no further look.
-    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    if not alike:
-        input, other = operands(input, other)
-    return Add.apply(input, other)
+    # Two plain tensors of one type are by far the most common case.
+    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
+        return apply_directly(Add, input, other)
+    return Add.apply(*operands(input, other))
 
 
 @tensor_method("sub", "subtract", "__sub__")
@@ -128,15 +128,14 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
         return into(out, sub(input, other, alpha=alpha))
     if alpha != 1:
         other = mul(other, alpha)
-    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    if not alike:
-        if bool_ in (result_type(input), result_type(other)):
-            raise RuntimeError(
-                "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
-                "logical_xor() instead."
-            )
-        input, other = operands(input, other)
-    return Sub.apply(input, other)
+    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
+        return apply_directly(Sub, input, other)
+    if bool_ in (result_type(input), result_type(other)):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
+            "logical_xor() instead."
+        )
+    return Sub.apply(*operands(input, other))
 
 
 @tensor_method("mul", "multiply", "__mul__", "__rmul__")
@@ -144,19 +143,18 @@ def mul(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
     """input * other, broadcast."""
     if out is not None:
         return into(out, mul(input, other))
-    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    if not alike:
-        input, other = operands(input, other)
-    return Mul.apply(input, other)
+    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
+        return apply_directly(Mul, input, other)
+    return Mul.apply(*operands(input, other))
 
 
 @tensor_method("__truediv__")
 def true_divide(input: Tensor, other: Any) -> Tensor:
     """input / other, broadcast, in floating point also for integers."""
-    alike = input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-    if not alike or input.array.dtype.kind in "biu":
-        input, other = operands(input, other, floating=True)
-    return Div.apply(input, other)
+    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
+        if input.array.dtype.kind == "f":
+            return apply_directly(Div, input, other)
+    return Div.apply(*operands(input, other, floating=True))
 
 
 @tensor_method("neg", "negative", "__neg__")

@@ -7,21 +7,7 @@ import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, as_device
-from tinytorch.core.dtype import (
-    DType,
-    as_dtype,
-    bfloat16,
-    bool_,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    numpy_dtype,
-    uint8,
-)
+from tinytorch.core.dtype import DType, as_dtype, numpy_dtype
 from tinytorch.core.tensor import Tensor, from_numpy, tensor_method
 
 
@@ -128,21 +114,15 @@ def cuda_copy(self: Tensor, device: Any = None, non_blocking: bool = False) -> T
     return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
 
 
-def caster(dtype: DType) -> Callable[[Tensor], Tensor]:
-    """The method that casts to `dtype`, such as x.float()."""
-    return lambda self: cast(self, dtype)
+def caster(name: str, dtype: str) -> Callable[[Tensor], Tensor]:
+    """The method `name` that casts to `dtype`, such as x.float()."""
+    target = as_dtype(dtype)
+    return tensor_method(name)(lambda self: cast(self, target))
 
 
-to_float64 = tensor_method("double")(caster(float64))
-to_float32 = tensor_method("float")(caster(float32))
-to_float16 = tensor_method("half")(caster(float16))
-to_bfloat16 = tensor_method("bfloat16")(caster(bfloat16))
-to_int64 = tensor_method("long")(caster(int64))
-to_int32 = tensor_method("int")(caster(int32))
-to_int16 = tensor_method("short")(caster(int16))
-to_int8 = tensor_method("char")(caster(int8))
-to_uint8 = tensor_method("byte")(caster(uint8))
-to_bool = tensor_method("bool")(caster(bool_))
+CAST_METHODS = "double float half bfloat16 long int short char byte bool"
+CAST_TYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool"
+casters = list(map(caster, CAST_METHODS.split(), CAST_TYPES.split()))
 
 
 @tensor_method("type_as")
@@ -152,8 +132,6 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 @tensor_method("__array_wrap__")
-def array_wrap(
-    self: Tensor, array: Any, context: Any = None, return_scalar: bool = False
-) -> Tensor:
+def array_wrap(self: Tensor, array: Any, context: Any = None, scalar: bool = False) -> Tensor:
     """Makes a Tensor of what a function of NumPy's gives for one: np.sin(tensor)."""
     return from_numpy(np.asarray(array))

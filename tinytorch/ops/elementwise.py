@@ -7,32 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.direct import apply_directly
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, number_like, true_divide
 from tinytorch.ops.conversion import cast
-
-
-class Unary(Function):
-    """y = f(x), element for element: what all entries of the table with one input share.
-
-    formula(xp, x) is f on an array, derivative(xp, g, kept) is g * dy/dx. Either y is kept for it,
-    if the entry says so, or x.
-    """
-
-    formula: Callable
-    derivative: Callable
-    keeps_output = False
-
-    def forward(ctx, x: Any) -> Any:
-        y = ctx.formula(ctx.xp, x)
-        ctx.saved = (y,) if ctx.keeps_output else (x,)
-        return y
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.derivative(ctx.xp, g, ctx.saved[0])
 
 
 def as_formula(formula: Any) -> Callable:
@@ -46,6 +27,25 @@ def entry(names: str, kind: type, formula: Any, **members: Any) -> type:
     """The Function of an entry of the table."""
     name = names.split()[0].title().replace("_", "")
     return type(name, (kind,), {"formula": staticmethod(as_formula(formula)), **members})
+
+
+def unary_function(names: str, formula: Any, derivative: Callable, keeps_y: bool = False) -> type:
+    """The Function y = f(x), element for element, of a line of the table with one input.
+
+    formula(xp, x) is f on an array, or names a function of the array library. derivative(xp, g,
+    kept) is g * dy/dx: y is kept for it, if the line says so, or x.
+    """
+    named = isinstance(formula, str)
+
+    def forward(ctx, x: Any) -> Any:
+        y = getattr(ctx.xp, formula)(x) if named else formula(ctx.xp, x)
+        ctx.saved = (y if keeps_y else x,)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return derivative(ctx.xp, g, ctx.saved[0])
+
+    return entry(names, Function, formula, forward=forward, backward=backward)
 
 
 def flat(xp: Any, g: Any, *inputs: Any) -> Any:
@@ -122,12 +122,11 @@ def unary(
         from_y: (xp, g, y) -> g * dy/dx, where y alone is enough.
         keeps: the kinds of integers and booleans that stay what they are; see `compute`.
     """
-    rule = staticmethod(from_x or from_y or flat)
-    function = entry(names, Unary, formula, derivative=rule, keeps_output=from_y is not None)
+    function = unary_function(names, formula, from_x or from_y or flat, from_y is not None)
 
     def operation(input: Tensor) -> Tensor:
-        if is_float(input):
-            return function.apply(input)
+        if input.__class__ is Tensor and input.array.dtype.char in "fd":
+            return apply_directly(function, input)
         return compute(function, (input,), keeps)
 
     operation.__doc__ = f"{names.split()[0]} of each element, in the shape of `input`."
@@ -181,7 +180,7 @@ floor = unary("floor", staircase("floor"), keeps="iu")
 ceil = unary("ceil", staircase("ceil"), keeps="iu")
 trunc = unary("trunc fix", staircase("trunc"), keeps="iu")
 frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_x=lambda xp, g, x: g, keeps="f")
-Round = entry("round", Unary, staircase("rint"), derivative=staticmethod(flat))
+Round = unary_function("round", staircase("rint"), flat)
 sign = unary(
     "sign sgn",  # and not that of the array library: the sign of nan is 0
     lambda xp, x: x.copy() if x.dtype == bool else xp.subtract(x > 0, x < 0, dtype=x.dtype),
@@ -276,7 +275,7 @@ def binary(
         if input.__class__ is other.__class__ is Tensor:
             dtype = input.array.dtype
             if dtype is other.array.dtype and dtype.char in "fd":
-                return function.apply(input, other)
+                return apply_directly(function, input, other)
         return compute(function, (input, other), keeps, min(numbers, 1 + isinstance(other, Tensor)))
 
     operation.__doc__ = f"{names.split()[0]} of each pair of elements, broadcast."

@@ -71,8 +71,6 @@ def no_grad():
 
 
 new = object.__new__
-
-
 NOTHING = ()  # what a call has saved that saved nothing
 
 
@@ -171,7 +169,7 @@ class Function:
     def sum_back(ctx, grads: tuple) -> list:
         """The gradients of inputs that were broadcast, added up where these were repeated."""
         sums = []
-        for grad, shape in zip(grads, ctx.input_shapes, strict=True):
+        for grad, shape in zip(grads, ctx.input_shapes, strict=False):
             if grad is not None and shape is not None and grad.shape != shape:
                 as_tensor = isinstance(grad, Tensor)
                 grad = grad.sum_to_size(shape) if as_tensor else sum_to(grad, shape)

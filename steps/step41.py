@@ -24,8 +24,7 @@ step 43 refuses the write, unless it goes to a part without repetitions. (A Func
 overlap in other ways, as_strided in step 69, says writable = False.)
 
 Changed: Function.apply, sum_to_size. New: note_view, follow_base, give_history, expand, expand_as,
-broadcast_to, broadcast_shapes, broadcast_tensors. Gone: exp, until step 50.
-Module finished: autograd/node.py.
+broadcast_to, broadcast_shapes, broadcast_tensors. Gone: exp. Module finished: autograd/node.py.
 Try: return at once from follow_base. Which two answers at the end of the demo change?
 """
 
@@ -48,8 +47,6 @@ from tinytorch.core.tensor import Size, Tensor, tensor, tensor_method, wrap
 from tinytorch.core.version import Writes, next_order, storage_of, version_of, written_since
 
 new = object.__new__
-
-
 NOTHING = ()  # what a call has saved that saved nothing
 
 
@@ -185,13 +182,12 @@ class Function:
         """Remembers the shapes of the inputs if one that needs a gradient was broadcast."""
         for edge, x in zip(ctx.edges, arrays, strict=True):
             if edge is not None and x.shape != shape:
-                ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
-                ctx.plain = False
+                ctx.input_shapes, ctx.plain = [getattr(x, "shape", None) for x in arrays], False
 
     def sum_back(ctx, grads: tuple) -> list:
         """The gradients of inputs that were broadcast, added up where these were repeated."""
         sums = []
-        for grad, shape in zip(grads, ctx.input_shapes, strict=True):
+        for grad, shape in zip(grads, ctx.input_shapes, strict=False):
             if grad is not None and shape is not None and grad.shape != shape:
                 as_tensor = isinstance(grad, Tensor)
                 grad = grad.sum_to_size(shape) if as_tensor else sum_to(grad, shape)

@@ -50,7 +50,7 @@ class SumAndDifference(Function):
 
 def test_edges_name_the_result_that_is_meant(operands):
     a, b = operands
-    total, difference = SumAndDifference.apply(a, b.expand(2, 3))
+    total, difference = SumAndDifference.apply(a.expand(2, 3), b.expand(2, 3))
     y = apply_directly(Mul, difference, total)  # a^2 - b^2
     assert y.grad_fn.edges == ((total.grad_fn, 1), (total.grad_fn, 0))
     y.sum().backward()

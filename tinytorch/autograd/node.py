@@ -10,8 +10,6 @@ from tinytorch.core.tensor import Tensor, tensor_method, wrap
 from tinytorch.core.version import next_order, storage_of, version_of, written_since
 
 new = object.__new__
-
-
 NOTHING = ()  # what a call has saved that saved nothing
 
 
@@ -147,13 +145,12 @@ class Function:
         """Remembers the shapes of the inputs if one that needs a gradient was broadcast."""
         for edge, x in zip(ctx.edges, arrays, strict=True):
             if edge is not None and x.shape != shape:
-                ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
-                ctx.plain = False
+                ctx.input_shapes, ctx.plain = [getattr(x, "shape", None) for x in arrays], False
 
     def sum_back(ctx, grads: tuple) -> list:
         """The gradients of inputs that were broadcast, added up where these were repeated."""
         sums = []
-        for grad, shape in zip(grads, ctx.input_shapes, strict=True):
+        for grad, shape in zip(grads, ctx.input_shapes, strict=False):
             if grad is not None and shape is not None and grad.shape != shape:
                 as_tensor = isinstance(grad, Tensor)
                 grad = grad.sum_to_size(shape) if as_tensor else sum_to(grad, shape)

@@ -1,11 +1,10 @@
 """Step 41: Views, and operands of two shapes
 
-Since step 38 broadcasting happens inside the operations: NumPy repeats, and the engine sums. Often
-it has to be written out before, by name: this row, for each line of that table.
+Since step 38 operations broadcast inside: NumPy repeats, and the engine sums. Often it has to be
+written out before, by name: this row, for each line of that table.
 
     x.expand(2, 3)             x seen in another shape, its dimensions of size 1 repeated
-    x.expand(-1, 3)            -1: as it is
-    x.expand_as(y)             in the shape of y
+    x.expand(-1, 3)            -1: as it is; x.expand_as(y): in the shape of y
     broadcast_shapes(a, b)     the shape that would come out; no numbers are touched
     broadcast_tensors(x, y)    both in that shape
 
@@ -16,12 +15,11 @@ somebody will write into the base. The view then shows new numbers, while its gr
 describes the old ones. follow_base compares: if the base has a new history, it repeats the calls on
 the base, and the view takes over the history of their result. PyTorch does the same.
 
-give_history makes a tensor the output of a call that produced another one. Step 43 needs this,
-since it computes elsewhere and copies the numbers into the old memory. The demo does it by hand.
+give_history makes a tensor the output of a call that produced another one, for step 43: it computes
+elsewhere and copies the numbers into the old memory. The demo does it by hand.
 
-The trap is to write into an expanded tensor: one number in memory stands for many elements. So
-step 43 refuses the write, unless it goes to a part without repetitions. (A Function whose views may
-overlap in other ways, as_strided in step 69, says writable = False.)
+The trap is to write into an expanded tensor: one number in memory stands for many elements. Step 43
+refuses it but for parts without repetitions. (writable = False is for views like those of step 69.)
 
 Changed: Function.apply, sum_to_size. New: note_view, follow_base, give_history, expand, expand_as,
 broadcast_to, broadcast_shapes, broadcast_tensors. Gone: exp. Module finished: autograd/node.py.

@@ -407,7 +407,7 @@ def to(
     for arg in reversed(args):
         if isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
-        elif isinstance(arg, DType):
+        elif isinstance(arg, (DType, type)):  # or a Python type: float is float64
             dtype = arg
         elif isinstance(arg, (str, int, Device)) and not isinstance(arg, bool):
             device = arg

@@ -34,7 +34,7 @@ def test_names_sizes_and_kinds():
 def test_as_dtype():
     assert as_dtype("float64") is as_dtype(np.float64) is as_dtype(tinytorch.float64)
     assert as_dtype(np.dtype("int8")) is tinytorch.int8
-    assert as_dtype(float) is tinytorch.float32  # a Python float has the default type
+    assert as_dtype(float) is tinytorch.float64  # what a Python float is, as in PyTorch
     assert as_dtype(int) is tinytorch.int64
     assert as_dtype(bool) is tinytorch.bool
     for wrong in ("floaty", np.complex128, "U3", object, 3.5, None.__class__):

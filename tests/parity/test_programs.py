@@ -399,6 +399,14 @@ def a_walk_through_the_graph_of_reversed_operators(torch):
 
 
 @program
+def types_and_fans_by_the_names_that_people_use(torch):
+    for kind in (float, int, bool):
+        print(torch.ones(2, dtype=kind).dtype, torch.zeros(1).to(kind).dtype)
+    weight = torch.empty(4, 3, 2)
+    print(torch.nn.init._calculate_fan_in_and_fan_out(weight), torch.zeros(1).is_sparse)
+
+
+@program
 def a_module_that_passes_questions_on(torch):
     class Wrapped(torch.nn.Module):  # as DataParallel is
         def __init__(self, module):

@@ -75,10 +75,6 @@ def as_dtype(dtype: Any) -> DType:
     """A DType from a DType, its name, a Python type or a NumPy dtype; TypeError for others."""
     if isinstance(dtype, DType):
         return dtype
-    if dtype is float:
-        return Defaults.dtype
-    if dtype is int:
-        return int64
     if isinstance(dtype, str) and dtype in DType.by_name:
         return DType.by_name[dtype]
     try:

@@ -95,8 +95,9 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     return tensor
 
 
-def fans(tensor: Tensor) -> tuple[int, int]:
-    """(fan_in, fan_out): how many numbers meet in one output, and how many one input goes to.
+def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
+    """(fan_in, fan_out): how many numbers meet in one output, and how many one input goes to. Other
+    people's layers call it, by this name, when they draw their biases.
 
     ValueError for fewer than two dimensions.
     """
@@ -108,8 +109,7 @@ def fans(tensor: Tensor) -> tuple[int, int]:
 
 def uniform_of_std(tensor: Tensor, std: float, generator: Source) -> Tensor:
     """Uniform numbers of a standard deviation: those from [-b, b) have b / sqrt(3)."""
-    bound = math.sqrt(3) * std
-    return uniform_(tensor, -bound, bound, generator)
+    return uniform_(tensor, -math.sqrt(3) * std, math.sqrt(3) * std, generator)
 
 
 def normal_of_std(tensor: Tensor, std: float, generator: Source) -> Tensor:
@@ -123,7 +123,8 @@ def xavier(draw: Callable) -> Callable[..., Tensor]:
     def fill(tensor: Tensor, gain: float = 1.0, generator: Source = None) -> Tensor:
         """Variance gain^2 * 2 / (fan_in + fan_out): a compromise between the forward and the
         backward pass (Glorot and Bengio, 2010). ValueError for fewer than two dimensions."""
-        return draw(tensor, gain * math.sqrt(2 / sum(fans(tensor))), generator)
+        std = gain * math.sqrt(2 / sum(_calculate_fan_in_and_fan_out(tensor)))
+        return draw(tensor, std, generator)
 
     return fill
 
@@ -143,7 +144,7 @@ def kaiming(draw: Callable) -> Callable[..., Tensor]:
         al., 2015). ValueError for other modes and for fewer than two dimensions."""
         if mode.lower() not in ("fan_in", "fan_out"):
             raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
-        fan = fans(tensor)[mode.lower() == "fan_out"]
+        fan = _calculate_fan_in_and_fan_out(tensor)[mode.lower() == "fan_out"]
         return draw(tensor, calculate_gain(nonlinearity, a) / math.sqrt(fan or 1), generator)
 
     return fill

@@ -41,7 +41,6 @@ from tinytorch.nn.module import Module
 from tinytorch.ops.conversion import clone
 from tinytorch.ops.elementwise import erf_of, require_tensors, sigmoid, tanh
 from tinytorch.ops.reduction import wide
-from tinytorch.ops.softmax import log_softmax, softmax
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
@@ -366,14 +365,6 @@ class GLU(FunctionModule, function=glu):
     """glu as a module."""
 
 
-class Softmax(FunctionModule, function=softmax, options=1):
-    """softmax as a module."""
-
-
-class LogSoftmax(FunctionModule, function=log_softmax, options=1):
-    """log_softmax as a module."""
-
-
 if __name__ == "__main__":
     from tinytorch.autograd.modes import no_grad
     from tinytorch.nn.container import Sequential
@@ -412,11 +403,11 @@ if __name__ == "__main__":
     # -> log(1 + exp(1000)) as written: inf nan
 
     # Modules from functions.
-    print(Sequential(LeakyReLU(0.2), GELU(approximate="tanh"), Softmax(dim=1), ReLU(inplace=True)))
+    print(Sequential(LeakyReLU(0.2), GELU(approximate="tanh"), GLU(dim=1), ReLU(inplace=True)))
     # -> Sequential(
     # ->   (0): LeakyReLU(negative_slope=0.2)
     # ->   (1): GELU(approximate='tanh')
-    # ->   (2): Softmax(dim=1)
+    # ->   (2): GLU(dim=1)
     # ->   (3): ReLU(inplace=True)
     # -> )
     inside = tensor([-1.0, 2.0]) * 1

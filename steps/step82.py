@@ -6,7 +6,8 @@ classes. The Function for it is there since step 67: NllLoss.
 
 The trap: cross_entropy expects logits, which can be any numbers. A Softmax layer in front of it
 means that the softmax is taken twice. The loss looks fine and goes down, but it can never come near
-0, and the gradients are small.
+0, and the gradients are small. (softmax wants to know along which dimension the numbers are
+alternatives. Programs of 2017 do not say it: those of torch.nn still guess, with a warning.)
 
 What people need besides: a weight for each class, if some are rare; ignore_index for rows that do
 not count, such as padding; label_smoothing, which spreads a part of the truth over all classes; and
@@ -22,24 +23,52 @@ nll_loss is the part after log_softmax; kl_div compares two distributions (by de
 "batchmean"; "mean" is not). gaussian_nll_loss is for a network that gives a number and says how
 sure it is: the smaller the variance it claims, the more it pays for being wrong.
 
-New: the losses for classes, vectors and distributions, and their modules. Moved: the losses of step
-81, to tinytorch/nn/loss.py.
+New: softmax and log_softmax of nn; the losses for classes, vectors and distributions; modules.
+Moved: the losses of step 81, to tinytorch/nn/loss.py.
 Try: in step 67 give NllLoss the logits.softmax(1), and compare the digits after 20 epochs.
 """
 
 import importlib
 import math
 import warnings
+from typing import Any
 
 from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.activation import FunctionModule
 from tinytorch.nn.loss import Comparison, pairwise_distance, reduced, reduction_of
+from tinytorch.ops import softmax as explicit
 from tinytorch.ops.nll import NllLoss
-from tinytorch.ops.softmax import log_softmax
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
+
+
+def implicit_dim(name: str, input: Tensor) -> int:
+    """The dimension that was meant by none, before it had to be given; with a warning."""
+    text = f"Implicit dimension choice for {name} has been deprecated: please give it dim=..."
+    warnings.warn(text, stacklevel=3)
+    return 0 if input.array.ndim in (0, 1, 3) else 1
+
+
+def softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """exp(input), divided by its sum over `dim`. Errors as of tinytorch.softmax."""
+    return explicit.softmax(input, implicit_dim("softmax", input) if dim is None else dim, dtype)
+
+
+def log_softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """The logarithm of softmax. Errors as of tinytorch.log_softmax."""
+    dim = implicit_dim("log_softmax", input) if dim is None else dim
+    return explicit.log_softmax(input, dim, dtype)
+
+
+class Softmax(FunctionModule, function=softmax, options=1):
+    """softmax as a module."""
+
+
+class LogSoftmax(FunctionModule, function=log_softmax, options=1):
+    """log_softmax as a module."""
 
 
 def triplet_margin_loss(

@@ -142,3 +142,16 @@ def test_a_weight_with_a_gradient_is_refused():
     for t in (torch, tinytorch):
         with pytest.raises(RuntimeError):
             t.nn.functional.cross_entropy(x(t), classes(t), t.ones(2, requires_grad=True))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4), (2, 3, 4, 5)])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_a_dimension_that_nobody_gave(name, shape):
+    def call(t):
+        x = t.arange(float(torch.Size(shape).numel())).reshape(shape)
+        return outcome(lambda: getattr(t.nn.functional, name)(x))
+
+    (ours, caught), (theirs, expected) = call(tinytorch), call(torch)
+    assert torch.tensor(ours).allclose(torch.tensor(theirs))
+    assert caught == expected == {UserWarning}
+    assert repr(tinytorch.nn.Softmax()) == repr(torch.nn.Softmax()) == "Softmax(dim=None)"

@@ -12,13 +12,11 @@ from tinytorch.nn.activation import (
     Hardtanh,
     LeakyReLU,
     LogSigmoid,
-    LogSoftmax,
     Mish,
     ReLU,
     ReLU6,
     Sigmoid,
     SiLU,
-    Softmax,
     Softplus,
     Softsign,
     Tanh,
@@ -27,7 +25,9 @@ from tinytorch.nn.class_loss import (
     CrossEntropyLoss,
     GaussianNLLLoss,
     KLDivLoss,
+    LogSoftmax,
     NLLLoss,
+    Softmax,
     TripletMarginLoss,
 )
 from tinytorch.nn.container import ModuleDict, ModuleList, Sequential

@@ -12,7 +12,6 @@ from tinytorch.nn.module import Module
 from tinytorch.ops.conversion import clone
 from tinytorch.ops.elementwise import erf_of, require_tensors, sigmoid, tanh
 from tinytorch.ops.reduction import wide
-from tinytorch.ops.softmax import log_softmax, softmax
 
 
 class Curve(Function):
@@ -331,11 +330,3 @@ class Hardswish(FunctionModule, function=hardswish):
 
 class GLU(FunctionModule, function=glu):
     """glu as a module."""
-
-
-class Softmax(FunctionModule, function=softmax, options=1):
-    """softmax as a module."""
-
-
-class LogSoftmax(FunctionModule, function=log_softmax, options=1):
-    """log_softmax as a module."""

@@ -2,12 +2,40 @@
 
 import math
 import warnings
+from typing import Any
 
 from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor
+from tinytorch.nn.activation import FunctionModule
 from tinytorch.nn.loss import Comparison, pairwise_distance, reduced, reduction_of
+from tinytorch.ops import softmax as explicit
 from tinytorch.ops.nll import NllLoss
-from tinytorch.ops.softmax import log_softmax
+
+
+def implicit_dim(name: str, input: Tensor) -> int:
+    """The dimension that was meant by none, before it had to be given; with a warning."""
+    text = f"Implicit dimension choice for {name} has been deprecated: please give it dim=..."
+    warnings.warn(text, stacklevel=3)
+    return 0 if input.array.ndim in (0, 1, 3) else 1
+
+
+def softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """exp(input), divided by its sum over `dim`. Errors as of tinytorch.softmax."""
+    return explicit.softmax(input, implicit_dim("softmax", input) if dim is None else dim, dtype)
+
+
+def log_softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """The logarithm of softmax. Errors as of tinytorch.log_softmax."""
+    dim = implicit_dim("log_softmax", input) if dim is None else dim
+    return explicit.log_softmax(input, dim, dtype)
+
+
+class Softmax(FunctionModule, function=softmax, options=1):
+    """softmax as a module."""
+
+
+class LogSoftmax(FunctionModule, function=log_softmax, options=1):
+    """log_softmax as a module."""
 
 
 def triplet_margin_loss(

@@ -23,7 +23,9 @@ from tinytorch.nn.class_loss import (
     cross_entropy,
     gaussian_nll_loss,
     kl_div,
+    log_softmax,
     nll_loss,
+    softmax,
     triplet_margin_loss,
 )
 from tinytorch.nn.dropout import dropout
@@ -43,7 +45,6 @@ from tinytorch.nn.prelu import prelu
 from tinytorch.ops.elementwise import sigmoid, tanh
 from tinytorch.ops.gather import pad
 from tinytorch.ops.nll import one_hot
-from tinytorch.ops.softmax import log_softmax, softmax
 
 __all__ = [
     "bilinear",

@@ -133,3 +133,14 @@ def test_without_an_input_to_check_it_refuses():
 def test_given_cotangents():
     x = leaf([0.5, 1.0])
     assert gradgradcheck(lambda x: x * x * x, x, leaf([1.0, -2.0]))
+
+
+def test_options_of_pytorch():
+    """Those that change nothing are taken; one that asks for another check is refused."""
+    x = leaf([1.0, 2.0])
+    options = {"fast_mode": True, "nondet_tol": 1e-5, "check_batched_grad": False}
+    for check in (gradcheck, gradgradcheck):
+        assert check(lambda x: x**3, (x,), check_undefined_grad=False, **options)
+        for wrong in ("check_forward_ad", "fast"):
+            with pytest.raises(TypeError, match=wrong):
+                check(lambda x: x**3, (x,), **{wrong: True})

@@ -49,6 +49,10 @@ def numerical_product(
     return result
 
 
+# PyTorch's options that change nothing here: each check is a fast one, of nothing but backward.
+NO_DIFFERENCE = "fast_mode masked nondet_tol check_undefined_grad check_backward_ad".split()
+
+
 def gradcheck(
     func: Callable,
     inputs: Tensor | Sequence[Any],
@@ -58,6 +62,7 @@ def gradcheck(
     rtol: float = 1e-3,
     raise_exception: bool = True,
     seed: int = 0,
+    **options: Any,
 ) -> bool:
     """Compares backward with central differences for every element of every input.
 
@@ -67,8 +72,12 @@ def gradcheck(
     Args:
         func: takes `inputs`, returns a tensor or a tuple of tensors.
         inputs: those that require grad are checked; they have to be float64 for the default eps.
+        options: others of PyTorch's; TypeError for one that asks for a check that is not here.
     Returns True, or raises GradcheckError (returns False with raise_exception=False).
     """
+    for name, value in options.items():
+        if name not in NO_DIFFERENCE and (value or not name.startswith("check_")):
+            raise TypeError(f"gradcheck has no option {name}={value}")
     inputs = as_tuple(inputs)
     checked = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
     if not checked:
@@ -117,6 +126,7 @@ def gradgradcheck(
     rtol: float = 1e-3,
     raise_exception: bool = True,
     seed: int = 1,
+    **options: Any,
 ) -> bool:
     """gradcheck of the gradient: of (inputs, grad_outputs) -> gradients of func.
 
@@ -154,4 +164,5 @@ def gradgradcheck(
         atol=atol,
         rtol=rtol,
         raise_exception=raise_exception,
+        **options,
     )

@@ -46,7 +46,7 @@ class Addmm(Function):
 
     def name(ctx) -> str:  # of the last of the calls that PyTorch makes
         names = ("Mm", "UnsafeView") if len(ctx.edges) == 2 else ("Addmm", "View")
-        return names[len(ctx.output_shape) != 2] + "Backward0"
+        return names[len(ctx.outputs[0][0]) != 2] + "Backward0"
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -35,6 +35,14 @@ def test_writes_into_the_same_memory(device):
     assert view.tolist() == [-1.5, -4.0]
 
 
+def test_a_number_that_is_one_of_the_elements_counts_as_it_was_before(device):
+    for name, expected in (("mul_", [4.0, 6.0]), ("sub_", [0.0, 1.0]), ("add_", [4.0, 5.0])):
+        x = constant([2.0, 3.0], device)
+        before = x.array
+        assert getattr(x, name)(x[0]).tolist() == expected
+        assert x.array is before and x._version == 1
+
+
 def test_the_type_stays_or_the_write_is_refused(device):
     whole = constant([1, 2], device)
     whole += 1

@@ -160,14 +160,15 @@ def overwrite(target: Tensor, values: Any) -> Tensor:
 def write_directly(ufunc: str, target: Tensor, other: Any, alpha: float = 1) -> bool:
     """Computes target = ufunc(target, alpha * other) without a temporary result, if it may.
 
-    It may where nothing is recorded or watched, and both are float tensors of one type and shape.
+    It may where nothing is recorded or watched, and both are float tensors of one type, and of one
+    shape or `other` a single number.
     """
     if thread.modes or not isinstance(other, Tensor) or other.device is not target.device:
         return False
     if thread.grad_enabled and (target.requires_grad or other.requires_grad):
         return False
     a, b = target.array, other.array
-    if a.dtype is not b.dtype or a.dtype.kind != "f" or a.shape != b.shape:
+    if a.dtype is not b.dtype or a.dtype.kind != "f" or (b.ndim and a.shape != b.shape):
         return False
     getattr(target.device.xp, ufunc)(a, b if alpha == 1 else b * alpha, out=a)
     count_write(a)

@@ -84,9 +84,7 @@ class Function:
     device: Device = cpu
     order: int
     edges: list  # for each argument: a Function, (Function, output number), a leaf Tensor, or None
-    outputs: (
-        Sequence  # of each result: shape, dtype, and id, to know it again among the saved arrays
-    )
+    outputs: Sequence  # (shape, dtype, id) of each result: the id tells it among the saved arrays
     several = False  # the results came as a tuple; an edge to one of them says which it is
     saved: Any = NOTHING
     input_shapes: list | None = None  # where an input was broadcast
@@ -631,10 +629,10 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 class Clone(Function):
-    """y = a copy of x with memory of its own;  dy/dx = 1."""
+    """y = a copy of x with memory of its own;  dy/dx = 1. Order K keeps transposed ones so."""
 
-    def forward(ctx, x: Any) -> Any:
-        return x.copy()
+    def forward(ctx, x: Any, order: str = "K") -> Any:
+        return x.copy("C" if 0 in x.strides else order)  # 0 in an expanded one, not in its copy
 
     def backward(ctx, g: Any) -> Any:
         return g

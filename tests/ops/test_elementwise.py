@@ -318,3 +318,17 @@ def test_another_type_by_its_second_name(device):
     x = tinytorch.ones(2, device=device)
     assert x.type(tinytorch.int64).dtype is tinytorch.int64 and x.type(x.dtype) is x
     assert x.is_cpu == (device == "cpu")
+
+
+def test_what_a_division_of_float32_leaves_is_exact(device):
+    """As computed in float64, for quotients of all sizes; also where it takes another way."""
+    rng = np.random.default_rng(0)
+    for scale in (1e-3, 1.0, 1e6, 1e20):
+        a, b = (rng.standard_normal(500).astype(np.float32) for _ in range(2))
+        a *= np.float32(scale)
+        for name in ("fmod", "remainder"):
+            expected = getattr(np, name)(a.astype(np.float64), b.astype(np.float64))
+            x, y = (tinytorch.tensor(part, device=device) for part in (a, b))
+            found = getattr(tinytorch, name)(x, y).numpy(force=True)
+            assert found.dtype == np.float32
+            np.testing.assert_array_equal(found, expected.astype(np.float32))

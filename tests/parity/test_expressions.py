@@ -91,6 +91,12 @@ x.split(split_size=2)
 x.sum(axis=0, keepdims=True)
 reversed(x)
 m.bernoulli(m.ones(2, 3), 0.0)
+m.tensor([7.5, -7.5, 1.0, m.inf, m.nan, 0.0]).fmod(m.tensor([2.0, 2.0, m.inf, 2.0, 1.0, 0.0]))
+m.tensor([7.5, -7.5, 1.0, 3.0]) % m.tensor([-2.0, 2.0, m.inf, 0.0])
+m.tensor([1e9, -1e9, 123456792.0]) % 3
+m.tensor([-4.0, 4.0]).fmod(2)
+slope(lambda y: y % 2 + y.fmod(1.5) * y, [-3.5, 0.5, 4.0])
+m.zeros(0) % 2
 m.bernoulli(m.zeros(2, 3).long(), p=1.0)
 reversed(m.tensor(1))
 slope(lambda y: (y * m.ones(2, 3)).unsqueeze_(0).squeeze_().t_().mul(y), [2.0])

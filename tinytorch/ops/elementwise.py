@@ -391,22 +391,29 @@ floor_divide = binary(
     "floor_divide __floordiv__", division("floor_divide"), flat, flat, keeps="iu", numbers=2
 )
 trunc_divide = entry("div_trunc", Several, division(truncated), derivatives=(flat, flat))
-remainder = binary(
-    "remainder __mod__",
-    division("remainder"),
-    lambda xp, g, a, b: g,
-    lambda xp, g, a, b: -g * xp.floor_divide(a, b),
-    keeps="iu",
-    numbers=2,
-)
-fmod = binary(
-    "fmod",
-    division("fmod"),
-    lambda xp, g, a, b: g,
-    lambda xp, g, a, b: -g * xp.trunc(a / b),
-    keeps="iu",
-    numbers=1,
-)
+
+
+def rest(names: str, name: str, rounding: str, numbers: int) -> Callable[[Tensor, Any], Tensor]:
+    """The line of `name`: what a - b * round(a / b) leaves. For float32 that formula, in float64,
+    takes a tenth of the time of the array library's, and is exact while the quotient is small."""
+
+    def formula(xp: Any, a: Any, b: Any) -> Any:
+        library = getattr(xp, name)
+        if xp.result_type(a, b) != np.float32:
+            return library(a, b)
+        a, b = xp.asarray(a, np.float64), xp.asarray(b, np.float64)
+        whole = getattr(xp, rounding)(a / b)
+        left = a - whole * b
+        exact = whole.size and xp.abs(whole).max() < 2**28 and xp.isfinite(left).all()
+        left = xp.copysign(left, a if rounding == "trunc" else b) if exact else library(a, b)
+        return left.astype(np.float32)
+
+    slopes = lambda xp, g, a, b: g, lambda xp, g, a, b: -g * getattr(xp, rounding)(a / b)
+    return binary(names, division(formula), *slopes, keeps="iu", numbers=numbers)
+
+
+remainder = rest("remainder __mod__", "remainder", "floor", 2)
+fmod = rest("fmod", "fmod", "trunc", 1)
 
 
 def swapped(name: str, operation: Callable) -> Callable:
@@ -430,8 +437,7 @@ def div(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tenso
         return true_divide(input, other)
     if rounding_mode not in ("floor", "trunc"):
         raise RuntimeError(
-            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
-            f"'{rounding_mode}'"
+            f"div(): rounding_mode is None, 'trunc' or 'floor', not {rounding_mode!r}"
         )
     if rounding_mode == "floor":
         return floor_divide(input, other)
@@ -445,10 +451,9 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
         return compute(Round, (input,), "iu")
     if not input.is_floating_point():
         raise NotImplementedError(f"round(): decimals={decimals} needs a floating point tensor")
-    scale = 10.0**decimals if decimals > 0 else 10.0**-decimals
-    if decimals > 0:
-        return true_divide(round(mul(input, scale)), scale)
-    return mul(round(true_divide(input, scale)), scale)
+    up, down = (mul, true_divide) if decimals > 0 else (true_divide, mul)
+    scale = 10.0 ** (decimals if decimals > 0 else -decimals)
+    return down(round(up(input, scale)), scale)
 
 
 @attach("addcmul")

@@ -155,3 +155,18 @@ def test_a_dimension_that_nobody_gave(name, shape):
     assert torch.tensor(ours).allclose(torch.tensor(theirs))
     assert caught == expected == {UserWarning}
     assert repr(tinytorch.nn.Softmax()) == repr(torch.nn.Softmax()) == "Softmax(dim=None)"
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"])
+def test_shapes_that_are_broadcast(name):
+    def call(t):
+        column = t.tensor([[0.2], [3.0]], requires_grad=True)
+        row = t.tensor([0.7, 0.1, -2.0], requires_grad=True)
+        loss, caught = outcome(lambda: getattr(t.nn.functional, name)(column, row))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            getattr(t.nn.functional, name)(column, row, reduction="sum").backward()
+        return [loss, *column.grad.reshape(-1).tolist(), *row.grad.tolist()], caught
+
+    (ours, caught), (theirs, expected) = call(tinytorch), call(torch)
+    assert ours == pytest.approx(theirs, abs=1e-6) and caught == expected == {UserWarning}

@@ -39,10 +39,10 @@ def reduced(
 
 class Loss(Function):
     """l = f(x, t) for each pair of elements, and the mean or sum of all l: one node of the graph
-    instead of one for each of subtraction, square, sum, ... `from_formulas` makes the subclasses.
-    """
+    instead of one for each of subtraction, square, sum, ... x and t have one shape.
 
-    elementwise = True
+    `from_formulas` makes the subclasses.
+    """
 
     def forward(ctx, x: Any, t: Any, reduction: str, *options: float) -> Any:
         ctx.save_for_backward(x, t)
@@ -94,6 +94,7 @@ def pair(input: Tensor, target: Tensor, integers: bool = False) -> tuple[Tensor,
     if a != b:
         text = f"Using a target size {a} that is different to the input size {b}: is it meant?"
         warnings.warn(text, stacklevel=3)
+        input, target = broadcast_tensors(input, target)
     input, target = operands(input, target)
     if not integers and not input.is_floating_point():
         raise NotImplementedError(f"this loss is not implemented for {input.dtype!r}")

@@ -57,14 +57,18 @@ class NllLoss(Function):
             share = xp.where(counts == 0, counts, counts / total)
             share = share.astype(x.dtype, copy=False).reshape(-1, 1)
         ctx.save_for_backward(x, index, share, xp.arange(x.shape[1]))
-        ctx.logs, ctx.shape = logs, shape
+        ctx.logs, ctx.shape, ctx.places = logs, shape, places
         losses = losses.reshape(shape) if reduction == "none" else losses.sum() / total
         return losses.astype(x.dtype, copy=False)
 
     def backward(ctx, g: Any) -> Any:
         x, index, share, classes = ctx.saved
         g = g.reshape(-1, 1) * share
-        if not ctx.logs and ctx.xp is not Tensor:
+        if ctx.xp is not Tensor and ctx.logs:
+            slope = ctx.xp.zeros(x.shape, x.dtype)
+            slope.reshape(-1)[ctx.places] = -g.reshape(-1)
+            return slope
+        if ctx.xp is not Tensor:
             return ctx.slope * g
         right = (index.reshape(-1, 1) == classes) * g
         # To be differentiated again, the softmax has to be a function of x again.

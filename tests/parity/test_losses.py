@@ -170,3 +170,11 @@ def test_shapes_that_are_broadcast(name):
 
     (ours, caught), (theirs, expected) = call(tinytorch), call(torch)
     assert ours == pytest.approx(theirs, abs=1e-6) and caught == expected == {UserWarning}
+
+
+@pytest.mark.parametrize("name", ["elu", "celu", "gelu", "silu", "softplus", "hardtanh", "relu6"])
+def test_names_of_curves(name):
+    def node(t):
+        return getattr(t.nn.functional, name)(x(t)).grad_fn.name()
+
+    assert node(tinytorch) == node(torch)

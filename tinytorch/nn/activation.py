@@ -53,6 +53,10 @@ class Elu(Curve):
         return g * (x > 0) + g * (x <= 0) * ctx.xp.exp(ctx.xp.clip(x, None, 0) / w) * (a / w)
 
 
+class Celu(Elu):
+    """Elu with w = a."""
+
+
 class Gelu(Curve):
     """y = x P(x), P the normal distribution function;   dy/dx = P(x) + x P'(x)."""
 
@@ -156,7 +160,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
     ZeroDivisionError where alpha is 0.
     """
-    return activate(Elu.apply, input, inplace, alpha, alpha)
+    return activate(Celu.apply, input, inplace, alpha, alpha)
 
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:

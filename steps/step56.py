@@ -13,7 +13,7 @@ What is too small becomes 0, which does no harm, unless you go on and take its l
 
 This is right even where log(softmax(x)) is log(0) = -inf. So a loss uses log_softmax, always.
 The last two terms together, m + log(...), are logsumexp: a smooth maximum, with softmax as its
-gradient. (If all scores are -inf, nothing is left to choose from: nan, which nan_to_num replaces.)
+gradient. (If all scores are -inf, nothing is left to choose from, and softmax gives nan.)
 
 Fused or composed? All three could be written with operations that we have. As a Function of its
 own, each is stable, its backward starts from the result y, and it is one node, not five or six:
@@ -30,8 +30,8 @@ it. Shifts by 1, 2, 4, ... places do this for n factors in log2(n) rounds, and e
 of ordinary operations. So the second derivative is right as well. `scan` makes running products
 in the same rounds.
 
-Changed: the modules of extremes and norms are imported. New: softmax, logsumexp, nan_to_num,
-cumsum, prod, scan, cumprod, logcumsumexp.
+Changed: the modules of extremes and norms are imported. New: softmax, logsumexp, cumsum,
+prod, scan, cumprod, logcumsumexp.
 Try: return x.copy() from minus_max, and see what [1000, 999, 0] becomes.
 """
 
@@ -44,11 +44,11 @@ from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, as_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops import comparison  # noqa: F401  (its operators, and clip)
 from tinytorch.ops.arithmetic import mul
-from tinytorch.ops.comparison import isnan, isneginf, isposinf, where
 from tinytorch.ops.conversion import cast, clone
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.elementwise import attach, logaddexp
+from tinytorch.ops.elementwise import logaddexp
 from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, summands, wide, widened
 
@@ -163,23 +163,6 @@ def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
 def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """log(softmax(input, dim)), right also where the softmax itself is too small for a float."""
     return along(LogSoftmax, input, dim, dtype)
-
-
-# Bits of the fraction, and the largest exponent.
-FORMATS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
-
-
-@attach("nan_to_num")
-def nan_to_num(input: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
-    """A copy with numbers in place of nan (0, if none is given), inf and -inf (the largest and the
-    smallest of the type). Integers stay as they are."""
-    if not input.is_floating_point():
-        return clone(input)
-    bits, exponent = FORMATS[input.dtype.name]
-    largest = (2 - 2.0**-bits) * 2.0**exponent
-    out = where(isnan(input), nan or 0.0, input)
-    out = where(isposinf(input), largest if posinf is None else posinf, out)
-    return where(isneginf(input), -largest if neginf is None else neginf, out)
 
 
 class Cumsum(Function):
@@ -315,8 +298,6 @@ if __name__ == "__main__":
     print("logsumexp:", logsumexp(scores, 0).item())  # -> logsumexp: 1000.3132
     print("all masked out:", softmax(full((2,), -math.inf), 0).tolist())
     # -> all masked out: [nan, nan]
-    print("repaired:", nan_to_num(softmax(full((2,), -math.inf), 0)).tolist())
-    # -> repaired: [0.0, 0.0]
 
     # The gradient of logsumexp is softmax, and adding 7 to all scores changes no probability.
     x = tensor([[0.5, 2.0, -1.0]], dtype=float64, requires_grad=True)

@@ -13,7 +13,7 @@ gradient.
 
 The probabilities are exp(logit) / sum of exp. Written like that, float32 fails at a logit of 89:
 exp(89) is larger than `finfo(float32).max`. log_softmax subtracts the largest logit first
-(step 56), and a logit of 1,000 does no harm.
+(step 56), and a logit of 1,000 does no harm. What is nan or inf already, nan_to_num replaces.
 
 The gradient of all this is so simple that it is worth one Function, NllLoss, instead of four:
 
@@ -34,7 +34,8 @@ asks; stage 9 does.
 
 (In PyTorch this loop looks the same. Its nn and optim shorten it; stages 9 and 10 build them.)
 
-New: load_digits, keep_freed_memory, finfo, iinfo, one_hot, NllLoss, Parameter. The demo trains.
+New: load_digits, keep_freed_memory, finfo, iinfo, nan_to_num, one_hot, NllLoss, Parameter. The demo
+trains.
 Try: leave out `p.grad = None`. The gradients of all steps so far pile up: watch the loss.
 """
 
@@ -51,6 +52,9 @@ from tinytorch.core import tensor as neighbour
 from tinytorch.core.dtype import DType, bfloat16, get_default_dtype, int64
 from tinytorch.core.printing import format_tensor
 from tinytorch.core.tensor import Tensor, from_numpy, tensor, wrap
+from tinytorch.ops.comparison import isnan, isneginf, isposinf, where
+from tinytorch.ops.conversion import clone
+from tinytorch.ops.elementwise import attach
 from tinytorch.ops.reduction import sum_rows, wide
 from tinytorch.ops.softmax import Softmax, minus_max
 
@@ -126,6 +130,18 @@ class iinfo:
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+@attach("nan_to_num")
+def nan_to_num(input: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
+    """A copy with numbers in place of nan (0, if none is given), inf and -inf (the largest and the
+    smallest of the type). Integers stay as they are."""
+    if not input.is_floating_point():
+        return clone(input)
+    limits = finfo(input.dtype)
+    out = where(isnan(input), nan or 0.0, input)
+    out = where(isposinf(input), limits.max if posinf is None else posinf, out)
+    return where(isneginf(input), limits.min if neginf is None else neginf, out)
 
 
 class Parameter(Tensor):
@@ -260,6 +276,8 @@ if __name__ == "__main__":
     # -> exp(88) and exp(89): [1.651636e+38, inf]
     print("as it is written:", (large.exp() / large.exp().sum()).log())
     # -> as it is written: tensor([nan, -inf])
+    print("nan_to_num:", nan_to_num(Tensor([float("nan"), float("-inf")])).tolist())
+    # -> nan_to_num: [0.0, -3.402823e+38]
     print("log_softmax:     ", log_softmax(large, dim=0))
     # -> log_softmax:      tensor([    0., -1000.])
 

@@ -227,6 +227,7 @@ from tinytorch.ops.elementwise import (
     trunc as fix,
 )
 from tinytorch.ops.extremes import amax, amin, aminmax, argmax, argmin, max, min
+from tinytorch.ops.finite import nan_to_num
 from tinytorch.ops.gather import (
     gather,
     index_add,
@@ -338,7 +339,7 @@ from tinytorch.ops.shape import (
 from tinytorch.ops.shape import movedim as moveaxis
 from tinytorch.ops.shape import transpose as swapaxes
 from tinytorch.ops.shape import transpose as swapdims
-from tinytorch.ops.softmax import log_softmax, logsumexp, nan_to_num, softmax
+from tinytorch.ops.softmax import log_softmax, logsumexp, softmax
 from tinytorch.ops.sorting import (
     argsort,
     bincount,

@@ -1,4 +1,4 @@
-"""Numbers that stay finite: logsumexp, softmax and its logarithm, and what replaces nan."""
+"""Numbers that stay finite: logsumexp, softmax and its logarithm."""
 
 import functools
 from typing import Any
@@ -6,9 +6,7 @@ from typing import Any
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, as_dtype
 from tinytorch.core.tensor import Tensor
-from tinytorch.ops.comparison import isnan, isneginf, isposinf, where
-from tinytorch.ops.conversion import cast, clone
-from tinytorch.ops.elementwise import attach
+from tinytorch.ops.conversion import cast
 from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, wide, widened
 
@@ -123,20 +121,3 @@ def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
 def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """log(softmax(input, dim)), right also where the softmax itself is too small for a float."""
     return along(LogSoftmax, input, dim, dtype)
-
-
-# Bits of the fraction, and the largest exponent.
-FORMATS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
-
-
-@attach("nan_to_num")
-def nan_to_num(input: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
-    """A copy with numbers in place of nan (0, if none is given), inf and -inf (the largest and the
-    smallest of the type). Integers stay as they are."""
-    if not input.is_floating_point():
-        return clone(input)
-    bits, exponent = FORMATS[input.dtype.name]
-    largest = (2 - 2.0**-bits) * 2.0**exponent
-    out = where(isnan(input), nan or 0.0, input)
-    out = where(isposinf(input), largest if posinf is None else posinf, out)
-    return where(isneginf(input), -largest if neginf is None else neginf, out)

@@ -5,8 +5,8 @@ from typing import Any
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.modes import thread
-from tinytorch.autograd.node import Function
-from tinytorch.core.tensor import Tensor, tensor_method, wrap
+from tinytorch.autograd.node import Function, new
+from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.conversion import Clone
 from tinytorch.ops.dims import normalize_dim, normalize_dims
@@ -37,9 +37,11 @@ class Slice(Function):
     def apply(cls, x: Tensor, key: tuple) -> Tensor:
         """As every Function; where nobody records or looks on, without a node: in half the time."""
         try:
-            if thread.modes or (x.requires_grad and thread.grad_enabled):
+            if thread.modes or x._requires_grad or (x._base is not None and x.requires_grad):
                 return super().apply(x, key)
-            return as_part(wrap(x.array[key], x.device), x, (cls, (key,)))
+            part = new(Tensor)
+            part.array, part.device = x.array[key], x.device
+            return as_part(part, x, (cls, (key,)))
         except IndexError as error:
             text = str(error).replace("array", "tensor").replace("axis", "dimension")
             raise IndexError(text) from None

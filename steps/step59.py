@@ -182,8 +182,7 @@ def views(input: Tensor, keys: Sequence[tuple], function: type[Function], *rest:
         parts = function.apply(input, *rest)
     else:
         parts = [wrap(input.array[key], input.device) for key in keys]
-    pairs = zip(parts, keys, strict=True)
-    return tuple([as_part(part, input, (Slice, (key,))) for part, key in pairs])
+    return tuple([as_part(x, input, (Slice, (key,))) for x, key in zip(parts, keys, strict=True)])
 
 
 def split(

@@ -18,7 +18,7 @@ The small parameters are copied together into one array, and back after the step
 cut into pieces so small (256 KB) that one stays in the cache near the core while the whole formula
 runs over it. All operations write in place, into memory that is already there, and whatever can be
 prepared once is kept for the next step. State and copies begin at the border of a cache line
-(64 bytes, step 68), which is worth 5 to 10 %.
+(64 bytes, step 68), which is worth some 5 %.
 
     FlatParameters  the pieces; the state of all parameters lies in one block of memory, and
                     optimizer.state holds views of it (step 68), so state_dict notices nothing

@@ -10,12 +10,15 @@ device, its memory with a version, its place in the graph, and what protects tha
 - copy.deepcopy copies a leaf with its memory and its gradient, but not its hooks;
 - a tensor's hash is its identity, not its elements, since graphs keep tensors in sets.
 
+x.numpy() is refused only while a graph watches x (_watched): under no_grad it is allowed.
+
 Some attributes are for later steps, since a finished module is not opened again: _inference for
 step 39, _output_nr for 40, _base and its kin (and _follow_base) for 41, the hooks for 45.
 
 Printing is a function now, attached as __repr__: all elements as a list, until step 48.
 
-Changed: Tensor, Size. New: tensor_repr, data, detach_, dim and their kin. Finished: core/tensor.py.
+Changed: Tensor, Size. New: tensor_repr, watched, data, detach_, dim and their
+kin. Module finished: core/tensor.py.
 Try: take the loop out of the grad setter, and at the end give w a gradient of shape (2, 2). The
 update w.data = w + w.grad * -0.1 raises no error. What is the shape of w now?
 """
@@ -268,11 +271,12 @@ class Tensor:
     def numpy(self, *, force: bool = False) -> np.ndarray:
         """The elements as a numpy.ndarray that shares the memory where that is possible.
 
-        RuntimeError for a tensor that requires grad, TypeError for one on another device; with
-        force=True it is detached and copied to the host instead.
+        RuntimeError for a tensor that requires grad, but under no_grad, since no graph sees what is
+        written there; TypeError for one on another device. With force=True it is detached and
+        copied to the host instead.
         """
         if not force:
-            if self.requires_grad:
+            if self._watched():
                 raise RuntimeError(
                     "Can't call numpy() on Tensor that requires grad. "
                     "Use tensor.detach().numpy() instead."
@@ -458,6 +462,12 @@ def set_grad_enabled(flag):
 def no_grad():
     """Inside this block no call is recorded: outputs have no grad_fn."""
     return set_grad_enabled(False)
+
+
+@tensor_method("_watched")
+def watched(self: Tensor) -> bool:
+    """Whether a graph watches what is done to this tensor now."""
+    return self.requires_grad and GradMode.enabled
 
 
 new = object.__new__
@@ -810,6 +820,8 @@ if __name__ == "__main__":
     # -> ... different shape: tinytorch.Size([3]) for a tensor with tinytorch.Size([2])
     print(error(setattr, w, "grad", 1.0))
     # -> TypeError: assigned grad expected to be a Tensor or None but got 1.0
+    with no_grad():
+        print("nobody watches:", w.numpy())  # -> nobody watches: [1. 2.]
     y = w * w
     y.detach_()
     print(y.is_leaf, y.requires_grad)  # -> True False

@@ -70,6 +70,12 @@ def no_grad():
     return set_grad_enabled(False)
 
 
+@tensor_method("_watched")
+def watched(self: Tensor) -> bool:
+    """Whether a graph watches what is done to this tensor now."""
+    return self.requires_grad and GradMode.enabled
+
+
 new = object.__new__
 NOTHING = ()  # what a call has saved that saved nothing
 

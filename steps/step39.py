@@ -29,8 +29,9 @@ For people: grad_fn.name() and next_functions show the graph under PyTorch's nam
 appears as AccumulateGrad. And the demo follows one call through the layers of step 35. A Function
 with differentiable = False is never recorded (comparisons, step 52).
 
-Changed: Function.apply, backward_pass; no_grad and set_grad_enabled are classes. New: enable_grad,
-inference_mode, FunctionMode, next_functions. Gone: GradMode. Module finished: autograd/modes.py.
+Changed: Function.apply, backward_pass, watched; no_grad and set_grad_enabled are classes. New:
+enable_grad, inference_mode, FunctionMode, next_functions. Gone: GradMode. Module finished:
+autograd/modes.py.
 Try: leave `thread.modes = stack[:-1]` out of call_through_modes. A mode meets itself, until Python
 gives up with a RecursionError.
 """
@@ -151,6 +152,12 @@ def is_grad_enabled() -> bool:
 
 def is_inference_mode_enabled() -> bool:
     return thread.inference
+
+
+@tensor_method("_watched")
+def watched(self: Tensor) -> bool:
+    """Whether a graph watches what is done to this tensor now."""
+    return self.requires_grad and thread.grad_enabled
 
 
 class FunctionMode:

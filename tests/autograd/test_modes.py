@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 import tinytorch
@@ -312,3 +313,14 @@ def test_a_mode_ends_with_an_exception_inside_a_call():
             leaf(1.0) * 2.0
     assert thread.modes == ()
     assert (leaf(1.0) * 2.0).item() == 2.0
+
+
+def test_numpy_shares_memory_where_no_graph_watches():
+    w = tinytorch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="requires grad"):
+        w.numpy()
+    with tinytorch.no_grad():
+        array = w.numpy()
+        assert np.asarray(w).tolist() == [1.0, 1.0]
+    array[0] = 5.0
+    assert w.tolist() == [5.0, 1.0]

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.core.tensor import Tensor, tensor_method
+
 
 class ThreadState(threading.local):
     """The modes of one thread. Another thread starts with its own, at these values."""
@@ -111,6 +113,12 @@ def is_grad_enabled() -> bool:
 
 def is_inference_mode_enabled() -> bool:
     return thread.inference
+
+
+@tensor_method("_watched")
+def watched(self: Tensor) -> bool:
+    """Whether a graph watches what is done to this tensor now."""
+    return self.requires_grad and thread.grad_enabled
 
 
 class FunctionMode:

@@ -245,11 +245,12 @@ class Tensor:
     def numpy(self, *, force: bool = False) -> np.ndarray:
         """The elements as a numpy.ndarray that shares the memory where that is possible.
 
-        RuntimeError for a tensor that requires grad, TypeError for one on another device; with
-        force=True it is detached and copied to the host instead.
+        RuntimeError for a tensor that requires grad, but under no_grad, since no graph sees what is
+        written there; TypeError for one on another device. With force=True it is detached and
+        copied to the host instead.
         """
         if not force:
-            if self.requires_grad:
+            if self._watched():
                 raise RuntimeError(
                     "Can't call numpy() on Tensor that requires grad. "
                     "Use tensor.detach().numpy() instead."

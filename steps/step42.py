@@ -18,7 +18,7 @@ the graph: it is a step function, whose slope is 0 wherever it has one.
 
 Mostly both operands are plain tensors of one type. Then there is nothing to settle, and little to
 ask. Function.apply is made for any number of arguments, and its loops and lists take longer than
-NumPy's product of ten numbers. apply_directly writes out what it does for one or two tensors, line
+NumPy's product of ten numbers. apply_directly writes out what it does for one or two operands, line
 by line. Two ways to one end are a price; what it buys is a third of the time of a small operation.
 
 A NumPy array in a formula counts as a tensor, on either side of an operator. np.sin(x) gives a
@@ -48,16 +48,21 @@ from tinytorch.core.dtype import Defaults, DType, as_dtype, bool_, numpy_dtype, 
 from tinytorch.core.tensor import Size, Tensor, as_tensor, from_numpy, tensor, tensor_method, wrap
 from tinytorch.core.version import Writes, next_order
 
+# The classes of a second operand: none, a tensor that is no Parameter, a number.
+DIRECT = (Tensor, float, int, type(None))
 
-def apply_directly(function: type[Function], a: Tensor, b: Tensor | None = None) -> Tensor:
-    """function.apply(a) or function.apply(a, b), for tensors of class Tensor and a differentiable
-    operation that has one result and makes no view.
 
-    It does the same in straight lines. Of a small operation the loop over the arguments, their
-    lists and the questions that are not asked here take a third of the time.
+def apply_directly(function: type[Function], a: Any, b: Any = None) -> Tensor:
+    """function.apply(a) or function.apply(a, b), for a differentiable operation that has one result
+    and makes no view. `b` may be a number.
+
+    For plain tensors it does the same in straight lines. Of a small operation the loop over the
+    arguments, their lists and the questions that are not asked here take a third of the time.
     """
+    if a.__class__ is not Tensor or b.__class__ not in DIRECT:
+        return function.apply(a, b)
     device, enabled = a.device, thread.grad_enabled  # asked now: it silences NumPy on a new thread
-    if open_modes or (b is not None and b.device is not device):
+    if open_modes or (b.__class__ is Tensor and b.device is not device):
         return function.apply(a) if b is None else function.apply(a, b)
     ctx = new(function)
     if device is not cpu:
@@ -70,9 +75,9 @@ def apply_directly(function: type[Function], a: Tensor, b: Tensor | None = None)
         if a._output_nr is not None:
             edge = (edge, a._output_nr)
     try:
-        if b is None:
-            ctx.edges = (edge,)
-            array = function.forward(ctx, a.array)
+        if b.__class__ is not Tensor:
+            ctx.edges, rest = ((edge,), ()) if b is None else ((edge, None), (b,))
+            array = function.forward(ctx, a.array, *rest)
         else:
             if b._base is not None:
                 follow_base(b)
@@ -83,7 +88,7 @@ def apply_directly(function: type[Function], a: Tensor, b: Tensor | None = None)
             ctx.edges = (edge, edge_b)
             array = function.forward(ctx, a.array, b.array)
     except (ValueError, TypeError) as error:
-        raise function.explain(error, [x.array for x in (a, b) if x is not None]) from error
+        raise function.explain(error, [x.array for x in (a, b) if x.__class__ is Tensor]) from error
     array = array if array.__class__ is device.array_type else ctx.as_array(array)
     out = new(Tensor)  # and filled as by wrap
     out.array, out.device = array, device
@@ -93,7 +98,7 @@ def apply_directly(function: type[Function], a: Tensor, b: Tensor | None = None)
         ctx.order = next_order()
         ctx.outputs = ((array.shape, array.dtype, id(array)),)
         out._requires_grad, out._grad_fn = True, ctx
-        if b is not None and a.array.shape != b.array.shape:
+        if b.__class__ is Tensor and a.array.shape != b.array.shape:
             ctx.note_shapes((a.array, b.array), array.shape)
     if inference_seen:
         check_inference(out, (a, b), record)
@@ -567,7 +572,7 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     # Two plain tensors of one type are by far the most common case.
     if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
         return apply_directly(Add, input, other)
-    return Add.apply(*operands(input, other))
+    return apply_directly(Add, *operands(input, other))
 
 
 @tensor_method("mul", "multiply", "__mul__", "__rmul__")
@@ -575,7 +580,7 @@ def mul(input: Tensor, other: Any) -> Tensor:
     """input * other, broadcast."""
     if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
         return apply_directly(Mul, input, other)
-    return Mul.apply(*operands(input, other))
+    return apply_directly(Mul, *operands(input, other))
 
 
 @tensor_method("neg", "negative", "__neg__")
@@ -596,7 +601,7 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
             "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
             "logical_xor() instead."
         )
-    return Sub.apply(*operands(input, other))
+    return apply_directly(Sub, *operands(input, other))
 
 
 @tensor_method("__truediv__")
@@ -605,7 +610,7 @@ def true_divide(input: Tensor, other: Any) -> Tensor:
     if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
         if input.array.dtype.kind == "f":
             return apply_directly(Div, input, other)
-    return Div.apply(*operands(input, other, floating=True))
+    return apply_directly(Div, *operands(input, other, floating=True))
 
 
 @tensor_method("positive", "__pos__")

@@ -68,6 +68,26 @@ def test_a_view_takes_the_history_of_its_base(device):
         assert x.grad.tolist() == [-10.0 if len(y.grad_fn.edges) == 1 else 20.0, 0.0]
 
 
+def test_a_number_is_no_tensor(operands):
+    a, _ = operands
+    for function, number in ((Mul, 2.0), (Mul, 3), (Add, 2.0), (Add, 3)):
+        straight, long = apply_directly(function, a, number), function.apply(a, number)
+        assert straight.tolist() == long.tolist() and straight.dtype is long.dtype
+        assert tuple(straight.grad_fn.edges) == tuple(long.grad_fn.edges) == (a, None)
+    a.grad = None
+    apply_directly(Mul, a, 2.0).sum().backward()
+    assert a.grad.tolist() == [[2.0, 2.0, 2.0]]
+    assert apply_directly(Mul, 2.0, a).tolist() == [[2.0, 4.0, 6.0]]
+
+
+def test_a_parameter_goes_the_long_way(operands):
+    a, _ = operands
+    weight = tinytorch.nn.Parameter(tinytorch.ones(3, device=a.device))
+    y = apply_directly(Mul, a, weight)
+    y.sum().backward()
+    assert weight.grad.tolist() == [1.0, 2.0, 3.0] and y.grad_fn.edges[1] is weight
+
+
 def test_nothing_is_recorded_where_nothing_is_wanted(operands):
     a, b = operands
     with tinytorch.no_grad():

@@ -1,21 +1,28 @@
 """The short way through a call: what Function.apply does, for one or two plain tensors."""
 
+from typing import Any
+
 from tinytorch.autograd.modes import inference_seen, open_modes, thread
 from tinytorch.autograd.node import Function, check_inference, follow_base, new
 from tinytorch.core.device import cpu
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import next_order
 
+# The classes of a second operand: none, a tensor that is no Parameter, a number.
+DIRECT = (Tensor, float, int, type(None))
 
-def apply_directly(function: type[Function], a: Tensor, b: Tensor | None = None) -> Tensor:
-    """function.apply(a) or function.apply(a, b), for tensors of class Tensor and a differentiable
-    operation that has one result and makes no view.
 
-    It does the same in straight lines. Of a small operation the loop over the arguments, their
-    lists and the questions that are not asked here take a third of the time.
+def apply_directly(function: type[Function], a: Any, b: Any = None) -> Tensor:
+    """function.apply(a) or function.apply(a, b), for a differentiable operation that has one result
+    and makes no view. `b` may be a number.
+
+    For plain tensors it does the same in straight lines. Of a small operation the loop over the
+    arguments, their lists and the questions that are not asked here take a third of the time.
     """
+    if a.__class__ is not Tensor or b.__class__ not in DIRECT:
+        return function.apply(a, b)
     device, enabled = a.device, thread.grad_enabled  # asked now: it silences NumPy on a new thread
-    if open_modes or (b is not None and b.device is not device):
+    if open_modes or (b.__class__ is Tensor and b.device is not device):
         return function.apply(a) if b is None else function.apply(a, b)
     ctx = new(function)
     if device is not cpu:
@@ -28,9 +35,9 @@ def apply_directly(function: type[Function], a: Tensor, b: Tensor | None = None)
         if a._output_nr is not None:
             edge = (edge, a._output_nr)
     try:
-        if b is None:
-            ctx.edges = (edge,)
-            array = function.forward(ctx, a.array)
+        if b.__class__ is not Tensor:
+            ctx.edges, rest = ((edge,), ()) if b is None else ((edge, None), (b,))
+            array = function.forward(ctx, a.array, *rest)
         else:
             if b._base is not None:
                 follow_base(b)
@@ -41,7 +48,7 @@ def apply_directly(function: type[Function], a: Tensor, b: Tensor | None = None)
             ctx.edges = (edge, edge_b)
             array = function.forward(ctx, a.array, b.array)
     except (ValueError, TypeError) as error:
-        raise function.explain(error, [x.array for x in (a, b) if x is not None]) from error
+        raise function.explain(error, [x.array for x in (a, b) if x.__class__ is Tensor]) from error
     array = array if array.__class__ is device.array_type else ctx.as_array(array)
     out = new(Tensor)  # and filled as by wrap
     out.array, out.device = array, device
@@ -51,7 +58,7 @@ def apply_directly(function: type[Function], a: Tensor, b: Tensor | None = None)
         ctx.order = next_order()
         ctx.outputs = ((array.shape, array.dtype, id(array)),)
         out._requires_grad, out._grad_fn = True, ctx
-        if b is not None and a.array.shape != b.array.shape:
+        if b.__class__ is Tensor and a.array.shape != b.array.shape:
             ctx.note_shapes((a.array, b.array), array.shape)
     if inference_seen:
         check_inference(out, (a, b), record)

@@ -118,7 +118,7 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
     # Two plain tensors of one type are by far the most common case.
     if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
         return apply_directly(Add, input, other)
-    return Add.apply(*operands(input, other))
+    return apply_directly(Add, *operands(input, other))
 
 
 @tensor_method("sub", "subtract", "__sub__")
@@ -135,7 +135,7 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
             "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
             "logical_xor() instead."
         )
-    return Sub.apply(*operands(input, other))
+    return apply_directly(Sub, *operands(input, other))
 
 
 @tensor_method("mul", "multiply", "__mul__", "__rmul__")
@@ -145,7 +145,7 @@ def mul(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
         return into(out, mul(input, other))
     if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
         return apply_directly(Mul, input, other)
-    return Mul.apply(*operands(input, other))
+    return apply_directly(Mul, *operands(input, other))
 
 
 @tensor_method("__truediv__")
@@ -154,7 +154,7 @@ def true_divide(input: Tensor, other: Any) -> Tensor:
     if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
         if input.array.dtype.kind == "f":
             return apply_directly(Div, input, other)
-    return Div.apply(*operands(input, other, floating=True))
+    return apply_directly(Div, *operands(input, other, floating=True))
 
 
 @tensor_method("neg", "negative", "__neg__")

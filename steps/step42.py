@@ -49,7 +49,7 @@ from tinytorch.core.tensor import Size, Tensor, as_tensor, from_numpy, tensor, t
 from tinytorch.core.version import Writes, next_order
 
 # The classes of a second operand: none, a tensor that is no Parameter, a number.
-DIRECT = (Tensor, float, int, type(None))
+DIRECT = {Tensor, float, int, type(None)}
 
 
 def apply_directly(function: type[Function], a: Any, b: Any = None) -> Tensor:

@@ -9,7 +9,7 @@ from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import next_order
 
 # The classes of a second operand: none, a tensor that is no Parameter, a number.
-DIRECT = (Tensor, float, int, type(None))
+DIRECT = {Tensor, float, int, type(None)}
 
 
 def apply_directly(function: type[Function], a: Any, b: Any = None) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 
 import tinytorch
 from tinytorch.autograd import grad, gradgradcheck
-from tinytorch.core.version import written
+from tinytorch.core.version import versions
 
 
 def leaf(data, device="cpu"):
@@ -85,12 +85,12 @@ def test_the_version_counts_writes_through_all_views(device):
 
 def test_the_counts_are_forgotten_with_the_storage():
     gc.collect()
-    before = len(written)
+    before = len(versions)
     x = constant([1.0])
     x += 1.0
-    assert len(written) == before + 1
+    assert len(versions) == before + 1
     del x
-    assert len(written) == before
+    assert len(versions) == before
 
 
 # Leaves.

@@ -7,7 +7,8 @@ import pytest
 
 import tinytorch
 from tinytorch.autograd import grad
-from tinytorch.autograd.modes import FunctionMode, thread
+from tinytorch.autograd.modes import FunctionMode
+from tinytorch.core.state import state
 
 
 def leaf(data, device="cpu"):
@@ -112,7 +113,7 @@ def test_grad_mode_and_modes_belong_to_one_thread():
     started, finish = threading.Event(), threading.Event()
 
     def other():
-        seen.append((tinytorch.is_grad_enabled(), thread.modes))
+        seen.append((tinytorch.is_grad_enabled(), state.modes))
         with tinytorch.no_grad(), FunctionMode():
             started.set()
             finish.wait(10)
@@ -121,7 +122,7 @@ def test_grad_mode_and_modes_belong_to_one_thread():
         worker = threading.Thread(target=other)
         worker.start()
         started.wait(10)
-    assert tinytorch.is_grad_enabled() and thread.modes == ()  # while the other is inside its own
+    assert tinytorch.is_grad_enabled() and state.modes == ()  # while the other is inside its own
     finish.set()
     worker.join()
     assert seen == [(True, ())]
@@ -165,55 +166,26 @@ def test_division_by_zero_is_silent_on_every_thread():
 # Inference.
 
 
-def test_inference_tensors_stay_out_of_graphs(device):
+def test_inference_mode_records_nothing(device):
     x = leaf([1.0, 2.0], device)
     with tinytorch.inference_mode():
         assert tinytorch.is_inference_mode_enabled()
         y = x * 2.0
-        assert y.is_inference() and not y.requires_grad
-    assert not tinytorch.is_inference_mode_enabled()
-    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
-        x * y
-    with pytest.raises(RuntimeError, match="inference tensor"):
-        y.requires_grad = True
-    assert (y * 2.0).tolist() == [4.0, 8.0]  # without a graph it is a tensor like any other
-    normal = y.clone()
-    assert not normal.is_inference()
-    (x * normal).backward(tinytorch.tensor([1.0, 1.0], device=device))
-    assert x.grad.tolist() == [2.0, 4.0]
+    assert not y.requires_grad and not tinytorch.is_inference_mode_enabled()
+    assert (x * 2.0).requires_grad
 
 
 def test_inference_mode_false_is_the_normal_mode():
     x = leaf(1.0)
     for outside in (tinytorch.enable_grad(), tinytorch.no_grad(), tinytorch.inference_mode()):
         with outside, tinytorch.inference_mode(False):
-            assert (x * 2.0).requires_grad and not (x * 2.0).is_inference()
+            assert (x * 2.0).requires_grad
 
 
 def test_enable_grad_does_not_record_in_inference_mode():
     x = leaf(1.0)
     with tinytorch.inference_mode(), tinytorch.enable_grad():
         assert not (x * 2.0).requires_grad
-
-
-def test_a_view_is_an_inference_tensor_if_its_base_is(device):
-    x = tinytorch.tensor([1.0], device=device)
-    with tinytorch.inference_mode():
-        assert not x.expand(2).is_inference()
-        y = x * 2.0
-    assert y.expand(2).is_inference() and y.detach().is_inference()
-    assert not (y + 1.0).is_inference()
-
-
-def test_inference_tensors_are_written_only_in_inference_mode(device):
-    x = tinytorch.tensor([1.0], device=device)
-    with tinytorch.inference_mode():
-        y = x * 2.0
-        y += 1.0
-        x += 1.0
-    assert (x.tolist(), y.tolist()) == ([2.0], [3.0])
-    with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
-        y += 1.0
 
 
 # Function modes.
@@ -242,7 +214,7 @@ def test_a_mode_sees_each_call_forward_and_backward(device):
     assert x.grad.tolist() == [5.0, 7.0] and not x.grad.requires_grad
     seen = len(mode.names)
     x * x
-    assert len(mode.names) == seen and thread.modes == ()
+    assert len(mode.names) == seen and state.modes == ()
 
 
 def test_gradients_with_and_without_a_mode_are_equal(device):
@@ -311,7 +283,7 @@ def test_a_mode_ends_with_an_exception_inside_a_call():
     with pytest.raises(KeyError):
         with Broken():
             leaf(1.0) * 2.0
-    assert thread.modes == ()
+    assert state.modes == ()
     assert (leaf(1.0) * 2.0).item() == 2.0
 
 

@@ -278,18 +278,6 @@ def test_a_row_of_which_nothing_is_recorded_is_a_view_all_the_same(way, device):
         row.add_(1)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_row_in_inference_mode_is_what_its_base_is(way):
-    x = tinytorch.zeros(2, 3)
-    with tinytorch.inference_mode():
-        inside = tinytorch.zeros(2, 3) + 1
-        assert not ways_to_a_row(x)[way].is_inference()
-        assert ways_to_a_row(inside)[way].is_inference()
-    assert ways_to_a_row(inside)[way].is_inference()
-    with pytest.raises(RuntimeError, match="outside InferenceMode"):
-        ways_to_a_row(inside)[way].add_(1)
-
-
 def test_a_mode_sees_each_row():
     class Names(FunctionMode):
         def __init__(self):

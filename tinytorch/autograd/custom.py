@@ -4,18 +4,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.inplace import check_writable
-from tinytorch.autograd.modes import call_through_modes, no_grad, open_modes, thread
-from tinytorch.autograd.node import (
-    NOTHING,
-    Function,
-    edge_of,
-    give_history,
-    new,
-)
+from tinytorch.autograd.modes import call_through_modes, no_grad
+from tinytorch.autograd.node import Function, new
 from tinytorch.core.device import cpu
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.core.version import count_write, next_order
+from tinytorch.core.state import open_modes, state
+from tinytorch.core.tensor import Tensor
+from tinytorch.core.version import bump_version, next_sequence_nr
 
 
 class CustomFunction(Function):
@@ -40,7 +36,7 @@ class CustomFunction(Function):
     setup_context(ctx, inputs, output), forward takes no ctx, as in PyTorch 2.
     """
 
-    on_tensors = True
+    takes_tensors = True
     plain = False
     dirty: tuple = ()
     non_differentiable: tuple = ()
@@ -51,14 +47,14 @@ class CustomFunction(Function):
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        if open_modes and thread.modes:
+        if open_modes and state.modes:
             return call_through_modes(cls, args)
         ctx = new(cls)
         ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
         ctx.input_likes = [(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in args]
         ctx.device = next((x.device for x in args if isinstance(x, Tensor)), cpu)
         ctx.xp = ctx.device.xp
-        record = any(ctx.needs_input_grad) and thread.grad_enabled
+        record = any(ctx.needs_input_grad) and state.grad_enabled
         with no_grad():
             if cls.setup_context is not CustomFunction.setup_context:
                 results = cls.forward(*args)
@@ -66,14 +62,14 @@ class CustomFunction(Function):
             else:
                 results = cls.forward(ctx, *args)
         several = isinstance(results, tuple)
-        outputs = [ctx.output(x, args) for x in (results if several else (results,))]
+        results = results if several else (results,)
+        outputs = [ctx.output(x, args) for x in results]
         if any(all(x is not y for y in outputs) for x in ctx.dirty):
             raise RuntimeError(
                 "Some elements marked as dirty in forward were not returned as output."
             )
         if record and any(isinstance(x, Tensor) for x in outputs):
-            ctx.record(outputs)
-        ctx.forget_outputs(outputs, results if several else (results,))
+            ctx.record(outputs, results)
         return tuple(outputs) if several else outputs[0]
 
     def output(ctx, result: Any, args: tuple) -> Any:
@@ -84,30 +80,21 @@ class CustomFunction(Function):
             return result.detach()
         return result
 
-    def record(ctx, outputs: list) -> None:
-        ctx.order, ctx.several = next_order(), len(outputs) > 1
+    def record(ctx, outputs: list, results: tuple) -> None:
+        """Make `outputs` the results of this call. A saved output is kept as a bare array, and
+        wrapped anew for backward: kept as a tensor, it would close a cycle."""
+        ctx.sequence_nr = next_sequence_nr()
+        ctx.saves = ctx.roles_of((), results)
+        constant = [x.array for x in ctx.non_differentiable]
         tensors = [x if isinstance(x, Tensor) else None for x in outputs]
-        ctx.outputs = [
-            None if x is None else (x.array.shape, x.array.dtype, id(x.array)) for x in tensors
-        ]
-        for number, out in enumerate(tensors):
-            if out is None or not out.dtype.is_floating_point:
-                continue
-            if not any(out.array is x.array for x in ctx.non_differentiable):
-                give_history(out, ctx, number if ctx.several else None)
-
-    def forget_outputs(ctx, outputs: list, results: tuple) -> None:
-        """Saved outputs are kept as bare arrays, wrapped anew for backward: no cycle."""
-        if ctx.saved is NOTHING:
-            return
-        kept = []
-        for value in ctx.saved:
-            for number, result in enumerate(results):
-                if value is not None and value is result and outputs[number]._grad_fn is ctx:
-                    value = (value.array, number)
-                    break
-            kept.append(value)
-        ctx.saved = tuple(kept)
+        ctx.record_outputs(tensors, constant)
+        ctx.several = len(outputs) > 1
+        ctx.saved = tuple(
+            value.array
+            if role is not None and value is not None and outputs[~role]._edge
+            else value
+            for value, role in zip(ctx.saved, ctx.saves, strict=True)
+        )
 
     # For forward and backward of a subclass.
 
@@ -119,32 +106,31 @@ class CustomFunction(Function):
                     f"save_for_backward can only save variables, but argument is of type "
                     f"{type(value).__name__}"
                 )
-        ctx.saved, ctx.order = tensors, next_order()
+        ctx.saved, ctx.order = tensors, next_sequence_nr()
 
     @property
     def saved_tensors(ctx) -> tuple:
         """What save_for_backward kept. RuntimeError where it is freed or was changed in place."""
         ctx.check_saved()
-        return tuple(ctx.output_again(*x) if isinstance(x, tuple) else x for x in ctx.saved)
+        return tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
 
-    def output_again(ctx, array: Any, number: int) -> Tensor:
-        out = wrap(array, ctx.device)
-        out._requires_grad, out._grad_fn = True, ctx
-        out._output_nr = number if ctx.several else None
-        return out
+    def saved_tensor(ctx, number: int) -> Any:
+        """A saved output comes from this node; other saved tensors are as the user saved them."""
+        value = ctx.saved[number]
+        return value if isinstance(value, Tensor) else Function.saved_tensor(ctx, number)
 
     def mark_dirty(ctx, *tensors: Tensor) -> None:
         """Tells that forward has changed these inputs in place; they have to be returned."""
         for x in tensors:
-            before = thread.grad_enabled
-            thread.grad_enabled = any(ctx.needs_input_grad)
+            before = state.grad_enabled
+            state.grad_enabled = any(ctx.needs_input_grad)
             try:
                 check_writable(x)
-                if x._base is not None and thread.grad_enabled:
+                if x._view is not None and state.grad_enabled:
                     raise RuntimeError("a view cannot be marked as dirty: clone() it first")
             finally:
-                thread.grad_enabled = before
-            count_write(x.array)
+                state.grad_enabled = before
+            bump_version(x.array)
         ctx.dirty = tensors
 
     def mark_non_differentiable(ctx, *tensors: Tensor) -> None:
@@ -153,12 +139,12 @@ class CustomFunction(Function):
 
     def set_materialize_grads(ctx, value: bool) -> None:
         """With False, backward gets None instead of zeros for an output that nobody used."""
-        ctx.fill_missing = value
+        ctx.materialize_grads = value
 
     # For the engine.
 
     def saved_arrays(ctx) -> list:
-        return [x[0] if isinstance(x, tuple) else getattr(x, "array", None) for x in ctx.saved]
+        return [getattr(x, "array", x) for x in ctx.saved]
 
     def gradients(ctx, grads: list) -> tuple:
         """What the user's backward returns, checked: one for each input, in its shape and type."""
@@ -197,7 +183,7 @@ class CustomFunction(Function):
 
 
 class OnceDifferentiable(Function):
-    """Passes a gradient on, and raises where somebody wants to differentiate it again."""
+    """Pass a gradient on, and raise if it is differentiated again."""
 
     def forward(ctx, x: Any) -> Any:
         return x
@@ -215,7 +201,7 @@ def once_differentiable(backward: Callable) -> Callable:
     def call(ctx, *grads: Tensor):
         with no_grad():
             results = backward(ctx, *grads)
-        if not thread.grad_enabled:
+        if not state.grad_enabled:
             return results
         results = results if isinstance(results, tuple) else (results,)
         marked = []

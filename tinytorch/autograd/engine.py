@@ -1,20 +1,19 @@
-"""The backward pass: from the outputs to the leaves, each node once, its consumers before it."""
+"""The backward pass, and the functions that start it: backward() and grad()."""
 
 import sys
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from tinytorch.autograd.modes import thread
-from tinytorch.autograd.node import NOTHING, Function, edge_of
+from tinytorch.autograd.hooks import call_hooks, run_hooks
+from tinytorch.autograd.node import NOTHING, Function
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor_method, wrap
-from tinytorch.core.version import Writes, count_write
+from tinytorch.core.version import WriteClock, bump_version
 
 
 class Freed:
-    """Stands in the place of saved values that a backward pass has used and dropped. RuntimeError
-    for who asks for one."""
+    """Sentinel for saved values freed by backward; any access raises RuntimeError."""
 
     def __getitem__(self, number: Any) -> Any:
         raise RuntimeError(
@@ -26,75 +25,69 @@ class Freed:
 FREED = Freed()
 
 
-def node_of(edge: Any) -> Any:
-    """The node or leaf of an edge, without the output number."""
-    return edge[0] if edge.__class__ is tuple else edge
+def edge_of(tensor: Tensor) -> tuple | None:
+    """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
+    return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
 
 
 def backward_pass(
-    roots: Sequence[Tensor],
-    grads: Sequence[Tensor],
+    edges: Sequence,
+    grads: Sequence,
     keep_graph: bool,
-    create_graph: bool,
-    targets: Sequence[Tensor] | None = None,
+    as_tensors: bool,
+    targets: set | None = None,
 ) -> dict:
-    """Carries the gradients `grads` of `roots` to the leaves.
+    """Carry the gradients `grads` of `edges` to the leaves.
 
-    A heap gives the youngest node that has a gradient. Whoever used its result is younger still,
-    so by then all parts of its gradient have arrived.
+    The heap yields the newest node that has a gradient. All calls that used its result are newer
+    still, so by then every part of its gradient has arrived.
 
-    On their way gradients are plain arrays. They are Tensors if they are to be differentiated
-    (create_graph), or if a mode on this thread wants to see each operation.
+    Gradients are plain arrays on their way, or Tensors (`as_tensors`) if they are to be
+    differentiated or if a mode wants to see each operation.
 
-    Returns {leaf: gradient}, or, where `targets` are given, {edge of a target: gradient}.
+    Returns {leaf: gradient}, or, with `targets`, {edge of a target: gradient}.
     """
-    as_tensors = create_graph or bool(thread.modes)
-    wanted = None if targets is None else {edge_of(target) for target in targets}
-    useful = None if targets is None else nodes_that_reach(roots, {node_of(e) for e in wanted})
+    needed = None if targets is None else nodes_on_the_way(edges, targets)
     arrived: dict = {}  # node or leaf -> its gradient (of a node with several outputs: a list)
-    ours: set = set()  # those whose gradient is a sum that was made here: it may be added to
+    own: set = set()  # those whose gradient is a sum made here: only these are added to in place
     found: dict = {}
     heap: list = []
-    edges = [edge_of(root) for root in roots]
-    grads = list(grads) if as_tensors else [grad.array for grad in grads]
     while True:
-        for edge, grad in zip(edges, grads):  # noqa: B905 (a keyword takes longer than the rest)
+        for edge, grad in zip(edges, grads):  # noqa: B905 (a keyword costs more than the test)
             if edge is None or grad is None:
                 continue
-            if useful is not None and node_of(edge) not in useful:
+            node, number = edge
+            if needed is not None and node not in needed:
                 continue
-            if edge.__class__ is tuple:
-                add_part(arrived, heap, edge, grad)
-            elif edge not in arrived:
-                arrived[edge] = grad
-                order = edge.order
-                if order is not None:  # a leaf has none
-                    heappush(heap, (order, edge))
-            elif edge in ours:
-                arrived[edge] += grad
+            if node.several:
+                add_part(arrived, heap, node, number, grad)
+            elif node not in arrived:
+                arrived[node] = grad
+                if node.sequence_nr is not None:  # a leaf has none
+                    heappush(heap, (node.sequence_nr, node))
+            elif node in own:
+                arrived[node] += grad
             else:
-                # The first part may belong to somebody else too: Add gives both inputs one array.
-                arrived[edge] = arrived[edge] + grad
+                # Not in place: Add, for one, hands the same array to both of its inputs.
+                arrived[node] = arrived[node] + grad
                 if not as_tensors:
-                    ours.add(edge)
+                    own.add(node)
         if not heap:
             break
-        order, node = heappop(heap)
+        sequence_nr, node = heappop(heap)
         grad = arrived.pop(node)
-        plain = node.plain
-        if not plain and node.hooks is not None:
+        if node.hooks is not None:
             grad = call_hooks(node, grad)
-        if wanted is not None:
-            results = (
-                {(node, i): part for i, part in enumerate(grad)} if node.several else {node: grad}
-            )
-            found.update((edge, part) for edge, part in results.items() if edge in wanted)
-            if not any(e is not None and node_of(e) in useful for e in node.edges):
-                edges = ()  # nothing goes on from here
+        if targets is not None:
+            for number, part in enumerate(grad if node.several else (grad,)):
+                if (node, number) in targets:
+                    found[node, number] = part
+            if not any(edge is not None and edge[0] in needed for edge in node.edges):
+                edges = ()
                 continue
-        if Writes.last < order:
+        if WriteClock.last < sequence_nr:
             node.check_saved()
-        if plain and not as_tensors:
+        if node.plain and not as_tensors:
             grads = node.backward(grad)
         else:
             grads = general_step(node, grad, as_tensors)
@@ -103,31 +96,32 @@ def backward_pass(
         edges = node.edges
         if not keep_graph and node.saved is not NOTHING:
             node.saved = FREED
-    return arrived if targets is None else {**arrived, **found}
+    if targets is None:
+        return arrived
+    return {**{(leaf, 0): grad for leaf, grad in arrived.items()}, **found}
 
 
-def add_part(arrived: dict, heap: list, edge: tuple, grad: Any) -> None:
-    """Adds the gradient of one result of a call that has several."""
-    node, number = edge
+def add_part(arrived: dict, heap: list, node: Function, number: int, grad: Any) -> None:
+    """Add to the gradient of output `number` of a node with several outputs."""
     if node not in arrived:
         arrived[node] = [None] * len(node.outputs)
-        heappush(heap, (node.order, node))
+        heappush(heap, (node.sequence_nr, node))
     earlier = arrived[node][number]
     arrived[node][number] = grad if earlier is None else earlier + grad
 
 
 def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
-    """One node's backward where it is not a plain array formula of a single gradient."""
+    """The backward of a node that has several outputs, was broadcast, or works on Tensors."""
     grads = list(grad) if node.several else [grad]
     xp, device = node.device.xp, node.device
-    if node.several and node.fill_missing:
+    if node.several and node.materialize_grads:
         for number, like in enumerate(node.outputs):
             if grads[number] is None and like is not None:
-                zeros = xp.zeros(like[0], like[1])
+                zeros = xp.zeros(*like)
                 grads[number] = wrap(zeros, device) if as_tensors else zeros
     if as_tensors:
         results = node.gradients(grads)
-    elif node.on_tensors:
+    elif node.takes_tensors:
         results = node.gradients(
             [None if g is None else wrap(xp.asarray(g), device) for g in grads]
         )
@@ -137,57 +131,32 @@ def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
         results = (results,)
     if node.input_shapes is not None:
         results = node.sum_back(results)
-    if node.on_tensors and not as_tensors:
+    if node.takes_tensors and not as_tensors:
         results = [None if result is None else result.array for result in results]
     return tuple(results)
 
 
-def nodes_that_reach(roots: Sequence[Tensor], targets: set) -> set:
-    """All nodes and leaves on a way from a root to one of the targets."""
-    seen, waiting = set(), [node_of(edge_of(root)) for root in roots]
+def nodes_on_the_way(roots: Sequence, targets: set) -> set:
+    """All nodes and leaves on a path from a root to a target; both are given as edges."""
+    ends = {edge[0] for edge in targets}
+    seen, waiting = set(), [edge[0] for edge in roots]
     while waiting:
         node = waiting.pop()
         if node not in seen:
             seen.add(node)
-            if node.order is not None:  # a leaf has none
-                waiting.extend(node_of(edge) for edge in node.edges if edge is not None)
-    useful = {node for node in seen if node in targets}
-    for node in sorted((n for n in seen if n.order is not None), key=lambda n: -n.order):
-        if any(edge is not None and node_of(edge) in useful for edge in node.edges):
-            useful.add(node)
-    return useful
-
-
-def call_hooks(node: Function, grad: Any) -> Any:
-    """Shows the gradients of a node's outputs to the hooks on them, which may replace them."""
-    grads = grad if node.several else [grad]
-    for number, hooks in node.hooks.items():
-        if grads[number] is not None:
-            grads[number] = run_hooks(hooks, grads[number], node.device)
-    return grads if node.several else grads[0]
-
-
-def run_hooks(hooks: dict, grad: Any, device: Any) -> Any:
-    """Calls each hook with the gradient as a Tensor; what a hook returns takes its place."""
-    as_array = not isinstance(grad, Tensor)
-    tensor = wrap(device.xp.asarray(grad), device) if as_array else grad
-    for hook in list(hooks.values()):
-        answer = hook(tensor)
-        if answer is not None:
-            if not isinstance(answer, Tensor):
-                raise TypeError(f"a hook returns None or a Tensor, not {type(answer).__name__}")
-            if answer.shape != tensor.shape:
-                raise RuntimeError(
-                    f"a hook has changed the shape of a gradient, {list(tensor.shape)}, to "
-                    f"{list(answer.shape)}"
-                )
-            tensor = answer
-    return tensor.array if as_array else tensor
+            if node.sequence_nr is not None:
+                waiting.extend(edge[0] for edge in node.edges if edge is not None)
+    needed = seen & ends
+    inner = (node for node in seen if node.sequence_nr is not None)
+    for node in sorted(inner, key=lambda node: -node.sequence_nr):  # the oldest first
+        if any(edge is not None and edge[0] in needed for edge in node.edges):
+            needed.add(node)
+    return needed
 
 
 def references_of_a_gradient() -> int:
-    """What getrefcount says inside accumulate, as backward calls it, of an array that is only
-    there. It depends on the version of Python."""
+    """What getrefcount says inside `accumulate`, as `backward` calls it, about an array that
+    nothing else refers to. The number depends on the version of Python."""
 
     def count(leaf: None, grad: object) -> int:
         return sys.getrefcount(grad)
@@ -200,18 +169,18 @@ UNSHARED = references_of_a_gradient()
 
 
 def accumulate(leaf: Tensor, grad: Any) -> None:
-    """Adds an arrived gradient to leaf.grad, which always owns its array."""
+    """Add an arrived gradient to leaf.grad, which always owns its array."""
     if leaf._hooks:
         grad = run_hooks(leaf._hooks, grad, leaf.device)
     if isinstance(grad, Tensor):
         leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad
     elif leaf._grad is not None:
         if sys.getrefcount(leaf._grad.array) > 2:  # not only its tensor: a graph may have saved it
-            count_write(leaf._grad.array)
+            bump_version(leaf._grad.array)
         leaf._grad.array += grad
     else:
-        # An array that nobody else holds is taken as it is. What hooks return may be anybody's,
-        # a view has its memory from somebody, and a number of NumPy's is no array.
+        # An array that nothing else refers to is taken as it is. What a hook returned may be in
+        # use elsewhere, a view shares its memory, and a scalar of NumPy is not an array.
         shared = leaf._hooks or sys.getrefcount(grad) > UNSHARED
         if shared or grad.__class__ is not leaf.device.array_type or grad.base is not None:
             grad = leaf.device.xp.array(grad)
@@ -222,7 +191,7 @@ def accumulate(leaf: Tensor, grad: Any) -> None:
 
 
 def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[Tensor]:
-    """The given gradients, or ones for scalars. RuntimeError for what cannot be right."""
+    """The given gradients, checked, or ones for scalars."""
     checked = []
     for number, (output, grad) in enumerate(zip(outputs, grads, strict=True)):
         if not output.requires_grad:
@@ -255,7 +224,7 @@ def as_sequence(value: Any) -> tuple:
 
 
 def check_targets(targets: tuple | None) -> None:
-    """RuntimeError where the inputs, if any are given, cannot get a gradient."""
+    """Raise RuntimeError if the inputs, where any are given, cannot get a gradient."""
     if targets is not None and not targets:
         raise RuntimeError("`inputs` cannot be empty.")
     for number, target in enumerate(targets or ()):
@@ -278,13 +247,17 @@ def run_backward(
     if len(given) != len(roots):
         raise RuntimeError(f"got {len(roots)} tensors and {len(given)} gradients")
     check_targets(inputs)
+    targets = None if inputs is None else {edge_of(target) for target in inputs}
     keep = create_graph if retain_graph is None else retain_graph
-    before = thread.grad_enabled
-    thread.grad_enabled = create_graph
+    as_tensors = create_graph or bool(state.modes)
+    before = state.grad_enabled
+    state.grad_enabled = create_graph
     try:
-        return backward_pass(roots, starting_gradients(roots, given), keep, create_graph, inputs)
+        grads = starting_gradients(roots, given)
+        grads = grads if as_tensors else [grad.array for grad in grads]
+        return backward_pass([edge_of(x) for x in roots], grads, keep, as_tensors, targets)
     finally:
-        thread.grad_enabled = before
+        state.grad_enabled = before
 
 
 def backward(
@@ -294,15 +267,16 @@ def backward(
     create_graph: bool = False,
     inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Adds the gradients of `tensors` to the .grad of the leaves (or of `inputs` only).
+    """Add the gradients of `tensors` to the .grad of the leaves (or of `inputs` only).
 
     Args:
         tensors: the outputs to differentiate.
         grad_tensors: the gradient that arrives at each of them; None for a scalar means 1.
         retain_graph: keep the saved values, for another backward through the same graph.
         create_graph: record the backward pass, so that the gradients can be differentiated.
-    Raises RuntimeError where there is no graph, where a non-scalar has no gradient, where the
-    graph has been freed, and where a saved tensor was changed in place.
+    Raises:
+        RuntimeError: there is no graph, a non-scalar has no gradient, the graph has been freed, or
+            a saved tensor was changed in place.
     """
     targets = None if inputs is None else as_sequence(inputs)
     arrived = run_backward(tensors, grad_tensors, retain_graph, create_graph, targets)
@@ -325,7 +299,7 @@ def tensor_backward(
     create_graph: bool = False,
     inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Differentiates this tensor: see tinytorch.autograd.backward."""
+    """Differentiate this tensor: see tinytorch.autograd.backward."""
     backward(self, gradient, retain_graph, create_graph, inputs)
 
 
@@ -341,9 +315,13 @@ def grad(
 ) -> tuple[Tensor | None, ...]:
     """The gradients of the sum of `outputs` with respect to `inputs`; no .grad is touched.
 
-    An input that the outputs do not depend on raises RuntimeError, or gives None with
-    allow_unused=True, or zeros with materialize_grads=True. Arguments else as in `backward`;
-    only_inputs says nothing, here as in PyTorch.
+    An input that the outputs do not depend on gives None with allow_unused=True, and zeros with
+    materialize_grads=True. The other arguments are those of `backward`; only_inputs is ignored, as
+    in PyTorch.
+
+    Raises:
+        RuntimeError: as `backward`, or an input is unused and neither option is given.
+        ValueError: materialize_grads=True with allow_unused=False.
     """
     targets = as_sequence(inputs)
     if materialize_grads and allow_unused is False:
@@ -362,93 +340,7 @@ def grad(
                 value = target.device.xp.zeros(target.array.shape, target.array.dtype)
         if value is not None and not isinstance(value, Tensor):
             value = wrap(target.device.xp.array(value), target.device)
-        if value is not None and target._grad_fn is None and target._hooks:
+        if value is not None and target.is_leaf and target._hooks:
             value = run_hooks(target._hooks, value, target.device)
         results.append(value)
     return tuple(results)
-
-
-class RemovableHandle:
-    """What registering a hook returns: `remove()` takes the hook away again."""
-
-    next_id = 0
-
-    def __init__(self, hooks: dict):
-        self.hooks = weakref.ref(hooks)
-        self.id = RemovableHandle.next_id
-        RemovableHandle.next_id += 1
-
-    def remove(self) -> None:
-        hooks = self.hooks()
-        if hooks is not None:
-            hooks.pop(self.id, None)
-
-    def __enter__(self) -> "RemovableHandle":
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self.remove()
-
-
-class Hooks(dict):
-    """Hooks by the id of their handle, in the order of registration. Unlike a dict, it can be
-    referred to weakly."""
-
-    def add(self, hook: Callable) -> RemovableHandle:
-        handle = RemovableHandle(self)
-        self[handle.id] = hook
-        if "retain" in self:  # retain_grad comes last: it keeps what the others have made of it
-            self["retain"] = self.pop("retain")
-        return handle
-
-
-@tensor_method("register_hook")
-def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-    """Calls hook(gradient) whenever a gradient of this tensor is computed; what it returns, if
-    anything, takes the gradient's place. RuntimeError where the tensor requires no gradient."""
-    if not self.requires_grad:
-        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    return hooks_of(self).add(hook)
-
-
-def hooks_of(tensor: Tensor) -> Hooks:
-    """The hooks on the gradient of `tensor`: a leaf has its own, others keep them at their node."""
-    if tensor._grad_fn is None:
-        tensor._hooks = Hooks() if tensor._hooks is None else tensor._hooks
-        return tensor._hooks
-    node = tensor._grad_fn
-    if node.hooks is None:
-        node.hooks, node.plain = {}, False
-    return node.hooks.setdefault(tensor._output_nr or 0, Hooks())
-
-
-@tensor_method("register_post_accumulate_grad_hook")
-def register_post_accumulate_grad_hook(
-    self: Tensor, hook: Callable[[Tensor], None]
-) -> RemovableHandle:
-    """Calls hook(leaf) after each accumulation into leaf.grad. RuntimeError for other tensors."""
-    if not self.is_leaf or not self.requires_grad:
-        raise RuntimeError(
-            "post accumulate grad hooks can only be registered on leaf tensors that require grad"
-        )
-    if self._after_hooks is None:
-        self._after_hooks = Hooks()
-    return self._after_hooks.add(hook)
-
-
-@tensor_method("retain_grad")
-def retain_grad(self: Tensor) -> None:
-    """Lets a tensor that is no leaf keep its .grad too. RuntimeError without requires_grad."""
-    if not self.requires_grad:
-        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-    if self.is_leaf or self.retains_grad:
-        return
-    self.retains_grad = True
-    tensor = weakref.ref(self)  # the node must not keep its own output alive
-
-    def keep(grad: Tensor) -> None:
-        kept = tensor()
-        if kept is not None:
-            kept._grad = grad if kept._grad is None else kept._grad + grad
-
-    hooks_of(self)["retain"] = keep

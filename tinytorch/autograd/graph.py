@@ -5,8 +5,8 @@ import pathlib
 import shutil
 from typing import Any
 
-from tinytorch.autograd.engine import node_of
-from tinytorch.autograd.node import Function, edge_of
+from tinytorch.autograd.engine import edge_of
+from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor
 
 
@@ -18,21 +18,22 @@ def graph_functions(y: Tensor) -> list[Function]:
         f = waiting.pop()
         if isinstance(f, Function) and f not in found:
             found.add(f)
-            waiting.extend(node_of(edge) for edge in f.edges)
-    return sorted(found, key=lambda f: -f.order)
+            waiting.extend(edge[0] for edge in f.edges if edge is not None)
+    return sorted(found, key=lambda f: -f.sequence_nr)
 
 
 def results_of(f: Function) -> list:
-    """The outputs of a call as edges of the graph: f itself, or (f, 0), (f, 1), ..."""
-    return [(f, number) for number in range(len(f.outputs))] if f.several else [f]
+    """The outputs of a call as edges of the graph: (f, 0), (f, 1), ..."""
+    return [(f, number) for number in range(len(f.outputs))]
 
 
 def graph_values(y: Tensor) -> list:
     """The values of the graph of y as edges, each once: first the leaves, then each result."""
     functions = graph_functions(y)
-    leaves = [edge for f in functions for edge in f.edges if isinstance(edge, Tensor)]
+    edges = [edge for f in functions for edge in f.edges if edge is not None]
+    leaves = [edge for edge in edges if isinstance(edge[0], Tensor)]
     results = [edge for f in functions for edge in results_of(f)]
-    return list(dict.fromkeys([*leaves, *results])) or [y]  # a dict drops repeats, keeps the order
+    return list(dict.fromkeys([*leaves, *results])) or [(y, 0)]  # a dict drops repeats
 
 
 def short(value: Any) -> str:
@@ -41,19 +42,20 @@ def short(value: Any) -> str:
         if value.ndim == 0:
             return str(float(f"{value.item():.6g}"))
         return f"{value.dtype.name} {list(value.shape)}"
-    f, number = value if isinstance(value, tuple) else (value, 0)
+    f, number = value
     return f"shape {list(f.outputs[number][0])}"
 
 
-def value_of(tensor: Tensor) -> Any:
-    """The edge of the graph that stands for `tensor`; a leaf stands for itself."""
-    return tensor if tensor.grad_fn is None else edge_of(tensor)
+def value_of(tensor: Tensor) -> tuple:
+    """The edge of the graph that stands for `tensor`."""
+    return edge_of(tensor) or (tensor, 0)
 
 
-def look_up(y: Tensor, names: dict[str, Tensor] | None) -> tuple[dict, dict]:
+def names_and_tensors(y: Tensor, names: dict[str, Tensor] | None) -> tuple[dict, dict]:
     """({value of the graph: its name}, {value of the graph: its tensor where we have it})."""
     given = {value_of(tensor): name for name, tensor in (names or {}).items()}
     tensors = {value_of(tensor): tensor for tensor in [y, *(names or {}).values()]}
+    tensors |= {v: v[0] for v in graph_values(y) if isinstance(v[0], Tensor)}
     values = graph_values(y)
     return (
         {value: given.get(value, f"v{i}") for i, value in enumerate(values)},
@@ -62,18 +64,17 @@ def look_up(y: Tensor, names: dict[str, Tensor] | None) -> tuple[dict, dict]:
 
 
 def graph_text(y: Tensor, names: dict[str, Tensor] | None = None) -> str:
-    """The graph of y as text: a line for each leaf and each call, in the order of computation.
+    """The graph of y as text: one line for each leaf and each call, in the order of computation.
 
     `names` says what tensors are called: {"w": w}, or dict(module.named_parameters()). `_` stands
     for an argument without gradient. The graph keeps no results: of most only the shape is known.
     """
-    called, tensors = look_up(y, names)
+    called, tensors = names_and_tensors(y, names)
     lines = []
-    for value, name in called.items():
-        if not isinstance(value, Tensor):
-            continue
-        grad = "" if value.grad is None else f"   gradient {short(value.grad)}"
-        lines.append(f"{name} = {short(value)}{grad}")
+    for (leaf, _), name in called.items():
+        if isinstance(leaf, Tensor):
+            grad = "" if leaf.grad is None else f"   gradient {short(leaf.grad)}"
+            lines.append(f"{name} = {short(leaf)}{grad}")
     for f in graph_functions(y):
         left = ", ".join(called[value] for value in results_of(f))
         arguments = ", ".join("_" if edge is None else called[edge] for edge in f.edges)
@@ -84,7 +85,7 @@ def graph_text(y: Tensor, names: dict[str, Tensor] | None = None) -> str:
 
 def to_dot(y: Tensor, names: dict[str, Tensor] | None = None) -> str:
     """The graph of y in Graphviz's language: ellipses are tensors, boxes are functions."""
-    called, tensors = look_up(y, names)
+    called, tensors = names_and_tensors(y, names)
     ids = {value: f"v{i}" for i, value in enumerate(called)}
     lines = ["digraph {"]
     for value, name in called.items():

@@ -5,11 +5,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.modes import thread
-from tinytorch.autograd.node import Function, give_history
+from tinytorch.autograd.node import Function
+from tinytorch.autograd.views import rebase_history
 from tinytorch.core.dtype import can_cast
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
-from tinytorch.core.version import count_write, next_order
+from tinytorch.core.version import bump_version, next_sequence_nr
 
 
 class CopySlices(Function):
@@ -47,26 +48,22 @@ class CopySlices(Function):
 
 def check_writable(target: Tensor) -> None:
     """RuntimeError where writing into `target` would make a gradient or an element wrong."""
-    if target._inference and not thread.inference:
-        raise RuntimeError(
-            "Inplace update to inference tensor outside InferenceMode is not allowed."
-        )
-    if thread.grad_enabled and target.requires_grad:
+    if state.grad_enabled and target.requires_grad:
         if target.is_leaf:
             raise RuntimeError(
                 "a leaf Variable that requires grad is being used in an in-place operation."
             )
-        if target._base is not None and target._grad_fn.on_tensors:
+        if target._view is not None and target.grad_fn.takes_tensors:
             raise RuntimeError(
-                f"Output of {target._grad_fn.name()} is a view and is being modified inplace. "
+                f"Output of {target.grad_fn.name()} is a view and is being modified inplace. "
                 f"Please clone() it in forward."
             )
-        if target._base is not None and target._base.is_leaf:
+        if target._view is not None and target._view.base.is_leaf:
             raise RuntimeError(
                 "a view of a leaf Variable that requires grad is being used in an in-place "
                 "operation."
             )
-    elif thread.grad_enabled and target._base is not None and target._base.requires_grad:
+    elif state.grad_enabled and target._view is not None and target._view.base.requires_grad:
         raise RuntimeError(
             "A view was created in no_grad mode and is being modified inplace with grad mode "
             "enabled. Make the view outside of no_grad(), or detach() it."
@@ -95,15 +92,15 @@ def assign(target: Tensor, values: Tensor) -> Tensor:
             f"result type {values.dtype!r} can't be cast to the desired output type "
             f"{target.dtype!r}"
         )
-    record = thread.grad_enabled and (target.requires_grad or values._requires_grad)
+    record = state.grad_enabled and (target.requires_grad or values._requires_grad)
     if record and values.dtype is not target.dtype:
         values = values.to(target.dtype)
-    if record and target._base is not None:
+    if record and target._view is not None:
         return overwrite(target, values)
     target.array[...] = values.array
-    count_write(target.array)
+    bump_version(target.array)
     if record and values._requires_grad:
-        take_over(target, values)
+        take_history(target, values)
     return target
 
 
@@ -113,7 +110,7 @@ def into(out: Tensor, values: Tensor) -> Tensor:
     An `out` of another shape gets new memory, with a warning where there was something in it.
     RuntimeError where a gradient would be recorded, and for a type of a higher category.
     """
-    if thread.grad_enabled and (values.requires_grad or out.requires_grad):
+    if state.grad_enabled and (values.requires_grad or out.requires_grad):
         raise RuntimeError(
             "functions with out=... arguments don't support automatic differentiation, but one of "
             "the arguments requires grad."
@@ -129,14 +126,14 @@ def into(out: Tensor, values: Tensor) -> Tensor:
     return assign(out, values)
 
 
-def take_over(target: Tensor, values: Tensor) -> None:
-    """Makes `target` the result of the call that made `values`, also where the call has saved it:
-    exp_ needs its result for backward, and a later write into it has to be noticed."""
-    call = values._grad_fn
-    give_history(target, call, values._output_nr)
+def take_history(target: Tensor, values: Tensor) -> None:
+    """Make `target` the result of the call that made `values`. If the call saved this result (exp_
+    needs it for backward), it saves `target` instead, so that a later write into it is noticed."""
+    call = values._edge[0]
+    rebase_history(target, values._edge)
     if has_saved(call, values.array):
         call.saved = tuple(target.array if v is values.array else v for v in call.saved)
-        call.order = next_order()  # after the write that made it
+        call.sequence_nr = next_sequence_nr()  # after the write that made it
 
 
 def has_saved(call: Function | None, array: Any) -> bool:
@@ -148,46 +145,24 @@ def overwrite(target: Tensor, values: Any) -> Tensor:
 
     What the target was before has no part in the result: its gradient is zero.
     """
-    if thread.grad_enabled and (target.requires_grad or getattr(values, "requires_grad", False)):
-        base, calls = (target, ()) if target._base is None else (target._base, target._view_calls)
-        give_history(base, CopySlices.apply(base, values, calls)._grad_fn, None)
+    if state.grad_enabled and (target.requires_grad or getattr(values, "requires_grad", False)):
+        view = target._view
+        base, calls = (target, ()) if view is None else (view.base, view.calls)
+        rebase_history(base, CopySlices.apply(base, values, calls)._edge)
     else:
         target.array[...] = values.array if isinstance(values, Tensor) else values
-    count_write(target.array)
+    bump_version(target.array)
     return target
 
 
-def write_directly(ufunc: str, target: Tensor, other: Any, alpha: float = 1) -> bool:
-    """Computes target = ufunc(target, alpha * other) without a temporary result, if it may.
-
-    It may where nothing is recorded or watched, and both are float tensors of one type, and of one
-    shape or `other` a single number.
-    """
-    if thread.modes or not isinstance(other, Tensor) or other.device is not target.device:
-        return False
-    if thread.grad_enabled and (target.requires_grad or other.requires_grad):
-        return False
-    a, b = target.array, other.array
-    if a.dtype is not b.dtype or a.dtype.kind != "f" or (b.ndim and a.shape != b.shape):
-        return False
-    getattr(target.device.xp, ufunc)(a, b if alpha == 1 else b * alpha, out=a)
-    count_write(a)
-    return True
-
-
-def in_place(function: Callable[..., Tensor], ufunc: str = "") -> Callable[..., Tensor]:
-    """The in-place form of an operation whose first argument is the tensor: add -> add_.
-
-    Where the operation is a ufunc of the array library, its name saves the temporary result.
-    """
+def in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The in-place form of an operation whose first argument is the tensor: add -> add_."""
 
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_writable(self)
-        if ufunc and args and write_directly(ufunc, self, *args, **kwargs):
-            return self
         values = function(self, *args, **kwargs)
-        if has_saved(values._grad_fn, self.array):  # backward needs what is overwritten now
+        if has_saved(values.grad_fn, self.array):  # backward needs what is overwritten now
             values = function(self.clone(), *args, **kwargs)
         return assign(self, values)
 

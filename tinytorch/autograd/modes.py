@@ -1,35 +1,11 @@
-"""What holds for a while on one thread: recording on or off, and who sees each call first."""
+"""Modes: recording on or off, and objects that see every call before its Function does."""
 
 import copy
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from tinytorch.core.tensor import Tensor, tensor_method
-
-
-class ThreadState(threading.local):
-    """The modes of one thread. Another thread starts with its own, at these values."""
-
-    grad_enabled = True
-    inference = False
-    modes: tuple["FunctionMode", ...] = ()  # the last one is asked first
-
-    def __init__(self):
-        # 1 / 0 is inf and log(-1) is nan, in silence, as in PyTorch. NumPy keeps this per thread.
-        np.seterr(all="ignore")
-
-
-thread = ThreadState()
-
-
-# Not empty once a thread was in inference mode: only then does anybody look for its tensors.
-inference_seen: set[bool] = set()
-# All modes that are open, on whatever thread: while there is none, no call has to ask its thread.
-open_modes: list["FunctionMode"] = []
+from tinytorch.core.state import open_modes, state
 
 
 class GradSwitch:
@@ -39,11 +15,11 @@ class GradSwitch:
     before: tuple = ()  # the values outside: several, for an object that is entered inside itself
 
     def __enter__(self) -> None:
-        self.before = (*self.before, (thread.grad_enabled, thread.inference))
-        thread.grad_enabled = self.enabled and not thread.inference
+        self.before = (*self.before, (state.grad_enabled, state.inference))
+        state.grad_enabled = self.enabled and not state.inference
 
     def __exit__(self, *exception: Any) -> None:
-        thread.grad_enabled, thread.inference = self.before[-1]
+        state.grad_enabled, state.inference = self.before[-1]
         self.before = self.before[:-1]
 
     def __call__(self, function: Callable) -> Callable:
@@ -60,15 +36,15 @@ class set_grad_enabled(GradSwitch):
 
     def __init__(self, mode: bool):
         self.enabled = bool(mode)
-        self.outside = thread.grad_enabled
-        thread.grad_enabled = self.enabled
+        self.outside = state.grad_enabled
+        state.grad_enabled = self.enabled
 
     def __enter__(self) -> None:
-        thread.grad_enabled = self.outside  # what __exit__ is to come back to
+        state.grad_enabled = self.outside  # what __exit__ is to come back to
         GradSwitch.__enter__(self)
 
     def __call__(self, function: Callable) -> Callable:
-        thread.grad_enabled = self.outside  # as a decorator it holds for the calls only
+        state.grad_enabled = self.outside  # as a decorator it holds for the calls only
         return (enable_grad if self.enabled else no_grad)(function)
 
 
@@ -94,7 +70,7 @@ class enable_grad(GradSwitch):
 
 
 class inference_mode(GradSwitch):
-    """no_grad, and what is made inside can never enter a graph: RuntimeError where it is tried."""
+    """`no_grad` by another name: tinytorch does not keep track of tensors made inside."""
 
     def __new__(cls, mode: Any = True):
         switch = object.__new__(cls)
@@ -103,50 +79,43 @@ class inference_mode(GradSwitch):
 
     def __enter__(self) -> None:
         GradSwitch.__enter__(self)
-        thread.grad_enabled, thread.inference = not self.inference, self.inference
-        inference_seen.add(True)
+        state.grad_enabled, state.inference = not self.inference, self.inference
 
 
 def is_grad_enabled() -> bool:
-    return thread.grad_enabled
+    return state.grad_enabled
 
 
 def is_inference_mode_enabled() -> bool:
-    return thread.inference
-
-
-@tensor_method("_watched")
-def watched(self: Tensor) -> bool:
-    """Whether a graph watches what is done to this tensor now."""
-    return self.requires_grad and thread.grad_enabled
+    return state.inference
 
 
 class FunctionMode:
-    """Someone who stands between the call of an operation and its Function.
+    """An object that stands between the call of an operation and its Function.
 
-    While `with mode:` is open on this thread, each Function.apply becomes a mode.call(function,
-    args), which may look, count, change the arguments or answer itself. function.apply(*args) goes
-    on to the next mode, and at last to the function. Autocast, profiler and compiler enter here.
+    While `with mode:` is open on this thread, each Function.apply becomes mode.call(function,
+    args), which may log, count, change the arguments or return a result of its own.
+    function.apply(*args) calls the next mode, and in the end the function.
     """
 
     def call(self, function: type, args: tuple) -> Any:
         return function.apply(*args)
 
     def __enter__(self) -> "FunctionMode":
-        thread.modes = (*thread.modes, self)
+        state.modes = (*state.modes, self)
         open_modes.append(self)
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        thread.modes = thread.modes[:-1]
+        state.modes = state.modes[:-1]
         open_modes.remove(self)
 
 
 def call_through_modes(function: type, args: tuple) -> Any:
-    """Asks the innermost mode; what it calls meets the modes outside it only."""
-    stack = thread.modes
-    thread.modes = stack[:-1]
+    """Call the innermost mode. What it calls itself meets only the modes outside it."""
+    stack = state.modes
+    state.modes = stack[:-1]
     try:
         return stack[-1].call(function, args)
     finally:
-        thread.modes = stack
+        state.modes = stack

@@ -4,17 +4,20 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from tinytorch.autograd.modes import call_through_modes, inference_seen, open_modes, thread
+from tinytorch.autograd.errors import translate_error
+from tinytorch.autograd.modes import call_through_modes
+from tinytorch.autograd.views import record_view
 from tinytorch.core.device import Device, cpu
-from tinytorch.core.tensor import Tensor, tensor_method, wrap
-from tinytorch.core.version import next_order, storage_of, version_of, written_since
+from tinytorch.core.state import open_modes, state
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.version import modified_since, next_sequence_nr, version_of
 
 new = object.__new__
 NOTHING = ()  # what a call has saved that saved nothing
 
 
 def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
-    """Adds up an array over the dimensions along which `shape` was broadcast to its shape."""
+    """Sum `array` over the dimensions along which `shape` is broadcast to the array's shape."""
     gap = array.ndim - len(shape)
     axes = (*range(gap), *(gap + i for i, n in enumerate(shape) if n == 1 != array.shape[gap + i]))
     if axes and array.dtype.itemsize == 2:  # halves are added up as float32, and rounded once
@@ -40,74 +43,101 @@ class Function:
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
     view = False  # the result shows the memory of the first input
-    writable = True  # of a view: each element shows one of the input, and no two the same
-    on_tensors = False  # backward takes Tensors, always (user-defined functions)
-    plain = True  # one result, no hooks, nothing broadcast, not on_tensors: so are nearly all
+    writable = True  # of a view: each element shows one of the input, and no two the same one
+    takes_tensors = False  # backward takes Tensors, always (user-defined functions)
+    # The role of each saved value: i for input i, ~k for output k, None for a constant. A class
+    # whose roles never change declares them; for the others they are found when a call is recorded.
+    saves: Sequence[int | None] | None = None
 
     # Of one call; most calls keep these.
     xp: Any = cpu.xp
     device: Device = cpu
-    order: int
-    edges: list  # for each argument: a Function, (Function, output number), a leaf Tensor, or None
-    outputs: Sequence  # (shape, dtype, id) of each result: the id tells it among the saved arrays
-    several = False  # the results came as a tuple; an edge to one of them says which it is
+    sequence_nr: int
+    edges: Sequence  # for each argument (node or leaf, output number), or None without gradient
+    outputs: Sequence  # (shape, dtype) of each result
+    several = False  # the results came as a tuple
     saved: Any = NOTHING
     input_shapes: list | None = None  # where an input was broadcast
-    fill_missing = True  # backward gets zeros for an output that nobody used
+    materialize_grads = True  # backward gets zeros for an output that was not used
     hooks: dict | None = None  # output number -> hooks on its gradient
+    plain = True  # backward takes one array, and returns what the edges need: the usual case
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        """Runs forward on the arrays of `args`, and records the call if a gradient is wanted."""
-        if open_modes and thread.modes:
+        """Run forward on the arrays of `args`, and record the call if a gradient may be needed."""
+        if open_modes and state.modes:
             return call_through_modes(cls, args)
         ctx = new(cls)
-        ctx.edges = edges = []
-        enabled = thread.grad_enabled  # asked now: it silences NumPy where a thread is new
-        arrays, device, wanted = [], None, False
-        for x in args:
-            edge = None
-            if isinstance(x, Tensor):
-                if x.device is not device:
-                    if device is not None:
+        enabled = state.grad_enabled
+        device = edge = edge_b = None
+        if len(args) <= 2 and isinstance(args[0], Tensor):
+            # The loop below, written out: it would take a third of a small operation's time.
+            a = args[0]
+            device = a.device
+            if a._view is not None:
+                a._view.refresh(a)
+            if a._requires_grad:
+                edge = a._edge or (a, 0)
+            if len(args) == 1:
+                arrays, ctx.edges = (a.array,), (edge,)
+            else:
+                b = args[1]
+                if isinstance(b, Tensor):
+                    if b.device is not device:
                         return cls.apply(*on_one_device(args))
-                    device = x.device
-                if x._base is not None and x._base._grad_fn is not x._base_fn:
-                    follow_base(x)
-                if x._requires_grad:
-                    wanted = True
-                    edge = x._grad_fn
-                    if edge is None:
-                        edge = x
-                    elif x._output_nr is not None:
-                        edge = (edge, x._output_nr)
-                x = x.array
-            arrays.append(x)
-            edges.append(edge)
-
-        ctx.device, ctx.xp = device, device.xp
+                    if b._view is not None:
+                        b._view.refresh(b)
+                    if b._requires_grad:
+                        edge_b = b._edge or (b, 0)
+                    b = b.array
+                arrays, ctx.edges = (a.array, b), (edge, edge_b)
+            needed = edge is not None or edge_b is not None
+        else:
+            arrays, edges, needed = [], [], False
+            for x in args:
+                edge = None
+                if isinstance(x, Tensor):
+                    if x.device is not device:
+                        if device is not None:
+                            return cls.apply(*on_one_device(args))
+                        device = x.device
+                    if x._view is not None:
+                        x._view.refresh(x)
+                    if x._requires_grad:
+                        needed, edge = True, x._edge or (x, 0)
+                    x = x.array
+                arrays.append(x)
+                edges.append(edge)
+            ctx.edges = edges
+        if device is not cpu:
+            ctx.device, ctx.xp = device, device.xp
         try:
             result = cls.forward(ctx, *arrays)
         except (ValueError, TypeError) as error:
-            raise cls.explain(error, arrays) from error
-        record = wanted and enabled and cls.differentiable
+            translated = cls.translate_error(error, arrays)
+            if translated is None:
+                raise
+            raise translated from error
+        record = needed and enabled and cls.differentiable
         if record:
-            ctx.order = next_order()
+            ctx.sequence_nr = next_sequence_nr()
         if result.__class__ is tuple:
-            return ctx.several_outputs(result, record)
-
+            return ctx.several_outputs(result, record, args)
         device = ctx.device  # a transfer has changed it
         array = result if result.__class__ is device.array_type else ctx.as_array(result)
-        out = wrap(array, device)
+        out = new(Tensor)  # and filled as by wrap
+        out.array, out.device, out._view = array, device, None
         if record:
-            out._requires_grad, out._grad_fn = True, ctx
-            ctx.outputs = ((array.shape, array.dtype, id(array)),)
+            out._requires_grad, out._edge = True, (ctx, 0)
+            ctx.outputs = ((array.shape, array.dtype),)
+            if ctx.saves is None and ctx.saved is not NOTHING:
+                ctx.saves = ctx.roles_of(arrays, (array,))
             if cls.elementwise:
                 ctx.note_shapes(arrays, array.shape)
+        else:
+            out._requires_grad, out._edge = False, None
         if cls.view:
-            ctx.note_view(out, args)
-        if inference_seen:
-            check_inference(out, args, record)
+            record_view(out, args[0], ctx.view_call(0, args))
         return out
 
     def as_array(ctx, result: Any) -> Any:
@@ -117,36 +147,54 @@ class Function:
             ctx.saved = tuple(array if value is result else value for value in ctx.saved)
         return array
 
-    def several_outputs(ctx, results: tuple, record: bool) -> tuple:
+    def several_outputs(ctx, results: tuple, record: bool, args: tuple) -> tuple:
         """The tensors of a call with several results. Those of integer type get no gradient."""
-        outs, ctx.outputs, ctx.several, ctx.plain = [], [], True, False
-        for number, result in enumerate(results):
-            out = wrap(ctx.as_array(result), ctx.device)
-            if record and out.dtype.is_floating_point:
-                out._requires_grad, out._grad_fn, out._output_nr = True, ctx, number
-            if inference_seen:
-                check_inference(out, (), False)
-            outs.append(out)
-            ctx.outputs.append((out.array.shape, out.array.dtype, id(out.array)))
+        arrays = [ctx.as_array(result) for result in results]
+        outs = [wrap(array, ctx.device) for array in arrays]
+        if record:
+            ctx.record_outputs(outs)
+            if ctx.saves is None and ctx.saved is not NOTHING:
+                inputs = [x.array if isinstance(x, Tensor) else x for x in args]
+                ctx.saves = ctx.roles_of(inputs, arrays)
+        if ctx.view:
+            for number, out in enumerate(outs):
+                record_view(out, args[0], ctx.view_call(number, args))
         return tuple(outs)
 
-    def note_view(ctx, out: Tensor, args: tuple) -> None:
-        """Remembers how the view `out` comes from its base, for in-place operations."""
-        seen = args[0]
-        if storage_of(out.array) is not storage_of(seen.array):  # forward had to copy
-            return
-        base = seen if seen._base is None else seen._base
-        out._base, out._base_fn = base, base._grad_fn
-        out._view_calls = (*seen._view_calls, (type(ctx), args[1:]))
+    def record_outputs(ctx, outs: Sequence, constant: Sequence = ()) -> None:
+        """Make `outs` the results of this call: tensors, or None for what is not one. Those whose
+        array is among `constant` get no gradient."""
+        ctx.several, ctx.plain = True, False
+        ctx.outputs = [None if x is None else (x.array.shape, x.array.dtype) for x in outs]
+        for number, out in enumerate(outs):
+            if out is None or not out.dtype.is_floating_point:
+                continue
+            if not any(out.array is array for array in constant):
+                out._requires_grad, out._edge = True, (ctx, number)
+
+    def roles_of(ctx, inputs: Sequence, outputs: Sequence) -> list:
+        """Which input or output each saved value is. All of them are alive now, so that `is` tells
+        them apart; later an array may be replaced, or its id used again."""
+        roles = []
+        for value in ctx.saved:
+            role = next((i for i, x in enumerate(inputs) if x is value), None)
+            if role is None:
+                role = next((~k for k, y in enumerate(outputs) if y is value), None)
+            roles.append(role)
+        return roles
+
+    def view_call(ctx, number: int, args: tuple) -> tuple:
+        """The (Function, parameters) that leads from the first input to view `number`."""
+        return type(ctx), args[1:]
 
     def note_shapes(ctx, arrays: Sequence, shape: tuple[int, ...]) -> None:
-        """Remembers the shapes of the inputs if one that needs a gradient was broadcast."""
+        """Remember the shapes of the inputs if one that needs a gradient was broadcast."""
         for edge, x in zip(ctx.edges, arrays):  # noqa: B905 (strict= would take longer)
             if edge is not None and x.shape != shape:
                 ctx.input_shapes, ctx.plain = [getattr(x, "shape", None) for x in arrays], False
 
     def sum_back(ctx, grads: tuple) -> list:
-        """The gradients of inputs that were broadcast, added up where these were repeated."""
+        """The gradients of inputs that were broadcast, summed where these were repeated."""
         sums = []
         for grad, shape in zip(grads, ctx.input_shapes, strict=False):
             if grad is not None and shape is not None and grad.shape != shape:
@@ -156,31 +204,14 @@ class Function:
         return sums
 
     @classmethod
-    def explain(cls, error: Exception, arrays: list) -> Exception:
-        """NumPy's ValueError or TypeError as PyTorch's RuntimeError, with the shapes in it; a
-        NotImplementedError, which is one too, where NumPy has no function for these types."""
-        shapes = [tuple(array.shape) for array in arrays if hasattr(array, "shape")]
-        if cls.elementwise and len(shapes) > 1:
-            a, b = shapes[:2]
-            for i in range(1, min(len(a), len(b)) + 1):
-                if a[-i] != b[-i] and 1 not in (a[-i], b[-i]):
-                    dim = max(len(a), len(b)) - i
-                    return RuntimeError(
-                        f"The size of tensor a ({a[-i]}) must match the size of tensor b "
-                        f"({b[-i]}) at non-singleton dimension {dim} (shapes {list(a)} and "
-                        f"{list(b)})"
-                    )
-        name, listed = cls.__name__.lower(), " and ".join(str(list(shape)) for shape in shapes)
-        if any(word in str(error) for word in ("ufunc", "numpy boolean", "Wrong type")):
-            dtypes = " and ".join(str(array.dtype) for array in arrays if hasattr(array, "dtype"))
-            kind = RuntimeError if "boolean" in str(error) else NotImplementedError
-            return kind(f"{name}() is not implemented for {dtypes}")
-        return RuntimeError(f"{name}: {error} (shapes {listed})")
+    def translate_error(cls, error: Exception, arrays: Sequence) -> Exception | None:
+        """PyTorch's error in place of one that the array library raised; None for other errors."""
+        return translate_error(error, cls.__name__, arrays)
 
     # For forward and backward of a subclass.
 
     def save_for_backward(ctx, *values: Any) -> None:
-        """Keeps arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
+        """Keep arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
         ctx.saved = values
 
     @property
@@ -194,7 +225,7 @@ class Function:
             return function.apply(x, *parameters)
         inner = new(function)
         inner.xp, inner.device = ctx.xp, ctx.device
-        inner.edges = [None] * (1 + len(parameters))
+        inner.edges = (None,) * (1 + len(parameters))
         return function.forward(inner, x, *parameters)
 
     def forward(ctx, *args: Any) -> Any:
@@ -207,46 +238,32 @@ class Function:
 
     def gradients(ctx, grads: list) -> Any:
         """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
-        if ctx.on_tensors:
+        if ctx.takes_tensors:
             return ctx.backward(*grads)
         twin = copy.copy(ctx)
         twin.xp = Tensor
-        twin.saved = tuple(ctx.saved_tensor(value) for value in ctx.saved)
+        twin.saved = tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
         return twin.backward(*grads)
 
-    def saved_tensor(ctx, value: Any) -> Any:
-        """A saved array as the tensor that it was: wrapped anew, so that no cycle keeps the graph.
-
-        Which one it was, its id tells: all inputs were alive when forward saved it. The result of
-        an in-place call is the same array as its input: then it was the result.
-        """
+    def saved_tensor(ctx, number: int) -> Any:
+        """Saved value `number` as the tensor that it was. It is wrapped anew: had the call saved
+        its output tensor, the two would keep each other alive."""
+        value, role = ctx.saved[number], None if ctx.saves is None else ctx.saves[number]
         if not hasattr(value, "dtype"):
             return value
-        history = None
-        for edge in ctx.edges:
-            if isinstance(edge, Tensor):
-                if edge.array is value:
-                    return edge
-            elif edge is not None:
-                node, number = edge if edge.__class__ is tuple else (edge, None)
-                if id(value) == node.outputs[number or 0][2]:
-                    history = (node, number)
-        for number, (_, _, known) in enumerate(ctx.outputs):
-            if id(value) == known:
-                history = (ctx, number if ctx.several else None)
         out = wrap(ctx.device.xp.asarray(value), ctx.device)
-        if history is not None:
-            out._requires_grad = True
-            out._grad_fn, out._output_nr = history
+        edge = None if role is None else ctx.edges[role] if role >= 0 else (ctx, ~role)
+        if edge is not None:
+            out._requires_grad, out._edge = True, edge
         return out
 
     def saved_arrays(ctx) -> Any:
         return ctx.saved
 
     def check_saved(ctx) -> None:
-        """RuntimeError where a saved array was written in place since."""
+        """Raise RuntimeError if a saved array was written in place since."""
         for value in ctx.saved_arrays():
-            if hasattr(value, "base") and written_since(value, ctx.order):
+            if hasattr(value, "base") and modified_since(value, ctx.sequence_nr):
                 raise RuntimeError(
                     f"one of the variables needed for gradient computation has been modified by "
                     f"an inplace operation: [{value.dtype} {list(value.shape)}], saved by "
@@ -262,13 +279,9 @@ class Function:
     @property
     def next_functions(ctx) -> tuple:
         """((node, output number), ...) for each input; leaves appear as AccumulateGrad."""
-        following = []
-        for edge in ctx.edges:
-            if isinstance(edge, Tensor):
-                following.append((AccumulateGrad(edge), 0))
-            else:
-                following.append(edge if edge.__class__ is tuple else (edge, 0))
-        return tuple(following)
+        return tuple(
+            (None, 0) if edge is None else (as_node(edge[0]), edge[1]) for edge in ctx.edges
+        )
 
     def __repr__(ctx) -> str:
         return f"<{ctx.name()} object at {id(ctx):#x}>"
@@ -289,19 +302,17 @@ class AccumulateGrad:
         return f"<AccumulateGrad object at {id(self):#x}>"
 
 
-def check_inference(out: Tensor, args: tuple, record: bool) -> None:
-    """Marks what is made in inference mode; a view is what its base is. RuntimeError where such a
-    tensor enters a graph."""
-    out._inference = thread.inference if out._base is None else out._base._inference
-    if record and any(isinstance(x, Tensor) and x._inference for x in args):
-        raise RuntimeError(
-            "Inference tensors cannot be saved for backward. To work around you can make a clone "
-            "to get a normal tensor and use it in autograd."
-        )
+def as_node(end: Any) -> Any:
+    """The node at the end of an edge; a leaf is shown as AccumulateGrad."""
+    return AccumulateGrad(end) if isinstance(end, Tensor) else end
 
 
 def on_one_device(args: tuple) -> list:
-    """Brings 0-d CPU tensors to the device of the others; RuntimeError for any other mix."""
+    """Bring 0-d CPU tensors to the device of the others.
+
+    Raises:
+        RuntimeError: the tensors are on different devices otherwise.
+    """
     tensors = [x for x in args if isinstance(x, Tensor)]
     others = {x.device for x in tensors if x.device is not cpu or x.array.ndim}
     if len(others) > 1:
@@ -312,47 +323,3 @@ def on_one_device(args: tuple) -> list:
         )
     target = others.pop() if others else cpu
     return [x.to(target) if isinstance(x, Tensor) and x.device is not target else x for x in args]
-
-
-def edge_of(tensor: Tensor) -> Any:
-    """Where a gradient of `tensor` goes: a node, (node, output number), the leaf, or None."""
-    if not tensor.requires_grad:
-        return None
-    if tensor._grad_fn is None:
-        return tensor
-    number = tensor._output_nr
-    return tensor._grad_fn if number is None else (tensor._grad_fn, number)
-
-
-def give_history(tensor: Tensor, function: Function, number: int | None) -> None:
-    """Makes `tensor` output `number` of a call that was recorded with another tensor."""
-    tensor._requires_grad, tensor._grad_fn, tensor._output_nr = True, function, number
-    outputs = list(function.outputs)
-    outputs[number or 0] = (*outputs[number or 0][:2], id(tensor.array))
-    function.outputs = outputs
-
-
-@tensor_method("_follow_base")
-def follow_base(view: Tensor) -> None:
-    """Gives a view the history that its base has got by an in-place operation since."""
-    base = view._base
-    if base._grad_fn is view._base_fn:
-        return
-    if view._grad_fn is not None and view._grad_fn.on_tensors:
-        raise RuntimeError(
-            f"the base of a view that {view._grad_fn.name()} returned was changed in place. Please "
-            f"clone() the result in its forward."
-        )
-    if base._base is not None:
-        raise RuntimeError("the base of a view was given another shape in place: clone() the view")
-    before = thread.grad_enabled
-    thread.grad_enabled = True
-    try:
-        again = base
-        for function, parameters in view._view_calls:
-            again = function.apply(again, *parameters)
-    finally:
-        thread.grad_enabled = before
-    view._base_fn = base._grad_fn
-    if again._grad_fn is not None:
-        give_history(view, again._grad_fn, again._output_nr)

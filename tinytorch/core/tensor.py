@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.core.data import host_array
+from tinytorch.core.convert import host_array
 from tinytorch.core.device import Device, as_device, cpu, device_of
 from tinytorch.core.dtype import Defaults, DType, as_dtype, numpy_dtype
+from tinytorch.core.state import state
 from tinytorch.core.version import version_of
 
 
@@ -53,22 +54,20 @@ class Tensor:
     of these values, as in PyTorch; prefer `tensor(...)`, which keeps the type of its data.
     """
 
-    # What most tensors never change is written once, here, and not into each of them.
+    # Defaults of what only some tensors change: read here, and not stored in each of them.
     array: Any
     device: Device
     _requires_grad = False
-    _grad_fn = None
-    _output_nr = None  # which output of grad_fn this is, where it has several
+    _edge = None  # where a gradient of this tensor goes: (node, output number); None for a leaf
+    _view = None  # of a view: how it came from its base (see autograd/views.py)
     _grad = None
     _hooks = None  # called with each gradient of this leaf
     _after_hooks = None  # called when this leaf's grad has been added to
-    _inference = False  # made in inference mode
     retains_grad = False
-    order = None  # in the graph a leaf is an end: a recorded call has a number
-    _base = None  # of a view: the tensor whose memory it shows,
-    _base_fn = None  # that tensor's grad_fn when this view was made,
-    _view_calls = ()  # and the calls (Function, parameters) that lead from it to this view
-    __array_priority__ = 1000  # numpy_array + tensor is our business, not NumPy's
+    # An edge of the graph may end at a leaf, which stands there for a node.
+    sequence_nr = None
+    several = False
+    __array_priority__ = 1000  # numpy_array + tensor calls Tensor.__radd__, not NumPy's loop
 
     def __init__(self, *data: Any, device: Any = None):
         if len(data) == 1 and not isinstance(data[0], (int, Size)):
@@ -148,13 +147,13 @@ class Tensor:
 
     @property
     def requires_grad(self) -> bool:
-        if self._base is not None:
-            self._follow_base()
+        if self._view is not None:
+            self._view.refresh(self)
         return self._requires_grad
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
-        if self._grad_fn is not None:
+        if self._edge is not None:
             if not value:
                 raise RuntimeError(
                     "you can only change requires_grad flags of leaf variables. If you want to "
@@ -167,8 +166,6 @@ class Tensor:
                 f"only Tensors of floating point dtype can require gradients, this one is "
                 f"{self.dtype!r}"
             )
-        if value and self._inference:
-            raise RuntimeError("Setting requires_grad=True on inference tensor is not allowed.")
         self._requires_grad = bool(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> "Tensor":
@@ -178,9 +175,9 @@ class Tensor:
 
     @property
     def grad_fn(self):
-        if self._base is not None:
-            self._follow_base()
-        return self._grad_fn
+        if self._view is not None:
+            self._view.refresh(self)
+        return None if self._edge is None else self._edge[0]
 
     @property
     def is_leaf(self) -> bool:
@@ -188,7 +185,11 @@ class Tensor:
 
     @property
     def output_nr(self) -> int:
-        return self._output_nr or 0
+        return 0 if self._edge is None else self._edge[1]
+
+    @property
+    def _base(self) -> "Tensor | None":
+        return None if self._view is None else self._view.base
 
     @property
     def grad(self) -> "Tensor | None":
@@ -210,17 +211,13 @@ class Tensor:
 
     def detach(self) -> "Tensor":
         """The same memory as a tensor of its own, outside the graph."""
-        # A view, not the same object: a graph tells saved arrays by who they are.
-        out = wrap(self.array.view(), self.device)
-        if self._inference:
-            out._inference = True
-        return out
+        return wrap(self.array.view(), self.device)
 
     def detach_(self) -> "Tensor":
         """Takes this tensor itself out of the graph. RuntimeError for a view."""
-        if self._base is not None:
+        if self._view is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead.")
-        self._requires_grad, self._grad_fn, self._output_nr = False, None, None
+        self._requires_grad, self._edge = False, None
         return self
 
     @property
@@ -237,9 +234,6 @@ class Tensor:
     def _version(self) -> int:
         return version_of(self.array)
 
-    def is_inference(self) -> bool:
-        return self._inference
-
     # Out of tinytorch, into Python and NumPy.
 
     def numpy(self, *, force: bool = False) -> np.ndarray:
@@ -250,7 +244,7 @@ class Tensor:
         copied to the host instead.
         """
         if not force:
-            if self._watched():
+            if state.grad_enabled and self.requires_grad:
                 raise RuntimeError(
                     "Can't call numpy() on Tensor that requires grad. "
                     "Use tensor.detach().numpy() instead."
@@ -321,7 +315,7 @@ class Tensor:
         if id(self) not in memo:
             copy = memo[id(self)] = object.__new__(type(self))
             copy.__dict__.update(self.__dict__)
-            for name in ("_base", "_base_fn", "_view_calls", "_hooks", "_after_hooks"):
+            for name in ("_view", "_hooks", "_after_hooks"):
                 copy.__dict__.pop(name, None)
             copy.array = self.array.copy()
             copy._grad = None if self._grad is None else self._grad.__deepcopy__(memo)
@@ -340,7 +334,7 @@ def wrap(array: Any, device: Device, cls: type = Tensor) -> Tensor:
     out = object.__new__(cls)
     out.array, out.device = array, device
     # Each operation asks for these. Python finds them sooner in an object than in its class.
-    out._requires_grad, out._grad_fn, out._output_nr, out._base = False, None, None, None
+    out._requires_grad, out._edge, out._view = False, None, None
     return out
 
 

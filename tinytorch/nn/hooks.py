@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.engine import Hooks, RemovableHandle
+from tinytorch.autograd.hooks import Hooks, RemovableHandle
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor
 
@@ -12,9 +12,9 @@ class Gate(Function):
     """Passes tensors on unchanged. On the way back `watch` sees all their gradients at once, at
     their `places` among n values, and answers with those that go on."""
 
-    on_tensors = True
+    takes_tensors = True
     plain = False
-    fill_missing = False
+    materialize_grads = False
 
     def forward(ctx, watch: Callable, places: list[int], n: int, *arrays: Any) -> Any:
         ctx.watch, ctx.places, ctx.n = watch, places, n

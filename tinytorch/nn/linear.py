@@ -41,8 +41,8 @@ class Addmm(Function):
         )
 
     @classmethod
-    def explain(cls, error: Exception, arrays: list) -> Exception:
-        return MatMul.explain(error, [arrays[0], arrays[1].T])
+    def translate_error(cls, error: Exception, arrays: list) -> Exception:
+        return MatMul.translate_error(error, [arrays[0], arrays[1].T])
 
     def name(ctx) -> str:  # of the last of the calls that PyTorch makes
         names = ("Mm", "UnsafeView") if len(ctx.edges) == 2 else ("Addmm", "View")

@@ -4,10 +4,11 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tinytorch.autograd.engine import Hooks
+from tinytorch.autograd.hooks import Hooks
 from tinytorch.autograd.inplace import assign
-from tinytorch.autograd.modes import no_grad, thread
+from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.hooks import Gates, add_hook, make_tuple
 from tinytorch.nn.members import Members
@@ -258,7 +259,7 @@ class Module(Members):
             answer = hook(self, args, kwargs) if with_kwargs else hook(self, args)
             if answer is not None:
                 args, kwargs = answer if with_kwargs else (make_tuple(answer), kwargs)
-        gates = Gates(self) if watched and thread.grad_enabled else None
+        gates = Gates(self) if watched and state.grad_enabled else None
         args = args if gates is None else gates.enter(args)
         output = self.forward(*args, **kwargs)
         for hook, with_kwargs in list(self._forward_hooks.values()):

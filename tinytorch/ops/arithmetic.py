@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.direct import apply_directly
 from tinytorch.autograd.inplace import in_place, into
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, bool_, numpy_dtype, result_type
@@ -40,6 +39,7 @@ class Mul(Function):
     """c = a * b;   dc/da = b,   dc/db = a."""
 
     elementwise = True
+    saves = 0, 1
 
     def forward(ctx, a: Any, b: Any) -> Any:
         edge_a, edge_b = ctx.edges  # None where no gradient is needed: then its factor is not kept
@@ -55,6 +55,7 @@ class Div(Function):
     """c = a / b;   dc/da = 1 / b,   dc/db = -a / b^2 = -c / b."""
 
     elementwise = True
+    saves = 0, 1
 
     def forward(ctx, a: Any, b: Any) -> Any:
         ctx.saved = (None if ctx.edges[1] is None else a, b)
@@ -117,8 +118,8 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
         other = mul(other, alpha)
     # Two plain tensors of one type are by far the most common case.
     if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return apply_directly(Add, input, other)
-    return apply_directly(Add, *operands(input, other))
+        return Add.apply(input, other)
+    return Add.apply(*operands(input, other))
 
 
 @tensor_method("sub", "subtract", "__sub__")
@@ -129,13 +130,13 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
     if alpha != 1:
         other = mul(other, alpha)
     if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return apply_directly(Sub, input, other)
+        return Sub.apply(input, other)
     if bool_ in (result_type(input), result_type(other)):
         raise RuntimeError(
             "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
             "logical_xor() instead."
         )
-    return apply_directly(Sub, *operands(input, other))
+    return Sub.apply(*operands(input, other))
 
 
 @tensor_method("mul", "multiply", "__mul__", "__rmul__")
@@ -144,8 +145,8 @@ def mul(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
     if out is not None:
         return into(out, mul(input, other))
     if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return apply_directly(Mul, input, other)
-    return apply_directly(Mul, *operands(input, other))
+        return Mul.apply(input, other)
+    return Mul.apply(*operands(input, other))
 
 
 @tensor_method("__truediv__")
@@ -153,8 +154,8 @@ def true_divide(input: Tensor, other: Any) -> Tensor:
     """input / other, broadcast, in floating point also for integers."""
     if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
         if input.array.dtype.kind == "f":
-            return apply_directly(Div, input, other)
-    return apply_directly(Div, *operands(input, other, floating=True))
+            return Div.apply(input, other)
+    return Div.apply(*operands(input, other, floating=True))
 
 
 @tensor_method("neg", "negative", "__neg__")
@@ -181,8 +182,8 @@ def rdiv(self: Tensor, other: Any) -> Tensor:
     return true_divide(other, self)
 
 
-add_ = tensor_method("add_", "__iadd__")(in_place(add, "add"))
-sub_ = tensor_method("sub_", "subtract_", "__isub__")(in_place(sub, "subtract"))
-mul_ = tensor_method("mul_", "multiply_", "__imul__")(in_place(mul, "multiply"))
+add_ = tensor_method("add_", "__iadd__")(in_place(add))
+sub_ = tensor_method("sub_", "subtract_", "__isub__")(in_place(sub))
+mul_ = tensor_method("mul_", "multiply_", "__imul__")(in_place(mul))
 neg_ = tensor_method("neg_", "negative_")(in_place(neg))
-true_divide_ = tensor_method("__itruediv__")(in_place(true_divide, "divide"))
+true_divide_ = tensor_method("__itruediv__")(in_place(true_divide))

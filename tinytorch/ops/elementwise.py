@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.direct import apply_directly
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type
@@ -126,7 +125,7 @@ def unary(
 
     def operation(input: Tensor) -> Tensor:
         if input.__class__ is Tensor and input.array.dtype.char in "fd":
-            return apply_directly(function, input)
+            return function.apply(input)
         return compute(function, (input,), keeps)
 
     operation.__doc__ = f"{names.split()[0]} of each element, in the shape of `input`."
@@ -275,7 +274,7 @@ def binary(
         if input.__class__ is other.__class__ is Tensor:
             dtype = input.array.dtype
             if dtype is other.array.dtype and dtype.char in "fd":
-                return apply_directly(function, input, other)
+                return function.apply(input, other)
         return compute(function, (input, other), keeps, min(numbers, 1 + isinstance(other, Tensor)))
 
     operation.__doc__ = f"{names.split()[0]} of each pair of elements, broadcast."

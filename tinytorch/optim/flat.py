@@ -9,7 +9,7 @@ import numpy as np
 
 from tinytorch.core.device import as_device
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.core.version import count_write
+from tinytorch.core.version import bump_version
 from tinytorch.optim.optimizer import Optimizer
 
 # Elements of a piece on the CPU: a dozen operations on it find it in the fast memory near the core.
@@ -119,7 +119,7 @@ class FlatParameters:
         for i, array in enumerate(self.arrays):
             if self.together:
                 array[...] = self.parts[i]
-            count_write(array)
+            bump_version(array)
 
 
 def same(these: list, those: list) -> bool:

@@ -1,0 +1,67 @@
+"""Views: tensors that show another tensor's memory, and that follow when it gets a new history."""
+
+from typing import Any
+
+from tinytorch.core.state import state
+from tinytorch.core.tensor import Tensor
+from tinytorch.core.version import storage_of
+
+
+class View:
+    """How a view came from its base.
+
+    Attributes:
+        base: the tensor that owns the memory; never a view itself.
+        base_edge: the base's place in the graph when the view was made or refreshed.
+        calls: the (Function, parameters) that lead from the base to the view.
+    """
+
+    def __init__(self, base: Tensor, calls: tuple):
+        self.base, self.base_edge, self.calls = base, base._edge, calls
+
+    def refresh(self, view: Tensor) -> None:
+        """Give `view` the history that its base has received from in-place writes since."""
+        if self.base._edge is not self.base_edge:
+            refresh_view_grad_fn(view)
+
+
+def record_view(out: Tensor, source: Tensor, call: tuple) -> None:
+    """Note that `out` was made from `source` by `call`, unless the call had to copy."""
+    if storage_of(out.array) is storage_of(source.array):
+        view = source._view
+        if view is None:
+            out._view = View(source, (call,))
+        else:
+            out._view = View(view.base, (*view.calls, call))
+
+
+def refresh_view_grad_fn(tensor: Tensor) -> None:
+    """Repeat the calls that made a view, on its base as it is in the graph now.
+
+    Raises:
+        RuntimeError: the view came from a user's Function, or its base became a view itself.
+    """
+    view = tensor._view
+    if tensor._edge is not None and tensor._edge[0].takes_tensors:
+        raise RuntimeError(
+            f"the base of a view that {tensor._edge[0].name()} returned was changed in place. "
+            f"Please clone() the result in its forward."
+        )
+    if view.base._view is not None:
+        raise RuntimeError("the base of a view was given another shape in place: clone() the view")
+    before = state.grad_enabled
+    state.grad_enabled = True
+    try:
+        again = view.base
+        for function, parameters in view.calls:
+            again = function.apply(again, *parameters)
+    finally:
+        state.grad_enabled = before
+    view.base_edge = view.base._edge
+    if again._edge is not None:
+        rebase_history(tensor, again._edge)
+
+
+def rebase_history(tensor: Tensor, edge: Any) -> None:
+    """Make `tensor` the result of another call: edge is (node, output number)."""
+    tensor._requires_grad, tensor._edge = True, edge

@@ -30,8 +30,8 @@ from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
-
 from tinytorch.core.data import host_array
+
 from tinytorch.core.device import Device, as_device, cpu, device_of
 from tinytorch.core.dtype import Defaults, DType, as_dtype, numpy_dtype
 from tinytorch.core.version import count_write, next_order, version_of

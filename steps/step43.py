@@ -37,8 +37,8 @@ from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
-
 from tinytorch.autograd.direct import apply_directly
+
 from tinytorch.autograd.modes import no_grad, set_grad_enabled, thread
 from tinytorch.autograd.node import Function, edge_of, give_history
 from tinytorch.core.dtype import Defaults, DType, bool_, can_cast, numpy_dtype, result_type

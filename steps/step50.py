@@ -43,8 +43,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
 from tinytorch.autograd.direct import apply_directly
+
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type

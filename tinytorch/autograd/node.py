@@ -69,7 +69,7 @@ class Function:
             return call_through_modes(cls, args)
         ctx = new(cls)
         enabled = state.grad_enabled
-        device = edge = edge_b = None
+        device = edge = edge_b = broadcast = None
         if len(args) <= 2 and isinstance(args[0], Tensor):
             # The loop below, written out: it would take a third of a small operation's time.
             a = args[0]
@@ -90,10 +90,11 @@ class Function:
                     if b._requires_grad:
                         edge_b = b._edge or (b, 0)
                     b = b.array
+                    broadcast = b.shape != a.array.shape
                 arrays, ctx.edges = (a.array, b), (edge, edge_b)
             needed = edge is not None or edge_b is not None
         else:
-            arrays, edges, needed = [], [], False
+            arrays, edges, needed, broadcast = [], [], False, True
             for x in args:
                 edge = None
                 if isinstance(x, Tensor):
@@ -132,7 +133,7 @@ class Function:
             ctx.outputs = ((array.shape, array.dtype),)
             if ctx.saves is None and ctx.saved is not NOTHING:
                 ctx.saves = ctx.roles_of(arrays, (array,))
-            if cls.elementwise:
+            if cls.elementwise and broadcast:
                 ctx.note_shapes(arrays, array.shape)
         else:
             out._requires_grad, out._edge = False, None

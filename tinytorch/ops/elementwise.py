@@ -44,7 +44,8 @@ def unary_function(names: str, formula: Any, derivative: Callable, keeps_y: bool
     def backward(ctx, g: Any) -> Any:
         return derivative(ctx.xp, g, ctx.saved[0])
 
-    return entry(names, Function, formula, forward=forward, backward=backward)
+    role = ~0 if keeps_y else 0  # what is saved is output 0 or input 0
+    return entry(names, Function, formula, forward=forward, backward=backward, saves=(role,))
 
 
 def flat(xp: Any, g: Any, *inputs: Any) -> Any:
@@ -268,7 +269,7 @@ def binary(
     """
     if len(derivatives) == 1:
         derivatives = (*derivatives, mirrored(derivatives[0]))
-    function = entry(names, Several, formula, derivatives=derivatives)
+    function = entry(names, Several, formula, derivatives=derivatives, saves=(0, 1))
 
     def operation(input: Tensor, other: Any) -> Tensor:
         if input.__class__ is other.__class__ is Tensor:

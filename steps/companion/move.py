@@ -13,7 +13,6 @@ import json
 import re
 import subprocess
 import tokenize
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +25,7 @@ PLACES += ("tinytorch", "tests", "steps")
 LEFT_ALONE = ("tests/steps", "steps/companion")
 ENDINGS = {".py", ".md", ".ipynb", ".svg", ".toml", ""}
 COLUMNS = 100
+LONG = 100_000  # characters of an output beyond which it is a picture
 
 _ITEM = r"\d{2,}[a-z]?(?![\w%]|\.\d)"
 _BETWEEN = r"(?:, and |, | and | or | to | through |-|–)"
@@ -33,6 +33,7 @@ _FILE = re.compile(r"\bstep(\d{2,}[a-z]?)\b")
 _WORDS = re.compile(rf"\b([Ss]teps\s+)({_ITEM}(?:{_BETWEEN}{_ITEM})*)")
 _WORD = re.compile(rf"\b([Ss]tep\s+)({_ITEM}(?:(?:-|–){_ITEM})?)")
 _COMMAND = re.compile(r"(-m steps [a-z]+ (?:[\w.]+ --at )?)(\d+[a-z]?(?:-\d+[a-z]?)?)\b")
+_HEADING = re.compile(rf"^(#+ )({_ITEM}(?:{_BETWEEN}{_ITEM})*)(?=:)", re.MULTILINE)
 _CALL = re.compile(r"""\b((?:diff|difference|load)\()(\d+|\\?["']\d+[a-z]\\?["'])\)""")
 _RANGE = re.compile(r"(\d+[a-z]?)( to | through |-|–)(\d+[a-z]?)|\d+[a-z]?")
 _MENTION = re.compile(r"\b[Ss]teps?\s+\d")
@@ -82,6 +83,15 @@ class Moves:
         text = _WORD.sub(lambda match: match[1] + self._items(match[2]), text)
         return _CALL.sub(self._call, text) if calls else text
 
+    def cell(self, text: str) -> str:
+        """The same for a cell of a notebook; a heading may name steps: "## 50 and 51: a table"."""
+        text = _HEADING.sub(lambda match: match[1] + self._items(match[2]), text)
+        return self.text(text, calls=True)
+
+    def output(self, text: str) -> str:
+        """The same for what a cell printed. A difference has line numbers: no reference wraps."""
+        return "".join(map(self.text, text.splitlines(keepends=True)))
+
     def _items(self, text, padded=True):
         """A list of numbers and ranges: "40, 67 and 78", "38 to 51"."""
 
@@ -89,6 +99,8 @@ class Moves:
             if match[1] is None:
                 return self._one(match[0], padded=padded)
             begin, end = self._one(match[1], 0, padded), self._one(match[3], -1, padded)
+            if begin == end:  # all in one topic
+                begin, end = self._one(match[1], None, padded), self._one(match[3], None, padded)
             return begin + match[2] + end
 
         return _RANGE.sub(item, text)
@@ -179,7 +191,7 @@ def _belongs(path):
 
 def _rewritten(path: Path, text: str, moves: Moves) -> str:
     if path.suffix == ".ipynb":
-        return _notebook(text, lambda cell: moves.text(cell, calls=True))
+        return _notebook(text, moves)
     if path.name == "curriculum.toml":
         return _curriculum(text, moves)
     return moves.text(text, calls="docs" in path.parts or path.suffix == ".md")
@@ -210,23 +222,24 @@ def _prose(text: str) -> str:
     return "\n".join(lines)
 
 
-def _notebook(text: str, change: Callable[[str], str]) -> str:
+def _notebook(text: str, moves: Moves) -> str:
     """A notebook with all texts of its cells changed, sources and outputs alike."""
 
-    def changed(value):
+    def changed(value, change):
         if isinstance(value, dict):
-            return {key: changed(each) for key, each in value.items()}
+            return {key: changed(each, change) for key, each in value.items()}
         if isinstance(value, list) and all(isinstance(each, str) for each in value):
             return change("".join(value)).splitlines(keepends=True)
         if isinstance(value, list):
-            return [changed(each) for each in value]
-        return change(value) if isinstance(value, str) and len(value) < 1_000_000 else value
+            return [changed(each, change) for each in value]
+        return value if not isinstance(value, str) or len(value) > LONG else change(value)
 
     notebook = json.loads(text)
     before = json.dumps(notebook, indent=1, ensure_ascii=False)
     for cell in notebook["cells"]:
-        for key in {"source", "outputs"} & cell.keys():
-            cell[key] = changed(cell[key])
+        cell["source"] = changed(cell["source"], moves.cell)
+        for output in cell.get("outputs", ()):
+            output.update(changed(output, moves.output))
     after = json.dumps(notebook, indent=1, ensure_ascii=False)
     return text if after == before else after + "\n"
 

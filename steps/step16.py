@@ -25,8 +25,8 @@ And as the walk is a loop, since step 08, a deep graph is no danger to Python's 
 
 (PyTorch numbers its nodes as they are made, too. There the number is called sequence_nr.)
 
-Changed: Variable.backward, Function.__call__. New: Function.sequence_numbers. Gone: the order of the calls
-that step 15 returned.
+Changed: Variable.backward, Function.__call__. New: Function.sequence_numbers. Gone:
+the order of the calls, which step 15 returned.
 Try: put the numbers into the heap without the minus signs, in both places.
 """
 

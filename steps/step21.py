@@ -267,8 +267,8 @@ if __name__ == "__main__":
 
     # NumPy keeps float32 beside a Python number, but not beside an array made of it.
     x = Variable(np.array([1.0, 2.0, 3.0], dtype=np.float32))
-    print(type(2.0).__name__, (2.0 * x.data).dtype)  # -> float float32
-    print("array of 2.0", (np.array(2.0) * x.data).dtype)  # -> array of 2.0 float64
+    print("a number 2.0:", (2.0 * x.data).dtype)  # -> a number 2.0: float32
+    print("an array of 2.0:", (np.array(2.0) * x.data).dtype)  # -> an array of 2.0: float64
     y = 2.0 * x + 1
     y.backward()
     print("ours:", y.dtype, "and its gradient", x.grad.dtype)

@@ -43,7 +43,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tinytorch.autograd.direct import apply_directly
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
@@ -163,7 +162,7 @@ def unary(
 
     def operation(input: Tensor) -> Tensor:
         if input.__class__ is Tensor and input.array.dtype.char in "fd":
-            return apply_directly(function, input)
+            return function.apply(input)
         return compute(function, (input,), keeps)
 
     operation.__doc__ = f"{names.split()[0]} of each element, in the shape of `input`."

@@ -31,7 +31,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tinytorch.autograd.direct import apply_directly
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
@@ -70,7 +69,8 @@ def unary_function(names: str, formula: Any, derivative: Callable, keeps_y: bool
     def backward(ctx, g: Any) -> Any:
         return derivative(ctx.xp, g, ctx.saved[0])
 
-    return entry(names, Function, formula, forward=forward, backward=backward)
+    role = ~0 if keeps_y else 0  # what is saved is output 0 or input 0
+    return entry(names, Function, formula, forward=forward, backward=backward, saves=(role,))
 
 
 def flat(xp: Any, g: Any, *inputs: Any) -> Any:
@@ -151,7 +151,7 @@ def unary(
 
     def operation(input: Tensor) -> Tensor:
         if input.__class__ is Tensor and input.array.dtype.char in "fd":
-            return apply_directly(function, input)
+            return function.apply(input)
         return compute(function, (input,), keeps)
 
     operation.__doc__ = f"{names.split()[0]} of each element, in the shape of `input`."
@@ -294,13 +294,13 @@ def binary(
     """
     if len(derivatives) == 1:
         derivatives = (*derivatives, mirrored(derivatives[0]))
-    function = entry(names, Several, formula, derivatives=derivatives)
+    function = entry(names, Several, formula, derivatives=derivatives, saves=(0, 1))
 
     def operation(input: Tensor, other: Any) -> Tensor:
         if input.__class__ is other.__class__ is Tensor:
             dtype = input.array.dtype
             if dtype is other.array.dtype and dtype.char in "fd":
-                return apply_directly(function, input, other)
+                return function.apply(input, other)
         return compute(function, (input, other), keeps, min(numbers, 1 + isinstance(other, Tensor)))
 
     operation.__doc__ = f"{names.split()[0]} of each pair of elements, broadcast."

@@ -61,7 +61,7 @@ class Reshape(Function):
         return g.reshape(ctx.shape)
 
     @classmethod
-    def explain(cls, error: Exception, arrays: list) -> Exception:
+    def translate_error(cls, error: Exception, arrays: list) -> Exception:
         x, shape = arrays
         if isinstance(error, TypeError):
             return TypeError(f"reshape(): a shape is made of integers, got {shape}")

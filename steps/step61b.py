@@ -41,8 +41,7 @@ import operator
 from typing import Any
 
 from tinytorch.autograd.inplace import in_place
-from tinytorch.autograd.modes import thread
-from tinytorch.autograd.node import Function, new
+from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their operators and methods)
 from tinytorch.ops.broadcast import as_shape
@@ -56,15 +55,6 @@ def along(dim: int, part: Any) -> tuple:
     return (slice(None),) * dim + (part, ...)
 
 
-def as_part(part: Tensor, whole: Tensor, call: tuple) -> Tensor:
-    """`part`, which knows now that it shows memory of `whole`, as a call (Function, parameters)
-    chose it: a write into one of the two has to find the other."""
-    base = whole if whole._base is None else whole._base
-    part._base, part._base_fn, part._inference = base, base._grad_fn, base._inference
-    part._view_calls = (*whole._view_calls, call)
-    return part
-
-
 class Slice(Function):
     """y = x[key] for a key of integers, slices, None and ...: a view. The gradient of what the
     key leaves out is zero."""
@@ -73,13 +63,8 @@ class Slice(Function):
 
     @classmethod
     def apply(cls, x: Tensor, key: tuple) -> Tensor:
-        """As every Function; where nobody records or looks on, without a node: in half the time."""
         try:
-            if thread.modes or x._requires_grad or (x._base is not None and x.requires_grad):
-                return super().apply(x, key)
-            part = new(Tensor)
-            part.array, part.device = x.array[key], x.device
-            return as_part(part, x, (cls, (key,)))
+            return super().apply(x, key)
         except IndexError as error:
             text = str(error).replace("array", "tensor").replace("axis", "dimension")
             raise IndexError(text) from None

@@ -35,15 +35,14 @@ from functools import reduce
 from itertools import accumulate
 from typing import Any
 
-from tinytorch.autograd.modes import thread
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import promote_types
-from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
 from tinytorch.ops.arithmetic import number_like
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import PutSlice, Slice, along, as_part, flip
+from tinytorch.ops.parts import PutSlice, Slice, along, flip
 from tinytorch.ops.shape import Reshape, atleast_1d, atleast_2d, atleast_3d
 
 
@@ -62,13 +61,19 @@ class Cat(Function):
 class Split(Function):
     """Several outputs: x cut into parts of `sizes` along `dim`. Their gradients are joined."""
 
+    view = True
+
     def forward(ctx, x: Any, sizes: list[int], dim: int) -> Any:
         ctx.dim, ends = dim, accumulate(sizes)
-        parts = zip(sizes, ends, strict=True)
-        return tuple(x[along(dim, slice(end - size, end))] for size, end in parts)
+        pairs = zip(sizes, ends, strict=True)
+        ctx.keys = [along(dim, slice(end - size, end)) for size, end in pairs]
+        return tuple(x[key] for key in ctx.keys)
 
     def backward(ctx, *grads: Any) -> Any:
         return ctx.call(Cat, *grads, ctx.dim)
+
+    def view_call(ctx, number: int, args: tuple) -> tuple:
+        return Slice, (ctx.keys[number],)
 
 
 class Stack(Function):
@@ -82,18 +87,11 @@ class Stack(Function):
     def backward(ctx, g: Any) -> Any:
         return *ctx.call(Unbind, g, ctx.dim), None
 
-    @classmethod
-    def explain(cls, error: Exception, arrays: list) -> Exception:
-        shapes = [list(array.shape) for array in arrays[:-1]]
-        number = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0)
-        return RuntimeError(
-            f"stack expects each tensor to be equal size, but got {shapes[0]} at entry 0 and "
-            f"{shapes[number]} at entry {number}"
-        )
-
 
 class Unbind(Function):
     """Several outputs: x[0], x[1], ... along `dim`. Their gradients are stacked."""
+
+    view = True
 
     def forward(ctx, x: Any, dim: int) -> Any:
         ctx.dim = dim
@@ -101,6 +99,9 @@ class Unbind(Function):
 
     def backward(ctx, *grads: Any) -> Any:
         return ctx.call(Stack, *grads, ctx.dim)
+
+    def view_call(ctx, number: int, args: tuple) -> tuple:
+        return Slice, (along(ctx.dim, number),)
 
 
 def tensor_list(name: str, tensors: Any) -> list[Tensor]:
@@ -151,6 +152,13 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -
     RuntimeError for an empty list and for different shapes.
     """
     tensors, dim = tensor_list("stack", tensors), dim if axis is None else axis
+    first = tensors[0].array.shape
+    for number, x in enumerate(tensors):
+        if x.array.shape != first:
+            raise RuntimeError(
+                f"stack expects each tensor to be equal size, but got {list(first)} at entry 0 and "
+                f"{list(x.array.shape)} at entry {number}"
+            )
     return Stack.apply(*tensors, normalize_dim(dim, tensors[0].array.ndim + 1))
 
 
@@ -176,15 +184,6 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     return cat([x if x.array.ndim > 1 else Reshape.apply(x, (-1, 1)) for x in tensors], 1)
 
 
-def views(input: Tensor, keys: Sequence[tuple], function: type[Function], *rest: Any) -> tuple:
-    """The views input[key] for all keys: function.apply(input, *rest) where that leaves a node."""
-    if thread.modes or input.requires_grad:
-        parts = function.apply(input, *rest)
-    else:
-        parts = [wrap(input.array[key], input.device) for key in keys]
-    return tuple([as_part(x, input, (Slice, (key,))) for x, key in zip(parts, keys, strict=True)])
-
-
 def split(
     tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
@@ -206,9 +205,7 @@ def split(
             f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at "
             f"dimension {dim}), but got split_sizes={sizes}"
         )
-    ends = zip(sizes, accumulate(sizes), strict=True)
-    keys = [along(dim, slice(end - size, end)) for size, end in ends]
-    return views(tensor, keys, Split, sizes, dim)
+    return Split.apply(tensor, sizes, dim)
 
 
 split_method = tensor_method("split")(lambda self, split_size, dim=0: split(self, split_size, dim))
@@ -228,9 +225,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of each place of dimension `dim`: x.unbind() is (x[0], x[1], ...)."""
     if input.array.ndim == 0:
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
-    dim = normalize_dim(dim, input.array.ndim)
-    keys = [along(dim, i) for i in range(input.array.shape[dim])]
-    return views(input, keys, Unbind, dim)
+    return Unbind.apply(input, normalize_dim(dim, input.array.ndim))
 
 
 @tensor_method("__iter__")

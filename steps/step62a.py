@@ -115,7 +115,7 @@ class MatMul(Function):
         return f"{names.get(tuple(map(len, ctx.shapes)), 'UnsafeView')}Backward0"
 
     @classmethod
-    def explain(cls, error: Exception, arrays: list) -> Exception:
+    def translate_error(cls, error: Exception, arrays: list) -> Exception:
         a, b = (array.shape for array in arrays)
         if not a or not b:
             found = f"{len(a)}D and {len(b)}D"

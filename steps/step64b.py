@@ -41,12 +41,12 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.inplace import assign, check_writable
-from tinytorch.autograd.modes import thread
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
 from tinytorch.core.dtype import bool_, int32, int64
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.core.version import count_write
+from tinytorch.core.version import bump_version
 from tinytorch.ops import arithmetic, comparison, reduction  # noqa: F401  (their methods)
 from tinytorch.ops.broadcast import SumTo, broadcast_tensors, expand
 from tinytorch.ops.joining import unbind
@@ -302,7 +302,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         if isinstance(value, (list, tuple, str, np.ndarray)):
             raise TypeError(f"can't assign a {type(value).__name__} to a {self.dtype!r} tensor")
         value = tensor(value, dtype=self.dtype)
-    recorded = thread.grad_enabled and (self.requires_grad or value.requires_grad)
+    recorded = state.grad_enabled and (self.requires_grad or value.requires_grad)
     if not recorded and self.array.ndim and is_mask(key, self):
         basic, dims, indices = (...,), (0,), [key]  # NumPy reads masks itself, ten times as fast
     else:
@@ -320,7 +320,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
             assign(view, expand(value, view.array.shape))
     else:
         write(view.array, key_of(dims, [x.array for x in indices]) if dims else ..., value.array)
-        count_write(view.array)
+        bump_version(view.array)
 
 
 @tensor_method("__contains__")

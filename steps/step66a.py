@@ -42,7 +42,7 @@ from typing import Any
 from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.core.version import count_write, storage_of
+from tinytorch.core.version import bump_version, storage_of
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import Slice, along
 
@@ -177,7 +177,7 @@ class UntypedStorage:
 
     def __setitem__(self, index: int, value: Any) -> None:
         self.memory[self._checked(index)] = value
-        count_write(self.memory)
+        bump_version(self.memory)
 
     def _checked(self, index: int) -> int:
         if not -len(self) <= index < len(self):

@@ -47,7 +47,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType, bool_
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.core.version import count_write, storage_of
+from tinytorch.core.version import bump_version, storage_of
 from tinytorch.ops.arithmetic import add
 from tinytorch.ops.broadcast import broadcast_tensors, expand
 from tinytorch.ops.conversion import clone
@@ -134,7 +134,7 @@ class UntypedStorage:
 
     def __setitem__(self, index: int, value: Any) -> None:
         self.memory[self._checked(index)] = value
-        count_write(self.memory)
+        bump_version(self.memory)
 
     def _checked(self, index: int) -> int:
         if not -len(self) <= index < len(self):
@@ -269,14 +269,6 @@ class AsStrided(Function):
         whole, part = ctx.places
         return ctx.call(Relay, g, part, whole, whole)
 
-    def note_view(ctx, out: Tensor, args: tuple) -> None:
-        """The way from the base to this view is one call, whatever views it was made from."""
-        super().note_view(out, args)
-        if out._base is not None:
-            (x, size, stride, start, _), base = args, out._base.array
-            start += offset_of(x.array) - offset_of(base)
-            out._view_calls = ((type(ctx), (size, stride, start, steps_of(base))),)
-
     def name(ctx) -> str:
         return "AsStridedBackward0"
 
@@ -320,7 +312,11 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     inside = here <= first and end <= here + array.size and is_contiguous(input)
     safe = inside and is_contiguous(base) and not overlaps(size, stride)
     function = AsStrided if safe else AsStridedToRead
-    return function.apply(input, size, stride, first - here, steps_of(array))
+    out = function.apply(input, size, stride, first - here, steps_of(array))
+    if out._view is not None:  # one call leads from the base to this view
+        place = first - offset_of(base.array)
+        out._view.calls = ((function, (size, stride, place, steps_of(base.array))),)
+    return out
 
 
 class Unfold(Function):

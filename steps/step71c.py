@@ -39,11 +39,13 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tinytorch.autograd.engine import Hooks, RemovableHandle
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.hooks import Hooks, RemovableHandle
 from tinytorch.autograd.inplace import assign
-from tinytorch.autograd.modes import no_grad, thread
+from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.members import Members
 from tinytorch.nn.parameter import Parameter
@@ -54,9 +56,9 @@ class Gate(Function):
     """Passes tensors on unchanged. On the way back `watch` sees all their gradients at once, at
     their `places` among n values, and answers with those that go on."""
 
-    on_tensors = True
+    takes_tensors = True
     plain = False
-    fill_missing = False
+    materialize_grads = False
 
     def forward(ctx, watch: Callable, places: list[int], n: int, *arrays: Any) -> Any:
         ctx.watch, ctx.places, ctx.n = watch, places, n
@@ -376,7 +378,7 @@ class Module(Members):
             answer = hook(self, args, kwargs) if with_kwargs else hook(self, args)
             if answer is not None:
                 args, kwargs = answer if with_kwargs else (make_tuple(answer), kwargs)
-        gates = Gates(self) if watched and thread.grad_enabled else None
+        gates = Gates(self) if watched and state.grad_enabled else None
         args = args if gates is None else gates.enter(args)
         output = self.forward(*args, **kwargs)
         for hook, with_kwargs in list(self._forward_hooks.values()):

@@ -35,6 +35,7 @@ import timeit
 from collections.abc import Iterable
 from typing import Any
 
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor
@@ -75,8 +76,8 @@ class Addmm(Function):
         )
 
     @classmethod
-    def explain(cls, error: Exception, arrays: list) -> Exception:
-        return MatMul.explain(error, [arrays[0], arrays[1].T])
+    def translate_error(cls, error: Exception, arrays: list) -> Exception:
+        return MatMul.translate_error(error, [arrays[0], arrays[1].T])
 
     def name(ctx) -> str:  # of the last of the calls that PyTorch makes
         names = ("Mm", "UnsafeView") if len(ctx.edges) == 2 else ("Addmm", "View")

@@ -34,6 +34,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.inplace import assign, check_writable
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor

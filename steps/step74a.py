@@ -35,6 +35,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule, softplus

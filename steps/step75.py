@@ -36,6 +36,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Size, Tensor, wrap
 from tinytorch.nn.linear import Linear

@@ -45,6 +45,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops.creation import zero_

@@ -25,7 +25,7 @@ prepared once is kept for the next step. State and copies begin at the border of
     FlatOptimizer   groups what has the same dtype, device and number of steps, and calls `move`
 
 This is allowed because `move` treats each element on its own. On a GPU everything is one piece. And
-an in-place write must be counted (step 43), or a saved tensor would not notice: see count_write.
+an in-place write must be counted (step 43), or a saved tensor would not notice: see bump_version.
 (torch.optim.SGD has the same options. Its option `foreach` has the same aim.)
 
 Changed: nothing. New: pieces_of, aligned_zeros, FlatParameters, FlatOptimizer, SGD.
@@ -41,9 +41,10 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.device import as_device
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.core.version import count_write
+from tinytorch.core.version import bump_version
 from tinytorch.optim.optimizer import Optimizer, checked
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -160,7 +161,7 @@ class FlatParameters:
         for i, array in enumerate(self.arrays):
             if self.together:
                 array[...] = self.parts[i]
-            count_write(array)
+            bump_version(array)
 
 
 def same(these: list, those: list) -> bool:

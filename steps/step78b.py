@@ -32,6 +32,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.optim.lr_scheduler.base import GrowthLR, LRScheduler, values_of
 from tinytorch.optim.optimizer import Optimizer
 

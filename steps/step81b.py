@@ -45,6 +45,7 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.inplace import check_writable
 from tinytorch.core import dtype as types
 from tinytorch.core.device import as_device, cpu

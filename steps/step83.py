@@ -197,10 +197,10 @@ class OfMatrices(Function):
     """An operation on the last two dimensions: those before them count the matrices."""
 
     @classmethod
-    def explain(cls, error: Exception, arrays: list) -> Exception:
+    def translate_error(cls, error: Exception, arrays: list) -> Exception:
         if isinstance(error, np.linalg.LinAlgError):
             return LinAlgError(f"linalg.{cls.__name__.lower()}: {error}")
-        return super().explain(error, arrays)
+        return super().translate_error(error, arrays)
 
 
 class Solve(OfMatrices):

@@ -126,7 +126,7 @@ from tinytorch.ops.comparison import (
 from tinytorch.ops.comparison import (
     ne as not_equal,
 )
-from tinytorch.ops.conversion import clone
+from tinytorch.ops.conversion import clone, contiguous_format, preserve_format
 from tinytorch.ops.creation import (
     arange,
     empty,

@@ -420,3 +420,11 @@ def test_a_tensor_is_made_from_any_sequence():
     assert tinytorch.tensor(collections.deque([1.0, 2.0])).tolist() == [1.0, 2.0]
     with pytest.raises(TypeError, match="invalid data type"):
         tinytorch.tensor("ab")
+
+
+def test_memory_formats():
+    x = tensor([[1, 2, 3], [4, 5, 6]]).t()
+    assert x.to(tinytorch.float32, memory_format=tinytorch.contiguous_format).is_contiguous()
+    assert not x.float(memory_format=tinytorch.preserve_format).is_contiguous()
+    assert x.clone(memory_format=tinytorch.contiguous_format).is_contiguous()
+    assert x.to(memory_format=tinytorch.preserve_format) is x

@@ -99,7 +99,7 @@ class CustomFunction(Function):
     # For forward and backward of a subclass.
 
     def save_for_backward(ctx, *tensors: Tensor | None) -> None:
-        """Keeps tensors for backward, where they are `ctx.saved_tensors`."""
+        """Keep tensors for backward, where they are `ctx.saved_tensors`."""
         for value in tensors:
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(
@@ -110,7 +110,11 @@ class CustomFunction(Function):
 
     @property
     def saved_tensors(ctx) -> tuple:
-        """What save_for_backward kept. RuntimeError where it is freed or was changed in place."""
+        """What save_for_backward kept.
+
+        Raises:
+            RuntimeError: the values have been freed, or were changed in place since.
+        """
         ctx.check_saved()
         return tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
 
@@ -120,7 +124,7 @@ class CustomFunction(Function):
         return value if isinstance(value, Tensor) else Function.saved_tensor(ctx, number)
 
     def mark_dirty(ctx, *tensors: Tensor) -> None:
-        """Tells that forward has changed these inputs in place; they have to be returned."""
+        """Declare that forward has changed these inputs in place; it has to return them."""
         for x in tensors:
             before = state.grad_enabled
             state.grad_enabled = any(ctx.needs_input_grad)
@@ -134,11 +138,11 @@ class CustomFunction(Function):
         ctx.dirty = tensors
 
     def mark_non_differentiable(ctx, *tensors: Tensor) -> None:
-        """Tells that no gradient flows through these outputs."""
+        """Declare that no gradient flows through these outputs."""
         ctx.non_differentiable = tensors
 
     def set_materialize_grads(ctx, value: bool) -> None:
-        """With False, backward gets None instead of zeros for an output that nobody used."""
+        """With False, backward gets None instead of zeros for an output that was not used."""
         ctx.materialize_grads = value
 
     # For the engine.
@@ -195,7 +199,7 @@ class OnceDifferentiable(Function):
 
 
 def once_differentiable(backward: Callable) -> Callable:
-    """Decorates a backward whose formula cannot be differentiated: a second derivative raises."""
+    """Decorate a backward whose formula cannot be differentiated: a second derivative raises."""
 
     @functools.wraps(backward)
     def call(ctx, *grads: Tensor):

@@ -1,4 +1,4 @@
-"""What a person needs who writes a Function, under the name of PyTorch's module."""
+"""The base class of user-defined Functions, under the name of PyTorch's module."""
 
 from tinytorch.autograd.custom import CustomFunction as Function
 from tinytorch.autograd.custom import CustomFunction as FunctionCtx

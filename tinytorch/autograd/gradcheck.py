@@ -64,7 +64,7 @@ def gradcheck(
     seed: int = 0,
     **options: Any,
 ) -> bool:
-    """Compares backward with central differences for every element of every input.
+    """Compare backward with central differences for every element of every input.
 
     Both sides are the product of the Jacobian with one random cotangent v: v^T J. A wrong entry of
     J is missed only by chance of measure zero, and one backward pass is enough.
@@ -72,8 +72,15 @@ def gradcheck(
     Args:
         func: takes `inputs`, returns a tensor or a tuple of tensors.
         inputs: those that require grad are checked; they have to be float64 for the default eps.
-        options: others of PyTorch's; TypeError for one that asks for a check that is not here.
-    Returns True, or raises GradcheckError (returns False with raise_exception=False).
+        options: others of PyTorch's, as far as they change nothing here.
+
+    Returns:
+        True; False where a gradient is wrong and raise_exception is False.
+
+    Raises:
+        GradcheckError: a gradient is wrong.
+        TypeError: an option asks for a check that is not here.
+        ValueError: no input requires a gradient.
     """
     for name, value in options.items():
         if name not in NO_DIFFERENCE and (value or not name.startswith("check_")):

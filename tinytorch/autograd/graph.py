@@ -106,10 +106,12 @@ def draw(
     format: str | None = None,
     names: dict[str, Tensor] | None = None,
 ) -> Any:
-    """Draws the graph of y. The result shows itself in Jupyter; with `path` it is written there.
+    """Draw the graph of y. The result shows itself in Jupyter; with `path` it is written there.
 
     format is "svg", "png", "pdf", ...: that of the path's ending, or "svg", where it is not given.
-    Raises RuntimeError where Graphviz or its Python package is not installed.
+
+    Raises:
+        RuntimeError: Graphviz or its Python package is not installed.
     """
     try:
         import graphviz

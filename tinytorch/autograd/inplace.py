@@ -1,4 +1,4 @@
-"""In-place operations: new elements in old memory, and a history that tells the truth about it."""
+"""In-place operations: new elements in the same memory, and the history that goes with them."""
 
 import functools
 import warnings
@@ -47,7 +47,7 @@ class CopySlices(Function):
 
 
 def check_writable(target: Tensor) -> None:
-    """RuntimeError where writing into `target` would make a gradient or an element wrong."""
+    """Raise RuntimeError if a write into `target` would make a gradient or an element wrong."""
     if state.grad_enabled and target.requires_grad:
         if target.is_leaf:
             raise RuntimeError(
@@ -78,9 +78,10 @@ def check_writable(target: Tensor) -> None:
 
 
 def assign(target: Tensor, values: Tensor) -> Tensor:
-    """Writes `values`, the fresh result of an operation, into the memory of `target`.
+    """Write `values`, the new result of an operation, into the memory of `target`.
 
-    RuntimeError where they have another shape, or a type of a higher category.
+    Raises:
+        RuntimeError: the shapes differ, or the result has a type of a higher category.
     """
     if values.array.shape != target.array.shape:
         raise RuntimeError(
@@ -105,10 +106,12 @@ def assign(target: Tensor, values: Tensor) -> Tensor:
 
 
 def into(out: Tensor, values: Tensor) -> Tensor:
-    """Writes a result into the memory of `out`, and returns `out`: what `out=` asks for.
+    """Write a result into the memory of `out` and return `out`, for operations with `out=`.
 
-    An `out` of another shape gets new memory, with a warning where there was something in it.
-    RuntimeError where a gradient would be recorded, and for a type of a higher category.
+    An `out` of another shape gets new memory, with a warning if it was not empty.
+
+    Raises:
+        RuntimeError: a gradient would be recorded, or the result has a type of a higher category.
     """
     if state.grad_enabled and (values.requires_grad or out.requires_grad):
         raise RuntimeError(
@@ -141,7 +144,7 @@ def has_saved(call: Function | None, array: Any) -> bool:
 
 
 def overwrite(target: Tensor, values: Any) -> Tensor:
-    """Replaces the elements of `target` by `values`, a tensor of its shape and type or a number.
+    """Replace the elements of `target` by `values`, a tensor of its shape and type or a number.
 
     What the target was before has no part in the result: its gradient is zero.
     """

@@ -59,7 +59,6 @@ class Function:
     saved: Any = NOTHING
     input_shapes: list | None = None  # where an input was broadcast
     materialize_grads = True  # backward gets zeros for an output that was not used
-    hooks: dict | None = None  # output number -> hooks on its gradient
     plain = True  # backward takes one array, and returns what the edges need: the usual case
 
     @classmethod

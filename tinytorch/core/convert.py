@@ -1,4 +1,4 @@
-"""What numbers, nested sequences and arrays mean: their elements as one NumPy array."""
+"""Numbers, nested sequences and arrays, converted to one NumPy array."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,8 +15,8 @@ from tinytorch.core.dtype import (
 )
 
 
-def scan(data: Any, depth: int = 1) -> tuple[Any, tuple[int, ...], DType | None]:
-    """Nested data as (plain lists and numbers, shape, type). `depth` is for messages."""
+def parse_nested(data: Any, depth: int = 1) -> tuple[Any, tuple[int, ...], DType | None]:
+    """Nested data as (lists of Python numbers, shape, dtype); `depth` is for messages."""
     if hasattr(data, "array"):  # a Tensor
         return data.tolist(), data.array.shape, data.dtype
     if isinstance(data, (np.ndarray, np.generic)):
@@ -24,7 +24,7 @@ def scan(data: Any, depth: int = 1) -> tuple[Any, tuple[int, ...], DType | None]
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
         parts, shape, dtype = [], None, None
         for item in data:
-            part, its_shape, its_dtype = scan(item, depth + 1)
+            part, its_shape, its_dtype = parse_nested(item, depth + 1)
             if shape is not None and its_shape != shape:
                 raise ragged(shape, its_shape, depth)
             parts.append(part)
@@ -56,7 +56,7 @@ def host_array(data: Any, dtype: DType | None) -> np.ndarray:
     if type(data) in (float, int, bool):
         found = number_dtype(data)
     else:
-        data, _, found = scan(data)
+        data, _, found = parse_nested(data)
     wanted = numpy_dtype((found or Defaults.dtype) if dtype is None else dtype)
     if wanted.kind in "iu" and found is not None and found.is_floating_point:
         values = np.trunc(np.array(data, dtype=np.float64))

@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 
 
+def numpy_address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
 @dataclass
 class Backend:
-    """An array library, as the rest of the package sees it.
+    """An array library, as the rest of the package sees it. No other module names one.
 
     Attributes:
         xp: the module with NumPy's function names (numpy, cupy, ...).
@@ -21,6 +25,11 @@ class Backend:
         to_numpy: array -> numpy.ndarray in the host's memory.
         index_of: array -> number of its device, or None where there is only one.
         send: from_numpy that need not wait until the copy is done; from_numpy where it is None.
+        address: array -> memory address of its first element, in bytes.
+        strided: (array, shape, strides in bytes) -> a view that starts at its first element.
+        random_source: device -> a source of random numbers; None: NumPy draws, and sends.
+        chunk_elements: an optimizer works on this many elements at a time, so that they stay in
+            the cache; None: on all of them, where each operation costs a launch.
     """
 
     xp: ModuleType
@@ -29,6 +38,10 @@ class Backend:
     to_numpy: Callable[[Any], np.ndarray]
     index_of: Callable[[Any], int | None] = lambda array: None
     send: Callable[[np.ndarray, int | None], Any] | None = None
+    address: Callable[[Any], int] = numpy_address
+    strided: Callable[[Any, tuple, tuple], Any] = np.lib.stride_tricks.as_strided
+    random_source: Callable[[Any], Any] | None = None
+    chunk_elements: int | None = 32768
 
     def __post_init__(self):
         self.send = self.send or self.from_numpy
@@ -47,7 +60,10 @@ class Device:
     """A place for tensors: `Device("cpu")`, `Device("cuda:1")`, `Device("cuda", 1)`.
 
     There is one object for each place, so that `is` compares two of them. `device.xp` is the array
-    library of the place. Raises RuntimeError for a device string that names no device type.
+    library of the place.
+
+    Raises:
+        RuntimeError: the string does not name a device type.
     """
 
     known: dict[tuple[str, int | None], "Device"] = {}
@@ -108,13 +124,17 @@ class Device:
 
 
 def register_backend(type: str, backend: Backend) -> None:
-    """Makes `type` a device type that can hold tensors. Nothing above this line knows its name."""
+    """Make `type` a device type that can hold tensors."""
     backends[type] = backend
     array_types[backend.array_type] = type
 
 
 def device_of(array: Any) -> Device:
-    """The device where `array` lives. TypeError for what is no array of a registered backend."""
+    """The device where `array` lives.
+
+    Raises:
+        TypeError: `array` is not an array of a registered backend.
+    """
     try:
         type = array_types[array.__class__]
     except KeyError:
@@ -149,7 +169,7 @@ default = DefaultDevice()
 
 
 def set_default_device(device: "Device | str | int | None") -> None:
-    """Makes `device` the place of new tensors of this thread; None is the CPU."""
+    """Make `device` the place of new tensors of this thread; None is the CPU."""
     default.devices[0] = cpu if device is None else as_device(device)
 
 

@@ -65,14 +65,22 @@ def get_default_dtype() -> DType:
 
 
 def set_default_dtype(dtype: DType) -> None:
-    """Makes `dtype` the type of new floating point tensors. TypeError where it is no float type."""
+    """Make `dtype` the type of new floating point tensors.
+
+    Raises:
+        TypeError: it is not a floating point type.
+    """
     if not isinstance(dtype, DType) or not dtype.is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, got {dtype}")
     Defaults.dtype = dtype
 
 
 def as_dtype(dtype: Any) -> DType:
-    """A DType from a DType, its name, a Python type or a NumPy dtype; TypeError for others."""
+    """A DType from a DType, its name, a Python type or a NumPy dtype.
+
+    Raises:
+        TypeError: it is none of these, or tinytorch does not have the type.
+    """
     if isinstance(dtype, DType):
         return dtype
     if isinstance(dtype, str) and dtype in DType.by_name:
@@ -84,7 +92,11 @@ def as_dtype(dtype: Any) -> DType:
 
 
 def numpy_dtype(dtype: DType) -> np.dtype:
-    """The numpy.dtype of `dtype`. RuntimeError for bfloat16 where ml_dtypes is not installed."""
+    """The numpy.dtype of `dtype`.
+
+    Raises:
+        RuntimeError: `dtype` is bfloat16 and ml_dtypes is not installed.
+    """
     if dtype.numpy is None:
         raise RuntimeError(f"{dtype!r} needs the package ml_dtypes: pip install 'tinytorch[bf16]'")
     return dtype.numpy

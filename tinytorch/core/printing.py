@@ -32,7 +32,7 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Sets how tensors print. What is not given stays; only sci_mode becomes automatic again.
+    """Set how tensors print. What is not given stays; only sci_mode becomes automatic again.
 
     Args:
         precision: digits behind the point of a floating point number.
@@ -41,7 +41,9 @@ def set_printoptions(
         linewidth: characters in a line.
         profile: "default", "short" or "full", all of these at once; the others correct it.
         sci_mode: True for 1.0000e+00, False for 1.0000, None for what suits the numbers.
-    Raises ValueError for another profile.
+
+    Raises:
+        ValueError: there is no such profile.
     """
     if profile not in (None, *PrintOptions.profiles):
         raise ValueError(f"profile is one of {list(PrintOptions.profiles)}, not {profile!r}")

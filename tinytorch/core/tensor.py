@@ -61,9 +61,6 @@ class Tensor:
     _edge = None  # where a gradient of this tensor goes: (node, output number); None for a leaf
     _view = None  # of a view: how it came from its base (see autograd/views.py)
     _grad = None
-    _hooks = None  # called with each gradient of this leaf
-    _after_hooks = None  # called when this leaf's grad has been added to
-    retains_grad = False
     # An edge of the graph may end at a leaf, which stands there for a node.
     sequence_nr = None
     several = False
@@ -93,7 +90,11 @@ class Tensor:
         return self.array.ndim
 
     def size(self, dim: int | None = None) -> Size | int:
-        """The shape, or the length of dimension `dim`. IndexError where there is no such one."""
+        """The shape, or the length of dimension `dim`.
+
+        Raises:
+            IndexError: the tensor has no such dimension.
+        """
         if dim is None:
             return self.shape
         if not -max(self.array.ndim, 1) <= dim < max(self.array.ndim, 1) or not self.array.ndim:
@@ -169,7 +170,11 @@ class Tensor:
         self._requires_grad = bool(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> "Tensor":
-        """Sets requires_grad in place and returns the tensor. RuntimeError for integer types."""
+        """Set requires_grad in place and return the tensor.
+
+        Raises:
+            RuntimeError: the element type is not a floating point type.
+        """
         self.requires_grad = requires_grad
         return self
 
@@ -214,7 +219,11 @@ class Tensor:
         return wrap(self.array.view(), self.device)
 
     def detach_(self) -> "Tensor":
-        """Takes this tensor itself out of the graph. RuntimeError for a view."""
+        """Take this tensor itself out of the graph.
+
+        Raises:
+            RuntimeError: the tensor is a view.
+        """
         if self._view is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead.")
         self._requires_grad, self._edge = False, None
@@ -239,9 +248,11 @@ class Tensor:
     def numpy(self, *, force: bool = False) -> np.ndarray:
         """The elements as a numpy.ndarray that shares the memory where that is possible.
 
-        RuntimeError for a tensor that requires grad, but under no_grad, since no graph sees what is
-        written there; TypeError for one on another device. With force=True it is detached and
-        copied to the host instead.
+        With force=True the tensor is detached, and copied to the host if it is elsewhere.
+
+        Raises:
+            RuntimeError: it requires grad and calls are recorded: the graph would not see a write.
+            TypeError: it is on another device.
         """
         if not force:
             if state.grad_enabled and self.requires_grad:
@@ -264,7 +275,11 @@ class Tensor:
         return self.numpy(force=True).tolist()
 
     def item(self) -> int | float | bool:
-        """The only element as a Python number. RuntimeError where there are more, or none."""
+        """The only element as a Python number.
+
+        Raises:
+            RuntimeError: there is not exactly one element.
+        """
         if self.array.size != 1:
             raise RuntimeError(
                 f"a Tensor with {self.array.size} elements cannot be converted to Scalar"
@@ -298,7 +313,7 @@ class Tensor:
             return format(self.item(), spec)
         return object.__format__(self, spec)
 
-    # Tensors are told apart by who they are: == compares elements, and a graph keeps them in sets.
+    # == compares elements; a tensor in a set or dict is compared by identity.
     __hash__ = object.__hash__
 
     def __reduce__(self):
@@ -313,12 +328,12 @@ class Tensor:
                 "protocol at the moment."
             )
         if id(self) not in memo:
-            copy = memo[id(self)] = object.__new__(type(self))
-            copy.__dict__.update(self.__dict__)
-            for name in ("_view", "_hooks", "_after_hooks"):
-                copy.__dict__.pop(name, None)
-            copy.array = self.array.copy()
+            copy = memo[id(self)] = wrap(self.array.copy(), self.device, type(self))
+            copy._requires_grad = self._requires_grad
             copy._grad = None if self._grad is None else self._grad.__deepcopy__(memo)
+            # Names that begin with _ are the package's own: views and hooks are not copied.
+            own = {name: x for name, x in self.__dict__.items() if not name.startswith("_")}
+            copy.__dict__.update({**own, "array": copy.array})
         return memo[id(self)]
 
 
@@ -339,10 +354,12 @@ def wrap(array: Any, device: Device, cls: type = Tensor) -> Tensor:
 
 
 def tensor_method(*names: str) -> Callable:
-    """Attaches a function to Tensor as a method: `@tensor_method("add", "__add__")`.
+    """Attach a function to Tensor as a method: `@tensor_method("add", "__add__")`.
 
-    The package never defines a method twice: RuntimeError. Only a program that you run yourself
-    (a step, a notebook) may put its own version in the place of the package's.
+    Only a program that you run yourself (a step, a notebook) may replace a method of the package.
+
+    Raises:
+        RuntimeError: Tensor has this method already.
     """
 
     def attach(function: Callable) -> Callable:
@@ -367,7 +384,11 @@ def tensor(
     """A new leaf tensor with a copy of `data`: a number, nested sequences, an array, a tensor.
 
     Python floats become the default type, ints int64, bools bool; arrays and tensors keep theirs.
-    Raises ValueError for ragged sequences, TypeError for strings, RuntimeError for other objects.
+
+    Raises:
+        ValueError: a nested sequence is ragged.
+        TypeError: there is a string among the data.
+        RuntimeError: the type of an object cannot be inferred.
     """
     if isinstance(data, Tensor):
         device = data.device if device is None else device
@@ -392,8 +413,9 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
 def from_numpy(array: np.ndarray) -> Tensor:
     """A tensor on the memory of a NumPy array: a change of one is a change of the other.
 
-    TypeError where it is no array, or of an element type that tinytorch does not have; ValueError
-    for negative strides.
+    Raises:
+        TypeError: it is not an array, or has an element type that tinytorch does not have.
+        ValueError: a stride is negative.
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")

@@ -89,11 +89,14 @@ def number_like(number: Any, dtype: DType) -> Any:
 
 
 def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
-    """Brings two tensors, or a tensor and a number, to the type of their result.
+    """Bring two tensors, or a tensor and a number, to the type of their result.
 
     A number stays a number, which costs no array and, in NumPy 2 as in PyTorch, does not widen a
-    float type. With `floating`, integers become the default float type. An array of NumPy's counts
-    as a tensor. TypeError for others.
+    float type. With `floating`, integers become the default float type. A NumPy array counts as a
+    tensor.
+
+    Raises:
+        TypeError: an operand is neither a tensor nor a number.
     """
     if isinstance(a, Tensor) and type(b) is float and a.array.dtype.kind == "f":
         return a, b
@@ -124,7 +127,11 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
 
 @tensor_method("sub", "subtract", "__sub__")
 def sub(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
-    """input - alpha * other, broadcast. RuntimeError for booleans."""
+    """input - alpha * other, broadcast.
+
+    Raises:
+        RuntimeError: an operand is boolean.
+    """
     if out is not None:
         return into(out, sub(input, other, alpha=alpha))
     if alpha != 1:
@@ -160,13 +167,21 @@ def true_divide(input: Tensor, other: Any) -> Tensor:
 
 @tensor_method("neg", "negative", "__neg__")
 def neg(input: Tensor) -> Tensor:
-    """-input. RuntimeError for booleans."""
+    """-input.
+
+    Raises:
+        RuntimeError: the tensor is boolean.
+    """
     return Neg.apply(input)
 
 
 @tensor_method("positive", "__pos__")
 def positive(input: Tensor) -> Tensor:
-    """The tensor itself. RuntimeError for booleans."""
+    """The tensor itself.
+
+    Raises:
+        RuntimeError: the tensor is boolean.
+    """
     if input.dtype is bool_:
         raise RuntimeError("positive() is not supported for bool tensors")
     return input

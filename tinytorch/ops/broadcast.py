@@ -17,7 +17,7 @@ class Expand(Function):
         ctx.shape, new = x.shape, len(shape) - x.ndim
         if x.__class__ is not np.ndarray:
             return ctx.xp.broadcast_to(x, shape)
-        # What NumPy's broadcast_to gives cannot be written, and takes three times as long.
+        # Not np.broadcast_to: its result is read-only, and it takes three times as long.
         pairs = zip(x.strides, x.shape, shape[new:], strict=True)
         strides = (0,) * new + tuple([step if n == m else 0 for step, n, m in pairs])
         if x.flags.c_contiguous:
@@ -50,7 +50,8 @@ def as_shape(sizes: tuple) -> tuple[int, ...]:
 def expand(input: Tensor, *sizes: Any) -> Tensor:
     """A view in which dimensions of size 1 are repeated to `sizes`; -1 keeps a size.
 
-    RuntimeError where another size would have to change, or where there are too few sizes.
+    Raises:
+        RuntimeError: a size other than 1 would have to change, or there are too few sizes.
     """
     sizes, shape = as_shape(sizes), input.array.shape
     new = len(sizes) - len(shape)
@@ -88,7 +89,11 @@ def broadcast_to(input: Tensor, size: Any) -> Tensor:
 
 @tensor_method("sum_to_size")
 def sum_to_size(input: Tensor, *size: Any) -> Tensor:
-    """Sums to the shape `size`, which must broadcast to the shape of `input`: RuntimeError."""
+    """Sum to the shape `size`, which must broadcast to the shape of `input`.
+
+    Raises:
+        RuntimeError: it does not.
+    """
     size, shape = as_shape(size), input.array.shape
     extra = len(shape) - len(size)
     if extra < 0 or any(n not in (1, shape[extra + i]) for i, n in enumerate(size)):
@@ -99,7 +104,11 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
 
 
 def broadcast_shapes(*shapes: Any) -> Size:
-    """The shape to which all `shapes` are broadcast; RuntimeError where they do not fit."""
+    """The shape to which all `shapes` are broadcast.
+
+    Raises:
+        RuntimeError: the shapes do not fit.
+    """
     shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
     result = [1] * max(map(len, shapes), default=0)
     for shape in shapes:

@@ -11,6 +11,23 @@ from tinytorch.core.dtype import DType, as_dtype, numpy_dtype
 from tinytorch.core.tensor import Tensor, from_numpy, tensor_method
 
 
+class MemoryFormat:
+    """The order of a tensor's elements in memory: tinytorch.preserve_format or contiguous_format.
+
+    PyTorch has formats for images besides, channels_last, which tinytorch does not.
+    """
+
+    def __init__(self, name: str, order: str):
+        self.name, self.order = name, order  # the order by NumPy's name
+
+    def __repr__(self) -> str:
+        return f"tinytorch.{self.name}"
+
+
+preserve_format = MemoryFormat("preserve_format", "K")
+contiguous_format = MemoryFormat("contiguous_format", "C")
+
+
 class Clone(Function):
     """y = a copy of x with memory of its own;  dy/dx = 1. Order K keeps transposed ones so."""
 
@@ -24,9 +41,9 @@ class Clone(Function):
 class Cast(Function):
     """y = x as another element type. The gradient goes back as the type of x."""
 
-    def forward(ctx, x: Any, dtype: Any) -> Any:
+    def forward(ctx, x: Any, dtype: Any, order: str = "K") -> Any:
         ctx.dtype = x.dtype
-        return x.astype(dtype, "C" if 0 in x.strides else "K")
+        return x.astype(dtype, "C" if 0 in x.strides else order)
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Cast, g, ctx.dtype)
@@ -56,13 +73,15 @@ class Transfer(Function):
         return "ToCopyBackward0"
 
 
-def cast(input: Tensor, dtype: DType) -> Tensor:
+def cast(input: Tensor, dtype: DType, memory_format: MemoryFormat = preserve_format) -> Tensor:
     """`input` as `dtype`; the tensor itself where it is of that type. Integers get no gradient."""
     if input.dtype is dtype:
         return input
     if not dtype.is_floating_point:
         input = input.detach()
-    return Cast.apply(input, numpy_dtype(dtype))
+    if memory_format is preserve_format:
+        return Cast.apply(input, numpy_dtype(dtype))
+    return Cast.apply(input, numpy_dtype(dtype), memory_format.order)
 
 
 @tensor_method("to")
@@ -73,11 +92,16 @@ def to(
     dtype: DType | None = None,
     non_blocking: bool = False,
     copy: bool = False,
+    memory_format: MemoryFormat = preserve_format,
 ) -> Tensor:
     """The tensor with another dtype or on another device: `x.to(float64)`, `x.to("cuda:0")`,
     `x.to(device, dtype)`, `x.to(other)` for both as `other` has them.
 
-    Returns the tensor itself where nothing changes, unless copy=True.
+    Returns the tensor itself where nothing changes, unless copy=True. A copy lies in memory as
+    `memory_format` says.
+
+    Raises:
+        TypeError: an argument is not a dtype, device, tensor or flag.
     """
     for arg in reversed(args):
         if isinstance(arg, Tensor):
@@ -92,16 +116,16 @@ def to(
             raise TypeError(f"to() received an invalid argument of type {type(arg).__name__}")
     out = self
     if dtype is not None:
-        out = cast(out, as_dtype(dtype))
+        out = cast(out, as_dtype(dtype), memory_format)
     if device is not None and as_device(device) is not out.device:
         out = Transfer.apply(out, as_device(device), non_blocking)
-    return Clone.apply(out) if copy and out is self else out
+    return Clone.apply(out, memory_format.order) if copy and out is self else out
 
 
 @tensor_method("clone")
-def clone(input: Tensor) -> Tensor:
+def clone(input: Tensor, *, memory_format: MemoryFormat = preserve_format) -> Tensor:
     """A copy with memory of its own; the gradient flows through."""
-    return Clone.apply(input)
+    return Clone.apply(input, memory_format.order)
 
 
 @tensor_method("cpu")
@@ -117,7 +141,11 @@ def cuda_copy(self: Tensor, device: Any = None, non_blocking: bool = False) -> T
 def caster(name: str, dtype: str) -> Callable[[Tensor], Tensor]:
     """The method `name` that casts to `dtype`, such as x.float()."""
     target = as_dtype(dtype)
-    return tensor_method(name)(lambda self: cast(self, target))
+
+    def method(self: Tensor, memory_format: MemoryFormat = preserve_format) -> Tensor:
+        return cast(self, target, memory_format)
+
+    return tensor_method(name)(method)
 
 
 CAST_METHODS = "double float half bfloat16 long int short char byte bool"

@@ -285,7 +285,7 @@ def _end(process):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     process.kill()
-    process.wait()
+    process.communicate()
 
 
 def run_steps(steps: list[Step], root: Path):

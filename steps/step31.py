@@ -27,7 +27,7 @@ change the other one as well, and the graph does not notice. From step 43 on it 
 The engine is about to be rebuilt, and with it every rule (what forward and backward of a Function
 say). Three are enough to see how: Exp, Add and Mul. The rest is put aside and comes back: minus and
 division in step 38, retain_grad in 45, numerical derivatives in 47, names and drawing in 49, the
-other operations in stage 6.
+other operations in stage 9.
 
 Changed: Variable is Tensor, creator is grad_fn, data is array; Function.__call__ records only what
 is asked for; __array_priority__ follows step 21's __array_ufunc__ (operators are ours, functions
@@ -258,7 +258,7 @@ def no_grad():
 class Function:
     """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
 
-    orders = itertools.count()  # one counter for all functions: each call takes the next number
+    sequence_numbers = itertools.count()  # shared by all functions: each call takes the next one
 
     def __call__(self, *inputs):
         inputs = [as_tensor(x) for x in inputs]
@@ -267,7 +267,7 @@ class Function:
             ys = (ys,)
         outputs = [wrap(np.asarray(y)) for y in ys]
         if GradMode.enabled and any(x.requires_grad for x in inputs):
-            self.order = next(Function.orders)
+            self.order = next(Function.sequence_numbers)
             self.inputs = inputs
             self.outputs = [weakref.ref(output) for output in outputs]  # strong would be a cycle
             self.blanks = [(output.array.shape, output.array.dtype) for output in outputs]

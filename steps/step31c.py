@@ -1,0 +1,424 @@
+"""Step 31c: backward(v): vector-Jacobian products
+
+y = x^2 for an x of three elements has three outputs, and y.backward() gives [2, 4, 6]. That is the
+derivative of y_1 + y_2 + y_3: step 09 begins with ones. Nothing in the program speaks of a sum. A
+program that forgot to make one number of its losses gets gradients all the same, and trains on
+something that its author did not write.
+
+Three outputs and three inputs have nine derivatives dy_i/dx_j. This table is the Jacobian matrix J.
+Backward never builds it. It carries one number for each output back to one for each input:
+
+    x.grad_j = v_1 dy_1/dx_j + v_2 dy_2/dx_j + ...       in matrices:  v J,  v a row
+
+v_i says how much some final number L changes with y_i: it is dL/dy_i, the gradient that would
+arrive at y from L. So y.backward(v) continues a backward pass that began elsewhere. With ones it is
+the sum, with a single 1 it gives one row of J. For a single output v = 1 is the only sensible
+choice, and backward() still takes it. For several it has to be said.
+
+Our operations work on each element alone, so that J has entries on its diagonal only. Sums and
+products of matrices, whose J is full, come in stage 6.
+
+The trap: v has to have the shape of y, and this is not checked before step 51g. A v of one number
+is broadcast, which means that it counts for each output.
+
+(PyTorch's parameter is called gradient too, and the error is PyTorch's. The product has a name,
+vector-Jacobian product, short vjp.)
+
+Changed: Tensor.backward takes `gradient`, and no longer begins with ones for several elements.
+Try: remove the test of self.array.size and its error. The demo then prints no refusal at y, and the
+number in its last line is wrong.
+"""
+
+import contextlib
+import heapq
+import itertools
+import weakref
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Accepts an ndarray or a number, and raises TypeError for anything else."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Tensor holds an ndarray or a number, not {type(x).__name__}")
+
+
+class GradMode:
+    """Whether calls are recorded. A class attribute, so that everything shares one switch."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def set_grad_enabled(flag):
+    """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
+    before = GradMode.enabled
+    GradMode.enabled = flag
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+def no_grad():
+    """Inside this block no call is recorded: outputs have no grad_fn."""
+    return set_grad_enabled(False)
+
+
+class Tensor:
+    """An array that can be differentiated.
+
+    array: the NumPy array with the elements. grad: what backward() has added up here, or None.
+    requires_grad: whether gradients flow to this tensor. grad_fn: the call that made it, or None.
+    """
+
+    # Make NumPy's operators defer to ours, so that `array + tensor` calls __radd__.
+    __array_ufunc__ = None
+
+    def __init__(self, data, requires_grad=False):
+        self.array = as_array(data)
+        self.grad = None
+        self.grad_fn = None
+        self._requires_grad = False
+        if requires_grad:
+            self.requires_grad = True  # by way of the setter, which checks
+
+    @property
+    def requires_grad(self):
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, flag):
+        if self.grad_fn is not None:
+            raise RuntimeError("you can only change requires_grad flags of leaf variables")
+        if flag and self.array.dtype.kind != "f":
+            raise RuntimeError(
+                f"only Tensors of floating point dtype can require gradients, this one is "
+                f"{self.array.dtype}"
+            )
+        self._requires_grad = flag
+
+    @property
+    def is_leaf(self):
+        return self.grad_fn is None
+
+    @property
+    def shape(self):
+        return self.array.shape
+
+    @property
+    def ndim(self):
+        return self.array.ndim
+
+    @property
+    def dtype(self):
+        return self.array.dtype
+
+    def numel(self):
+        """The number of elements."""
+        return self.array.size
+
+    def __len__(self):
+        return len(self.array)
+
+    def __repr__(self):
+        indent = " " * len("tensor(")  # aligns the rows of a matrix
+        text = np.array2string(self.array, separator=", ", prefix=indent)
+        if self.grad_fn is not None:
+            return f"tensor({text}, grad_fn=<{type(self.grad_fn).__name__}>)"
+        return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
+
+    def backward(self, gradient=None, create_graph=False):
+        """Add to the grad of each leaf behind this tensor the derivative with respect to it.
+
+        gradient is that of some number with respect to this tensor; a single element may leave it
+        out, which means 1. With create_graph the gradients are recorded, and can be differentiated.
+        """
+        if not self.requires_grad:
+            raise RuntimeError("this tensor does not require grad and does not have a grad_fn")
+        if gradient is None:
+            if self.array.size != 1:
+                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+            gradient = Tensor(np.ones_like(self.array))
+        self.grad = gradient if self.grad is None else self.grad + gradient
+        if self.grad_fn is None:
+            return
+        waiting = [(-self.grad_fn.sequence_nr, self.grad_fn)]  # a heap: the latest call comes first
+        seen = {self.grad_fn}
+        while waiting:
+            _, f = heapq.heappop(waiting)
+            y = f.output()  # not None: the functions in `seen` that use it are keeping it
+            with set_grad_enabled(create_graph):
+                gxs = f.backward(y.grad)
+                if not isinstance(gxs, tuple):
+                    gxs = (gxs,)
+                for x, gx in zip(f.inputs, gxs, strict=True):
+                    if not x.requires_grad:
+                        continue
+                    # Not +=: gx may have other owners.
+                    x.grad = gx if x.grad is None else x.grad + gx
+                    if x.grad_fn is not None and x.grad_fn not in seen:
+                        seen.add(x.grad_fn)
+                        heapq.heappush(waiting, (-x.grad_fn.sequence_nr, x.grad_fn))
+            y.grad = None  # only leaves keep theirs
+
+
+def as_tensor(x, dtypes):
+    """x itself if it is a Tensor, else a new Tensor around it: a constant of the formula.
+
+    A Python number has no dtype. It gets the one that NumPy gives it beside arrays of `dtypes`.
+    """
+    if isinstance(x, (int, float)):
+        x = np.array(x, np.result_type(x, *dtypes))
+    return x if isinstance(x, Tensor) else Tensor(x)
+
+
+class Function:
+    """A step of a computation: arrays in, array out. An object is one node: make one per call."""
+
+    sequence_numbers = itertools.count()  # shared by all functions: each call takes the next one
+
+    def __call__(self, *inputs):
+        dtypes = [x.dtype for x in inputs if hasattr(x, "dtype")]  # Python numbers have none
+        inputs = [as_tensor(x, dtypes) for x in inputs]
+        output = Tensor(self.forward(*[x.array for x in inputs]))
+        if GradMode.enabled and any(x.requires_grad for x in inputs):
+            self.sequence_nr = next(Function.sequence_numbers)
+            self.inputs = inputs
+            self.output = weakref.ref(output)  # strong would be a cycle
+            output._requires_grad, output.grad_fn = True, self
+        return output
+
+    def forward(self, *xs):
+        """Compute the output array from the input arrays."""
+        raise NotImplementedError
+
+    def backward(self, gy):
+        """Compute a gradient for each input from that of the output: one Tensor, or a tuple."""
+        raise NotImplementedError
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return exp(self.inputs[0]) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1, gy * x0
+
+
+class Neg(Function):
+    """y = -x, dy/dx = -1"""
+
+    def forward(self, x):
+        return -x
+
+    def backward(self, gy):
+        return -gy
+
+
+class Sub(Function):
+    """y = x0 - x1, dy/dx0 = 1, dy/dx1 = -1"""
+
+    def forward(self, x0, x1):
+        return x0 - x1
+
+    def backward(self, gy):
+        return gy, -gy
+
+
+class Div(Function):
+    """y = x0 / x1, dy/dx0 = 1 / x1, dy/dx1 = -x0 / x1^2"""
+
+    def forward(self, x0, x1):
+        return x0 / x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy / x1, -gy * x0 / x1**2
+
+
+class Pow(Function):
+    """y = x^n with a number n, dy/dx = n x^(n-1)"""
+
+    def __init__(self, n):
+        self.n = n
+
+    def forward(self, x):
+        return x**self.n
+
+    def backward(self, gy):
+        if self.n == 0:
+            return 0 * gy  # x^0 is 1 everywhere; at x = 0 the formula would divide by zero
+        return self.n * self.inputs[0] ** (self.n - 1) * gy
+
+
+class Sin(Function):
+    """y = sin x, dy/dx = cos x"""
+
+    def forward(self, x):
+        return np.sin(x)
+
+    def backward(self, gy):
+        return cos(self.inputs[0]) * gy
+
+
+class Cos(Function):
+    """y = cos x, dy/dx = -sin x"""
+
+    def forward(self, x):
+        return np.cos(x)
+
+    def backward(self, gy):
+        return -sin(self.inputs[0]) * gy
+
+
+class Tanh(Function):
+    """y = tanh x, dy/dx = 1 - y^2"""
+
+    def forward(self, x):
+        return np.tanh(x)
+
+    def backward(self, gy):
+        y = self.output()
+        return (1 - y * y) * gy
+
+
+class Log(Function):
+    """y = log x (base e), dy/dx = 1 / x"""
+
+    def forward(self, x):
+        return np.log(x)
+
+    def backward(self, gy):
+        return gy / self.inputs[0]
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+Tensor.__add__ = add
+Tensor.__radd__ = add
+
+
+def mul(x0, x1):
+    return Mul()(x0, x1)
+
+
+Tensor.__mul__ = mul
+Tensor.__rmul__ = mul
+
+
+def neg(x):
+    return Neg()(x)
+
+
+Tensor.__neg__ = neg
+
+
+def sub(x0, x1):
+    return Sub()(x0, x1)
+
+
+Tensor.__sub__ = sub
+Tensor.__rsub__ = lambda self, other: sub(other, self)
+
+
+def div(x0, x1):
+    return Div()(x0, x1)
+
+
+Tensor.__truediv__ = div
+Tensor.__rtruediv__ = lambda self, other: div(other, self)
+
+
+def pow(x, n):
+    return Pow(n)(x)
+
+
+Tensor.__pow__ = pow
+
+
+def sin(x):
+    return Sin()(x)
+
+
+def cos(x):
+    return Cos()(x)
+
+
+def tanh(x):
+    return Tanh()(x)
+
+
+def log(x):
+    return Log()(x)
+
+
+if __name__ == "__main__":
+    x = Tensor(np.array([1.0, 2.0, 3.0]), requires_grad=True)
+    y = x**2
+    try:
+        y.backward()
+    except RuntimeError as error:
+        print(error)  # -> grad can be implicitly created only for scalar outputs
+    print("nothing arrived:", x.grad)  # -> nothing arrived: None
+
+    y.backward(Tensor(np.ones(3)))
+    print("the gradient of the sum:", x.grad)  # -> the gradient of the sum: tensor([2., 4., 6.])
+
+    print("J, row by row:")
+    for v in np.eye(3):
+        x.grad = None
+        y.backward(Tensor(v))
+        print(x.grad.array)
+        # -> [2. 0. 0.]
+        # -> [0. 4. 0.]
+        # -> [0. 0. 6.]
+
+    # A pass in two parts: from L to y, and from y on.
+    middle = Tensor(y.array, requires_grad=True)
+    L = middle * Tensor(np.array([1.0, 10.0, 100.0]))
+    L.backward(Tensor(np.ones(3)))
+    x.grad = None
+    y.backward(middle.grad)
+    print("in two parts:", x.grad)  # -> in two parts: tensor([  2.,  40., 600.])
+    x.grad = None
+    (x**2 * Tensor(np.array([1.0, 10.0, 100.0]))).backward(Tensor(np.ones(3)))
+    print("in one:", x.grad)  # -> in one: tensor([  2.,  40., 600.])
+
+    w = Tensor(5.0, requires_grad=True)
+    (w * 3).backward()  # a single element: v = 1
+    (w * 3).backward(Tensor(10.0))  # added to what is there
+    w.backward()  # dw/dw = 1, added too
+    print(w.grad)  # -> tensor(34.)

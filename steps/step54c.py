@@ -8,14 +8,12 @@ the terminal. PyTorch shows the three elements at each end of a dimension, and d
 This happens above 1,000 elements in all (threshold), with three at each end (edgeitems). The array
 is cut *before* it is copied to the host: of a matrix on a GPU 36 numbers travel, not a million.
 
-Long rows break after as many numbers as fit into `linewidth` characters. These settings, and the
-number of decimals, can be changed: set_printoptions is PyTorch's function for it.
+Long rows break after as many numbers as fit into 80 characters (linewidth).
 
 The trap: cutting also changes the style, since only the elements that are shown decide it.
 
-Changed: number_format, layout, format_tensor read PrintOptions. New: PrintOptions,
-set_printoptions, abridged. Finished: core/printing.py.
-Try: set_printoptions(threshold=4) before printing tensor([1, 2, 3, 4, 5]). Why are there no dots?
+Changed: layout breaks rows and marks the gaps; format_tensor. New: PrintOptions, abridged.
+Try: PrintOptions.threshold = 4, then print tensor([1, 2, 3, 4, 5]). Why are there no dots?
 """
 
 import math
@@ -31,53 +29,11 @@ from tinytorch.core.tensor import Tensor, tensor, tensor_method
 
 
 class PrintOptions:
-    """What set_printoptions sets."""
+    """When a tensor is abridged, how many elements stay at each end, and how long a line is."""
 
-    precision = 4
     threshold = 1000
     edgeitems = 3
     linewidth = 80
-    sci_mode: bool | None = None
-    profiles = {
-        "default": {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80},
-        "short": {"precision": 2, "threshold": 1000, "edgeitems": 2, "linewidth": 80},
-        "full": {"precision": 4, "threshold": math.inf, "edgeitems": 3, "linewidth": 80},
-    }
-
-
-def set_printoptions(
-    precision: int | None = None,
-    threshold: float | None = None,
-    edgeitems: int | None = None,
-    linewidth: int | None = None,
-    profile: str | None = None,
-    sci_mode: bool | None = None,
-) -> None:
-    """Set how tensors print. What is not given stays; only sci_mode becomes automatic again.
-
-    Args:
-        precision: digits behind the point of a floating point number.
-        threshold: a tensor with more elements than this is abridged.
-        edgeitems: elements that stay at each end of an abridged dimension.
-        linewidth: characters in a line.
-        profile: "default", "short" or "full", all of these at once; the others correct it.
-        sci_mode: True for 1.0000e+00, False for 1.0000, None for what suits the numbers.
-
-    Raises:
-        ValueError: there is no such profile.
-    """
-    if profile not in (None, *PrintOptions.profiles):
-        raise ValueError(f"profile is one of {list(PrintOptions.profiles)}, not {profile!r}")
-    given = {
-        "precision": precision,
-        "threshold": threshold,
-        "edgeitems": edgeitems,
-        "linewidth": linewidth,
-    }
-    chosen = {name: value for name, value in given.items() if value is not None}
-    for name, value in {**PrintOptions.profiles.get(profile, {}), **chosen}.items():
-        setattr(PrintOptions, name, value)
-    PrintOptions.sci_mode = sci_mode
 
 
 def whole(value: float) -> str:
@@ -99,11 +55,9 @@ def number_format(values: list) -> tuple[Callable[[Any], str], int]:
         return whole, 1
     sizes = [abs(value) for value in normal]
     small, large = min(sizes), max(sizes)
-    scientific = PrintOptions.sci_mode
-    if scientific is None:
-        scientific = large / small > 1000.0 or large > 1e8 or small < 1e-4
+    scientific = large / small > 1000.0 or large > 1e8 or small < 1e-4
     if scientific or not all(value.is_integer() for value in normal):
-        write = f"{{:.{PrintOptions.precision}{'e' if scientific else 'f'}}}".format
+        write = f"{{:.4{'e' if scientific else 'f'}}}".format
     else:
         write = whole
     return write, max(len(write(value)) for value in normal)
@@ -194,12 +148,3 @@ if __name__ == "__main__":
     print(tensor(list(range(30))))  # a row that is too long for one line
     # -> tensor([ 0,  1,  2,  3,  4,  5,  6,  7,  8,  9, 10, 11, 12, 13, 14, 15, 16, 17,
     # ->         18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29])
-
-    set_printoptions(precision=2, sci_mode=False)
-    print(tensor([1.0, 100000.0, 0.001]))  # -> tensor([     1.00, 100000.00,      0.00])
-    set_printoptions(profile="default")
-    print(tensor([1.0, 100000.0, 0.001]))  # -> tensor([1.0000e+00, 1.0000e+05, 1.0000e-03])
-    try:
-        set_printoptions(profile="long")
-    except ValueError as error:
-        print(error)  # -> profile is one of ['default', 'short', 'full'], not 'long'

@@ -24,7 +24,7 @@ import tinytorch.autograd.engine  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 import tinytorch.ops.broadcast  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.core.device import cpu
-from tinytorch.core.dtype import Defaults, bool_, int64
+from tinytorch.core.dtype import Defaults, bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 
 
@@ -145,6 +145,8 @@ if __name__ == "__main__":
     # ->         [390., 391., 392.,  ..., 427., 428., 429.]])
     print("numbers that are read:", abridged(matrix.array, matrix.device.xp).size)
     # -> numbers that are read: 36
+    print(tensor(list(range(1001)), dtype=int32))  # the note goes behind the abridged elements
+    # -> tensor([   0,    1,    2,  ...,  998,  999, 1000], dtype=tinytorch.int32)
     print(tensor(list(range(30))))  # a row that is too long for one line
     # -> tensor([ 0,  1,  2,  3,  4,  5,  6,  7,  8,  9, 10, 11, 12, 13, 14, 15, 16, 17,
     # ->         18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29])

@@ -6,7 +6,7 @@ tensors:
 
     precision   decimals                    threshold   elements, above which a tensor is abridged
     sci_mode    powers of ten or not        edgeitems   elements shown at each end
-    linewidth   characters in a line        profile     "default", "short" or "full": several at once
+    linewidth   characters in a line        profile     "default", "short" or "full": all at once
 
 The trap is PyTorch's, kept here: an option that is not given stays as it is, but sci_mode becomes
 automatic again with every call.

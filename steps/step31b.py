@@ -382,8 +382,9 @@ def log(x):
 
 
 if __name__ == "__main__":
+
     def fit(data_requires_grad):
-        """The loss of one model, with gradients; what backward leaves, and how much was recorded."""
+        """One backward pass. Says how much gradient it leaves, and how much was recorded."""
         w = Tensor(np.zeros(1_000_000), requires_grad=True)
         image = Tensor(np.ones(1_000_000), requires_grad=data_requires_grad)
         target = Tensor(np.ones(1_000_000), requires_grad=data_requires_grad)
@@ -393,12 +394,12 @@ if __name__ == "__main__":
         calls = next(Function.sequence_numbers) - first - 1
         loss.backward()
         grads = [leaf.grad for leaf in (w, image, target) if leaf.grad is not None]
-        return sum(grad.array.nbytes for grad in grads) // 10**6, calls
+        megabytes = sum(grad.array.nbytes for grad in grads) // 10**6
+        return f"{megabytes} MB of gradients, {calls} calls recorded"
 
-    print("as in step 31a: %d MB of gradients, %d calls recorded" % fit(True))
+    print("as in step 31a:", fit(True))
     # -> as in step 31a: 24 MB of gradients, 5 calls recorded
-    print("only w asks:    %d MB of gradients, %d calls recorded" % fit(False))
-    # -> only w asks:    8 MB of gradients, 3 calls recorded
+    print("for w only:", fit(False))  # -> for w only: 8 MB of gradients, 3 calls recorded
 
     w, x = Tensor(3.0, requires_grad=True), Tensor(2.0)
     y = w * x

@@ -390,6 +390,7 @@ def log(x):
 
 
 if __name__ == "__main__":
+
     def slope(target_of):
         w, x = Tensor(2.0, requires_grad=True), Tensor(3.0)
         output = w * x

@@ -1,0 +1,496 @@
+"""Step 32b: Edges, and gradients in a dictionary
+
+backward uses y.grad of every tensor on its way as a note pad, and clears it at the end. If a pass
+stops in the middle (an error in a formula, Ctrl-C), its notes remain, and the next pass adds to
+them. In the demo the derivative of (2x)^2 at 3 is 48 after that, instead of 24.
+
+What a pass needs while it runs belongs to the pass: a dictionary {node: gradient}, which vanishes
+with it. Only at the end are the gradients of the leaves written down. For this a node has to know
+which nodes come next, so for each argument it keeps an edge: (node, 0) for the result of a call,
+(leaf, 0) for a leaf, None where no gradient goes. (The 0 is the number of the output. It is always
+0 until functions have several outputs again, in step 48a.)
+
+    y = x * w               node Mul:  edges (x, 0), (w, 0)
+    z = y + 1               node Add:  edges (Mul, 0), None
+
+    backward from z:        {Add: 1}  ->  {Mul: 1}  ->  {x: w, w: x}
+
+The loop is that of step 16: the newest node first. Its set `seen` is gone, because a node is put
+into the heap when its first gradient arrives.
+
+The trap: a gradient is taken out of the dictionary with pop, when its node is visited. By then all
+its parts have arrived, since every call that used the result is newer.
+
+(PyTorch's nodes have next_functions, a list of such pairs.)
+
+Changed: Tensor.backward, grad_fn, Function.apply. New: edge_of, backward_pass, Tensor.sequence_nr.
+Try: in backward_pass write `arrived[node] = grad` in both branches. The derivative of x * x is 3.
+"""
+
+import contextlib
+import heapq
+import itertools
+import weakref
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Accepts an ndarray or a number, and raises TypeError for anything else."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Tensor holds an ndarray or a number, not {type(x).__name__}")
+
+
+class GradMode:
+    """Whether calls are recorded. A class attribute, so that everything shares one switch."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def set_grad_enabled(flag):
+    """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
+    before = GradMode.enabled
+    GradMode.enabled = flag
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+def no_grad():
+    """Inside this block no call is recorded: outputs have no grad_fn."""
+    return set_grad_enabled(False)
+
+
+class Tensor:
+    """An array that can be differentiated.
+
+    array: the NumPy array with the elements. grad: what backward() has added up here, or None.
+    requires_grad: whether gradients flow to this tensor. grad_fn: the call that made it, or None.
+    """
+
+    # Make NumPy's operators defer to ours, so that `array + tensor` calls __radd__.
+    __array_ufunc__ = None
+
+    # An edge of the graph may end at a leaf, which stands there for a node.
+    sequence_nr = None
+
+    def __init__(self, data, requires_grad=False):
+        self.array = as_array(data)
+        self.grad = None
+        self._requires_grad = False
+        self._edge = None  # where a gradient of this tensor goes; None for a leaf
+        if requires_grad:
+            self.requires_grad = True  # by way of the setter, which checks
+
+    @property
+    def requires_grad(self):
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, flag):
+        if self._edge is not None:
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables; use detach()"
+            )
+        if flag and self.array.dtype.kind != "f":
+            raise RuntimeError(
+                f"only Tensors of floating point dtype can require gradients, this one is "
+                f"{self.array.dtype}"
+            )
+        self._requires_grad = flag
+
+    @property
+    def grad_fn(self):
+        return None if self._edge is None else self._edge[0]
+
+    @property
+    def is_leaf(self):
+        return self._edge is None
+
+    def detach(self):
+        """The same elements, outside of the graph. The memory is shared."""
+        return Tensor(self.array)
+
+    @property
+    def shape(self):
+        return self.array.shape
+
+    @property
+    def ndim(self):
+        return self.array.ndim
+
+    @property
+    def dtype(self):
+        return self.array.dtype
+
+    def numel(self):
+        """The number of elements."""
+        return self.array.size
+
+    def size(self, dim=None):
+        """The shape, or the length of one dimension."""
+        return self.array.shape if dim is None else self.array.shape[dim]
+
+    def __len__(self):
+        return len(self.array)
+
+    def item(self):
+        """The only element, as a Python number."""
+        return self.array.item()
+
+    def tolist(self):
+        """The elements as nested lists of Python numbers."""
+        return self.array.tolist()
+
+    def numpy(self):
+        """The array itself, unless the tensor requires gradients: detach() it first."""
+        if self.requires_grad:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad: detach() it first")
+        return self.array
+
+    def __float__(self):
+        return float(self.array.item())
+
+    def __repr__(self):
+        indent = " " * len("tensor(")  # aligns the rows of a matrix
+        text = np.array2string(self.array, separator=", ", prefix=indent)
+        if self._edge is not None:
+            return f"tensor({text}, grad_fn=<{type(self.grad_fn).__name__}>)"
+        return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
+
+    def backward(self, gradient=None, create_graph=False):
+        """Add to the grad of each leaf behind this tensor the derivative with respect to it.
+
+        gradient is that of some number with respect to this tensor; a single element may leave it
+        out, which means 1. With create_graph the gradients are recorded, and can be differentiated.
+        """
+        if not self.requires_grad:
+            raise RuntimeError("this tensor does not require grad and does not have a grad_fn")
+        if gradient is None:
+            if self.array.size != 1:
+                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+            gradient = Tensor(np.ones_like(self.array))
+        with set_grad_enabled(create_graph):
+            for leaf, grad in backward_pass([edge_of(self)], [gradient]).items():
+                leaf.grad = grad if leaf.grad is None else leaf.grad + grad
+
+
+def edge_of(tensor):
+    """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
+    return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
+
+
+# Numbers the calls. It counts down, so that a min-heap yields the newest call first.
+next_sequence_nr = itertools.count(0, -1).__next__
+
+
+class Function:
+    """One call of an operation: `ctx` in forward, and the node that it leaves in the graph."""
+
+    @classmethod
+    def apply(cls, *args):
+        """Run forward on the arrays of `args`, and record the call if a gradient may be needed."""
+        ctx = cls()
+        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
+        arrays = [x.array if isinstance(x, Tensor) else x for x in args]
+        out = Tensor(ctx.forward(*arrays))
+        if GradMode.enabled and any(edge is not None for edge in ctx.edges):
+            ctx.sequence_nr = next_sequence_nr()
+            ctx.inputs = args
+            ctx.output = weakref.ref(out)  # strong would be a cycle
+            out._requires_grad, out._edge = True, (ctx, 0)
+        return out
+
+    def forward(ctx, *arrays):
+        """Compute the output array from the input arrays."""
+        raise NotImplementedError
+
+    def backward(ctx, g):
+        """Compute a gradient for each input from that of the output: one Tensor, or a tuple."""
+        raise NotImplementedError
+
+
+def backward_pass(edges, grads):
+    """Carry gradients from the edges of the outputs to the leaves: {leaf: gradient}.
+
+    The heap yields the newest node that has a gradient. All calls that used its result are newer
+    still, so by then every part of its gradient has arrived.
+    """
+    arrived = {}  # node or leaf -> its gradient
+    heap = []
+    while True:
+        # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
+        for edge, grad in zip(edges, grads, strict=False):
+            if edge is None:
+                continue
+            node, _ = edge
+            if node not in arrived:
+                arrived[node] = grad
+                if node.sequence_nr is not None:  # a leaf has none
+                    heapq.heappush(heap, (node.sequence_nr, node))
+            else:
+                # Not in place: Add, for one, hands the same array to both of its inputs.
+                arrived[node] = arrived[node] + grad
+        if not heap:
+            return arrived
+        _, node = heapq.heappop(heap)
+        grads = node.backward(arrived.pop(node))
+        if not isinstance(grads, tuple):
+            grads = (grads,)
+        edges = node.edges
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return exp(self.inputs[0]) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1, gy * x0
+
+
+class Neg(Function):
+    """y = -x, dy/dx = -1"""
+
+    def forward(self, x):
+        return -x
+
+    def backward(self, gy):
+        return -gy
+
+
+class Sub(Function):
+    """y = x0 - x1, dy/dx0 = 1, dy/dx1 = -1"""
+
+    def forward(self, x0, x1):
+        return x0 - x1
+
+    def backward(self, gy):
+        return gy, -gy
+
+
+class Div(Function):
+    """y = x0 / x1, dy/dx0 = 1 / x1, dy/dx1 = -x0 / x1^2"""
+
+    def forward(self, x0, x1):
+        return x0 / x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy / x1, -gy * x0 / x1**2
+
+
+class Pow(Function):
+    """y = x^n with a number n;   dy/dx = n x^(n-1)."""
+
+    def forward(ctx, x, n):
+        return x**n
+
+    def backward(ctx, g):
+        x, n = ctx.inputs
+        if n == 0:
+            return 0 * g  # x^0 is 1 everywhere; at x = 0 the formula would divide by zero
+        return n * x ** (n - 1) * g
+
+
+class Sin(Function):
+    """y = sin x, dy/dx = cos x"""
+
+    def forward(self, x):
+        return np.sin(x)
+
+    def backward(self, gy):
+        return cos(self.inputs[0]) * gy
+
+
+class Cos(Function):
+    """y = cos x, dy/dx = -sin x"""
+
+    def forward(self, x):
+        return np.cos(x)
+
+    def backward(self, gy):
+        return -sin(self.inputs[0]) * gy
+
+
+class Tanh(Function):
+    """y = tanh x, dy/dx = 1 - y^2"""
+
+    def forward(self, x):
+        return np.tanh(x)
+
+    def backward(self, gy):
+        y = self.output()
+        return (1 - y * y) * gy
+
+
+class Log(Function):
+    """y = log x (base e), dy/dx = 1 / x"""
+
+    def forward(self, x):
+        return np.log(x)
+
+    def backward(self, gy):
+        return gy / self.inputs[0]
+
+
+def exp(x):
+    return Exp.apply(x)
+
+
+def add(a, b):
+    return Add.apply(a, b)
+
+
+Tensor.__add__ = add
+Tensor.__radd__ = add
+
+
+def mul(a, b):
+    return Mul.apply(a, b)
+
+
+Tensor.__mul__ = mul
+Tensor.__rmul__ = mul
+
+
+def neg(x):
+    return Neg.apply(x)
+
+
+Tensor.__neg__ = neg
+
+
+def sub(a, b):
+    return Sub.apply(a, b)
+
+
+Tensor.__sub__ = sub
+Tensor.__rsub__ = lambda self, other: sub(other, self)
+
+
+def div(a, b):
+    return Div.apply(a, b)
+
+
+Tensor.__truediv__ = div
+Tensor.__rtruediv__ = lambda self, other: div(other, self)
+
+
+def pow(x, n):
+    return Pow.apply(x, n)
+
+
+Tensor.__pow__ = pow
+
+
+def sin(x):
+    return Sin.apply(x)
+
+
+def cos(x):
+    return Cos.apply(x)
+
+
+def tanh(x):
+    return Tanh.apply(x)
+
+
+def log(x):
+    return Log.apply(x)
+
+
+if __name__ == "__main__":
+
+    class Unsteady(Function):
+        """y = 2 x. Its backward fails the first time."""
+
+        fails = True
+
+        def forward(ctx, x):
+            return 2 * x
+
+        def backward(ctx, g):
+            if Unsteady.fails:
+                Unsteady.fails = False
+                raise FloatingPointError("stopped in the middle")
+            return 2 * g
+
+    def old_backward(y):
+        """backward as in step 32a, for a chain: the gradients on the way are kept in y.grad."""
+        y.grad = Tensor(1.0)
+        while y.grad_fn is not None:
+            x, grad = y.grad_fn.inputs[0], y.grad_fn.backward(y.grad)
+            x.grad = grad if x.grad is None else x.grad + grad
+            y.grad = None
+            y = x
+
+    for backward in (old_backward, Tensor.backward):
+        x = Tensor(3.0, requires_grad=True)
+        Unsteady.fails = True
+        y = Unsteady.apply(x) ** 2
+        try:
+            backward(y)
+        except FloatingPointError as error:
+            print(error)  # -> stopped in the middle
+        backward(y)
+        print("second pass:", x.grad.array)
+        # -> second pass: 48.0
+        # -> second pass: 24.0
+
+    x, w = Tensor(3.0, requires_grad=True), Tensor(5.0, requires_grad=True)
+    y = x * w
+    z = y + 1
+    print("leaves:", x.is_leaf, z.is_leaf, x.grad_fn)  # -> leaves: True False None
+    print("Add:", z.grad_fn.edges == [(y.grad_fn, 0), None])  # -> Add: True
+    print("Mul:", y.grad_fn.edges == [(x, 0), (w, 0)])  # -> Mul: True
+    z.backward()
+    print(x.grad, w.grad, y.grad)  # -> tensor(5.) tensor(3.) None
+
+    x.grad = None
+    (x * x).backward()  # two gradients arrive at x
+    print("d(x * x)/dx =", x.grad)  # -> d(x * x)/dx = tensor(6.)
+    (x**2).backward()  # one for two arguments: the exponent has none
+    print("and added to it:", x.grad)  # -> and added to it: tensor(12.)
+
+    for action in (lambda: Tensor(1.0).backward(), lambda: (x * np.ones(2)).backward()):
+        try:
+            action()
+        except RuntimeError as error:
+            print(error)
+            # -> this tensor does not require grad and does not have a grad_fn
+            # -> grad can be implicitly created only for scalar outputs
+
+    x = Tensor(2.0, requires_grad=True)
+    y = x**2
+    y.backward(create_graph=True)
+    g, x.grad = x.grad, None
+    (g**3 + y).backward()
+    print("step 30's 100:", x.grad)  # -> step 30's 100: tensor(100.)

@@ -3,13 +3,17 @@
     python steps/companion/gradients.py steps/stepNN.py [EXPRESSION ...]
 
 It stands alone, in a process of its own, as recorder.py does. It loads the framework without its
-demo. While a step holds its own Variable or Tensor, every operation of TABLE and OPERATORS that it
-has is checked, by hand or by `backward`, in float64 and with random cotangents. An EXPRESSION in x
-and y, from `gradcheck = [...]` in curriculum.toml, is given to the package's own gradcheck and
-gradgradcheck. The output is one JSON object: `checked`, the names, and `wrong`, {name: why}.
+demo. While a step holds its own Variable or Tensor, every operation of TABLE, OPERATORS and LATER
+that it has is checked, by hand or by `backward`, in float64 and with random cotangents; where
+`backward` has create_graph, second derivatives are checked too. So is each EXPRESSION in x and y,
+from `gradcheck = [...]` in curriculum.toml. Once Tensor and backward are the package's, expressions
+are given to its own gradcheck and gradgradcheck. The output is one JSON object: `checked`, the
+names; `wrong`, {name: why}; and `once`, the names of those whose second derivative is not there
+yet, because their formula uses a function that Tensor lacks.
 """
 
 import ast
+import inspect
 import json
 import os
 import sys
@@ -21,6 +25,7 @@ EPS = 1e-6
 TOLERANCE = 1e-6
 SHAPE = (3, 4)
 NOT_YET = "the framework says that it cannot do this yet"
+ONCE = "right, and cannot be differentiated twice yet"
 
 # Name, its class in the first steps, number of inputs. Inputs are positive: log and / need it.
 TABLE = [
@@ -49,6 +54,26 @@ OPERATORS = [
     ("__rtruediv__", "2.0 / x", 1),
 ]
 
+# What comes from stage 6 on: a method of Tensor or a name of the framework, a parameter that it
+# must take (or None), the expression, number of inputs, their shape.
+LATER = [
+    ("sum", None, "x.sum()", 1, SHAPE),
+    ("sum", "dim", "x.sum(1)", 1, SHAPE),
+    ("sum", "keepdim", "x.sum(0, True)", 1, SHAPE),
+    ("mean", None, "x.mean()", 1, SHAPE),
+    ("mean", "dim", "x.mean(1)", 1, SHAPE),
+    ("SumTo", None, "x * y.sum(0)", 2, SHAPE),
+    ("matmul", None, "x @ y", 2, (3, 3)),
+    ("reshape", None, "x.reshape(2, 6) ** 2", 1, SHAPE),
+    ("transpose", None, "x.transpose(0, 1) * x", 1, (3, 3)),
+    ("T", None, "x.T / x", 1, (3, 3)),
+    ("Where", None, "where(x > 1.0, x * y, y)", 2, SHAPE),
+    ("relu", None, "(x - 1.0).relu() * x", 1, SHAPE),
+    ("amax", None, "x.amax() * x", 1, SHAPE),
+    ("amax", "dim", "x.amax(1) ** 2", 1, SHAPE),
+    ("log_softmax", "dim", "x.log_softmax(1)", 1, SHAPE),
+]
+
 
 class Probe:
     """What can be called in a framework, and how a derivative is asked for."""
@@ -70,16 +95,21 @@ class Probe:
         return hasattr(self.box, "backward")
 
     def operations(self):
-        """Names, functions of boxes, and their numbers of inputs."""
+        """Names, functions of boxes, their numbers of inputs, and the shape of each."""
         functions = [row for row in TABLE if callable(self.framework.get(row[0]))]
         for name, _, arity in functions:
-            yield name, self.framework[name], arity
+            yield name, self.framework[name], arity, SHAPE
         for _, name, arity in TABLE if not functions else ():
             if self._is_rule(self.framework.get(name)):
-                yield name, self._call_of(self.framework[name]), arity
+                yield name, self._call_of(self.framework[name]), arity, SHAPE
         for method, expression, arity in OPERATORS:
             if self.automatic and hasattr(self.box, method):
-                yield expression, compiled(expression, self.framework), arity
+                yield expression, compiled(expression, self.framework), arity, SHAPE
+        for name, parameter, expression, arity, shape in LATER:
+            found = getattr(self.box, name, None) or self.framework.get(name)
+            if self.box.__name__ == "Tensor" and found is not None:
+                if parameter is None or parameter in inspect.signature(found).parameters:
+                    yield expression, compiled(expression, self.framework), arity, shape
 
     def make(self, array):
         """A box that holds this very array and wants a gradient."""
@@ -112,15 +142,41 @@ class Probe:
             call(*inputs)
             gradients = call.rule.backward(cotangent)
             return list(gradients) if isinstance(gradients, tuple) else [gradients]
-        output = call(*inputs)
-        if self.box.__name__ == "Tensor":
-            output.backward(self.constant(cotangent))
+        boxed = self._gradients_are_boxes(call, arrays)
+        self._backward(call(*inputs), cotangent, boxed)
+        return [self._gradient_of(each, array) for each, array in zip(inputs, arrays, strict=True)]
+
+    def second_gradients(self, call, arrays, cotangent, second):
+        """The gradients of sum(second[0] * x.grad) + sum(second[1] * y.grad), where x.grad and
+        y.grad are the gradients of sum(cotangent * call(x, y)): one array for each input."""
+        inputs = [self.make(array) for array in arrays]
+        self._backward(call(*inputs), cotangent, True, create_graph=True)
+        firsts = [each.grad for each in inputs]
+        for each in inputs:
+            each.grad = None
+        for first, weight in zip(firsts, second, strict=True):
+            # A gradient without history does not change with the inputs.
+            if getattr(first, "grad_fn", None) or getattr(first, "creator", None):
+                options = {"retain_graph": True} if self._takes("retain_graph") else {}
+                self._backward(first, weight, True, **options)
+        return [self._gradient_of(each, array) for each, array in zip(inputs, arrays, strict=True)]
+
+    @property
+    def differentiates_gradients(self):
+        return self.automatic and self._takes("create_graph")
+
+    def _takes(self, parameter):
+        return parameter in inspect.signature(self.box.backward).parameters
+
+    def _backward(self, output, cotangent, boxed, **options):
+        if self._takes("gradient"):
+            output.backward(self.constant(cotangent), **options)
         else:
-            output.grad = cotangent
-            if self._gradients_are_boxes(call, arrays):
-                output.grad = self.box(cotangent)
-            output.backward()
-        return [self.array(each.grad) for each in inputs]
+            output.grad = self.box(cotangent) if boxed else cotangent
+            output.backward(**options)
+
+    def _gradient_of(self, box, array):
+        return np.zeros_like(array) if box.grad is None else self.array(box.grad)
 
     def constant(self, array):
         made = self.make(array)
@@ -130,7 +186,7 @@ class Probe:
         inputs = [self.make(array) for array in arrays]
         try:
             call(*inputs).backward()
-        except TypeError:  # the first steps have no gradient to begin with, and arrays only
+        except (RuntimeError, TypeError):  # Tensors need a gradient; the first steps have arrays
             return False
         return isinstance(inputs[0].grad, self.box)
 
@@ -179,27 +235,49 @@ def differences(value, arrays, cotangent):
     return found
 
 
-def positive_arrays(arity, rng):
+def positive_arrays(arity, rng, shape=SHAPE):
     """Inputs without ties, away from the places where functions have corners."""
-    numbers = rng.permutation(np.linspace(0.51, 1.49, SHAPE[0] * SHAPE[1] * arity))
-    return list(numbers.reshape(arity, *SHAPE))
+    numbers = rng.permutation(np.linspace(0.51, 1.49, shape[0] * shape[1] * arity))
+    return list(numbers.reshape(arity, *shape))
 
 
-def check(probe, call, arity, rng):
-    """None where all gradients agree, NOT_YET, or what is wrong."""
-    arrays = positive_arrays(arity, rng)
+def check(probe, call, arity, shape, rng):
+    """None where all gradients agree, NOT_YET, ONCE, or what is wrong."""
+    arrays = positive_arrays(arity, rng, shape)
 
     def value(*each):
         return probe.array(call(*[probe.make(array.copy()) for array in each]))
 
-    cotangent = rng.uniform(0.5, 1.5, value(*arrays).shape)
-    expected = differences(value, arrays, cotangent)
+    def slopes(*each):
+        """The gradients in one array, whose own differences are second derivatives."""
+        return np.stack(probe.gradients(call, [array.copy() for array in each], cotangent))
+
     try:
+        cotangent = rng.uniform(0.5, 1.5, value(*arrays).shape)
+        expected = differences(value, arrays, cotangent)
         actual = probe.gradients(call, [array.copy() for array in arrays], cotangent)
+        wrong = disagreement(actual, expected)
+        if wrong is None and probe.differentiates_gradients:
+            second = rng.uniform(0.5, 1.5, (arity, *shape))
+            copies = [array.copy() for array in arrays]
+            try:
+                actual = probe.second_gradients(call, copies, cotangent, second)
+            except AttributeError as error:
+                if "'Tensor'" not in str(error):
+                    raise
+                return ONCE
+            expected = differences(slopes, arrays, second)
+            wrong = disagreement(actual, expected)
+            wrong = wrong and f"second derivative: {wrong}"
     except NotImplementedError:
         return NOT_YET
     except Exception as error:  # any other exception of the framework is a finding
         return f"{type(error).__name__}: {error}"
+    return wrong
+
+
+def disagreement(actual, expected):
+    """The first gradient that is not the expected one, in words, or None."""
     for position, (got, want) in enumerate(zip(actual, expected, strict=True)):
         if got.shape != want.shape:
             return f"gradient {position} has shape {got.shape}, the input {want.shape}"
@@ -208,13 +286,18 @@ def check(probe, call, arity, rng):
     return None
 
 
+def arity_of(expression):
+    """The number of inputs of an expression in x and y."""
+    return 2 if "y" in compile(expression, expression, "eval").co_names else 1
+
+
 def check_expression(expression, framework, rng):
     """The package's own gradcheck and gradgradcheck on an expression. None, or what is wrong."""
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.tensor import tensor
 
-    arity = 2 if "y" in compile(expression, expression, "eval").co_names else 1
-    inputs = [tensor(array, requires_grad=True) for array in positive_arrays(arity, rng)]
+    arrays = positive_arrays(arity_of(expression), rng)
+    inputs = [tensor(array, requires_grad=True) for array in arrays]
     call = compiled(expression, framework)
     try:
         gradcheck(call, inputs)
@@ -251,13 +334,18 @@ def main(path, expressions):
     results = {}
     probe = Probe(framework)
     if probe.is_own:
-        for name, call, arity in probe.operations():
-            results[name] = check(probe, call, arity, rng)
+        for name, call, arity, shape in probe.operations():
+            results[name] = check(probe, call, arity, shape, rng)
     for expression in expressions:
-        results[expression] = check_expression(expression, framework, rng)
+        if probe.is_own:
+            call = compiled(expression, framework)
+            results[expression] = check(probe, call, arity_of(expression), SHAPE, rng)
+        else:
+            results[expression] = check_expression(expression, framework, rng)
     checked = [name for name, result in results.items() if result != NOT_YET]
-    wrong = {name: results[name] for name in checked if results[name] is not None}
-    print(json.dumps({"checked": checked, "wrong": wrong}))
+    once = [name for name in checked if results[name] == ONCE]
+    wrong = {name: results[name] for name in checked if results[name] not in (None, ONCE)}
+    print(json.dumps({"checked": checked, "once": once, "wrong": wrong}))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,564 @@
+"""Step 35c: The mean is a sum
+
+A sum of errors grows with the number of samples. The loss of 1,000 samples is about 100 times that
+of 10, and so is the step that gradient descent takes: a rate that is right for ten samples is far
+too large for a thousand. The mean does not depend on how many there are.
+
+    m = (x_1 + ... + x_n) / n,      dm/dx_i = 1 / n
+
+No new Function is needed: a sum and a division have their gradients already, and the chain rule
+puts them together. Such a function is called composite. The only question is n, the number of
+elements that become one. It depends on dim, which may be one dimension, several or all; but the
+sizes before and after the sum tell it in every case:
+
+    n = elements before / elements after
+
+The trap is to take n = len(x), which is right for the mean over dimension 0 of a table and wrong
+for all others.
+
+(In PyTorch, and in this package at the end, the mean is one node in place of two. The result is the
+same; only a call is saved. As long as speed is not the topic, we compose.)
+
+New: mean.
+Try: take len(x) for n, and see which of the three means is still right, and why.
+"""
+
+import contextlib
+import copy
+import heapq
+import itertools
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Accepts an ndarray or a number, and raises TypeError for anything else."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Tensor holds an ndarray or a number, not {type(x).__name__}")
+
+
+class GradMode:
+    """Whether calls are recorded. A class attribute, so that everything shares one switch."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def set_grad_enabled(flag):
+    """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
+    before = GradMode.enabled
+    GradMode.enabled = flag
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+def no_grad():
+    """Inside this block no call is recorded: outputs have no grad_fn."""
+    return set_grad_enabled(False)
+
+
+class Tensor:
+    """An array that can be differentiated.
+
+    array: the NumPy array with the elements. grad: what backward() has added up here, or None.
+    requires_grad: whether gradients flow to this tensor. grad_fn: the call that made it, or None.
+    """
+
+    # Make NumPy's operators defer to ours, so that `array + tensor` calls __radd__.
+    __array_ufunc__ = None
+
+    # An edge of the graph may end at a leaf, which stands there for a node.
+    sequence_nr = None
+
+    def __init__(self, data, requires_grad=False):
+        # An array object of its own, on the same memory: roles_of tells saved values apart by it.
+        self.array = as_array(data).view()
+        self.grad = None
+        self._requires_grad = False
+        self._edge = None  # where a gradient of this tensor goes; None for a leaf
+        if requires_grad:
+            self.requires_grad = True
+
+    @property
+    def requires_grad(self):
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, flag):
+        if self._edge is not None:
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables; use detach()"
+            )
+        if flag and self.array.dtype.kind != "f":
+            raise RuntimeError(
+                f"only Tensors of floating point dtype can require gradients, this one is "
+                f"{self.array.dtype}"
+            )
+        self._requires_grad = flag
+
+    @property
+    def grad_fn(self):
+        return None if self._edge is None else self._edge[0]
+
+    @property
+    def is_leaf(self):
+        return self._edge is None
+
+    def detach(self):
+        """The same elements, outside of the graph. The memory is shared."""
+        return Tensor(self.array)
+
+    @property
+    def shape(self):
+        return self.array.shape
+
+    @property
+    def ndim(self):
+        return self.array.ndim
+
+    @property
+    def dtype(self):
+        return self.array.dtype
+
+    def numel(self):
+        """The number of elements."""
+        return self.array.size
+
+    def size(self, dim=None):
+        """The shape, or the length of one dimension."""
+        return self.array.shape if dim is None else self.array.shape[dim]
+
+    def __len__(self):
+        return len(self.array)
+
+    def item(self):
+        """The only element, as a Python number."""
+        return self.array.item()
+
+    def tolist(self):
+        """The elements as nested lists of Python numbers."""
+        return self.array.tolist()
+
+    def numpy(self):
+        """The array itself, unless the tensor requires gradients: detach() it first."""
+        if self.requires_grad:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad: detach() it first")
+        return self.array
+
+    def __float__(self):
+        return float(self.array.item())
+
+    def __repr__(self):
+        indent = " " * len("tensor(")  # aligns the rows of a matrix
+        text = np.array2string(self.array, separator=", ", prefix=indent)
+        if self._edge is not None:
+            return f"tensor({text}, grad_fn=<{type(self.grad_fn).__name__}>)"
+        return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
+
+
+def tensor_method(*names):
+    """Attach a function to Tensor as a method, under each of these names."""
+
+    def attach(function):
+        for name in names:
+            if name in Tensor.__dict__:
+                raise RuntimeError(f"Tensor has a method '{name}' already")
+            setattr(Tensor, name, function)
+        return function
+
+    return attach
+
+
+def edge_of(tensor):
+    """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
+    return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
+
+
+# Numbers the calls. It counts down, so that a min-heap yields the newest call first.
+next_sequence_nr = itertools.count(0, -1).__next__
+
+
+class Function:
+    """One call of an operation: `ctx` in forward, and the node that it leaves in the graph.
+
+    forward(ctx, *arrays) computes on arrays. backward(ctx, g) is one formula for plain arrays and,
+    where the gradient is to be differentiated again, for Tensors: it uses operators, methods that
+    both have, and functions of `ctx.xp`, which is numpy or the class Tensor.
+    """
+
+    xp = np
+    saved = ()
+
+    @classmethod
+    def apply(cls, *args):
+        """Run forward on the arrays of `args`, and record the call if a gradient may be needed."""
+        ctx = cls()
+        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
+        arrays = [x.array if isinstance(x, Tensor) else x for x in args]
+        result = ctx.forward(*arrays)
+        out = Tensor(result)
+        if GradMode.enabled and any(edge is not None for edge in ctx.edges):
+            ctx.sequence_nr = next_sequence_nr()
+            ctx.saves = ctx.roles_of(arrays, result)
+            out._requires_grad, out._edge = True, (ctx, 0)
+        return out
+
+    def save_for_backward(ctx, *values):
+        """Keep arrays for backward, where they are `ctx.saved`."""
+        ctx.saved = values
+
+    def roles_of(ctx, inputs, output):
+        """For each saved value: i if it is input i, ~0 if it is the output, None for a constant.
+
+        All of them are alive now, so that `is` tells them apart.
+        """
+        roles = []
+        for value in ctx.saved:
+            role = next((i for i, x in enumerate(inputs) if x is value), None)
+            roles.append(~0 if role is None and value is output else role)
+        return roles
+
+    def forward(ctx, *arrays):
+        """Compute an array from the arrays, and keep what backward needs."""
+        raise NotImplementedError
+
+    def backward(ctx, g):
+        """Compute a gradient for each input from that of the output: one, or a tuple."""
+        raise NotImplementedError
+
+    def gradients(ctx, g):
+        """What backward returns on Tensors, with what was saved as Tensors of the graph."""
+        twin = copy.copy(ctx)
+        twin.xp = Tensor
+        twin.saved = tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
+        return twin.backward(g)
+
+    def saved_tensor(ctx, number):
+        """Saved value `number` as the tensor that it was. It is wrapped anew: had the call saved
+        its output tensor, the two would keep each other alive."""
+        value, role = ctx.saved[number], ctx.saves[number]
+        if not hasattr(value, "dtype"):
+            return value
+        out = Tensor(value)
+        edge = None if role is None else ctx.edges[role] if role >= 0 else (ctx, ~role)
+        if edge is not None:
+            out._requires_grad, out._edge = True, edge
+        return out
+
+
+def backward_pass(edges, grads, as_tensors):
+    """Carry gradients from the edges of the outputs to the leaves: {leaf: gradient}.
+
+    The heap yields the newest node that has a gradient. All calls that used its result are newer
+    still, so by then every part of its gradient has arrived.
+    """
+    arrived = {}  # node or leaf -> its gradient
+    own = set()  # those whose gradient is a sum made here: only these are added to in place
+    heap = []
+    while True:
+        # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
+        for edge, grad in zip(edges, grads, strict=False):
+            if edge is None:
+                continue
+            node, _ = edge
+            if node not in arrived:
+                arrived[node] = grad
+                if node.sequence_nr is not None:  # a leaf has none
+                    heapq.heappush(heap, (node.sequence_nr, node))
+            elif node in own:
+                arrived[node] += grad
+            else:
+                # Not in place: Add, for one, hands the same array to both of its inputs.
+                arrived[node] = arrived[node] + grad
+                if not as_tensors:
+                    own.add(node)
+        if not heap:
+            return arrived
+        _, node = heapq.heappop(heap)
+        grad = arrived.pop(node)
+        grads = node.gradients(grad) if as_tensors else node.backward(grad)
+        if not isinstance(grads, tuple):
+            grads = (grads,)
+        edges = node.edges
+
+
+def accumulate(leaf, grad):
+    """Add an arrived gradient to leaf.grad, which always owns its array."""
+    if isinstance(grad, Tensor):
+        leaf.grad = grad + (0 if leaf.grad is None else leaf.grad)  # + 0: a copy, recorded
+    elif leaf.grad is None:
+        leaf.grad = Tensor(np.array(grad))  # a copy: Add hands the same array to both inputs
+    else:
+        # Not in place: a graph may have saved the array of leaf.grad.
+        leaf.grad = Tensor(leaf.grad.array + grad)
+
+
+@tensor_method("backward")
+def tensor_backward(self, gradient=None, create_graph=False):
+    """Add to the grad of each leaf behind this tensor the derivative with respect to it.
+
+    gradient is that of some number with respect to this tensor; a single element may leave it out,
+    which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    """
+    if not self.requires_grad:
+        raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+    if gradient is None:
+        if self.array.size != 1:
+            raise RuntimeError("grad can be implicitly created only for scalar outputs")
+        gradient = Tensor(np.ones_like(self.array))
+    start = gradient if create_graph else gradient.array
+    with set_grad_enabled(create_graph):
+        for leaf, grad in backward_pass([edge_of(self)], [start], create_graph).items():
+            accumulate(leaf, grad)
+
+
+class Exp(Function):
+    """y = e^x;   dy/dx = y."""
+
+    def forward(ctx, x):
+        y = np.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g):
+        (y,) = ctx.saved
+        return g * y
+
+
+class Add(Function):
+    """c = a + b;   dc/da = 1,   dc/db = 1."""
+
+    def forward(ctx, a, b):
+        return a + b
+
+    def backward(ctx, g):
+        return g, g
+
+
+class Mul(Function):
+    """c = a * b;   dc/da = b,   dc/db = a."""
+
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    def backward(ctx, g):
+        a, b = ctx.saved
+        return g * b, g * a
+
+
+class Neg(Function):
+    """y = -x;   dy/dx = -1."""
+
+    def forward(ctx, x):
+        return -x
+
+    def backward(ctx, g):
+        return -g
+
+
+class Sub(Function):
+    """c = a - b;   dc/da = 1,   dc/db = -1."""
+
+    def forward(ctx, a, b):
+        return a - b
+
+    def backward(ctx, g):
+        return g, -g
+
+
+class Div(Function):
+    """c = a / b;   dc/da = 1 / b,   dc/db = -a / b^2."""
+
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a / b
+
+    def backward(ctx, g):
+        a, b = ctx.saved
+        return g / b, -g * a / (b * b)
+
+
+class Pow(Function):
+    """y = x^n with a number n;   dy/dx = n x^(n-1)."""
+
+    def forward(ctx, x, n):
+        ctx.save_for_backward(x)
+        ctx.n = n
+        return x**n
+
+    def backward(ctx, g):
+        (x,) = ctx.saved
+        if ctx.n == 0:
+            return 0 * g  # x^0 is 1 everywhere; at x = 0 the formula would divide by zero
+        return ctx.n * x ** (ctx.n - 1) * g
+
+
+class Sin(Function):
+    """y = sin x;   dy/dx = cos x."""
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return np.sin(x)
+
+    def backward(ctx, g):
+        (x,) = ctx.saved
+        return g * ctx.xp.cos(x)
+
+
+class Cos(Function):
+    """y = cos x;   dy/dx = -sin x."""
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return np.cos(x)
+
+    def backward(ctx, g):
+        (x,) = ctx.saved
+        return -g * ctx.xp.sin(x)
+
+
+class Tanh(Function):
+    """y = tanh x;   dy/dx = 1 - y^2."""
+
+    def forward(ctx, x):
+        y = np.tanh(x)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g):
+        (y,) = ctx.saved
+        return g * (1 - y * y)
+
+
+class Log(Function):
+    """y = log x (base e);   dy/dx = 1 / x."""
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return np.log(x)
+
+    def backward(ctx, g):
+        (x,) = ctx.saved
+        return g / x
+
+
+@tensor_method("exp")
+def exp(x):
+    return Exp.apply(x)
+
+
+@tensor_method("__add__", "__radd__")
+def add(a, b):
+    return Add.apply(a, b)
+
+
+@tensor_method("__mul__", "__rmul__")
+def mul(a, b):
+    return Mul.apply(a, b)
+
+
+@tensor_method("__neg__")
+def neg(x):
+    return Neg.apply(x)
+
+
+@tensor_method("__sub__")
+def sub(a, b):
+    return Sub.apply(a, b)
+
+
+@tensor_method("__rsub__")
+def rsub(self, other):
+    return sub(other, self)
+
+
+@tensor_method("__truediv__")
+def div(a, b):
+    return Div.apply(a, b)
+
+
+@tensor_method("__rtruediv__")
+def rdiv(self, other):
+    return div(other, self)
+
+
+@tensor_method("__pow__")
+def pow(x, n):
+    return Pow.apply(x, n)
+
+
+@tensor_method("sin")
+def sin(x):
+    return Sin.apply(x)
+
+
+@tensor_method("cos")
+def cos(x):
+    return Cos.apply(x)
+
+
+@tensor_method("tanh")
+def tanh(x):
+    return Tanh.apply(x)
+
+
+@tensor_method("log")
+def log(x):
+    return Log.apply(x)
+
+
+class Sum(Function):
+    """y = x_1 + ... + x_n;   dy/dx_i = 1: each element gets the gradient of the sum."""
+
+    def forward(ctx, x, dim, keepdim):
+        ctx.shape = x.shape
+        ctx.lost = None if keepdim else dim  # what backward has to put back
+        return x.sum(axis=dim, keepdims=keepdim)
+
+    def backward(ctx, g):
+        if ctx.lost is not None:
+            g = ctx.xp.expand_dims(g, ctx.lost)
+        return ctx.xp.broadcast_to(g, ctx.shape)
+
+
+@tensor_method("sum")
+def sum(x, dim=None, keepdim=False):
+    """The sum along dim (an int or several), or of all elements. keepdim keeps dim as size 1."""
+    return Sum.apply(x, dim, keepdim)
+
+
+@tensor_method("mean")
+def mean(x, dim=None, keepdim=False):
+    """The mean along dim (an int or several), or of all elements."""
+    total = sum(x, dim, keepdim)
+    return total / (x.numel() // total.numel())
+
+
+if __name__ == "__main__":
+    # The same error for every sample: the sum depends on how many there are.
+    for n in (10, 1000):
+        errors = Tensor(np.full(n, 0.5))
+        print(f"{n:4} samples: sum {(errors**2).sum().item()}, mean {(errors**2).mean().item()}")
+        # ->   10 samples: sum 2.5, mean 0.25
+        # -> 1000 samples: sum 250.0, mean 0.25
+
+    x = Tensor(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), requires_grad=True)
+    print("all:", x.mean().item())  # -> all: 3.5
+    print("down the rows:", x.mean(0).tolist())  # -> down the rows: [2.5, 3.5, 4.5]
+    print("along each row:", x.mean(1, keepdim=True).tolist())  # -> along each row: [[2.0], [5.0]]
+
+    m = x.mean()
+    print(m)  # -> tensor(3.5, grad_fn=<Div>)
+    m.backward()
+    print("each gets 1/6:", x.grad.tolist()[0])
+    # -> each gets 1/6: [0.16666666666666666, 0.16666666666666666, 0.16666666666666666]
+    x.grad = None
+    x.mean(1).sum().backward()
+    print("each gets 1/3:", x.grad.tolist()[0])
+    # -> each gets 1/3: [0.3333333333333333, 0.3333333333333333, 0.3333333333333333]

@@ -19,10 +19,8 @@ Two traps come with the operators:
 - `x in [a, b]` asks for the truth value of x == a, and is refused as well. Dictionaries are safe:
   they look for the same object first. The engine keeps its gradients in one.
 
-NumPy answers a single comparison with a scalar, np.bool_, which is not an np.number. So as_array
-now takes any np.generic, the class above both.
-
-PyTorch: the same operators, and their names as methods: x.eq(y), x.gt(2).
+(as_array now takes np.generic: for single elements NumPy answers with an np.bool_, which is not an
+np.number. PyTorch has the same operators, and methods: x.eq(y), x.gt(2).)
 
 Changed: as_array, Function.apply. New: Tensor.__bool__, Compare, relation, eq, ne,
 lt, le, gt, ge.

@@ -2,7 +2,7 @@
 
 Which numbers does a network start with? If all weights are 0, then with relu all units of the first
 layer are 0 and get the gradient 0: only the last bias ever learns. If all are 0.5, there are
-gradients, but the units compute the same, get the same gradient, and stay the same for ever: a
+gradients, but the units compute the same, get the same gradient, and stay the same forever: a
 layer of a hundred is a layer of one. Something has to break the symmetry, and that is chance.
 
 But a program that gives another result each time is hard to test and hard to repair. So "random"

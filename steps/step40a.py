@@ -1,8 +1,8 @@
 """Step 40a: A network reads digits
 
-1,797 digits, written by hand and scanned at 8 x 8 pixels, lie in the package (UCI, CC BY 4.0).
-Everything that a network needs to read them is above the demo of this file. Two layers give ten
-scores for an image, one for each digit:
+The package contains 1,797 digits, written by hand and scanned at 8 x 8 pixels (UCI, CC BY 4.0).
+All that a network needs to read them is above the demo of this file. Two layers give ten scores for
+an image, one for each digit:
 
     h = relu(x W1 + b1)         scores = h W2 + b2
     loss = the mean over the batch of -log p(right digit)         (cross entropy)
@@ -879,7 +879,7 @@ if __name__ == "__main__":
     parameters = []
     for m, n in ((64, 64), (64, 10)):  # inputs and outputs of each layer
         weight = randn(m, n) * (2 / m) ** 0.5
-        weight.requires_grad = True
+        weight.requires_grad = True  # only now: the scaling is not to be recorded
         parameters += [weight, Tensor(np.zeros(n, np.float32), requires_grad=True)]
     print(np.sum([p.numel() for p in parameters]), "numbers to learn")  # -> 4810 numbers to learn
 

@@ -21,12 +21,13 @@ So a tensor says whether it wants a gradient: Tensor(2.0, requires_grad=True). T
 A part of a model is frozen, so that training does not change it, by turning its flags off.
 
 The trap: backward complains only if nothing at all requires a gradient. If w requires one and b was
-forgotten, there is no error, and b.grad is None. Two other mistakes are refused: to set the flag of
-a result, which follows from its inputs, and to set that of integers, which have no small changes.
+forgotten, there is no error, and b.grad is None. Two other mistakes are refused by the setter of
+requires_grad: the flag of a result follows from its inputs, and integers have no small changes.
+(The messages are PyTorch's. "Element 0" because its backward can start from several tensors.)
 
 Changed: Tensor, Tensor.backward, Function.__call__. New: requires_grad, is_leaf.
-Try: take `if not x.requires_grad: continue` out of Tensor.backward, both lines. The demo finds
-24 MB of gradients again.
+Try: take `if not x.requires_grad: continue` out of Tensor.backward, both lines. The
+target then gets 8 MB of gradient, and x.grad is a tensor.
 """
 
 import contextlib
@@ -84,7 +85,7 @@ class Tensor:
         self.grad_fn = None
         self._requires_grad = False
         if requires_grad:
-            self.requires_grad = True  # by way of the setter, which checks
+            self.requires_grad = True
 
     @property
     def requires_grad(self):
@@ -137,7 +138,9 @@ class Tensor:
         With create_graph the gradients are recorded, and can be differentiated.
         """
         if not self.requires_grad:
-            raise RuntimeError("this tensor does not require grad and does not have a grad_fn")
+            raise RuntimeError(
+                "element 0 of tensors does not require grad and does not have a grad_fn"
+            )
         if self.grad is None:
             self.grad = Tensor(np.ones_like(self.array))
         if self.grad_fn is None:
@@ -419,7 +422,7 @@ if __name__ == "__main__":
             print(error)
 
     refused(lambda: (x * x).backward())
-    # -> this tensor does not require grad and does not have a grad_fn
+    # -> element 0 of tensors does not require grad and does not have a grad_fn
     refused(lambda: setattr(y, "requires_grad", False))
     # -> you can only change requires_grad flags of leaf variables
     refused(lambda: Tensor(3, requires_grad=True))

@@ -25,8 +25,8 @@ is broadcast, which means that it counts for each output.
 vector-Jacobian product, short vjp.)
 
 Changed: Tensor.backward takes `gradient`, and no longer begins with ones for several elements.
-Try: remove the test of self.array.size and its error. The demo then prints no refusal at y, and the
-number in its last line is wrong.
+Try: remove the test of self.array.size and its error. Nothing is refused then, and "the gradient of
+the sum" is printed as [4, 8, 12], because two passes have added to it.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ class Tensor:
         self.grad_fn = None
         self._requires_grad = False
         if requires_grad:
-            self.requires_grad = True  # by way of the setter, which checks
+            self.requires_grad = True
 
     @property
     def requires_grad(self):
@@ -138,7 +138,9 @@ class Tensor:
         out, which means 1. With create_graph the gradients are recorded, and can be differentiated.
         """
         if not self.requires_grad:
-            raise RuntimeError("this tensor does not require grad and does not have a grad_fn")
+            raise RuntimeError(
+                "element 0 of tensors does not require grad and does not have a grad_fn"
+            )
         if gradient is None:
             if self.array.size != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")

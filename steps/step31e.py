@@ -73,7 +73,7 @@ class Tensor:
         self.grad_fn = None
         self._requires_grad = False
         if requires_grad:
-            self.requires_grad = True  # by way of the setter, which checks
+            self.requires_grad = True
 
     @property
     def requires_grad(self):
@@ -154,7 +154,9 @@ class Tensor:
         out, which means 1. With create_graph the gradients are recorded, and can be differentiated.
         """
         if not self.requires_grad:
-            raise RuntimeError("this tensor does not require grad and does not have a grad_fn")
+            raise RuntimeError(
+                "element 0 of tensors does not require grad and does not have a grad_fn"
+            )
         if gradient is None:
             if self.array.size != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")

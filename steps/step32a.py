@@ -25,7 +25,8 @@ the exponent, need none. So zip is no longer strict, and a gradient too few is n
 
 Changed: Function, Pow, all calls; the numbers count down, so that the heap needs no minus. Classes
 whose formulas stay as they are still say self. Gone: as_tensor, sequence_numbers.
-Try: write `ctx = cls` instead of `ctx = cls()`, so that all calls share one object.
+Try: write `ctx.inputs = arrays`. Arrays have no history, so no gradient arrives: "apply:" prints
+None twice.
 """
 
 import contextlib
@@ -83,7 +84,7 @@ class Tensor:
         self.grad_fn = None
         self._requires_grad = False
         if requires_grad:
-            self.requires_grad = True  # by way of the setter, which checks
+            self.requires_grad = True
 
     @property
     def requires_grad(self):
@@ -164,7 +165,9 @@ class Tensor:
         out, which means 1. With create_graph the gradients are recorded, and can be differentiated.
         """
         if not self.requires_grad:
-            raise RuntimeError("this tensor does not require grad and does not have a grad_fn")
+            raise RuntimeError(
+                "element 0 of tensors does not require grad and does not have a grad_fn"
+            )
         if gradient is None:
             if self.array.size != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")

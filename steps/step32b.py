@@ -85,7 +85,7 @@ class Tensor:
         self._requires_grad = False
         self._edge = None  # where a gradient of this tensor goes; None for a leaf
         if requires_grad:
-            self.requires_grad = True  # by way of the setter, which checks
+            self.requires_grad = True
 
     @property
     def requires_grad(self):
@@ -170,7 +170,9 @@ class Tensor:
         out, which means 1. With create_graph the gradients are recorded, and can be differentiated.
         """
         if not self.requires_grad:
-            raise RuntimeError("this tensor does not require grad and does not have a grad_fn")
+            raise RuntimeError(
+                "element 0 of tensors does not require grad and does not have a grad_fn"
+            )
         if gradient is None:
             if self.array.size != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
@@ -485,7 +487,7 @@ if __name__ == "__main__":
             action()
         except RuntimeError as error:
             print(error)
-            # -> this tensor does not require grad and does not have a grad_fn
+            # -> element 0 of tensors does not require grad and does not have a grad_fn
             # -> grad can be implicitly created only for scalar outputs
 
     x = Tensor(2.0, requires_grad=True)

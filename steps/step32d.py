@@ -16,8 +16,8 @@ the inputs and the output. Its role is kept as one number:
             has that number)
     None    neither: a constant                    nowhere
 
-For backward each saved array is wrapped in a new Tensor with its edge. The Tensors live in a copy
-of the node, the twin, since on the node itself they would be the cycle again.
+For backward each saved array is wrapped in a new Tensor with its edge. The Tensors live in a
+shallow copy of the node, the twin, since on the node itself they would be the cycle again.
 
 The trap: arrays are compared with `is`, and x and x.detach() held the same array object. In
 x * x.detach() the constant would be taken for x. So each Tensor now makes an array object of its
@@ -87,7 +87,7 @@ class Tensor:
         self._requires_grad = False
         self._edge = None  # where a gradient of this tensor goes; None for a leaf
         if requires_grad:
-            self.requires_grad = True  # by way of the setter, which checks
+            self.requires_grad = True
 
     @property
     def requires_grad(self):
@@ -172,7 +172,9 @@ class Tensor:
         out, which means 1. With create_graph the gradients are recorded, and can be differentiated.
         """
         if not self.requires_grad:
-            raise RuntimeError("this tensor does not require grad and does not have a grad_fn")
+            raise RuntimeError(
+                "element 0 of tensors does not require grad and does not have a grad_fn"
+            )
         if gradient is None:
             if self.array.size != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")

@@ -22,8 +22,8 @@ afterwards. The last lines of the demo show it.
 changed. We count them from step 49a on.)
 
 Changed: backward_pass, accumulate.
-Try: write `own.add(node)` one line earlier, in the branch that stores the first gradient. The
-demo's v, which belongs to the caller, then grows.
+Try: write `own.add(node)` also where the first gradient is stored. The demo's v, which belongs to
+the caller, then grows to 8.
 """
 
 import contextlib
@@ -85,7 +85,7 @@ class Tensor:
         self._requires_grad = False
         self._edge = None  # where a gradient of this tensor goes; None for a leaf
         if requires_grad:
-            self.requires_grad = True  # by way of the setter, which checks
+            self.requires_grad = True
 
     @property
     def requires_grad(self):
@@ -170,7 +170,9 @@ class Tensor:
         out, which means 1. With create_graph the gradients are recorded, and can be differentiated.
         """
         if not self.requires_grad:
-            raise RuntimeError("this tensor does not require grad and does not have a grad_fn")
+            raise RuntimeError(
+                "element 0 of tensors does not require grad and does not have a grad_fn"
+            )
         if gradient is None:
             if self.array.size != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
@@ -556,7 +558,7 @@ if __name__ == "__main__":
     (x**2).backward(create_graph=True)
     w = Tensor(5.0, requires_grad=True)
     z = x.grad * w  # saves the array of x.grad, 6
-    (x * x).backward(Tensor(1.0))  # adds 6 to x.grad
-    z.backward()
+    (x * x).backward()  # adds another 6 to x.grad
+    z.backward()  # and dz/dx = 5 * 2 adds 10
     print("x.grad is", x.grad, "but z was made with", w.grad)
     # -> x.grad is tensor(22.) but z was made with tensor(6.)

@@ -1,9 +1,9 @@
 """Step 31c: backward(v): vector-Jacobian products
 
 y = x^2 for an x of three elements has three outputs, and y.backward() gives [2, 4, 6]. That is the
-derivative of y_1 + y_2 + y_3: step 09 begins with ones. Nothing in the program speaks of a sum. A
-program that forgot to make one number of its losses gets gradients all the same, and trains on
-something that its author did not write.
+derivative of y_1 + y_2 + y_3, since backward begins with ones (step 09). Nothing in the program
+speaks of a sum. A program that forgot to make one number of its losses gets gradients all the same,
+and trains on something that its author did not write.
 
 Three outputs and three inputs have nine derivatives dy_i/dx_j. This table is the Jacobian matrix J.
 Backward never builds it. It carries one number for each output back to one for each input:

@@ -16,16 +16,19 @@ graph holds together by its edges alone. So everything that no formula asks for 
 as soon as the program no longer uses it.
 
 Forward saves arrays, and a formula on Tensors needs the inputs with their history, or a second
-derivative would be cut off. So apply looks for the Tensor to which each saved array belongs.
+derivative would be cut off. So apply looks for the Tensor to which each saved array belongs. It
+compares with `is`. Until now x.detach() held the same array object as x, and x * x.detach() would
+take the constant for x. So each Tensor now makes its own array object, a view of the same memory.
 
 The trap: an output cannot be saved in this way. Its Tensor refers to the node, and a node that
-refers to it is the cycle of step 17. So Exp and Tanh save x, and compute e^x or tanh x once more in
-backward. The next step does better.
+refers to it is the cycle of step 17a. So Exp and Tanh save x, and compute e^x or tanh x once more
+in backward. The next step does better.
 
 (PyTorch has the same method, ctx.save_for_backward, and reads with ctx.saved_tensors.)
 
-Changed: apply keeps `saved` instead of inputs and output; all formulas that read them.
-Try: leave ctx.save_for_backward(x) out of Log. Its backward has nothing to unpack.
+Changed: apply keeps `saved` instead of inputs and output; all formulas that read them;
+Tensor.__init__. New: save_for_backward, as_tensors.
+Try: take `.view()` out of Tensor.__init__. "x times a constant" then has a history.
 """
 
 import contextlib
@@ -80,7 +83,8 @@ class Tensor:
     sequence_nr = None
 
     def __init__(self, data, requires_grad=False):
-        self.array = as_array(data)
+        # An array object of its own, on the same memory: as_tensors tells Tensors apart by it.
+        self.array = as_array(data).view()
         self.grad = None
         self._requires_grad = False
         self._edge = None  # where a gradient of this tensor goes; None for a leaf
@@ -371,8 +375,7 @@ class Tanh(Function):
 
     def backward(ctx, g):
         (x,) = ctx.saved
-        y = tanh(x)
-        return g * (1 - y * y)
+        return g * (1 - tanh(x) ** 2)
 
 
 class Log(Function):
@@ -481,6 +484,10 @@ if __name__ == "__main__":
     # -> Add: []  Mul: [tensor(0.5, requires_grad=True), tensor(2., requires_grad=True)]
     print("the very tensor:", (x * w).grad_fn.saved[0] is x)  # -> the very tensor: True
     print("a number:", (x * 3).grad_fn.saved)  # -> a number: [tensor(0.5, requires_grad=True), 3]
+
+    (x * x.detach()).backward(create_graph=True)
+    print("x times a constant:", x.grad, x.grad.requires_grad)
+    # -> x times a constant: tensor(0.5) False
 
     def derivatives(f):
         """First and second derivative of f at 0.5."""

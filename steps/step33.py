@@ -24,8 +24,8 @@ The trap: a formula may use only what both sides have. np.cos(x) works on arrays
 is a Tensor; x.detach() works on Tensors only. So test both ways.
 
 Changed: backward_pass, Tensor.backward, the formulas of Sin and Cos; Add, Neg and Sub, which had
-nothing to save, get the same names as the others. New: Function.xp, accumulate, which makes Tensors
-of the arrays that arrive at leaves.
+nothing to save, get the same names as the others. New: Function.xp; Tensor.sin and Tensor.cos, for
+xp to find; accumulate, which makes Tensors of the arrays that arrive at leaves.
 Try: write np.cos(x) in Sin.backward. First derivatives are right, the second raises TypeError.
 """
 

@@ -1,6 +1,6 @@
 """Step 34b: Methods beside their operation: @tensor_method
 
-PyTorch has x.exp() as well as exp(x). How do operations become methods? Step 19 wrote
+PyTorch has x.exp() as well as exp(x). How do operations become methods? Step 20 wrote
 `Tensor.__add__ = add` below each function, which can be forgotten, and silently replaces a method
 that has the same name. A reversed operator was a lambda: in an error's traceback its name is
 <lambda>. And backward, with all that the class Tensor itself defines, stood above the Functions and

@@ -13,9 +13,9 @@ names are PyTorch's, and code that uses them can run on either side.
     variable([1. 2.])   tensor([1., 2.])   what print shows
 
 The core of the framework is rebuilt in this stage, piece by piece, and a few things are laid aside
-until it stands. Functions with several outputs return in step 48a, retain_grad in 51e,
-numerical_diff in 53a as gradcheck, the names and the drawing of a graph in 55. All the rest
-stays: + - * / ** exp log sin cos tanh, no_grad and create_graph.
+until it stands. Functions with several outputs return in step 48, retain_grad in 51, numerical_diff
+in 53 as gradcheck, the names and the drawing of a graph in 55. All the rest stays: + - * / ** exp
+log sin cos tanh, no_grad and create_graph.
 
 With one output for each call, backward is shorter: an output that it reaches always has a gradient,
 and no zeros have to stand in for a missing one.

@@ -18,7 +18,7 @@ choice, and backward() still takes it. For several it has to be said.
 Our operations work on each element alone, so that J has entries on its diagonal only. Sums and
 products of matrices, whose J is full, come in stage 6.
 
-The trap: v has to have the shape of y, and this is not checked before step 51g. A v of one number
+The trap: v has to have the shape of y, and this is not checked before step 51. A v of one number
 is broadcast, which means that it counts for each output.
 
 (PyTorch's parameter is called gradient too, and the error is PyTorch's. The product has a name,

@@ -21,7 +21,7 @@ leaf. A gradient that arrives there goes no further.
 The trap: detach does not copy. Both tensors have the same memory. If you write into the detached
 one, the other changes too, and the graph does not notice: its gradients are then computed from
 elements that forward never had. The demo shows a wrong derivative. (PyTorch counts the writes and
-raises an error. We count them from step 49a on.)
+raises an error. We count them from step 49 on.)
 
 Changed: the error for the flag of a result names the way out. New: Tensor.detach.
 Try: let detach copy, with `Tensor(self.array.copy())`. The last line of the demo then prints 6.

@@ -8,7 +8,7 @@ What a pass needs while it runs belongs to the pass: a dictionary {node: gradien
 with it. Only at the end are the gradients of the leaves written down. For this a node has to know
 which nodes come next, so for each argument it keeps an edge: (node, 0) for the result of a call,
 (leaf, 0) for a leaf, None where no gradient goes. (The 0 is the number of the output. It is always
-0 until functions have several outputs again, in step 48a.)
+0 until functions have several outputs again, in step 48.)
 
     y = x * w               node Mul:  edges (x, 0), (w, 0)
     z = y + 1               node Add:  edges (Mul, 0), None

@@ -19,7 +19,7 @@ used it, and a node may have saved its array. With `+=` the derivative of that f
 afterwards. The last lines of the demo show it.
 
 (PyTorch does add in place there. It counts the writes, and so notices that a saved array has
-changed. We count them from step 49a on.)
+changed. We count them from step 49 on.)
 
 Changed: backward_pass, accumulate.
 Try: write `own.add(node)` also where the first gradient is stored. The demo's v, which belongs to

@@ -1,4 +1,4 @@
-"""Step 31d: detach
+"""Step 31d: detach: the same values without history
 
 Some values are computed and are to count as constants all the same: a target that the model made
 itself, a number that is only printed. Take a model w x and a target that lies 1 above what the

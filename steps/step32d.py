@@ -1,4 +1,4 @@
-"""Step 32d: What was saved finds its place in the graph
+"""Step 32d: Saved values by role: input, output or constant
 
 The derivative of e^x is e^x, which forward has just computed. Step 32c computes it a second time,
 because there are two ways to save an output, and both are wrong:
@@ -7,8 +7,8 @@ because there are two ways to save an output, and both are wrong:
 - its array: a formula on Tensors takes a bare array for a constant, and d(e^x)/dx has no history.
   To differentiate it once more is an error or, in a longer formula, a wrong number.
 
-What is missing in the second way is not the value but where it came from. This can be noted without
-a reference. When a call is recorded, everything is alive, so each saved array can be compared with
+The second way has the value, and lacks only where it came from. This can be noted without a
+reference. When a call is recorded, everything is alive, so each saved array can be compared with
 the inputs and the output. Its role is kept as one number:
 
     i       it is input i                          its gradient goes to ctx.edges[i]

@@ -1,4 +1,4 @@
-"""Step 34a: Who owns a gradient
+"""Step 34a: Ownership of gradients: copy, share, add in place
 
 Add hands one array to both of its inputs. So after (a + b).backward(v), step 33 leaves a.grad,
 b.grad and v on the same memory. To halve a.grad in place, as a program does that limits the size of

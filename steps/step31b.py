@@ -18,7 +18,8 @@ So a tensor says whether it wants a gradient: Tensor(2.0, requires_grad=True). T
     x (leaf, no gradient) -----+     Sub --- ...     backward passes x and t by
     t (leaf, no gradient) -----------+
 
-A part of a model is frozen, so that training does not change it, by turning its flags off.
+A formula still computes the gradients of all its inputs; those of x and t are dropped. A part of a
+model is frozen, so that training does not change it, by turning its flags off.
 
 The trap: backward complains only if nothing at all requires a gradient. If w requires one and b was
 forgotten, there is no error, and b.grad is None. Two other mistakes are refused by the setter of

@@ -19,7 +19,8 @@ Our operations work on each element alone, so that J has entries on its diagonal
 products of matrices, whose J is full, come in stage 6.
 
 The trap: v has to have the shape of y, and this is not checked before step 51. A v of one number
-is broadcast, which means that it counts for each output.
+is broadcast, which means that it counts for each output. (Operands of different shapes are still to
+be avoided, too. From step 36 on their gradients are right.)
 
 (PyTorch's parameter is called gradient too, and the error is PyTorch's. The product has a name,
 vector-Jacobian product, short vjp.)

@@ -410,11 +410,11 @@ class CustomFunction(Function):
         value = ctx.saved[number]
         return value if isinstance(value, Tensor) else Function.saved_tensor(ctx, number)
 
-    def gradients(ctx, grads: list) -> Any:
-        return type(ctx).backward(ctx, *grads)
-
     def saved_arrays(ctx) -> list:
         return [getattr(x, "array", x) for x in ctx.saved]
+
+    def gradients(ctx, grads: list) -> Any:
+        return type(ctx).backward(ctx, *grads)
 
 
 @tensor_method("__repr__")

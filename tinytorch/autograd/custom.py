@@ -7,7 +7,7 @@ from typing import Any
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.inplace import check_writable
 from tinytorch.autograd.modes import call_through_modes, no_grad
-from tinytorch.autograd.node import Function, new
+from tinytorch.autograd.node import NOTHING, Function, new
 from tinytorch.core.device import cpu
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.tensor import Tensor
@@ -89,12 +89,11 @@ class CustomFunction(Function):
         tensors = [x if isinstance(x, Tensor) else None for x in outputs]
         ctx.record_outputs(tensors, constant)
         ctx.several = len(outputs) > 1
-        ctx.saved = tuple(
-            value.array
-            if role is not None and value is not None and outputs[~role]._edge
-            else value
-            for value, role in zip(ctx.saved, ctx.saves, strict=True)
-        )
+        saved = list(ctx.saved)
+        for number, role in enumerate(ctx.saves):
+            if role is not None and saved[number] is not None and outputs[~role]._edge is not None:
+                saved[number] = saved[number].array
+        ctx.saved = tuple(saved) or NOTHING
 
     # For forward and backward of a subclass.
 
@@ -106,7 +105,7 @@ class CustomFunction(Function):
                     f"save_for_backward can only save variables, but argument is of type "
                     f"{type(value).__name__}"
                 )
-        ctx.saved, ctx.order = tensors, next_sequence_nr()
+        ctx.saved, ctx.sequence_nr = tensors, next_sequence_nr()
 
     @property
     def saved_tensors(ctx) -> tuple:

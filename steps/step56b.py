@@ -21,7 +21,8 @@ There are two remainders: `remainder` (%) goes with the quotient that is rounded
 the one that is rounded toward zero. -7 divided by 3 leaves 2 for one and -1 for the other.
 
 Changed: nothing. New: Several, binary, maximum, minimum, atan2, hypot, pow, division, remainder,
-fmod, div.
+fmod, div; ceil, trunc,
+round and frac for the table.
 Try: let `larger` say ~(a < b) twice, and see what becomes of a tie.
 """
 
@@ -73,17 +74,14 @@ def unary_function(names: str, formula: Any, derivative: Callable, keeps_y: bool
     return entry(names, Function, formula, forward=forward, backward=backward)
 
 
-class ConstantSlope(Function):
-    """y = f(x) with one slope everywhere but at its jumps: 0 for a staircase. Saves nothing."""
-
-    formula: Callable
-    slope = 0
+class Staircase(Function):
+    """y = f(x), where f is constant between its steps: the slope is 0, and nothing is saved."""
 
     def forward(ctx, x: Any) -> Any:
         return ctx.formula(ctx.xp, x)
 
     def backward(ctx, g: Any) -> Any:
-        return g * ctx.slope
+        return g * 0
 
 
 def as_type(x: Any, dtype: DType) -> Any:
@@ -144,7 +142,6 @@ def unary(
     formula: Any,
     from_x: Callable | None = None,
     from_y: Callable | None = None,
-    slope: float = 0,
     keeps: str = "",
 ) -> Callable[[Tensor], Tensor]:
     """One line of the table: dy/dx times g, told by the input x or by the output y.
@@ -152,15 +149,13 @@ def unary(
     Args:
         names: of the function, the first one and aliases.
         formula: (xp, x) -> y, or the name of a function of the array library.
-        from_x: (xp, g, x) -> g * dy/dx.
+        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the slope is 0: a `Staircase`.
         from_y: (xp, g, y) -> g * dy/dx, where y alone is enough.
-        slope: dy/dx, where it is a constant and neither from_x nor from_y is given.
         keeps: the kinds of integers and booleans that stay what they are; see `compute`.
     """
-    if from_x is None and from_y is None:
-        function = entry(names, ConstantSlope, formula, slope=slope)
-    else:
-        function = unary_function(names, formula, from_x or from_y, from_y is not None)
+    function = entry(names, Staircase, formula)
+    if derivative := from_x or from_y:
+        function = unary_function(names, formula, derivative, from_y is not None)
 
     def operation(input: Tensor) -> Tensor:
         if input.__class__ is Tensor and input.array.dtype.char in "fd":
@@ -218,7 +213,8 @@ floor = unary("floor", staircase("floor"), keeps="iu")
 ceil = unary("ceil", staircase("ceil"), keeps="iu")
 trunc = unary("trunc fix", staircase("trunc"), keeps="iu")
 round = unary("round", staircase("rint"), keeps="iu")  # halves go to the even neighbour
-frac = unary("frac", lambda xp, x: x - xp.trunc(x), slope=1, keeps="f")
+# dy/dx is 1; y is kept, so that x may be overwritten.
+frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_y=lambda xp, g, y: g, keeps="f")
 sign = unary(
     "sign sgn",  # and not that of the array library: the sign of nan is 0
     lambda xp, x: x.copy() if x.dtype == bool else xp.subtract(x > 0, x < 0, dtype=x.dtype),
@@ -495,6 +491,7 @@ if __name__ == "__main__":
     n = tensor([7, -7])
     print("//:", (n // 2).tolist(), " %:", (n % 3).tolist(), " /:", (n / 2).tolist())
     # -> //: [3, -4]  %: [1, 2]  /: [3.5, -3.5]
+    print("to even:", round(tensor([0.5, 1.5, 2.5])).tolist())  # -> to even: [0.0, 2.0, 2.0]
     print("two remainders:", remainder(n, 3).tolist(), fmod(n, 3).tolist())
     # -> two remainders: [1, 2] [1, -1]
     try:
@@ -514,7 +511,15 @@ if __name__ == "__main__":
     b = tensor([[2.0], [1.2]], dtype=float64, requires_grad=True)
     for function in (maximum, minimum, atan2, hypot, pow, remainder, fmod, div):
         assert gradcheck(function, (a, b)), function
-    for function in (square, lambda x: x**3, lambda x: 1.7**x, lambda x: 2.1 % x):
+    for function in (
+        square,
+        ceil,
+        trunc,
+        frac,
+        lambda x: x**3,
+        lambda x: 1.7**x,
+        lambda x: 2.1 % x,
+    ):
         assert gradcheck(function, a) and gradgradcheck(function, a), function
     assert gradgradcheck(hypot, (a, b)) and gradgradcheck(div, (a, b))
     print("all derivatives are right")  # -> all derivatives are right

@@ -48,7 +48,7 @@ class Function:
         return output
 
     def forward(self, x):
-        """An array to an array."""
+        """Compute the output array from the input array."""
         raise NotImplementedError
 
 

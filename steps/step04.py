@@ -47,7 +47,7 @@ class Function:
         return output
 
     def forward(self, x):
-        """An array to an array."""
+        """Compute the output array from the input array."""
         raise NotImplementedError
 
 
@@ -66,7 +66,7 @@ class Exp(Function):
 
 
 def numerical_diff(f, x, eps=1e-4):
-    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    """The derivative of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
     y0 = f(Variable(x.data - eps))
     y1 = f(Variable(x.data + eps))
     return (y1.data - y0.data) / (2 * eps)

@@ -64,11 +64,11 @@ class Function:
         return output
 
     def forward(self, x):
-        """An array to an array."""
+        """Compute the output array from the input array."""
         raise NotImplementedError
 
     def backward(self, gy):
-        """The gradient of the output to the gradient of the input."""
+        """Compute the gradient of the input from the gradient of the output."""
         raise NotImplementedError
 
 
@@ -93,7 +93,7 @@ class Exp(Function):
 
 
 def numerical_diff(f, x, eps=1e-4):
-    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    """The derivative of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
     y0 = f(Variable(x.data - eps))
     y1 = f(Variable(x.data + eps))
     return (y1.data - y0.data) / (2 * eps)

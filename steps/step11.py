@@ -30,7 +30,7 @@ import numpy as np
 
 
 def as_array(x):
-    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    """x as an ndarray. Accepts an ndarray or a number, and raises TypeError for anything else."""
     if isinstance(x, np.ndarray):
         return x
     if isinstance(x, (int, float, np.number)):
@@ -74,11 +74,11 @@ class Function:
         return outputs
 
     def forward(self, xs):
-        """A list of arrays to a list of arrays."""
+        """Compute a list of output arrays from a list of input arrays."""
         raise NotImplementedError
 
     def backward(self, gy):
-        """The gradient of the output to the gradient of the input."""
+        """Compute the gradient of the input from the gradient of the output."""
         raise NotImplementedError
 
 
@@ -118,7 +118,7 @@ def exp(x):
 
 
 def numerical_diff(f, x, eps=1e-4):
-    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    """The derivative of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
     y0 = f(Variable(x.data - eps))
     y1 = f(Variable(x.data + eps))
     return (y1.data - y0.data) / (2 * eps)

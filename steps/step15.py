@@ -38,7 +38,7 @@ import numpy as np
 
 
 def as_array(x):
-    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    """x as an ndarray. Accepts an ndarray or a number, and raises TypeError for anything else."""
     if isinstance(x, np.ndarray):
         return x
     if isinstance(x, (int, float, np.number)):
@@ -55,7 +55,7 @@ class Variable:
         self.creator = None
 
     def cleargrad(self):
-        """Forget the gradient, so that the next backward starts from nothing."""
+        """Discard the gradient, so that the next backward does not add to it."""
         self.grad = None
 
     def backward(self):
@@ -94,11 +94,11 @@ class Function:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def forward(self, *xs):
-        """Arrays to one array, or to a tuple of arrays."""
+        """Compute one output array, or a tuple of them, from the input arrays."""
         raise NotImplementedError
 
     def backward(self, *gys):
-        """A gradient for each output to a gradient for each input: one array, or a tuple."""
+        """Compute a gradient for each input from one for each output: one array, or a tuple."""
         raise NotImplementedError
 
 
@@ -160,7 +160,7 @@ def mul(x0, x1):
 
 
 def numerical_diff(f, x, eps=1e-4):
-    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    """The derivative of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
     y0 = f(Variable(x.data - eps))
     y1 = f(Variable(x.data + eps))
     return (y1.data - y0.data) / (2 * eps)

@@ -25,8 +25,8 @@ And as the walk is a loop, since step 08, a deep graph is no danger to Python's 
 
 (PyTorch numbers its nodes as they are made, too. There the number is called sequence_nr.)
 
-Changed: Variable.backward, Function.__call__. New: Function.orders. Gone: the order of the calls
-that step 15 returned.
+Changed: Variable.backward, Function.__call__. New: Function.sequence_numbers. Gone:
+the order of the calls, which step 15 returned.
 Try: put the numbers into the heap without the minus signs, in both places.
 """
 
@@ -37,7 +37,7 @@ import numpy as np
 
 
 def as_array(x):
-    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    """x as an ndarray. Accepts an ndarray or a number, and raises TypeError for anything else."""
     if isinstance(x, np.ndarray):
         return x
     if isinstance(x, (int, float, np.number)):
@@ -54,16 +54,16 @@ class Variable:
         self.creator = None
 
     def cleargrad(self):
-        """Forget the gradient, so that the next backward starts from nothing."""
+        """Discard the gradient, so that the next backward does not add to it."""
         self.grad = None
 
     def backward(self):
-        """Add to the grad of each variable behind this one the derivative with respect to it."""
+        """Add the derivative of this variable by x to x.grad, for every x that it depends on."""
         if self.grad is None:
             self.grad = np.ones_like(self.data)
         if self.creator is None:
             return
-        waiting = [(-self.creator.order, self.creator)]  # a heap: the youngest function comes first
+        waiting = [(-self.creator.sequence_nr, self.creator)]  # a heap: the latest call comes first
         seen = {self.creator}
         while waiting:
             _, f = heapq.heappop(waiting)
@@ -75,20 +75,20 @@ class Variable:
                 x.grad = gx if x.grad is None else x.grad + gx  # not +=: gx may have other owners
                 if x.creator is not None and x.creator not in seen:
                     seen.add(x.creator)
-                    heapq.heappush(waiting, (-x.creator.order, x.creator))
+                    heapq.heappush(waiting, (-x.creator.sequence_nr, x.creator))
 
 
 class Function:
     """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
 
-    orders = itertools.count()  # one counter for all functions: each call takes the next number
+    sequence_numbers = itertools.count()  # shared by all functions: each call takes the next one
 
     def __call__(self, *inputs):
         ys = self.forward(*[x.data for x in inputs])
         if not isinstance(ys, tuple):
             ys = (ys,)
         outputs = [Variable(y) for y in ys]
-        self.order = next(Function.orders)
+        self.sequence_nr = next(Function.sequence_numbers)
         self.inputs = inputs
         self.outputs = outputs
         for output in outputs:
@@ -96,11 +96,11 @@ class Function:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def forward(self, *xs):
-        """Arrays to one array, or to a tuple of arrays."""
+        """Compute one output array, or a tuple of them, from the input arrays."""
         raise NotImplementedError
 
     def backward(self, *gys):
-        """A gradient for each output to a gradient for each input: one array, or a tuple."""
+        """Compute a gradient for each input from one for each output: one array, or a tuple."""
         raise NotImplementedError
 
 
@@ -162,7 +162,7 @@ def mul(x0, x1):
 
 
 def numerical_diff(f, x, eps=1e-4):
-    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    """The derivative of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
     y0 = f(Variable(x.data - eps))
     y1 = f(Variable(x.data + eps))
     return (y1.data - y0.data) / (2 * eps)
@@ -173,7 +173,7 @@ if __name__ == "__main__":
     a = square(x)
     b = exp(a)
     y = add(a, b)
-    print("numbers:", [v.creator.order for v in (a, b, y)])  # -> numbers: [0, 1, 2]
+    print("numbers:", [v.creator.sequence_nr for v in (a, b, y)])  # -> numbers: [0, 1, 2]
     y.backward()
     print("a + e^a:", x.grad)  # -> a + e^a: 7.43656365691809
     x.cleargrad()

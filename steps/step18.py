@@ -36,7 +36,7 @@ import numpy as np
 
 
 def as_array(x):
-    """x as an ndarray. Numbers are welcome; what is neither array nor number is refused."""
+    """x as an ndarray. Accepts an ndarray or a number, and raises TypeError for anything else."""
     if isinstance(x, np.ndarray):
         return x
     if isinstance(x, (int, float, np.number)):
@@ -45,7 +45,7 @@ def as_array(x):
 
 
 class GradMode:
-    """Whether calls are recorded: the one switch, and the class is the box that holds it."""
+    """Whether calls are recorded. A class attribute, so that everything shares one switch."""
 
     enabled = True
 
@@ -70,26 +70,26 @@ class Variable:
         self.creator = None
 
     def cleargrad(self):
-        """Forget the gradient, so that the next backward starts from nothing."""
+        """Discard the gradient, so that the next backward does not add to it."""
         self.grad = None
 
     def backward(self, retain_grad=False):
-        """Add to the grad of each variable behind this one the derivative with respect to it.
+        """Add the derivative of this variable by x to x.grad, for every x that it depends on.
 
-        Variables that a function made give their gradient up again, unless retain_grad is true.
+        Variables that a function made lose their gradient again, unless retain_grad is true.
         """
         if self.grad is None:
             self.grad = np.ones_like(self.data)
         if self.creator is None:
             return
-        waiting = [(-self.creator.order, self.creator)]  # a heap: the youngest function comes first
+        waiting = [(-self.creator.sequence_nr, self.creator)]  # a heap: the latest call comes first
         seen = {self.creator}
         while waiting:
             _, f = heapq.heappop(waiting)
-            outputs = [output() for output in f.outputs]  # None: nobody holds that output any more
+            outputs = [output() for output in f.outputs]  # None where an output has been freed
             gys = [
-                np.zeros(*blank) if y is None or y.grad is None else y.grad
-                for y, blank in zip(outputs, f.blanks, strict=True)
+                np.zeros(*spec) if y is None or y.grad is None else y.grad
+                for y, spec in zip(outputs, f.output_specs, strict=True)
             ]
             gxs = f.backward(*gys)
             if not isinstance(gxs, tuple):
@@ -98,7 +98,7 @@ class Variable:
                 x.grad = gx if x.grad is None else x.grad + gx  # not +=: gx may have other owners
                 if x.creator is not None and x.creator not in seen:
                     seen.add(x.creator)
-                    heapq.heappush(waiting, (-x.creator.order, x.creator))
+                    heapq.heappush(waiting, (-x.creator.sequence_nr, x.creator))
             if not retain_grad:
                 for y in outputs:
                     if y is not None:
@@ -108,7 +108,7 @@ class Variable:
 class Function:
     """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
 
-    orders = itertools.count()  # one counter for all functions: each call takes the next number
+    sequence_numbers = itertools.count()  # shared by all functions: each call takes the next one
 
     def __call__(self, *inputs):
         ys = self.forward(*[x.data for x in inputs])
@@ -116,20 +116,20 @@ class Function:
             ys = (ys,)
         outputs = [Variable(y) for y in ys]
         if GradMode.enabled:
-            self.order = next(Function.orders)
+            self.sequence_nr = next(Function.sequence_numbers)
             self.inputs = inputs
             self.outputs = [weakref.ref(output) for output in outputs]  # strong would be a cycle
-            self.blanks = [(output.data.shape, output.data.dtype) for output in outputs]
+            self.output_specs = [(output.data.shape, output.data.dtype) for output in outputs]
             for output in outputs:
                 output.creator = self
         return outputs[0] if len(outputs) == 1 else outputs
 
     def forward(self, *xs):
-        """Arrays to one array, or to a tuple of arrays."""
+        """Compute one output array, or a tuple of them, from the input arrays."""
         raise NotImplementedError
 
     def backward(self, *gys):
-        """A gradient for each output to a gradient for each input: one array, or a tuple."""
+        """Compute a gradient for each input from one for each output: one array, or a tuple."""
         raise NotImplementedError
 
 
@@ -191,7 +191,7 @@ def mul(x0, x1):
 
 
 def numerical_diff(f, x, eps=1e-4):
-    """The slope of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    """The derivative of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
     y0 = f(Variable(x.data - eps))
     y1 = f(Variable(x.data + eps))
     return (y1.data - y0.data) / (2 * eps)

@@ -258,7 +258,7 @@ def no_grad():
 class Function:
     """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
 
-    orders = itertools.count()  # one counter for all functions: each call takes the next number
+    sequence_numbers = itertools.count()  # shared by all functions: each call takes the next one
 
     def __call__(self, *inputs):
         inputs = [as_tensor(x) for x in inputs]
@@ -267,7 +267,7 @@ class Function:
             ys = (ys,)
         outputs = [wrap(np.asarray(y)) for y in ys]
         if GradMode.enabled and any(x.requires_grad for x in inputs):
-            self.order = next(Function.orders)
+            self.order = next(Function.sequence_numbers)
             self.inputs = inputs
             self.outputs = [weakref.ref(output) for output in outputs]  # strong would be a cycle
             self.blanks = [(output.array.shape, output.array.dtype) for output in outputs]

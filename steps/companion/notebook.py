@@ -229,7 +229,7 @@ def functions_behind(y) -> list:
         if f is not None and id(f) not in found:
             found[id(f)] = f
             waiting += [x.creator for x in inputs_of(f)]
-    return sorted(reversed(found.values()), key=lambda f: getattr(f, "order", 0))
+    return sorted(reversed(found.values()), key=lambda f: getattr(f, "sequence_nr", 0))
 
 
 def inputs_of(f) -> list:

@@ -144,7 +144,7 @@ def arrange(nodes: list[Node], edges: list[Edge], direction: str) -> list[list[N
     across = "y" if direction == "LR" else "x"  # the axis along which a layer's nodes stand
     _open_circles(nodes, edges)
     _choose_layers(nodes, edges)
-    layers: list[list[Node]] = [[] for _ in range(1 + max((n.layer for n in nodes), default=0))]
+    layers: list[list[Node]] = [[] for _ in range(max((n.layer for n in nodes), default=-1) + 1)]
     for node in nodes:
         layers[node.layer].append(node)
     for edge in edges:

@@ -75,7 +75,7 @@ class Shown:
             _summary(difference),
         ]
         if self.names:
-            parts += [_code(self._of(name)) for name in self.names]
+            parts += [_named(name, self._of(name)) for name in self.names]
         elif lines <= OPEN:
             parts.append(_code(whole))
         if self.names or lines > OPEN:
@@ -118,6 +118,10 @@ def _summary(difference):
     if len(rows) > 6:
         rows[5:] = [f"and {len(rows) - 5} more"]
     return f"<div><small>{'; '.join(rows) or 'nothing changes above the demo'}</small></div>"
+
+
+def _named(name, found):
+    return f"<div><small><code>{html.escape(name)}</code></small></div>{_code(found)}"
 
 
 def _folded(title, inside):

@@ -8,7 +8,7 @@ from .companion.difference import Difference
 __all__ = ["diff"]
 
 
-def diff(number: int) -> Difference:
-    """What step `number` changes against the step before. Jupyter shows it in colour."""
+def diff(number: int | str) -> Difference:
+    """What step 14 or "54a" changes against the step before. Jupyter shows it in colour."""
     curriculum = Curriculum(Path(__file__).resolve().parents[1])
     return Difference(curriculum, curriculum.step(number))

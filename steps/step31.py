@@ -27,7 +27,7 @@ change the other one as well, and the graph does not notice. From step 43 on it 
 The engine is about to be rebuilt, and with it every rule (what forward and backward of a Function
 say). Three are enough to see how: Exp, Add and Mul. The rest is put aside and comes back: minus and
 division in step 38, retain_grad in 45, numerical derivatives in 47, names and drawing in 49, the
-other operations in stage 6.
+other operations in stage 9.
 
 Changed: Variable is Tensor, creator is grad_fn, data is array; Function.__call__ records only what
 is asked for; __array_priority__ follows step 21's __array_ufunc__ (operators are ours, functions

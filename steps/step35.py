@@ -20,7 +20,7 @@ cannot read. Addition, gradients and second derivatives run on it without a chan
 
 Nothing moves by itself, because a copy takes longer than most computations. A new tensor goes where
 device= says, or else to the default device, which set_default_device and `with Device(...):` set;
-x.to(...) copies (non_blocking and Backend.send, by which it need not wait, are for step 75). Two
+x.to(...) copies (non_blocking and Backend.send, by which it need not wait, are for step 70). Two
 devices in one call are an error that names both. Only a 0-d tensor of the CPU may join others: it
 counts as a number.
 

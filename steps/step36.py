@@ -10,7 +10,7 @@ There are two ways out as well: x.numpy() shares the memory; x.tolist() and x.it
 Python numbers. x.numpy() is refused where it would do harm: for a tensor that requires gradients,
 since the graph would not see a write into the array, and for a tensor on another device, since a
 copy should be asked for. force=True asks for it. pickle accepts leaves only, for a file cannot hold
-the graph that made the others. (pin_memory has a meaning from step 75 on.)
+the graph that made the others. (pin_memory has a meaning from step 70 on.)
 
 Nested lists are measured first (scan). Rows of different lengths are an error that names the
 dimension. A value that does not fit its type is one, too: NumPy turns 300.0 into 44 for a uint8,

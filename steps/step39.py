@@ -27,7 +27,7 @@ One more setting belongs to a thread: whether NumPy warns. 1 / 0 is inf, in sile
 
 For people: grad_fn.name() and next_functions show the graph under PyTorch's names, where a leaf
 appears as AccumulateGrad. And the demo follows one call through the layers of step 35. A Function
-with differentiable = False is never recorded (comparisons, step 52).
+with differentiable = False is never recorded (comparisons, step 57).
 
 Changed: Function.apply, backward_pass, watched; no_grad and set_grad_enabled are classes. New:
 enable_grad, inference_mode, FunctionMode, next_functions. Gone: GradMode. Module finished:

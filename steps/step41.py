@@ -19,7 +19,8 @@ give_history makes a tensor the output of a call that produced another one, for 
 elsewhere and copies the numbers into the old memory. The demo does it by hand.
 
 The trap is to write into an expanded tensor: one number in memory stands for many elements. Step 43
-refuses it but for parts without repetitions. (writable = False is for views like those of step 69.)
+refuses it but for parts without repetitions. (writable = False is for views like those of step
+66b.)
 
 Changed: Function.apply, sum_to_size. New: note_view, follow_base, give_history, expand, expand_as,
 broadcast_to, broadcast_shapes, broadcast_tensors. Gone: exp. Module finished: autograd/node.py.

@@ -1,357 +1,348 @@
-"""Step 57: The same memory, seen otherwise
+"""Step 57: Comparing and choosing
 
-A picture of 8 x 8 points is to enter a matrix product as one row of 64. So far a tensor keeps the
-shape it was made with. Copying the elements would cost time and memory for nothing: they already
-lie in one row. An array is such a row, a shape, and strides, which say how far to walk in memory
-for one step in each dimension:
+Until now `x == y` asked whether two names mean the same object, and `x > 2` did not work at all.
+Nor did the second derivatives of relu and maximum: they ask which of two tensors is larger.
 
-    place of x[i, j] = i * stride[0] + j * stride[1]
+A comparison answers with a boolean for each element. Its value jumps from False to True, and no
+gradient flows through it, not even 0: the result simply does not require one. `relation` makes
+these functions from a table again, for comparisons, logic and bits.
 
-For [2, 3] the strides are (3, 1). Swap the sizes and the strides, and the same memory shows the
-transpose. Such a result is called a view, or zero-copy: no element is moved. Reshape, transpose and
-permute compute nothing, and neither do their gradients, which only take back the old shape or the
-old order. The old order is the inverse permutation. A swap of two dimensions is its own inverse;
-the inverse of (1, 2, 0) is (2, 0, 1).
+Where Python has traps, these operators inherit them:
 
-Three traps:
+- `0 < x < 1` means (0 < x) and (x < 1) to Python, and `and` asks for one truth value. Write
+  (0 < x) & (x < 1), with the parentheses: & binds more tightly than <.
+- `x in [a, b]` asks for the truth value of x == a, and raises. Sets and dictionaries still go by
+  identity.
+- `x == None` is one False, not a tensor: anything but numbers and tensors is left to Python.
+- 0.1 + 0.2 == 0.3 is False. For floats use `isclose` or `allclose`.
 
-- x.reshape(3, 2) and x.T have the same shape and different elements. reshape keeps the order in
-  which the elements are read, row after row. Nothing complains if you take the wrong one.
-- After a transpose, the order of reading is not the order in memory, and no strides can describe
-  x.T.reshape(6). There `reshape` makes a copy and says nothing; `view` raises. If you want to write
-  into the result and so into x, use `view`. This is why PyTorch has both.
-- squeeze() removes all dimensions of size 1. One day a batch (samples that are computed together)
-  holds a single sample, and squeeze() removes its dimension too: name the one you mean.
+A choice rests on a comparison, and gradients do flow through what was chosen:
 
-A write into a view is a write into x, and the graph knows. The in-place operations were built for
-that: `view = True` is all that an operation has to say.
+    where(c, a, b)        a's gradient is g where c holds, b's is g elsewhere
+    clamp(x, low, high)   x's gradient is g inside and at both bounds; outside, the bound gets it
 
-Three operations do nearly all the work: most functions here call one of them under another name.
+So a parameter that a clamp has cut off gets no gradient any more, and never comes back. (`lerp`, a
+point between a and b, chooses too: it counts from the nearer end, and so meets both exactly.)
 
-Changed: a new module, shape.py, finished here. New: Reshape, Transpose, Permute, and the functions
-that PyTorch builds from them.
-Try: let Permute.backward use ctx.dims itself. A swap such as (1, 0) stays right, (1, 2, 0) fails.
+The trap of where: it chooses among results, and that is too late. where(x > 0, sqrt(x), 0)
+computes sqrt everywhere. At x = 0 its slope is infinite, the choice multiplies that by 0, and
+0 * infinity is nan. Choose the input instead: in sqrt(where(x > 0, x, 1)), sqrt never sees the 0.
+
+PyTorch: the same names, the same nan.
+
+Changed: the table of step 56b is imported. New: Discrete, relation, eq ... ge, logical and bitwise
+functions, isnan and its kin, isclose, allclose, equal, clamp, where, lerp.
+Try: let Clamp say x <= low in place of x < low, and see which line notices.
 """
 
 import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
-from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their operators and methods)
-from tinytorch.ops.broadcast import as_shape
-from tinytorch.ops.conversion import Clone
-from tinytorch.ops.dims import normalize_dim, normalize_dims
+from tinytorch.core.dtype import bool_, result_type
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.arithmetic import operands
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.elementwise import (
+    Several,
+    as_type,
+    attach,
+    compute,
+    entry,
+    is_float,
+    require_tensors,
+    swapped,
+)
 
 
-class Reshape(Function):
-    """y = the elements of x, in their order, in another shape. The gradient gets the old shape.
+class Discrete(Function):
+    """y = f(a) or f(a, b), element for element, by the formula (xp, a, b) -> y."""
 
-    A view where the memory allows it, else a copy.
+    elementwise = True
+    differentiable = False
+    formula: Callable
+
+    def forward(ctx, *inputs: Any) -> Any:
+        return ctx.formula(ctx.xp, *inputs)
+
+
+def predicate(name: str, formula: Any = None, written: bool = False) -> Callable[[Tensor], Tensor]:
+    """A question about each element: a line of the table for one input."""
+    function = entry(name, Discrete, formula or name)
+
+    def operation(input: Tensor) -> Tensor:
+        """The answer for each element, in the shape of `input`."""
+        require_tensors(name, (input,))
+        return function.apply(input)
+
+    return attach(name, written)(operation)
+
+
+def relation(
+    names: str, formula: Any, operators: str = "", numbers: int = 1
+) -> Callable[[Tensor, Any], Tensor]:
+    """A line of the table for two inputs, which are brought to one type.
+
+    `numbers` says whether none, the second or each of them may be a Python number. An operator
+    leaves to Python what is neither a tensor nor a number: `x == None` is False.
     """
+    function = entry(names, Discrete, formula)
 
-    view = True
+    def operation(input: Tensor, other: Any) -> Tensor:
+        if not (
+            input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
+        ):
+            # One of the two has to be a tensor, also where each may be a number.
+            require_tensors(names, (input, other)[: 2 - numbers or not isinstance(other, Tensor)])
+            if not (is_float(input) and other.__class__ in (int, float)):
+                input, other = operands(input, other)
+        return function.apply(input, other)
 
-    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape = x.shape
-        return x.reshape(shape)
+    def operator(self: Tensor, other: Any) -> Tensor:
+        known = isinstance(other, (Tensor, int, float, np.generic, np.ndarray))
+        return operation(self, other) if known else NotImplemented
+
+    operation.__doc__ = f"{names.split()[0]} of each pair of elements, broadcast."
+    for name in operators.split():
+        tensor_method(name)(in_place(operation) if name.startswith("__i") else operator)
+    return attach(names)(operation)
+
+
+eq = relation("eq", "equal", "__eq__")
+ne = relation("ne not_equal", "not_equal", "__ne__")
+lt = relation("lt less", "less", "__lt__")
+le = relation("le less_equal", "less_equal", "__le__")
+gt = relation("gt greater", "greater", "__gt__")
+ge = relation("ge greater_equal", "greater_equal", "__ge__")
+
+isnan = predicate("isnan")
+isinf = predicate("isinf")
+isfinite = predicate("isfinite")
+isposinf = predicate("isposinf", lambda xp, x: x == math.inf)
+isneginf = predicate("isneginf", lambda xp, x: x == -math.inf)
+# As comparisons, which take a fifth of the time of the array library's own for numbers.
+logical_not = predicate("logical_not", lambda xp, x: x == 0, written=True)
+logical_and = relation("logical_and", lambda xp, a, b: (a != 0) & (b != 0), numbers=0)
+logical_or = relation("logical_or", lambda xp, a, b: (a != 0) | (b != 0), numbers=0)
+logical_xor = relation("logical_xor", lambda xp, a, b: (a != 0) ^ (b != 0), numbers=0)
+
+
+def shift(side: str) -> Callable:
+    """The formula of a shift, which booleans do not have: as small integers they would."""
+    return lambda xp, a, b: getattr(xp, f"{side}_shift")(a, b, dtype=xp.result_type(a, b))
+
+
+# On integers bit by bit; on booleans they are the logical ones: mask & other, ~mask.
+bitwise_and = relation("bitwise_and", "bitwise_and", "__and__ __rand__ __iand__", 2)
+bitwise_or = relation("bitwise_or", "bitwise_or", "__or__ __ror__ __ior__", 2)
+bitwise_xor = relation("bitwise_xor", "bitwise_xor", "__xor__ __rxor__ __ixor__", 2)
+bitwise_left_shift = relation("bitwise_left_shift", shift("left"), "__lshift__ __ilshift__", 2)
+bitwise_right_shift = relation("bitwise_right_shift", shift("right"), "__rshift__ __irshift__", 2)
+rlshift = swapped("__rlshift__", bitwise_left_shift)
+rrshift = swapped("__rrshift__", bitwise_right_shift)
+bitwise_not = predicate("bitwise_not", "invert", written=True)
+invert = tensor_method("__invert__")(bitwise_not)
+
+
+# Whether |a - b| <= atol + rtol * |b|.
+IsClose = entry("isclose", Discrete, lambda xp, a, b, *limits: xp.isclose(a, b, *limits))
+
+
+@tensor_method("isclose")
+def isclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
+    """|input - other| <= atol + rtol * |other|, for each pair. RuntimeError for unequal dtypes."""
+    require_tensors("isclose", (input, other))
+    if input.dtype is not other.dtype:
+        raise RuntimeError(f"{input.dtype!r} did not match {other.dtype!r}")
+    if rtol < 0 or atol < 0:
+        raise RuntimeError(f"rtol and atol must not be negative, but got {rtol} and {atol}")
+    return IsClose.apply(input, other, rtol, atol, equal_nan)
+
+
+@tensor_method("allclose")
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
+    """Whether all elements are close: see `isclose`."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).array.all())
+
+
+@tensor_method("equal")
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether both have the same shape and the same elements."""
+    return input.shape == other.shape and bool(eq(input, other).array.all())
+
+
+class Clamp(Function):
+    """y = x between low and high. The gradient passes inside and at the borders; outside it goes
+    to the border that took the place of x."""
+
+    elementwise = True
+
+    def forward(ctx, x: Any, low: Any, high: Any) -> Any:
+        ctx.saved = (x, low, high)
+        if x.dtype.kind == "f":  # with two numbers clip takes half of the time
+            low, high = (-math.inf if low is None else low), (math.inf if high is None else high)
+        return ctx.xp.clip(x, low, high)
 
     def backward(ctx, g: Any) -> Any:
-        return g.reshape(ctx.shape)
-
-    @classmethod
-    def explain(cls, error: Exception, arrays: list) -> Exception:
-        x, shape = arrays
-        if isinstance(error, TypeError):
-            return TypeError(f"reshape(): a shape is made of integers, got {shape}")
-        return RuntimeError(f"shape '{list(shape)}' is invalid for input of size {x.size}")
-
-    def name(ctx) -> str:
-        return "ViewBackward0" if type(ctx) is Reshape else super().name()
-
-
-class Squeeze(Reshape):
-    """x without dimensions of size 1."""
-
-
-class Unsqueeze(Reshape):
-    """x with one more."""
-
-
-@tensor_method("reshape")
-def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
-    """The elements of `input` in the shape `reshape(2, 3)`, `reshape((2, 3))` or `shape=(2, 3)`.
-
-    One size may be -1: it follows from the others. The result shares the memory of `input` where
-    that is possible. RuntimeError where the number of elements differs.
-    """
-    if shape is None:
-        shape = sizes if len(sizes) != 1 or isinstance(sizes[0], int) else tuple(sizes[0])
-    if shape and min(shape) < -1:
-        raise RuntimeError(f"invalid shape dimension {min(shape)} of shape {list(shape)}")
-    return Reshape.apply(input, shape)
-
-
-@tensor_method("view")
-def view(self: Tensor, *sizes: Any) -> Tensor:
-    """`reshape` that never copies: RuntimeError where the new shape does not fit the memory."""
-    out = reshape(self, *sizes)
-    if out._base is None:
-        raise RuntimeError(
-            "view size is not compatible with input tensor's size and stride (at least one "
-            "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
+        x, low, high = ctx.saved
+        inside = (low is None or x >= low) & (high is None or x <= high)
+        return (
+            g * inside,
+            None if ctx.edges[1] is None else g * ((x < low) & (high is None or low < high)),
+            None if ctx.edges[2] is None else g * ((x > high) | (low is not None and low > high)),
         )
-    return out
 
 
-class Transpose(Function):
-    """y = x with two dimensions exchanged: a view. The gradient exchanges them back."""
-
-    view = True
-
-    def forward(ctx, x: Any, dim0: int, dim1: int) -> Any:
-        ctx.dims = dim0, dim1
-        return x.swapaxes(dim0, dim1)
-
-    def backward(ctx, g: Any) -> Any:
-        return g.swapaxes(*ctx.dims)
+@attach("clamp clip")
+def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """The elements, no smaller than `min` and no larger than `max`: numbers, tensors or None."""
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    return compute(Clamp, (input, min, max), "biu" if min is None or max is None else "iu", 2)
 
 
-@tensor_method("transpose", "swapaxes", "swapdims")
-def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
-    """A view of `input` with `dim0` and `dim1` exchanged. IndexError for a wrong dimension."""
-    ndim = input.array.ndim
-    dim0, dim1 = normalize_dim(dim0, ndim), normalize_dim(dim1, ndim)
-    return Transpose.apply(input, dim0, dim1) if ndim else Reshape.apply(input, ())
+# With one border alone.
+clamp_min = attach("clamp_min")(lambda input, min: clamp(input, min))
+clamp_max = attach("clamp_max")(lambda input, max: clamp(input, None, max))
 
 
-class Permute(Function):
-    """y = x, its dimensions in the order `dims`: a view. The gradient gets the old order back."""
+class Where(Function):
+    """y = a where the condition holds, else b. Each gets the gradient of its own elements."""
 
-    view = True
+    elementwise = True
 
-    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
-        ctx.dims = dims
-        return x.transpose(dims)
+    def forward(ctx, condition: Any, a: Any, b: Any) -> Any:
+        ctx.saved = (condition,)
+        return ctx.xp.where(condition, a, b)
 
     def backward(ctx, g: Any) -> Any:
-        back = sorted(range(len(ctx.dims)), key=ctx.dims.__getitem__)
-        return ctx.call(Permute, g, tuple(back))
+        (condition,) = ctx.saved
+        return None, g * condition, g * ~condition
 
 
-@tensor_method("permute")
-def permute(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
-    """A view of `input` with its dimensions in another order: `x.permute(2, 0, 1)`.
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """`input` where the boolean `condition` holds, else `other`: tensors or numbers, broadcast.
 
-    RuntimeError unless each dimension is named once.
+    where(condition) alone gives the indices, as `condition.nonzero(as_tuple=True)`.
     """
-    dims, ndim = as_shape(sizes if dims is None else (dims,)), input.array.ndim
-    if len(dims) != ndim:
-        raise RuntimeError(f"permute: {ndim} dimensions cannot have the order {list(dims)}")
-    return Permute.apply(input, normalize_dims(dims, ndim))
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
+    if condition.dtype is not bool_:
+        raise RuntimeError(f"where(): condition must be a boolean tensor, not {condition.dtype!r}")
+    if is_float(input) and is_float(other) and input.array.dtype is other.array.dtype:
+        return Where.apply(condition, input, other)
+    dtype = result_type(input, other)
+    return cast(Where.apply(condition, as_type(input, dtype), as_type(other, dtype)), dtype)
 
 
-@tensor_method("t")
-def t(input: Tensor) -> Tensor:
-    """The transpose of a matrix; a vector as it is. RuntimeError for more dimensions."""
-    if input.array.ndim > 2:
-        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
-    return transpose(input, 0, 1) if input.array.ndim == 2 else Reshape.apply(input, input.shape)
+@tensor_method("where")
+def where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """The elements of this tensor where `condition` holds, else those of `other`."""
+    return where(condition, self, other)
 
 
-@tensor_method("T")
-@property
-def matrix_transpose(self: Tensor) -> Tensor:
-    """The tensor with its dimensions in reverse order; for a matrix its transpose."""
-    if self.array.ndim == 2:
-        return Transpose.apply(self, 0, 1)
-    return Permute.apply(self, tuple(reversed(range(self.array.ndim))))
+def between(xp: Any, a: Any, b: Any, weight: Any) -> Any:
+    """a + weight * (b - a), beginning at the nearer end: so both ends are met exactly."""
+    step = b - a
+    if isinstance(weight, float):
+        return a + weight * step if weight < 0.5 else b - (1 - weight) * step
+    return xp.where(weight < 0.5, a + weight * step, b - (1 - weight) * step)
 
 
-@tensor_method("mT")
-@property
-def matrices_transpose(self: Tensor) -> Tensor:
-    """A batch of matrices, each one transposed: the last two dimensions exchanged."""
-    if self.array.ndim < 2:
-        raise RuntimeError(f"mT is only supported on (batches of) matrices, not on {self.ndim}-D")
-    return Transpose.apply(self, -2, -1)
+Lerp = entry(
+    "lerp",
+    Several,
+    between,
+    derivatives=(
+        lambda xp, g, a, b, weight: g * (1 - weight),
+        lambda xp, g, a, b, weight: g * weight,
+        lambda xp, g, a, b, weight: g * (b - a),
+    ),
+)
 
 
-@tensor_method("movedim", "moveaxis")
-def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
-    """A view with the dimensions `source` at the places `destination`, the others in order."""
-    ndim = input.array.ndim
-    source, destination = normalize_dims(source, ndim), normalize_dims(destination, ndim)
-    if len(source) != len(destination):
-        raise RuntimeError(f"movedim: source {source} and destination {destination} do not match")
-    order = [dim for dim in range(ndim) if dim not in source]
-    for place, dim in sorted(zip(destination, source, strict=True)):
-        order.insert(place, dim)
-    return Permute.apply(input, tuple(order[:ndim]))
-
-
-@tensor_method("view_as")
-def view_as(self: Tensor, other: Tensor) -> Tensor:
-    """`view` in the shape of `other`."""
-    return view(self, other.array.shape)
-
-
-@tensor_method("reshape_as")
-def reshape_as(self: Tensor, other: Tensor) -> Tensor:
-    """`reshape` in the shape of `other`."""
-    return reshape(self, other.array.shape)
-
-
-@tensor_method("squeeze")
-def squeeze(input: Tensor, dim: Any = None) -> Tensor:
-    """A view without the dimensions of size 1: all of them, or those named by `dim`."""
-    shape = input.array.shape
-    dims = range(len(shape)) if dim is None else normalize_dims(dim, len(shape))
-    return Squeeze.apply(input, tuple(n for i, n in enumerate(shape) if n != 1 or i not in dims))
-
-
-@tensor_method("unsqueeze")
-def unsqueeze(input: Tensor, dim: int) -> Tensor:
-    """A view with a new dimension of size 1 at the place `dim`."""
-    shape = input.array.shape
-    dim = normalize_dim(dim, len(shape) + 1)
-    return Unsqueeze.apply(input, (*shape[:dim], 1, *shape[dim:]))
-
-
-@tensor_method("flatten")
-def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """The dimensions from `start_dim` to `end_dim` as one; a 0-d tensor becomes 1-d."""
-    shape = input.array.shape
-    start, end = normalize_dim(start_dim, len(shape)), normalize_dim(end_dim, len(shape))
-    if start > end:
-        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
-    if start == end and shape:
-        return input
-    size = math.prod(shape[start : end + 1])
-    return Reshape.apply(input, (*shape[:start], size, *shape[end + 1 :]))
-
-
-@tensor_method("unflatten")
-def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
-    """Dimension `dim` as several dimensions of `sizes`, one of which may be -1."""
-    shape, sizes = input.array.shape, as_shape((sizes,))
-    dim = normalize_dim(dim, len(shape))
-    if not sizes:
-        raise RuntimeError("unflatten: sizes must be non-empty")
-    return Reshape.apply(input, (*shape[:dim], *sizes, *shape[dim + 1 :]))
-
-
-@tensor_method("stride")
-def stride(self: Tensor, dim: int | None = None) -> Any:
-    """How many elements of memory lie between neighbours, for each dimension or for one."""
-    steps = tuple(step // self.array.itemsize for step in self.array.strides)
-    if not self.array.size:  # then NumPy's are 0
-        sizes = [n or 1 for n in self.array.shape]
-        steps = tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
-    return steps if dim is None else steps[normalize_dim(dim, len(steps))]
-
-
-@tensor_method("is_contiguous")
-def is_contiguous(self: Tensor) -> bool:
-    """Whether the elements lie in memory one after the other, the last dimension fastest."""
-    return self.array.flags.c_contiguous
-
-
-@tensor_method("contiguous")
-def contiguous(input: Tensor) -> Tensor:
-    """The tensor itself if it is contiguous, else a copy that is."""
-    return input if is_contiguous(input) else Clone.apply(input, "C")
-
-
-@tensor_method("ravel")
-def ravel(input: Tensor) -> Tensor:
-    """All elements in one dimension; the tensor itself, or a view, where that is possible."""
-    return flatten(contiguous(input))
-
-
-def at_least(name: str, least: int) -> Callable:
-    """atleast_1d, atleast_2d, atleast_3d: a number as a row, a row as a matrix, and so on."""
-
-    def fit(*tensors: Any) -> Any:
-        if len(tensors) != 1 or isinstance(tensors[0], (tuple, list)):
-            return tuple(fit(x) for x in (tensors if len(tensors) != 1 else tensors[0]))
-        if not isinstance(tensors[0], Tensor):
-            raise TypeError(f"{name}(): expected tensors, got {type(tensors[0]).__name__}")
-        shape = tensors[0].array.shape
-        for ndim in range(len(shape), least):
-            shape = (1, *shape) if ndim == 1 else (*shape, 1)
-        return tensors[0] if len(shape) == tensors[0].array.ndim else reshape(tensors[0], shape)
-
-    fit.__name__ = fit.__qualname__ = name
-    fit.__doc__ = f"Each tensor as a view with {least} or more dimensions; several: a tuple."
-    return fit
-
-
-atleast_1d, atleast_2d, atleast_3d = (at_least(f"atleast_{n}d", n) for n in (1, 2, 3))
+@attach("lerp")
+def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """input + weight * (end - input): a point between the two. RuntimeError for unequal dtypes,
+    NotImplementedError for integers."""
+    if not input.is_floating_point():
+        raise NotImplementedError(f"lerp() is not implemented for {input.dtype!r}")
+    for name, x in (("end", end), ("weight", weight)):
+        if isinstance(x, Tensor) and x.dtype is not input.dtype:
+            raise RuntimeError(f"expected dtype {input.dtype!r} for `{name}` but got {x.dtype!r}")
+    return compute(Lerp, (input, end, weight), "f", 1)
 
 
 if __name__ == "__main__":
-    import timeit
-
-    import numpy as np
-
-    from tinytorch.autograd.gradcheck import gradcheck
+    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops import broadcast  # noqa: F401  (sum_to_size, for second derivatives)
+    from tinytorch.ops.elementwise import abs, maximum, relu, sqrt
 
-    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    print("reshape:  ", x.reshape(3, 2).tolist())
-    # -> reshape:   [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
-    print("transpose:", x.T.tolist())  # -> transpose: [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
-    print("strides:", x.stride(), "of the transpose:", x.T.stride())
-    # -> strides: (3, 1) of the transpose: (1, 3)
+    x = tensor([-1.0, 0.0, 0.5, 2.0], requires_grad=True)
+    print("x > 0:", (x > 0).tolist())  # -> x > 0: [False, False, True, True]
+    print("requires grad:", (x > 0).requires_grad)  # -> requires grad: False
+    print("inside:", ((0 < x) & (x < 1)).tolist())  # -> inside: [False, False, True, False]
+    for name, question in (("0 < x < 1", lambda: 0 < x < 1), ("x in [a, x]", lambda: x in [-x, x])):
+        try:
+            question()
+        except RuntimeError as error:
+            print(f"{name}: {error}")
+            # -> 0 < x < 1: Boolean value of Tensor with more than one value is ambiguous
+            # -> x in [a, x]: Boolean value of Tensor with more than one value is ambiguous
+    print("x == None:", x == None)  # noqa: E711  # -> x == None: False
+    print("x in {x: 1}:", x in {x: 1})  # -> x in {x: 1}: True
+    print(eq(tensor([1, 2]), tensor([1.0, 2.5])).tolist())  # -> [True, False]
+    bits = tensor([1, 6])
+    print((bits << 2).tolist(), (bits & 3).tolist(), (~bits).tolist())
+    # -> [4, 24] [1, 2] [-2, -7]
 
-    # The gradient goes back to where its element stands in x.
-    (x.T * tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])).sum().backward()
-    print("gradient of x:", x.grad.tolist())  # -> gradient of x: [[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]
+    near = tensor([0.1], dtype=float64) + 0.2
+    third = tensor([0.3], dtype=float64)
+    print("0.1 + 0.2 == 0.3:", equal(near, third))  # -> 0.1 + 0.2 == 0.3: False
+    print("or nearly so:", allclose(near, third))  # -> or nearly so: True
+    odd = tensor([1.0, math.nan, math.inf])
+    print("nan == nan:", (odd == odd).tolist(), isnan(odd).tolist())
+    # -> nan == nan: [True, False, True] [False, True, False]
 
-    # View or copy?
-    print("T shares the memory:", np.shares_memory(x.array, x.T.array))
-    # -> T shares the memory: True
-    print("T.reshape(6) does not:", np.shares_memory(x.array, x.T.reshape(6).array))
-    # -> T.reshape(6) does not: False
-    try:
-        x.T.view(6)
-    except RuntimeError as error:
-        print(str(error).partition(" (")[0])
-        # -> view size is not compatible with input tensor's size and stride
-    print("contiguous:", x.is_contiguous(), x.T.is_contiguous(), x.T.contiguous().stride())
-    # -> contiguous: True False (2, 1)
+    # A clamp cuts the gradient off outside, and lets it pass at the bound 0.
+    clamp(x, 0, 1).backward(tensor([1.0, 1.0, 1.0, 1.0]))
+    print("clamp:", clamp(x, 0, 1).tolist(), x.grad.tolist())
+    # -> clamp: [0.0, 0.0, 0.5, 1.0] [0.0, 1.0, 1.0, 0.0]
 
-    # A write into a view is a write into its base, and y's gradient knows that it was doubled.
-    x.grad = None
-    y = x * 1.0
-    y.view(6).mul_(2.0)
-    y.sum().backward()
-    print("y:", y.tolist(), "gradient:", x.grad.tolist()[0])
-    # -> y: [[2.0, 4.0, 6.0], [8.0, 10.0, 12.0]] gradient: [2.0, 2.0, 2.0]
+    # Choosing too late, and in time.
+    zero = tensor(0.0, requires_grad=True)
+    late = where(zero > 0, sqrt(zero), 0.0)
+    early = where(zero > 0, sqrt(where(zero > 0, zero, 1.0)), 0.0)
+    print("both are", late.item(), early.item())  # -> both are 0.0 0.0
+    print("slope, chosen too late:", grad(late, [zero])[0].item())  # -> slope, chosen too late: nan
+    print("slope, chosen in time:", grad(early, [zero])[0].item())  # -> slope, chosen in time: 0.0
 
-    # Three dimensions in another order, and back.
-    pictures = tensor(np.arange(24.0).reshape(2, 3, 4), dtype=float64, requires_grad=True)
-    print("permute:", pictures.permute(1, 2, 0).shape, "movedim:", pictures.movedim(0, -1).shape)
-    # -> permute: tinytorch.Size([3, 4, 2]) movedim: tinytorch.Size([3, 4, 2])
-    print("inverse order found:", gradcheck(lambda x: x.permute(1, 2, 0), pictures))
-    # -> inverse order found: True
+    # Half way from a to b.
+    a, b = tensor([0.0, 10.0]), tensor([10.0, 20.0])
+    print("lerp:", lerp(a, b, 0.5).tolist())  # -> lerp: [5.0, 15.0]
 
-    # Names for everyday uses.
-    print("rows for a network:", pictures.flatten(1).shape)
-    # -> rows for a network: tinytorch.Size([2, 12])
-    print("each matrix transposed:", pictures.mT.shape)
-    # -> each matrix transposed: tinytorch.Size([2, 4, 3])
-    column = tensor([1.0, 2.0]).unsqueeze(1)
-    print("a column:", column.tolist(), "and back:", column.squeeze(1).tolist())
-    # -> a column: [[1.0], [2.0]] and back: [1.0, 2.0]
-    one_sample = tensor([[[7.0], [8.0]]])
-    print("squeeze() took the batch too:", one_sample.squeeze().shape, one_sample.squeeze(2).shape)
-    # -> squeeze() took the batch too: tinytorch.Size([2]) tinytorch.Size([1, 2])
-
-    large = tensor(np.zeros((1000, 1000)))
-    view_time = min(timeit.repeat(lambda: large.T, number=20))
-    copy_time = min(timeit.repeat(lambda: large.T.contiguous(), number=20))
-    print(f"a million elements: a view takes 1/{copy_time / view_time:.0f} of a copy's time")
-    # -> ...
+    a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
+    b = tensor([[1.0], [1.2]], dtype=float64, requires_grad=True)
+    choices = [
+        (lambda a, b: where(a > b, a * a, b), (a, b)),
+        (lambda a, b: clamp(a, 0.6, b), (a, b)),
+        (lambda a, b: lerp(a, b, 0.3), (a, b)),
+        (maximum, (a, b)),
+        (relu, (a,)),
+        (abs, (a,)),
+    ]
+    for function, inputs in choices:
+        assert gradcheck(function, inputs) and gradgradcheck(function, inputs)
+    print("derivatives of first and second order are right")
+    # -> derivatives of first and second order are right

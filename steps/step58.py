@@ -1,379 +1,342 @@
-"""Step 58: Parts, repetitions and mirrors
+"""Step 58: New tensors
 
-Step 57 moved all elements and lost none. Most operations on shapes are not like that: a slice
-leaves elements out, `repeat` writes them several times, a diagonal picks a few. What happens to the
-gradient? One sentence covers them all. What was moved is moved back, what was left out gets zero,
-what was repeated is added up:
+So far, a new tensor started as a list of Python numbers or as an array of NumPy's. A list of a
+million zeros is read number by number. A tensor that follows a rule needs no list:
 
-    y = x[1:3]           x[1:3] gets g, the rest 0          Slice    and PutSlice
-    y = diagonal of x    the diagonal gets g, the rest 0    Diagonal and PutDiagonal
-    y = x repeated       the sum over the repetitions       Repeat
-    y = x reversed       g reversed                         Flip
-    y = x rolled by k    g rolled by -k                     Roll
-    y = lower triangle   the lower triangle of g            Triangle
+    zeros(2, 3)   ones(2, 3)   full((2, 3), 7.5)   eye(3)      by value
+    arange(0, 10, 2)           linspace(0, 1, 5)               by counting
+    zeros_like(x)   x.new_zeros(2, 3)                          by example: type and device of x
 
-Each of these is linear: y = A x for a matrix A of zeros and ones that nobody writes down. The
-gradient is A^T g; the operation A^T is called the adjoint of A. Picking elements out is also called
-a gather, and its adjoint, which puts them back in their places, a scatter. Whether the code for A
-and the code for A^T match can be tested without any derivative. For all x and g
+Which type? If none is given, zeros, ones, eye and linspace take the default float type, full takes
+the type of its value, and arange gives int64 if all its numbers are integers.
 
-    (A x) . g = x . (A^T g)
+The trap of arange: it stops before `end`, and the number of elements is (end - start) / step,
+rounded up. (1.3 - 1) / 0.1 is 3.0000000000000004 in floating point. So arange(1, 1.3, 0.1) has
+four elements, and the last one is the 1.3 that should not be there. If the number of elements
+matters, state it: linspace(1, 1.2, 3). It counts from both ends, and so hits both exactly.
 
-which is known as the dot-product test, or adjoint test. A^T is such an operation again. So each
-backward is one call, and the second derivative, the gradient of that call, needs no further code.
+Old memory can be filled anew. y = x only gives x a second name. y.copy_(x) writes into the memory
+of y, from any type or device, and broadcasts. Such a write is an operation like any other: the
+gradient goes to what was copied. What was there before has no part in the result, so its gradient
+is 0. A leaf that requires grad refuses to be overwritten, except inside no_grad: this is how
+parameters get their first values.
 
-Three traps:
+In PyTorch, a tensor from `empty` holds whatever was in that memory. Here it holds 0: a program that
+reads it has a bug, and should have the same bug on every run. meshgrid needs reshape, which comes
+in step 61a.
 
-- repeat copies. If the repetition is only an input to further arithmetic, `expand` gives it with a
-  stride of 0, and takes no memory.
-- NumPy's flip is a view with a negative stride. PyTorch has no negative strides: flip copies.
-- diagonal() is a view, and diag() of a matrix is a copy: only a write into the former changes x.
+PyTorch: the same names and, except for `empty`, the same rules.
 
-Small parts are taken in large numbers: a loader asks for x[i] 64 times for one batch. So where no
-gradient is wanted, Slice.apply makes the view alone: no node, in half the time.
-
-Changed: a new module, parts.py, finished here. New: Slice, Repeat, Flip, Roll, Triangle, Diagonal
-and their kin.
-Try: roll the gradient by +k instead of -k in Roll.backward. Half a turn stays right.
+Changed: nothing; the modules before are finished. New: full, zeros, ones, empty, eye, arange,
+linspace, meshgrid, the *_like functions, the new_* methods, copy_, fill_, zero_.
+Try: compute all of linspace from its left end, and see what becomes of the right one.
 """
 
+import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.inplace import in_place
-from tinytorch.autograd.modes import thread
-from tinytorch.autograd.node import Function, new
-from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their operators and methods)
-from tinytorch.ops.broadcast import as_shape
-from tinytorch.ops.conversion import Clone
-from tinytorch.ops.dims import normalize_dim, normalize_dims
-from tinytorch.ops.shape import Reshape, flatten, transpose
+import numpy as np
+
+from tinytorch.autograd.inplace import check_writable, overwrite
+from tinytorch.core.device import as_device
+from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, number_dtype, numpy_dtype
+from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method, wrap
+from tinytorch.ops.broadcast import as_shape, expand
+from tinytorch.ops.conversion import to
 
 
-def along(dim: int, part: Any) -> tuple:
-    """The key that takes `part` (an index or a slice) of dimension `dim`, and all of the others."""
-    return (slice(None),) * dim + (part, ...)
+def finish(array: Any, device: Any, requires_grad: bool) -> Tensor:
+    """A new leaf around an array of `device`."""
+    return wrap(array, device).requires_grad_(requires_grad)
 
 
-def as_part(part: Tensor, whole: Tensor, call: tuple) -> Tensor:
-    """`part`, which knows now that it shows memory of `whole`, as a call (Function, parameters)
-    chose it: a write into one of the two has to find the other."""
-    base = whole if whole._base is None else whole._base
-    part._base, part._base_fn, part._inference = base, base._grad_fn, base._inference
-    part._view_calls = (*whole._view_calls, call)
-    return part
+def fitting(number: Any, dtype: DType) -> Any:
+    """A number as an element of this type: integers cut a fraction off, and unsigned ones count
+    what is negative from their end. RuntimeError for what is too large."""
+    number_dtype(number)  # TypeError for what is no number
+    array = np.asarray(number).astype(numpy_dtype(dtype))
+    fits = not np.isinf(array) or np.isinf(number)
+    if dtype.category == 1:
+        fits = abs(number) <= np.iinfo(array.dtype).max + (dtype.is_signed and number < 0)
+    if not fits:
+        raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
+    return array.item()
 
 
-class Slice(Function):
-    """y = x[key] for a key of integers, slices, None and ...: a view. The gradient of what the
-    key leaves out is zero."""
-
-    view = True
-
-    @classmethod
-    def apply(cls, x: Tensor, key: tuple) -> Tensor:
-        """As every Function; where nobody records or looks on, without a node: in half the time."""
-        try:
-            if thread.modes or x._requires_grad or (x._base is not None and x.requires_grad):
-                return super().apply(x, key)
-            part = new(Tensor)
-            part.array, part.device = x.array[key], x.device
-            return as_part(part, x, (cls, (key,)))
-        except IndexError as error:
-            text = str(error).replace("array", "tensor").replace("axis", "dimension")
-            raise IndexError(text) from None
-
-    def forward(ctx, x: Any, key: tuple) -> Any:
-        ctx.shape, ctx.key = x.shape, key
-        return x[key]
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(PutSlice, g, ctx.shape, ctx.key)
-
-    def name(ctx) -> str:
-        """PyTorch takes a key apart, and names the last of its calls."""
-        kinds = [type(part) for part in ctx.key if part not in (..., slice(None))]
-        names = {int: "SelectBackward0", type(None): "UnsqueezeBackward0"}
-        return names.get(kinds[-1] if kinds else slice, "SliceBackward0")
+def full(
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of shape `size` with `fill_value` everywhere; its type, if none is given, is that
+    of the value: bool, int64 or the default float type. RuntimeError for negative sizes."""
+    if isinstance(fill_value, Tensor):
+        fill_value = fill_value.item()
+    shape = as_shape((size,))
+    if any(n < 0 for n in shape):
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {shape}")
+    device = as_device(device)
+    dtype = number_dtype(fill_value) if dtype is None else as_dtype(dtype)
+    if type(fill_value) is int and fill_value == 0:  # new pages of memory are zero already
+        array = device.xp.zeros(shape, numpy_dtype(dtype))
+    else:
+        array = device.xp.full(shape, fitting(fill_value, dtype), numpy_dtype(dtype))
+    return finish(array, device, requires_grad)
 
 
-class PutSlice(Function):
-    """y = zeros (or `value`) of a shape, with y[key] = x: the adjoint of `Slice`."""
+def filled(name: str, value: float) -> Callable[..., Tensor]:
+    """zeros, ones and empty differ in the value only."""
 
-    def forward(ctx, x: Any, shape: tuple, key: tuple, value: Any = 0) -> Any:
-        ctx.key = key
-        out = ctx.xp.full(shape, value, x.dtype) if value else ctx.xp.zeros(shape, x.dtype)
-        out[key] = x
-        return out
+    def create(*sizes: Any, size: Any = None, dtype: DType | None = None, **options: Any) -> Tensor:
+        dtype = Defaults.dtype if dtype is None else dtype
+        return full(as_shape(sizes) if size is None else size, value, dtype=dtype, **options)
 
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Slice, g, ctx.key)
-
-
-@tensor_method("select")
-def select(input: Tensor, dim: int, index: Any) -> Tensor:
-    """A view of place `index` in dimension `dim`, without that dimension. IndexError outside."""
-    if input.array.ndim == 0:
-        raise IndexError("select() cannot be applied to a 0-dim tensor.")
-    dim = normalize_dim(dim, input.array.ndim)
-    return Slice.apply(input, along(dim, operator.index(index)))
-
-
-class Repeat(Function):
-    """y = x repeated `times` along each dimension, a copy. Backward sums over the repetitions."""
-
-    def forward(ctx, x: Any, times: tuple[int, ...]) -> Any:
-        pairs = zip(times, x.shape, strict=True)
-        ctx.split = tuple(size for pair in pairs for size in pair)  # times, n, times, n, ...
-        return ctx.xp.tile(x, times)
-
-    def backward(ctx, g: Any) -> Any:
-        return g.reshape(ctx.split).sum(axis=tuple(range(0, len(ctx.split), 2)))
-
-
-@tensor_method("repeat")
-def repeat(self: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
-    """A copy that holds the tensor `sizes[i]` times along dimension i; more sizes, more dims."""
-    times, shape = as_shape(sizes if repeats is None else (repeats,)), self.array.shape
-    new = len(times) - len(shape)
-    if new < 0 or min(times, default=0) < 0:
-        raise RuntimeError(f"repeat: {len(shape)} dimensions cannot be repeated {list(times)}")
-    return Repeat.apply(Reshape.apply(self, (1,) * new + shape), times)
-
-
-@tensor_method("tile")
-def tile(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
-    """`repeat` that takes missing sizes in front as 1."""
-    times = as_shape(sizes if dims is None else (dims,))
-    return repeat(input, (1,) * (input.array.ndim - len(times)) + times)
-
-
-class Flip(Function):
-    """y = x with the order of some dimensions reversed, a copy. The gradient is reversed too."""
-
-    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
-        ctx.dims = dims
-        return ctx.xp.flip(x, dims).copy()
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Flip, g, ctx.dims)
-
-
-@tensor_method("flip")
-def flip(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
-    """A copy with the order of the dimensions `dims` reversed."""
-    dims = normalize_dims(as_shape(sizes if dims is None else (dims,)), input.array.ndim)
-    return Flip.apply(input, dims) if input.array.ndim else Clone.apply(input)
-
-
-class Roll(Function):
-    """y = x with its elements moved along `dims`, round the end; the gradient moves back."""
-
-    def forward(ctx, x: Any, shifts: tuple[int, ...], dims: tuple[int, ...] | None) -> Any:
-        ctx.shifts, ctx.dims = shifts, dims
-        return ctx.xp.asarray(ctx.xp.roll(x, shifts, dims), order="C")
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Roll, g, tuple(-shift for shift in ctx.shifts), ctx.dims)
-
-
-@tensor_method("roll")
-def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
-    """A copy, moved by `shifts` along `dims`; what leaves at one end enters at the other.
-
-    Without `dims` all elements are moved as one row. RuntimeError where the numbers differ.
+    create.__name__ = create.__qualname__ = name
+    create.__doc__ = f"""{name}(2, 3) or {name}((2, 3)): a new tensor of that shape, of the default
+    float type unless `dtype` says otherwise; options as of `full`. RuntimeError for negative sizes.
     """
-    shifts, dims = as_shape((shifts,)), () if dims is None else as_shape((dims,))
-    if len(shifts) == 1 and not dims:
-        return Roll.apply(input, shifts, None)
-    if len(shifts) != len(dims) or not shifts:
-        raise RuntimeError(f"shifts and dimensions must align. shifts: {shifts}, dims: {dims}")
-    if input.array.ndim == 0:
-        raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
-    return Roll.apply(input, shifts, tuple(normalize_dim(dim, input.array.ndim) for dim in dims))
+    return create
 
 
-class Triangle(Function):
-    """y = x on one side of diagonal number k and on it, zero on the other side."""
-
-    def forward(ctx, x: Any, name: str, k: int) -> Any:
-        if x.ndim < 2:
-            raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
-        ctx.parameters = name, k
-        return getattr(ctx.xp, name)(x, k)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Triangle, g, *ctx.parameters)
+zeros = filled("zeros", 0)
+ones = filled("ones", 1)
+# What is in new memory is nobody's promise. Here it is zero, so that no run differs from the next.
+empty = filled("empty", 0)
 
 
-@tensor_method("tril")
-def tril(input: Tensor, diagonal: int = 0) -> Tensor:
-    """The lower triangle of each matrix; the other elements are zero."""
-    return Triangle.apply(input, "tril", diagonal)
+def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
+    """`full` in the shape of `input`, and with its type and device unless the options name others:
+    dtype, device, requires_grad."""
+    return full(
+        input.array.shape, fill_value, **{"dtype": input.dtype, "device": input.device, **options}
+    )
 
 
-@tensor_method("triu")
-def triu(input: Tensor, diagonal: int = 0) -> Tensor:
-    """The upper triangle of each matrix; the other elements are zero."""
-    return Triangle.apply(input, "triu", diagonal)
+def zeros_like(input: Tensor, **options: Any) -> Tensor:
+    """Zeros in the shape, type and on the device of `input`; options as in `full_like`."""
+    return full_like(input, 0, **options)
 
 
-def diagonal_of(xp: Any, array: Any, offset: int, dim1: int, dim2: int) -> Any:
-    """A diagonal as a view that can be written to; it is the last dimension of the result."""
-    array = xp.moveaxis(array, (dim1, dim2), (-2, -1))
-    array = array[..., max(-offset, 0) :, max(offset, 0) :]
-    n = min(array.shape[-2:])
-    return xp.einsum("...ii->...i", array[..., :n, :n])
+def ones_like(input: Tensor, **options: Any) -> Tensor:
+    """Ones in the shape, type and on the device of `input`; options as in `full_like`."""
+    return full_like(input, 1, **options)
 
 
-class Diagonal(Function):
-    """y = the elements x[i, i + offset]: a view. The gradient is put there, among zeros."""
-
-    view = True
-
-    def forward(ctx, x: Any, *place: int) -> Any:
-        ctx.shape, ctx.place = x.shape, place
-        return diagonal_of(ctx.xp, x, *place)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(PutDiagonal, g, ctx.shape, *ctx.place)
+def empty_like(input: Tensor, **options: Any) -> Tensor:
+    """A tensor in the shape, type and on the device of `input`; options as in `full_like`."""
+    return full_like(input, 0, **options)
 
 
-class PutDiagonal(Function):
-    """y = zeros of a shape, with x on a diagonal: what `Diagonal` does, backwards."""
+def new_method(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """x.new_zeros(2, 3) is zeros(2, 3) with the type and on the device of x."""
 
-    def forward(ctx, x: Any, shape: tuple, *place: int) -> Any:
-        ctx.place = place
-        out = ctx.xp.zeros(shape, x.dtype)
-        diagonal_of(ctx.xp, out, *place)[...] = x
-        return out
+    def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        return create(*args, **{"dtype": self.dtype, "device": self.device, **options})
 
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Diagonal, g, *ctx.place)
+    method.__doc__ = f"{create.__name__}() with this tensor's type and device."
+    return method
 
 
-@tensor_method("diagonal")
-def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """A view of the diagonals in the plane of `dim1` and `dim2`, as the last dimension.
+new_zeros = tensor_method("new_zeros")(new_method(zeros))
+new_ones = tensor_method("new_ones")(new_method(ones))
+new_empty = tensor_method("new_empty")(new_method(empty))
+new_full = tensor_method("new_full")(new_method(full))
+new_tensor = tensor_method("new_tensor")(new_method(tensor))
 
-    An `offset` above 0 is that far above the main diagonal. RuntimeError where the dims are one.
+
+def eye(n: int, m: int | None = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
+    """The [n, m] matrix with ones on the diagonal; m is n if not given. RuntimeError for n < 0."""
+    m = n if m is None else m
+    if min(n, m) < 0:
+        raise RuntimeError(f"n and m must be greater or equal to 0, got {n} and {m}")
+    return tensor(np.eye(n, m), dtype=Defaults.dtype if dtype is None else dtype, **options)
+
+
+def arange(
+    start: Any = 0,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """start, start + step, ... up to but without `end`: a tensor of ceil((end - start) / step)
+    elements, int64 if all three are integers, else the default float type.
+
+    RuntimeError for a zero step and for a step away from `end`.
     """
-    return Diagonal.apply(input, offset, *normalize_dims((dim1, dim2), input.array.ndim))
+    start, end = (0, start) if end is None else (start, end)
+    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
+    if dtype is int64 and math.isfinite(start) and math.isfinite(end):
+        start, end, step = int(start), int(end), int(step)
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if (end - start) / step < 0:
+        raise RuntimeError(
+            f"upper bound and lower bound inconsistent with step sign: {start} -> {end} by {step}"
+        )
+    if dtype is None:
+        whole = all(number_dtype(x) is int64 for x in (start, end, step))
+        dtype = int64 if whole else Defaults.dtype
+    # Counted and computed in double, or exactly for integers, then cast.
+    count = -((start - end) // step) if dtype is int64 else math.ceil((end - start) / step)
+    if not dtype.is_floating_point:
+        start, step = int(start), int(step)
+    device = as_device(device)
+    values = device.xp.arange(int(count))
+    values = values if (start, step) == (0, 1) else start + step * values
+    return finish(values.astype(numpy_dtype(dtype), copy=False), device, requires_grad)
 
 
-@tensor_method("diag_embed")
-def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """Matrices with the last dimension of `input` on a diagonal: [..., n] gives [..., n, n]."""
-    *shape, n = input.array.shape
-    dims = normalize_dims((dim1, dim2), len(shape) + 2)
-    for dim in sorted(dims):
-        shape.insert(dim, n + abs(offset))
-    return PutDiagonal.apply(input, tuple(shape), offset, *dims)
+def linspace(
+    start: Any, end: Any, steps: int, *, dtype: DType | None = None, **options: Any
+) -> Tensor:
+    """`steps` numbers from `start` to `end`, both included, at equal distances."""
+    steps = operator.index(steps)
+    if steps < 0:
+        raise RuntimeError(f"number of steps must be non-negative, got {steps}")
+    start, end = (x.item() if isinstance(x, Tensor) else x for x in (start, end))
+    dtype = Defaults.dtype if dtype is None else as_dtype(dtype)
+    if not dtype.is_floating_point:
+        start, end = int(start), int(end)
+    # From both ends towards the middle, so that both are met exactly.
+    step, half = (end - start) / max(steps - 1, 1), max(steps // 2, 1)
+    values = start + step * np.arange(steps)
+    values[half:] = end - step * np.arange(steps - 1 - half, -1, -1)
+    return tensor(values, dtype=dtype, **options)
 
 
-@tensor_method("diag")
-def diag(input: Tensor, diagonal: int = 0) -> Tensor:
-    """A matrix with `input` on a diagonal, or a copy of a diagonal of a matrix."""
-    if input.array.ndim == 1:
-        return diag_embed(input, diagonal)
-    if input.array.ndim != 2:
-        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.array.ndim}D")
-    return Clone.apply(Diagonal.apply(input, diagonal, 0, 1))
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Each 1-D tensor as a view in the shape of the grid that they span together.
 
-
-@tensor_method("diagflat")
-def diagflat(input: Tensor, offset: int = 0) -> Tensor:
-    """A matrix with all elements of `input` on a diagonal."""
-    return diag_embed(flatten(input), offset)
-
-
-@tensor_method("rot90")
-def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
-    """A copy, turned k times by 90 degrees in the plane of two dimensions, from dims[0] to dims[1].
-
-    RuntimeError unless they are two, and different.
+    indexing="ij" counts rows first, "xy" is for pictures: the first tensor runs along the columns.
     """
-    if len(dims) != 2 or input.array.ndim < 2:
-        raise RuntimeError(f"expected 2 rotation dims of 2 or more, got {dims} of {input.ndim}")
-    a, b = normalize_dims(dims, input.array.ndim)
-    k, turned = k % 4, transpose(input, a, b) if k % 2 else input
-    return flip(turned, *((), (a,), (a, b), (b,))[k])
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        tensors = tuple(tensors[0])
+    if indexing not in ("ij", "xy"):
+        raise RuntimeError(f'meshgrid: indexing must be one of "xy" or "ij", got: {indexing}')
+    if any(x.array.ndim > 1 for x in tensors):
+        raise RuntimeError("meshgrid: expected 0D or 1D tensors only")
+    n = len(tensors)
+    order = [1, 0, *range(2, n)] if indexing == "xy" and n > 1 else range(n)
+    xs = (
+        x.reshape([1] * i + [-1] + [1] * (n - 1 - i)) for x, i in zip(tensors, order, strict=True)
+    )
+    shape = [tensors[i].numel() for i in order]
+    return tuple(expand(x, shape) for x in xs)
 
 
-tril_ = tensor_method("tril_")(in_place(tril))
-triu_ = tensor_method("triu_")(in_place(triu))
+@tensor_method("copy_")
+def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Copies `src`, broadcast and cast to this tensor's shape, type and device, into its memory.
+
+    The gradient goes to `src`; what was there before has no part in the result.
+    """
+    check_writable(self)
+    src = to(as_tensor(src), device=self.device, dtype=self.dtype)
+    return overwrite(self, expand(src, self.array.shape))
+
+
+@tensor_method("fill_")
+def fill_(self: Tensor, value: Any) -> Tensor:
+    """Writes one number, or the element of a 0-d tensor, everywhere."""
+    if isinstance(value, Tensor):
+        if value.array.ndim:
+            raise RuntimeError(f"fill_ only supports a 0-d value, got {value.ndim} dimensions")
+        return copy_(self, value)
+    check_writable(self)
+    return overwrite(self, fitting(value, self.dtype))
+
+
+@tensor_method("zero_")
+def zero_(self: Tensor) -> Tensor:
+    """Writes zero everywhere."""
+    return fill_(self, 0)
 
 
 if __name__ == "__main__":
-    import numpy as np
+    import timeit
 
     from tinytorch.autograd.engine import grad
-    from tinytorch.core.dtype import float64
+    from tinytorch.autograd.modes import no_grad
+    from tinytorch.core.dtype import bool_, float32, float64
+    from tinytorch.ops import arithmetic  # noqa: F401  (the operators)
 
-    x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
-    g = tensor([10.0, 20.0])
-    part = Slice.apply(x, (slice(1, 3),))
-    print("slice:", part.tolist(), "gradient:", grad(part, x, g)[0].tolist())
-    # -> slice: [2.0, 3.0] gradient: [0.0, 10.0, 20.0, 0.0]
+    print(zeros(2, 3).tolist())  # -> [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    print(full((2, 2), 7.5).tolist(), eye(2).tolist())
+    # -> [[7.5, 7.5], [7.5, 7.5]] [[1.0, 0.0], [0.0, 1.0]]
+    print(arange(5).tolist(), arange(10, 0, -4).tolist(), linspace(0, 1, 5).tolist())
+    # -> [0, 1, 2, 3, 4] [10, 6, 2] [0.0, 0.25, 0.5, 0.75, 1.0]
 
-    g = tensor([1.0, 2.0, 3.0, 4.0, 10.0, 20.0, 30.0, 40.0])
-    print("repeat:", x.repeat(2).tolist(), "gradient:", grad(x.repeat(2), x, g)[0].tolist())
-    # -> repeat: [1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0] gradient: [11.0, 22.0, 33.0, 44.0]
+    # A list is slow.
+    lists = [[0.0] * 1000] * 1000
+    slow = min(timeit.repeat(lambda: tensor(lists), number=1, repeat=3))
+    fast = min(timeit.repeat(lambda: zeros(1000, 1000), number=1, repeat=3))
+    print(f"a million zeros from a list take {slow / fast:.0f} times as long")  # -> ...
 
-    g = tensor([1.0, 0.0, 0.0, 0.0])
-    print("roll:", x.roll(1).tolist(), "gradient:", grad(x.roll(1), x, g)[0].tolist())
-    # -> roll: [4.0, 1.0, 2.0, 3.0] gradient: [0.0, 0.0, 0.0, 1.0]
+    # Types.
+    print(zeros(1).dtype, full((1,), 7).dtype, full((1,), True).dtype)
+    # -> tinytorch.float32 tinytorch.int64 tinytorch.bool
+    print(arange(3).dtype, arange(3.0).dtype, arange(3, dtype=float64).dtype)
+    # -> tinytorch.int64 tinytorch.float32 tinytorch.float64
+    x = tensor([[1.0, 2.0]], dtype=float64)
+    print(ones_like(x).dtype, x.new_full((2,), 3).tolist(), zeros_like(x, dtype=bool_).tolist())
+    # -> tinytorch.float64 [3.0, 3.0] [[False, False]]
 
-    # The adjoint test, with random x and g: (A x) . g = x . (A^T g).
-    rng = np.random.default_rng(0)
-    operations = {
-        "select": lambda x: x.select(0, 2),
-        "slice": lambda x: Slice.apply(x, along(1, slice(1, 3))),
-        "diagonal": lambda x: x.diagonal(1),
-        "repeat": lambda x: x.repeat(2, 1, 2),
-        "flip": lambda x: x.flip(0, 1),
-        "roll": lambda x: x.roll((1, 2), (0, 1)),
-        "tril": lambda x: x.tril(),
-        "diag": lambda x: x.select(0, 0).diag(-1),
-    }
-    for name, operation in operations.items():
-        x = tensor(rng.standard_normal((3, 4)), dtype=float64, requires_grad=True)
-        y = operation(x)
-        g = tensor(rng.standard_normal(y.shape), dtype=float64)
-        left, right = (y * g).sum().item(), (x * grad(y, x, g)[0]).sum().item()
-        print(f"{name:9}", "fits:", abs(left - right) < 1e-12, " view:", y._base is not None)
-    # -> select    fits: True  view: True
-    # -> slice     fits: True  view: True
-    # -> diagonal  fits: True  view: True
-    # -> repeat    fits: True  view: False
-    # -> flip      fits: True  view: False
-    # -> roll      fits: True  view: False
-    # -> tril      fits: True  view: False
-    # -> diag      fits: True  view: False
+    # The trap.
+    print((1.3 - 1) / 0.1)  # -> 3.0000000000000004
+    print(arange(1, 1.3, 0.1, dtype=float64).numpy().round(3))  # -> [1.  1.1 1.2 1.3]
+    print(linspace(1, 1.2, 3, dtype=float64).numpy().round(3))  # -> [1.  1.1 1.2]
+    print("the end is 1:", linspace(0, 1, 50, dtype=float64).tolist()[-1] == 1)
+    # -> the end is 1: True
+    print("and 49 steps of 1/49:", 49 * (1 / 49))  # -> and 49 steps of 1/49: 0.9999999999999999
 
-    # Without a gradient there is no node; a write into the part still finds the whole.
-    y = tensor([1.0, 2.0, 3.0])
-    part = y.select(0, 1)
-    part.mul_(x.sum())
-    print(part._base is y, y.grad_fn is not None)  # -> True True
+    # Old memory.
+    y = zeros(2, 3)
+    before = y.array
+    y.copy_(tensor([1, 2, 3]))
+    print(y.tolist(), y.dtype is float32, y.array is before)
+    # -> [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]] True True
+    print(y.fill_(4).tolist(), y.zero_().tolist())
+    # -> [[4.0, 4.0, 4.0], [4.0, 4.0, 4.0]] [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
 
-    # The strides of a repetition: 500,000 new elements, or none.
-    row = tensor(np.zeros((1, 1000)))
-    print("repeat:", row.repeat(500, 1).stride(), "expand:", row.expand(500, 1000).stride())
-    # -> repeat: (1000, 1) expand: (0, 1)
-
-    # A write into the view changes the matrix, a write into the copy does not.
-    matrix = tensor([[1.0, 2.0], [3.0, 4.0]])
-    matrix.diagonal().add_(1.0)
-    matrix.diag().add_(100.0)
-    print("written through the view only:", matrix.tolist())
-    # -> written through the view only: [[2.0, 2.0], [3.0, 5.0]]
-
-    # A reader that may not look ahead: at position i it sees 0..i.
-    print("causal:", tensor([[True] * 3] * 3).tril().tolist()[1])  # -> causal: [True, True, False]
+    # The gradient goes to what was copied.
+    a, b = full((2,), 3.0, requires_grad=True), full((2,), 5.0, requires_grad=True)
+    y = a * 2.0
+    y.copy_(b)
+    for g in grad(y * 10.0, [a, b], ones(2)):
+        print(g.tolist())
+        # -> [0.0, 0.0]
+        # -> [10.0, 10.0]
     try:
-        x.select(1, 4)
-    except IndexError as error:
-        print("IndexError:", error)
-        # -> IndexError: index 4 is out of bounds for dimension 1 with size 4
+        a.fill_(1.0)
+    except RuntimeError as error:
+        print(error)
+        # -> a leaf Variable that requires grad is being used in an in-place operation.
+    with no_grad():
+        a.fill_(1.0)
+    print(a.tolist(), a.requires_grad)  # -> [1.0, 1.0] True
+
+    wrong = [
+        lambda: zeros(-1),
+        lambda: arange(0, 1, 0),
+        lambda: arange(1, 0, 1),
+        lambda: full((2,), "seven"),
+    ]
+    for call in wrong:
+        try:
+            call()
+        except (RuntimeError, TypeError) as error:
+            print(type(error).__name__, error)
+            # -> RuntimeError Trying to create tensor with negative dimension -1: (-1,)
+            # -> RuntimeError step must be nonzero
+            # -> RuntimeError upper bound and lower bound inconsistent with step sign: 1 -> 0 by 1
+            # -> TypeError expected a Tensor or a number, not str

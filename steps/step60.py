@@ -1,333 +1,346 @@
-"""Step 60: Matrix products
+"""Step 60: Softmax, and three ways to stay finite
 
-A neuron multiplies each of its inputs by a weight, and adds the products up. So far a layer of
-neurons would be a loop. One matrix product computes all of them at once, for all samples, and
-training spends most of its time on such products:
+A classifier ends with one number for each class, and wants probabilities: positive, with sum 1.
 
-    C = A B,      c_ij = a_i1 b_1j + a_i2 b_2j + ... + a_im b_mj
+    softmax(x)_i = e^(x_i) / (e^(x_1) + ... + e^(x_n))
 
-What is the derivative? Let g_ij tell how much the loss changes with c_ij. The element a_ik is in
-the whole row i of C: in c_ij with the factor b_kj. All these ways count, so they are added:
+As it stands, this formula is of no use. e^89 is already more than float32 can hold, and inf / inf
+is nan. But numerator and denominator can be divided by the same e^m without changing the quotient.
+Take m = max(x), and no exponent is above 0: the largest term is 1, and nothing overflows.
+What is too small becomes 0, which does no harm, unless you go on and take its logarithm:
 
-    dL/da_ik = sum over j of g_ij b_kj,   that is   dL/dA = G B^T
-    dL/db_kj = sum over i of a_ik g_ij,   that is   dL/dB = A^T G
+    log softmax(x)_i = x_i - m - log(e^(x_1 - m) + ... + e^(x_n - m))
 
-Both are matrix products again. You need not learn them by heart, for the shapes remember them: A is
-[n, m], B is [m, p], G is [n, p], and the only product of G and B that can be [n, m] is G B^T.
+This is right even where log(softmax(x)) is log(0) = -inf. So a loss uses log_softmax, always.
+The last two terms together, m + log(...), are logsumexp: a smooth maximum, with softmax as its
+gradient. (If all scores are -inf, nothing is left to choose from, and softmax gives nan.)
 
-`@` takes more than matrices. A vector on the left is one row, on the right one column. Further
-dimensions in front are a batch, and are broadcast; what forward repeats, backward sums, as always.
-Three cases cover everything: two matrices; a batch times one matrix; a batch times a batch. The
-second is a layer of a network, and the important one. [b, t, m] times [m, p] could be b products.
-It is computed as a single product with b t rows, and so are its gradients.
+Fused or composed? All three could be written with operations that we have. As a Function of its
+own, each is stable, its backward starts from the result y, and it is one node, not five or six:
 
-Two traps:
+    dL/dx_i = y_i (g_i - sum of g_k y_k)          softmax
+    dL/dx_i = g_i - e^(y_i) (sum of g_k)          log_softmax
 
-- NumPy multiplies float32 by float64 and returns float64 without a word. After one such constant
-  the rest of a network would compute in float64, which is slower. PyTorch refuses, and so do we.
-- In half precision NumPy neither uses BLAS, the library of fast products, nor adds up in float32.
-  multiply_halves does both.
+Running sums: x_1 is part of every y_i = x_1 + ... + x_i, x_n only of y_n. So the gradient is a
+running sum from the other end.
 
-The rest of the family are products that insist on one case: mm, bmm, mv, dot, outer, and those
-that add something as well, as a layer adds its bias: addmm(bias, x, weight).
+A product has the derivative y / x_i, the product of all the others, and that is 0 / 0 if x_i is 0.
+But the others can be multiplied without dividing: what stands before x_i, times what stands after
+it. Shifts by 1, 2, 4, ... places do this for n factors in log2(n) rounds, and each round is made
+of ordinary operations. So the second derivative is right as well. `scan` makes running products
+in the same rounds.
 
-Changed: the module of shapes is imported. New: MatMul, matmul and `@`, mm, bmm, dot, addmm.
-Try: write gb = multiply(g, a.T) in the first branch of backward. It needs square matrices.
+Changed: the modules of extremes and norms are imported. New: softmax, logsumexp, cumsum,
+prod, scan, cumprod, logcumsumexp.
+Try: return x.copy() from minus_max, and see what [1000, 999, 0] becomes.
 """
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from tinytorch.autograd.inplace import in_place, into
+from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import bool_
-from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops.arithmetic import add, mul
-from tinytorch.ops.broadcast import SumTo, expand
-from tinytorch.ops.shape import reshape
+from tinytorch.core.dtype import Defaults, as_dtype
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops import comparison  # noqa: F401  (its operators, and clip)
+from tinytorch.ops.arithmetic import mul
+from tinytorch.ops.conversion import cast, clone
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.elementwise import logaddexp
+from tinytorch.ops.extremes import extreme_rows
+from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, summands, wide, widened
+
+
+def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
+    """A new array: x minus its maximum over `dims`, so that exp of it is at most 1."""
+    x = xp.asarray(x, order="C")
+    if x.size == 0:
+        return x.copy()
+    if dims == (x.ndim - 1,) and x.size > 200:
+        return x - extreme_rows(x, "max")
+    return xp.asarray(x - x.max(axis=dims, keepdims=True))
+
+
+class Logsumexp(Reduction):
+    """y = log(exp(x_1) + ... + exp(x_n));   dy/dx_i = exp(x_i - y).
+
+    exp(1000) is inf, so the largest, m, is taken out: y = m + log(sum of exp(x_i - m)).
+    """
+
+    lowest = {4: -3e38, 8: -1e308}  # finite numbers of so many bytes
+
+    def forward(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
+        ctx.begin(x, dims, keepdims)
+        xp = ctx.xp
+        m = x.max(axis=dims, keepdims=True) if x.size else x.sum(axis=dims, keepdims=True)
+        m = xp.where(xp.isfinite(m), m, xp.zeros_like(m))  # inf - inf would be nan
+        total = xp.exp(x - m).sum(axis=dims, keepdims=keepdims)
+        y = xp.log(total) + m.reshape(total.shape)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        # Where all x_i are -inf, so is y; a finite number in its place keeps x_i - y from nan.
+        y = ctx.xp.clip(y, ctx.lowest[y.dtype.itemsize], None)
+        return ctx.spread(g) * ctx.xp.exp(x - ctx.spread(y))
 
 
 @functools.singledispatch
-def multiply_halves(a: Any, b: Any) -> Any:
-    """a @ b of float16 or bfloat16 arrays, added up in float32 and rounded once."""
-    return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
+def softmax_forward(x: Any, ctx: Function) -> Any:
+    """The softmax of the array x along ctx.dims. An array type may bring a kernel of its own."""
+    y = minus_max(wide(x), ctx.dims, ctx.xp)
+    ctx.xp.exp(y, out=y)  # in place: a large array is dear to get and to give back
+    y /= ctx.call(Sum, y, ctx.dims, True)
+    return y.astype(x.dtype, copy=False)
 
 
-def multiply(a: Any, b: Any) -> Any:
-    """a @ b, of arrays or of Tensors."""
-    if a.dtype.itemsize != 2 or isinstance(a, Tensor) or a.dtype.kind in "iu":
-        return a @ b
-    return multiply_halves(a, b)
+class Softmax(Function):
+    """y_i = exp(x_i) / (sum of exp(x_k));   dL/dx_i = y_i (g_i - sum of g_k y_k)."""
 
-
-class MatMul(Function):
-    """C = A B;   dL/dA = G B^T,   dL/dB = A^T G, where G = dL/dC.
-
-    c_ij = sum over k of a_ik b_kj: a_ik is in the whole row i of C, each time with another b_kj.
-    So dL/da_ik = sum over j of g_ij b_kj, a matrix product again, and the shapes leave no other
-    choice: [n, m] [m, p] = [n, p], and of G [n, p] and B only G B^T is [n, m].
-
-    A vector on the left is one row, on the right one column. Further dimensions in front are a
-    batch of matrices, which are broadcast: what was repeated is summed in backward. A batch times
-    one matrix is a single product with all rows of the batch, many times as fast as one by one.
-    """
-
-    def forward(ctx, a: Any, b: Any) -> Any:
-        need_a, need_b = ctx.needs_input_grad
-        ctx.save_for_backward(a if need_b else None, b if need_a else None)
-        ctx.shapes = a.shape, b.shape
-        if a.ndim > 2 and 1 <= b.ndim <= 2:
-            rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
-            return multiply(rows, b).reshape(a.shape[:-1] + b.shape[1:])
-        return multiply(a, b)
+    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
+        ctx.dims = dims
+        y = softmax_forward(x, ctx)
+        ctx.save_for_backward(y)
+        return y
 
     def backward(ctx, g: Any) -> Any:
-        a, b = ctx.saved
-        a_shape, b_shape = ctx.shapes
-        ga = gb = None
-        if len(a_shape) == len(b_shape) == 2:
-            ga = None if b is None else multiply(g, b.T)
-            gb = None if a is None else multiply(a.T, g)
-        elif len(b_shape) <= 2:  # all rows of a, whatever its shape, with one matrix or column
-            rows, inner, columns = math.prod(a_shape[:-1]), a_shape[-1], math.prod(b_shape[1:])
-            g = g.reshape(rows, columns)
-            if b is not None:
-                ga = multiply(g, b.reshape(inner, columns).T).reshape(a_shape)
-            if a is not None:
-                gb = multiply(a.reshape(rows, inner).T, g).reshape(b_shape)
-        else:
-            matrices = a_shape if len(a_shape) > 1 else (1, *a_shape)
-            g = g if len(a_shape) > 1 else g.reshape(*g.shape[:-1], 1, g.shape[-1])
-            if b is not None:
-                ga = multiply(g, b.swapaxes(-1, -2))
-                ga = ctx.call(SumTo, ga, matrices).reshape(a_shape)
-            if a is not None:
-                gb = multiply(a.reshape(matrices).swapaxes(-1, -2), g)
-                gb = ctx.call(SumTo, gb, b_shape)
-        return ga, gb
-
-    def name(ctx) -> str:
-        """PyTorch has an operation for each pair of dimensions, and puts the others together."""
-        names = {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm", (3, 3): "Bmm"}
-        return f"{names.get(tuple(map(len, ctx.shapes)), 'UnsafeView')}Backward0"
-
-    @classmethod
-    def explain(cls, error: Exception, arrays: list) -> Exception:
-        a, b = (array.shape for array in arrays)
-        if not a or not b:
-            found = f"{len(a)}D and {len(b)}D"
-            return RuntimeError(f"both arguments to matmul must be at least 1D, they are {found}")
-        if a[-1] == b[-2:][0]:
-            return RuntimeError(f"the batch dimensions of {list(a)} and {list(b)} do not match")
-        rows = "x".join(map(str, (math.prod(a[:-1]), a[-1])[2 - len(a[:2]) :]))
-        columns = "x".join(map(str, b if len(b) < 3 else b[-2:]))
-        return RuntimeError(
-            f"mat1 and mat2 shapes cannot be multiplied ({rows} and {columns}), of tensors with "
-            f"the shapes {list(a)} and {list(b)}"
-        )
+        (y,) = ctx.saved
+        gy = g * y
+        return gy - y * ctx.call(Sum, gy, ctx.dims, True)
 
 
-def check_operands(name: str, *operands: Any) -> None:
-    """TypeError for what is no tensor, RuntimeError for a mix of types: a product never promotes.
+class LogSoftmax(Function):
+    """y_i = x_i - log(sum of exp(x_k));   dL/dx_i = g_i - exp(y_i) (sum of g_k).
 
-    NotImplementedError for booleans, as in PyTorch.
+    The logarithm of a softmax would be log(0) = -inf already for x = [0, 200].
     """
-    for number, operand in enumerate(operands, 1):
-        if not isinstance(operand, Tensor):
-            kind = type(operand).__name__
-            raise TypeError(f"{name}(): argument {number} must be Tensor, not {kind}")
-    types = [operand.dtype for operand in operands]
-    if len(set(types)) > 1:
-        names = [{"float32": "float", "float64": "double"}.get(t.name, t.name) for t in types]
-        raise RuntimeError(
-            f"expected m1 and m2 to have the same dtype, but got: {' != '.join(names)}"
-        )
-    if types[0] is bool_:
-        raise NotImplementedError(f"{name}() is not implemented for {bool_!r}")
+
+    def forward(ctx, x: Any, dims: tuple[int, ...]) -> Any:
+        ctx.dims = dims
+        y = minus_max(wide(x), dims, ctx.xp)
+        y -= ctx.xp.log(ctx.call(Sum, ctx.xp.exp(y), dims, True))
+        y = y.astype(x.dtype, copy=False)
+        ctx.save_for_backward(y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        (y,) = ctx.saved
+        return g - ctx.xp.exp(y) * ctx.call(Sum, g, ctx.dims, True)
 
 
-@tensor_method("matmul", "__matmul__")
-def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The matrix product `input @ other`, by the number of dimensions:
+@reduction
+def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    """log(sum(exp(input))) over `dim`, without overflow. Integers become the default float type."""
+    if dim is None:
+        raise TypeError("logsumexp(): argument 'dim' must be tuple of ints, not NoneType")
+    if not input.is_floating_point():
+        input = cast(input, Defaults.dtype)
+    return widened(Logsumexp, input, reduced_dims(dim, input.array.ndim), keepdim)
 
-        [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
-        [n, m] @ [m, p]        [n, p]                        [m] @ [m, p]       [p]
-        [b..., n, m] @ [c..., m, p]    a batch of products; b... and c... are broadcast
 
-    RuntimeError where the shapes do not fit, or where the types differ.
+def along(function: type[Function], input: Tensor, dim: int, dtype: Any) -> Tensor:
+    """Softmax or LogSoftmax along one dimension. TypeError for None, NotImplementedError for
+    integers."""
+    if not isinstance(dim, int):
+        raise TypeError(f"softmax(): argument 'dim' must be int, not {type(dim).__name__}")
+    if dtype is not None:
+        input = cast(input, as_dtype(dtype))
+    if not input.is_floating_point():
+        raise NotImplementedError(f"softmax() is not implemented for {input.dtype!r}")
+    return function.apply(input, reduced_dims(dim, input.array.ndim))
+
+
+@reduction
+def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """exp(input), divided by its sum along `dim`: positive numbers that add up to 1."""
+    return along(Softmax, input, dim, dtype)
+
+
+@reduction
+def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """log(softmax(input, dim)), right also where the softmax itself is too small for a float."""
+    return along(LogSoftmax, input, dim, dtype)
+
+
+class Cumsum(Function):
+    """y_i = x_1 + ... + x_i. x_i is in y_i and all after it: backward sums from the other end."""
+
+    def forward(ctx, x: Any, dim: int, backwards: bool = False, dtype: Any = None) -> Any:
+        ctx.dim, ctx.backwards = dim, backwards
+        if x.ndim == 0:
+            return x.astype(dtype or x.dtype)
+        z = ctx.xp.asarray(ctx.xp.flip(wide(x), dim) if backwards else wide(x), order="C")
+        y = ctx.xp.cumsum(z, axis=dim, dtype=dtype or z.dtype)
+        return (ctx.xp.flip(y, dim) if backwards else y).astype(dtype or x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Cumsum, g, ctx.dim, not ctx.backwards)
+
+
+@reduction
+def cumsum(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Running sums along `dim`. Integers and booleans are added as int64."""
+    input, total = summands(input, dtype)
+    return Cumsum.apply(input, normalize_dim(dim, input.array.ndim), False, total)
+
+
+cumsum_ = tensor_method("cumsum_")(in_place(cumsum))
+
+
+class Shift(Function):
+    """y_i = x_(i - steps) along `dim`, and `fill` where that is outside: [1 2 3] -> [0 1 2]."""
+
+    def forward(ctx, x: Any, dim: int, steps: int, fill: float = 0.0) -> Any:
+        ctx.dim, ctx.steps = dim, steps
+        y = ctx.xp.roll(x, steps, dim)
+        outside = slice(None, steps) if steps > 0 else slice(steps, None)
+        y[(slice(None),) * dim + (outside,)] = fill
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Shift, g, ctx.dim, -ctx.steps)
+
+
+def product_before(ctx: Function, x: Any, dim: int, direction: int) -> Any:
+    """The product of all that stands before x_i (direction 1) or after it (-1).
+
+    Each round doubles how many factors are in: 1, 2, 4, ... Nothing is ever divided, so that a
+    factor of 0 does no harm, here and in the derivatives.
     """
-    if out is not None:
-        return into(out, matmul(input, other))
-    # Two tensors of one float type, by far the most common case, need no further look.
-    if not (
-        isinstance(other, Tensor)
-        and input.array.dtype is other.array.dtype
-        and input.array.dtype.kind == "f"
-    ):
-        check_operands("matmul", input, other)
-    return MatMul.apply(input, other)
+    y, steps = ctx.call(Shift, x, dim, direction, 1.0), 1
+    while steps < x.shape[dim]:
+        y = y * ctx.call(Shift, y, dim, direction * steps, 1.0)
+        steps *= 2
+    return y
 
 
-def check_ndims(name: str, *expected: tuple[Tensor, int]) -> None:
-    """RuntimeError where an operand is not the vector (1), matrix (2) or batch (3) it has to be."""
-    check_operands(name, *(operand for operand, _ in expected))
-    found = [operand.array.ndim for operand, _ in expected]
-    wanted = [ndim for _, ndim in expected]
-    if found != wanted:
-        wanted, found = (" and ".join(f"{n}D" for n in ndims) for ndims in (wanted, found))
-        raise RuntimeError(f"{name}(): {wanted} tensors expected, but got {found} tensors")
+class Prod(Reduction):
+    """y = x_1 ... x_n;   dy/dx_i = y / x_i, or the product of all others if y is 0."""
+
+    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+        ctx.begin(x, dims, keepdims)
+        y = wide(x).prod(axis=dims, keepdims=keepdims, dtype=dtype)
+        y = y.astype(dtype or x.dtype, copy=False)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        if ctx.shape == ():
+            return g
+        if bool(y.all()):
+            return ctx.spread(g * y) / x
+        along = 0 if ctx.dims is None else ctx.dims[0]
+        row = x.reshape((-1,)) if ctx.dims is None and x.ndim > 1 else x
+        others = product_before(ctx, row, along, 1) * product_before(ctx, row, along, -1)
+        return ctx.spread(g) * (others if row is x else others.reshape(ctx.shape))
 
 
-@tensor_method("mm")
-def mm(input: Tensor, mat2: Tensor) -> Tensor:
-    """[n, m] times [m, p]: matrices only."""
-    check_ndims("mm", (input, 2), (mat2, 2))
-    return MatMul.apply(input, mat2)
+@reduction
+def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None):
+    """The product of all elements, or along one dimension. The gradient is right for zeros too."""
+    if dim is not None and not isinstance(dim, int):
+        raise TypeError(f"prod(): argument 'dim' must be int, not {type(dim).__name__}")
+    dims = reduced_dims(dim, input.array.ndim)
+    input, total = summands(input, dtype)
+    return Prod.apply(input, dims, keepdim, total)
 
 
-@tensor_method("bmm")
-def bmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """[b, n, m] times [b, m, p]: as many matrices on both sides, no broadcasting."""
-    check_ndims("bmm", (input, 3), (mat2, 3))
-    a, b = input.array.shape, mat2.array.shape
-    if (a[0], a[2]) != b[:2]:
-        raise RuntimeError(
-            f"Expected size for first two dimensions of batch2 tensor to be: [{a[0]}, {a[2]}] but "
-            f"got: {list(b[:2])}."
-        )
-    return MatMul.apply(input, mat2)
+def scan(combine: Callable, x: Tensor, dim: int, fill: float) -> Tensor:
+    """x_1, x_1 and x_2 combined, x_1 and x_2 and x_3 combined, ... by the rounds of `Shift`."""
+    dim, steps, y = normalize_dim(dim, x.array.ndim), 1, clone(x)
+    while x.array.ndim and steps < x.array.shape[dim]:
+        y = combine(y, Shift.apply(y, dim, steps, fill))
+        steps *= 2
+    return y
 
 
-@tensor_method("mv")
-def mv(input: Tensor, vec: Tensor) -> Tensor:
-    """[n, m] times [m]."""
-    check_ndims("mv", (input, 2), (vec, 1))
-    return MatMul.apply(input, vec)
+@reduction
+def cumprod(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Running products along `dim`. Integers and booleans are multiplied as int64."""
+    input, total = summands(input, dtype)
+    return scan(mul, input if total is None else cast(input, as_dtype(total)), dim, 1)
 
 
-@tensor_method("dot", "vdot")
-def dot(input: Tensor, tensor: Tensor) -> Tensor:
-    """The sum of products of two vectors."""
-    check_ndims("dot", (input, 1), (tensor, 1))
-    return MatMul.apply(input, tensor)
+@reduction
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+    """log(cumsum(exp(input))), without overflow. NotImplementedError for integers."""
+    if not input.is_floating_point():
+        raise NotImplementedError(f"logcumsumexp() is not implemented for {input.dtype!r}")
+    return scan(logaddexp, input, dim, -math.inf)
 
 
-@tensor_method("inner")
-def inner(input: Tensor, other: Tensor) -> Tensor:
-    """Sums of products over the last dimensions: [..., n] and [*, n] give [..., *]."""
-    if not input.array.ndim or not other.array.ndim:
-        return mul(input, other)
-    check_operands("inner", input, other)
-    shape = other.array.shape
-    columns = reshape(other, math.prod(shape[:-1]), shape[-1]).T
-    return reshape(MatMul.apply(input, columns), input.array.shape[:-1] + shape[:-1])
-
-
-@tensor_method("outer", "ger")
-def outer(input: Tensor, vec2: Tensor) -> Tensor:
-    """All products of two vectors: [n] and [m] give [n, m]."""
-    if input.array.ndim != 1 or vec2.array.ndim != 1:
-        found = f"{input.array.ndim}-D and {vec2.array.ndim}-D"
-        raise RuntimeError(f"outer: Expected 1-D arguments, but got {found}")
-    return mul(reshape(input, input.array.size, 1), vec2)
-
-
-def add_scaled(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    """beta * input + alpha * product, `input` broadcast to the shape of the product.
-
-    With beta = 0 the elements of `input` do not count, not even nan. For integers beta and alpha
-    are cut to integers too.
-    """
-    check_operands("addmm", product, input)
-    if not product.is_floating_point():
-        beta, alpha = int(beta), int(alpha)
-    if input.array.shape != product.array.shape:
-        input = expand(input, product.array.shape)
-    product = product if alpha == 1 else mul(product, alpha)
-    if beta == 0:
-        return product
-    return add(product, input if beta == 1 else mul(input, beta))
-
-
-@tensor_method("addmm")
-def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta=1, alpha=1) -> Tensor:
-    """beta * input + alpha * (mat1 @ mat2), [n, m] and [m, p]; `input` is broadcast to [n, p]."""
-    return add_scaled(input, mm(mat1, mat2), beta, alpha)
-
-
-@tensor_method("addmv")
-def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta=1, alpha=1) -> Tensor:
-    """beta * input + alpha * (mat @ vec), [n, m] and [m]; `input` is broadcast to [n]."""
-    return add_scaled(input, mv(mat, vec), beta, alpha)
-
-
-@tensor_method("baddbmm")
-def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta=1, alpha=1) -> Tensor:
-    """beta * input + alpha * bmm(batch1, batch2); `input` is broadcast to [b, n, p]."""
-    return add_scaled(input, bmm(batch1, batch2), beta, alpha)
-
-
-addmm_ = tensor_method("addmm_")(in_place(addmm))
-addmv_ = tensor_method("addmv_")(in_place(addmv))
-baddbmm_ = tensor_method("baddbmm_")(in_place(baddbmm))
+cumprod_ = tensor_method("cumprod_")(in_place(cumprod))
 
 
 if __name__ == "__main__":
-    import timeit
+    import numpy as np
 
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.tensor import from_numpy
+    from tinytorch.core.dtype import float64
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.creation import full
 
-    A = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    B = tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]], requires_grad=True)
-    C = A @ B
-    print("C =", C.tolist())  # -> C = [[5.0, 11.0], [14.0, 23.0]]
+    scores = tensor([1000.0, 999.0, 0.0])
+    with np.errstate(over="ignore", invalid="ignore"):
+        e = np.exp(scores.numpy())
+        print("e^88, e^89:", np.exp(np.array([88, 89], np.float32)))
+        # -> e^88, e^89: [1.6516363e+38           inf]
+        print("as it is written:", e / e.sum())  # -> as it is written: [nan nan  0.]
+    print("softmax:", softmax(scores, 0).tolist())  # -> softmax: [0.731059, 0.268941, 0.0]
+    print("log of it:", softmax(scores, 0).log().tolist())
+    # -> log of it: [-0.31326, -1.31326, -inf]
+    print("log_softmax:", log_softmax(scores, 0).tolist())
+    # -> log_softmax: [-0.31326, -1.31326, -1000.3132]
+    print("logsumexp:", logsumexp(scores, 0).item())  # -> logsumexp: 1000.3132
+    print("all masked out:", softmax(full((2,), -math.inf), 0).tolist())
+    # -> all masked out: [nan, nan]
 
-    # The loss is c_00 alone: row 0 of A and column 0 of B are each other's gradient.
-    C.backward(tensor([[1.0, 0.0], [0.0, 0.0]]))
-    print("dL/dA =", A.grad.tolist())  # -> dL/dA = [[1.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
-    print("dL/dB =", B.grad.tolist())  # -> dL/dB = [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]
+    # The gradient of logsumexp is softmax, and adding 7 to all scores changes no probability.
+    x = tensor([[0.5, 2.0, -1.0]], dtype=float64, requires_grad=True)
+    logsumexp(x, 1).backward()
+    print("same:", np.allclose(x.grad.numpy(), softmax(x, 1).detach().numpy()))  # -> same: True
+    print("same:", np.allclose(*(softmax(y, 1).detach().numpy() for y in (x, x + 7))))
+    # -> same: True
 
-    rng = np.random.default_rng(0)
-    SHAPES = [((3,), (3,)), ((2, 3), (3,)), ((4, 2, 3), (3, 2)), ((3,), (4, 3, 2))]
-    SHAPES += [((4, 1, 2, 3), (5, 3, 2))]
-    for pair in SHAPES:
-        a, b = (tensor(rng.random(shape), requires_grad=True) for shape in pair)
-        right = gradcheck(matmul, (a, b)) and gradgradcheck(matmul, (a, b))
-        print(*map(list, pair), "->", list((a @ b).shape), right)
-        # -> [3] [3] -> [] True
-        # -> [2, 3] [3] -> [2] True
-        # -> [4, 2, 3] [3, 2] -> [4, 2, 2] True
-        # -> [3] [4, 3, 2] -> [4, 2] True
-        # -> [4, 1, 2, 3] [5, 3, 2] -> [4, 5, 2, 2] True
+    # logsumexp and prod keep their dimension here: without it, the derivative of the derivative has
+    # to reshape a tensor, which comes in the next step.
+    for function, *parameters in (
+        (softmax, 1),
+        (log_softmax, 1),
+        (logsumexp, 1, True),
+        (cumsum, 1),
+        (prod, 1, True),
+    ):
+        inputs = (x, *parameters)
+        print(function.__name__, gradcheck(function, inputs), gradgradcheck(function, inputs))
+        # -> softmax True True
+        # -> log_softmax True True
+        # -> logsumexp True True
+        # -> cumsum True True
+        # -> prod True True
 
-    for wrong in (lambda: A @ A, lambda: A @ B.double(), lambda: mm(A, tensor([1.0, 2.0, 3.0]))):
-        try:
-            wrong()
-        except RuntimeError as error:
-            print(error)
-            # -> mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3), of tensors with ...
-            # -> expected m1 and m2 to have the same dtype, but got: float != double
-            # -> mm(): 2D and 2D tensors expected, but got 2D and 1D tensors
+    t = tensor([1.0, 2.0, 3.0], requires_grad=True)
+    cumsum(t, 0).backward(tensor([1.0, 1.0, 1.0]))
+    print("running sums:", cumsum(t, 0).tolist(), " each is part of so many:", t.grad.tolist())
+    # -> running sums: [1.0, 3.0, 6.0]  each is part of so many: [3.0, 2.0, 1.0]
 
-    # A layer: every sample of the batch times the same weights, and a bias for each column.
-    x, bias = tensor([[1.0, 1.0, 1.0], [0.0, 1.0, 0.0]]), tensor([0.5, -0.5])
-    print("layer:", addmm(bias, x, B).tolist())  # -> layer: [[3.5, 3.5], [2.5, 0.5]]
-    print("outer:", outer(tensor([1, 2]), tensor([3, 4, 5])).tolist())
-    # -> outer: [[3, 4, 5], [6, 8, 10]]
-
-    half = tensor(np.full((1, 4096), 0.5, np.float16))
-    one_by_one = np.float16(0)
-    for product in (half * half).numpy()[0]:
-        one_by_one += product
-    print("4,096 quarters in float16:", float(one_by_one), " ours:", (half @ half.T).item())
-    # -> 4,096 quarters in float16: 512.0  ours: 1024.0
-
-    batch, weight = (rng.random(shape, dtype=np.float32) for shape in [(256, 8, 64), (64, 64)])
-    one_product = timeit.timeit(lambda: matmul(from_numpy(batch), from_numpy(weight)), number=20)
-    many = timeit.timeit(lambda: np.matmul(batch, weight), number=20)
-    print(f"one product of 2,048 rows takes {one_product / many:.2f} of the time of 256 products")
-    # -> ...
+    # A zero among the factors: y / x would be 0 / 0 there.
+    factors = tensor([2.0, 0.0, 5.0, 3.0], requires_grad=True)
+    prod(factors).backward()
+    print("product:", prod(factors).item(), "gradient:", factors.grad.tolist())
+    # -> product: 0.0 gradient: [0.0, 30.0, 0.0, 0.0]
+    two = tensor([2.0, 0.0, 0.0, 3.0], dtype=float64, requires_grad=True)
+    print("two zeros, to second order:", gradgradcheck(prod, (two,)))
+    # -> two zeros, to second order: True
+    print("running products:", cumprod(factors, 0).tolist())
+    # -> running products: [2.0, 0.0, 0.0, 0.0]
+    for function in (cumprod, logcumsumexp):
+        print("to second order:", gradgradcheck(function, (two, 0)))
+        # -> to second order: True
+        # -> to second order: True
+    shifted = Shift.apply(tensor([1.0, 2.0, 3.0]), 0, 1, 1.0)
+    print("shifted by one:", shifted.tolist())  # -> shifted by one: [1.0, 1.0, 2.0]

@@ -1,188 +1,357 @@
-"""Step 63: An element chosen twice
+"""Step 63: Sorting, and the gradient of an order
 
-Words enter a network as rows of a table: word number 3 is row 3. So far a tensor of numbers cannot
-choose the rows of another. The forward pass is one line of NumPy, x[rows], a gather. The backward
-pass puts each gradient back in its row, a scatter, and looks like one line too:
+The five best guesses of a network, the median of its errors: so far nothing puts numbers in order.
+Sorting moves them around and changes none of them. So its derivative is simple, once you keep apart
+the two things that it computes: an order, and the elements in this order.
 
-    grad = zeros;   grad[rows] += g            (wrong)
+    order = argsort(x)        integers: a small change of x leaves them as they are, no derivative
+    y_i = x_order(i)          dL/dx_j = dL/dy_i where order(i) = j
 
-In a sentence the word "the" occurs twice, and row 3 is chosen twice. It reaches the loss in two
-ways, so both gradients count. But `grad[rows] += g` reads all rows first, adds, and then writes
-them all: the second write replaces the first, and NumPy says nothing. It is the mistake of step 13
-again, x.grad = gx for an x that is used twice, hidden inside one array operation.
+The gradient of each sorted element goes home to the place that the element came from. TakeAlong
+of step 59b, a gather, does this for any order. All that is new is finding the indices.
 
-What we need is a scatter-add: read, add and write for one index after the other. NumPy calls it
-`add.at`. It is slow on rows and fast on single numbers, so `add_at` first turns the rows into the
-places of single numbers. On a GPU thousands of threads would add at once, some of them to the same
-place. So add_at is a `functools.singledispatch`: Python chooses its body by the type of the first
-argument, the array, and for a GPU's arrays a kernel of our own can take its place.
+Where two elements are about to change places, the derivative jumps. The sorted values themselves
+are continuous even there, as the maximum is at a tie, so training copes. But argsort alone teaches
+a network nothing: a loss made of indices has no gradient.
 
-Choosing rows is also a product with a matrix P that has a single 1 in each row, and zeros. Nobody
-would compute it that way, but it shows that each operation is the other's adjoint, and so its
-backward:
+Two things have to be agreed on:
 
-    y = P x,      dL/dx = P^T g                Index and AddIndex
+- Equal elements keep their order. Such a sort is called stable. The descending order is where this
+  goes wrong: the ascending order read backwards also reverses equal elements. So we sort the
+  reversed row and read that order backwards: equal elements are reversed twice.
+- nan compares with nothing. It is sorted as if it were the largest number, so that all nans are at
+  one end and the rest is in order. PyTorch and NumPy agree on that.
 
-The same holds for numbers in several dimensions, x[rows, columns]. Whatever chooses by numbers in
-the next steps (masks, gather, brackets) comes down to Index, and its gradient to AddIndex, which
-brings every case to the form of rows.
+The median is the middle of the order. An even number of elements has two in the middle; PyTorch
+takes the lower one, NumPy the mean of both. With a nan in the row the median is nan.
 
-The only function of this step is PyTorch's `take`, which counts places as if x were flat. That is
-the case without any dimension, and the fastest one: x is a single row of numbers.
+topk finds a network's best guesses without sorting the rest, and the median of a long row needs no
+sorting either: it is enough to separate smaller elements from larger ones. unique and bincount
+count labels. searchsorted finds the place of a number in a sorted row by halving the row again and
+again, 20 steps for a million. Like argsort, these three have no derivative.
 
-Changed: a new module, indexing.py. New: Index, AddIndex, add_at, take.
-Try: write `array[rows] += values` in add_at, and see which lines notice.
+Changed: the module of extremes is imported. New: ArgSort, sort, topk, kthvalue, median, unique,
+bincount, searchsorted, bucketize.
+Try: let order_of return xp.flip(xp.argsort(x, axis=dim, kind="stable"), dim) for descending.
 """
 
-import functools
-import math
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.node import Function
-from tinytorch.core.device import device_of
-from tinytorch.core.dtype import int64
+from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.ops import comparison  # noqa: F401  (its operators)
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.extremes import Amax, TakeAlong, check_not_empty, named_result
+
+SortResult, TopKResult, KthValueResult, MedianResult = (
+    named_result(name, "values", "indices") for name in ("sort", "topk", "kthvalue", "median")
+)
 
 
-@functools.singledispatch
-def add_at(array: Any, rows: Any, values: Any) -> None:
-    """array[rows[i]] += values[i] for every i, in place; a row that occurs twice gets both.
+def order_of(x: Any, dim: int, descending: bool, xp: Any) -> Any:
+    """The indices that sort x along `dim`; equal elements keep their order, nan is the largest.
 
-    array is contiguous, (n, width); rows are integers, (m,), in 0..n-1; values are (m, width).
-    `array[rows] += values` would keep only the last of several values for one row.
+    Descending is not ascending read backwards, which would reverse equal elements: it is the order
+    of the reversed row, read backwards, so that they are reversed twice.
     """
-    xp, width = device_of(array).xp, array.shape[1]
-    if width != 1:  # in one dimension ufunc.at is fastest
-        rows = (rows[:, None] * width + xp.arange(width)).reshape(-1)
-    xp.add.at(array.reshape(-1), rows, values.reshape(-1))
+    if not descending:
+        return xp.argsort(x, axis=dim, kind="stable")
+    order = xp.argsort(xp.flip(x, dim), axis=dim, kind="stable")
+    return x.shape[dim] - 1 - xp.flip(order, dim)
 
 
-def key_of(dims: tuple[int, ...], indices: tuple) -> tuple:
-    """The key with indices[i] at dimension dims[i], and `:` at the others."""
-    if not dims:
-        return indices
-    key = [slice(None)] * (dims[-1] + 1)
-    for dim, index in zip(dims, indices, strict=True):
-        key[dim] = index
-    return tuple(key)
+def first_of_order(x: Any, dim: int, descending: bool, k: int, xp: Any) -> Any:
+    """The first k indices of the order. Only they are sorted, once they are parted from the rest,
+    which takes one pass or two. Of equal elements at the border any may be among them."""
+    rows, n = (slice(None),) * dim, x.shape[dim]
+    parted = xp.argpartition(x, n - k if descending else k - 1, axis=dim)
+    part = xp.sort(parted[(*rows, slice(n - k, None) if descending else slice(k))], axis=dim)
+    order = order_of(xp.take_along_axis(x, part, axis=dim), dim, descending, xp)
+    return xp.take_along_axis(part, order, axis=dim)
 
 
-class Index(Function):
-    """y = x[key] with arrays of integers in the key, at the dimensions `dims` (in rising order).
+class ArgSort(Function):
+    """The indices of the first `k` elements in the order along `dim`, of all for None."""
 
-    Without `dims` there is one array, of places counted as if x were flat. An element that is
-    chosen twice gets both gradients: they are added up.
+    differentiable = False
+
+    def forward(ctx, x: Any, dim: int, descending: bool, k: int | None = None) -> Any:
+        if x.ndim == 0:
+            return ctx.xp.zeros((), np.int64)
+        if k is not None and 0 < k < x.shape[dim] // 16:
+            return first_of_order(x, dim, descending, k, ctx.xp)
+        return order_of(x, dim, descending, ctx.xp)[(*(slice(None),) * dim, slice(k))]
+
+
+@tensor_method("argsort")
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+    """The int64 indices that sort `input` along `dim`. The order is stable in any case."""
+    return ArgSort.apply(input, normalize_dim(dim, input.array.ndim), descending)
+
+
+@tensor_method("sort")
+def sort(
+    input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False
+) -> SortResult:
+    """(values, indices): `input` sorted along `dim`, nan last, and where each element came from.
+
+    Equal elements keep their order in any case. The gradient of an element goes where it came from.
+    """
+    dim = normalize_dim(dim, input.array.ndim)
+    indices = ArgSort.apply(input, dim, descending)
+    return SortResult(TakeAlong.apply(input, indices, dim), indices)
+
+
+@tensor_method("topk")
+def topk(
+    input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> TopKResult:
+    """(values, indices) of the k largest (or smallest) elements along `dim`, the first one first.
+
+    They are sorted in any case. RuntimeError where there are fewer than k.
+    """
+    dim = normalize_dim(dim, input.array.ndim)
+    n = input.array.shape[dim] if input.array.ndim else 1
+    if not 0 <= k <= n or input.dtype is bool_:
+        raise RuntimeError(f"selected index k out of range: k is {k}, and there are {n} elements")
+    indices = ArgSort.apply(input, dim, largest, k)
+    return TopKResult(TakeAlong.apply(input, indices, dim), indices)
+
+
+class KthPlace(Function):
+    """The index of the k-th smallest x_i along `dim`; for None of the median.
+
+    The median is the lower one of two in the middle, and the first nan where there is one.
     """
 
-    def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:
-        ctx.shape, ctx.dims = x.shape, dims
-        ctx.save_for_backward(*indices)
-        try:
-            if not dims or (len(dims) == 1 and x.flags.c_contiguous):
-                axis = dims[0] if dims else None
-                return x.take(indices[0], axis=axis)  # three times as fast as x[key]
-            return ctx.xp.asarray(x[key_of(dims, indices)], order="C")
-        except IndexError as error:
-            raise IndexError(str(error).replace("axis", "dimension")) from None
+    differentiable = False
 
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(AddIndex, g, ctx.shape, ctx.dims, *ctx.saved)
-
-
-class AddIndex(Function):
-    """y = zeros of a shape, with x added at y[key]: the adjoint of `Index`, a scatter-add."""
-
-    def forward(ctx, x: Any, shape: tuple, dims: tuple[int, ...], *indices: Any) -> Any:
-        xp, ctx.dims = ctx.xp, dims
-        ctx.save_for_backward(*indices)
-        whole = shape
-        if not dims:
-            shape, dims = (math.prod(shape),), (0,)
-        # To the form out[rows] += x: the indexed dimensions come to the front and become one.
-        n, last = len(dims), dims[-1]
-        rows = xp.ravel_multi_index(indices, tuple(shape[dim] for dim in dims), mode="wrap")
-        if last >= n > last - dims[0]:  # side by side; else NumPy has put them in front already
-            places = range(rows.ndim)
-            x = xp.moveaxis(x, [dims[0] + place for place in places], list(places))
-        order = (*dims, *(dim for dim in range(len(shape)) if dim not in dims))
-        sizes = [shape[dim] for dim in order]
-        out = xp.zeros((math.prod(sizes[:n]), math.prod(sizes[n:])), x.dtype)
-        add_at(out, rows.reshape(-1), x.reshape(rows.size, out.shape[1]))
-        if last < n:  # in front in y too
-            return out.reshape(whole)
-        return xp.transpose(out.reshape(sizes), [order.index(dim) for dim in range(len(shape))])
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Index, g, ctx.dims, *ctx.saved)
+    def forward(ctx, x: Any, dim: int, keepdims: bool, k: int | None) -> Any:
+        if x.dtype == bool:
+            raise NotImplementedError("median() and kthvalue() are not implemented for booleans")
+        if x.ndim == 0:
+            return ctx.xp.zeros((), np.int64)
+        xp, n = ctx.xp, x.shape[dim]
+        place = (n - 1) // 2 if k is None else k - 1
+        # In a long row it is enough to part what is smaller from what is larger.
+        order = xp.argpartition(x, place, dim) if n > 63 else order_of(x, dim, False, xp)
+        index = order[(*(slice(None),) * dim, place)]
+        if k is None:
+            nans = x != x
+            index = xp.where(nans.any(axis=dim), nans.argmax(axis=dim), index)
+        return xp.expand_dims(index, dim) if keepdims else index
 
 
-@tensor_method("take")
-def take(input: Tensor, index: Tensor) -> Tensor:
-    """The elements at places counted as if `input` had one dimension, in the shape of `index`."""
-    if index.dtype is not int64:
-        raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype!r}")
-    return Index.apply(input, (), index)
+@tensor_method("kthvalue")
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> KthValueResult:
+    """(values, indices) of the k-th smallest element along `dim`; k = 1 is the smallest.
+
+    RuntimeError where there is no such element.
+    """
+    dim = normalize_dim(dim, input.array.ndim)
+    if not 1 <= k <= (input.array.shape[dim] if input.array.ndim else 1):
+        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {dim}")
+    indices = KthPlace.apply(input, dim, keepdim, k)
+    return KthValueResult(TakeAlong.apply(input, indices, dim), indices)
+
+
+class Median(Amax):
+    """y = the median of all x_i; as for Amax, those that equal it share the gradient."""
+
+    method = "median"
+
+    def find(ctx, x: Any, dims: None, keepdims: bool) -> Any:
+        row = x.reshape((x.size,))
+        return row[ctx.call(KthPlace, row, 0, False, None)]
+
+
+@tensor_method("median")
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """median(input): the median of all elements, the lower of two; nan if there is one.
+    median(input, dim): (values, indices) along one dimension.
+    """
+    if dim is None:
+        return Median.apply(input)
+    dim = normalize_dim(dim, input.array.ndim)
+    check_not_empty("median", input.array, (dim,))
+    indices = KthPlace.apply(input, dim, keepdim, None)
+    return MedianResult(TakeAlong.apply(input, indices, dim), indices)
+
+
+class Unique(Function):
+    """The different elements in rising order, where each element is among them, how many it has."""
+
+    differentiable = False
+
+    def forward(ctx, x: Any, dim: int | None) -> tuple:
+        values, inverse, counts = ctx.xp.unique(
+            x, return_inverse=True, return_counts=True, axis=dim, equal_nan=False
+        )
+        return values, inverse.reshape(x.shape if dim is None else -1), counts
+
+
+@tensor_method("unique")
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The different elements of `input`, or its different slices along `dim`, sorted in any case.
+
+    With return_inverse also the index of each element among them, with return_counts how often
+    each occurs: then a tuple. Each nan is different from all others.
+    """
+    if dim is not None:
+        dim = normalize_dim(dim, input.array.ndim)
+    values, inverse, counts = Unique.apply(input, dim if input.array.ndim else None)
+    results = (values, *(inverse,) * return_inverse, *(counts,) * return_counts)
+    return results if len(results) > 1 else values
+
+
+class BinCount(Function):
+    """How often each of 0, 1, 2, ... occurs, or the sum of the weights where it does."""
+
+    differentiable = False
+
+    def forward(ctx, x: Any, weights: Any, minlength: int) -> Any:
+        counts = ctx.xp.bincount(x, weights, minlength)
+        return counts if weights is None else counts.astype(weights.dtype)
+
+
+@tensor_method("bincount")
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each integer from 0 on occurs in a 1-d tensor, or the sum of its `weights`.
+
+    RuntimeError for negative numbers, or where the weights are of another length.
+    """
+    if input.is_floating_point() or input.dtype is bool_:
+        raise NotImplementedError(f"bincount() is not implemented for {input.dtype!r}")
+    if input.array.ndim != 1 or (input.array.size and input.array.min() < 0):
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if minlength < 0:
+        raise RuntimeError("minlength should be >= 0")
+    if weights is not None and weights.array.shape != input.array.shape:
+        shapes = f"{list(weights.shape)} and {list(input.shape)}"
+        raise RuntimeError(f"weights should be 1-d and have the same length as input: {shapes}")
+    if weights is not None and weights.dtype is not float32:
+        weights = weights.double()
+    return BinCount.apply(input, weights, minlength)
+
+
+class SearchSorted(Function):
+    """The places where values go into a sorted row, or each row of values into a row of its own."""
+
+    differentiable = False
+
+    def forward(ctx, rows: Any, values: Any, side: str) -> Any:
+        if rows.ndim == 1:
+            return ctx.xp.searchsorted(rows, values, side)
+        found = ctx.xp.empty(values.shape, np.int64)
+        for i in np.ndindex(values.shape[:-1]):
+            found[i] = ctx.xp.searchsorted(rows[i], values[i], side)
+        return found
+
+
+def searchsorted(
+    sorted_sequence: Tensor, input: Any, *, out_int32=False, right=False, side=None, sorter=None
+) -> Tensor:
+    """Where the elements of `input` go into a sorted row so that it stays sorted: int64 places.
+
+    Before equal elements, or behind them with right=True or side="right". Several rows take as many
+    rows of input; `sorter` is the argsort of rows that are not sorted. RuntimeError for shapes or
+    options that do not fit.
+    """
+    input = input if isinstance(input, Tensor) else tensor(input, device=sorted_sequence.device)
+    rows, shape = sorted_sequence.array.shape, input.array.shape
+    if len(rows) != 1 and (not rows or len(rows) != len(shape) or rows[:-1] != shape[:-1]):
+        raise RuntimeError(f"searchsorted(): rows of {list(rows)} and of {list(shape)} do not fit")
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise RuntimeError(f"searchsorted(): side={side!r} does not go with right={right}")
+    if sorter is not None:
+        sorted_sequence = TakeAlong.apply(sorted_sequence, sorter, -1)
+    places = SearchSorted.apply(sorted_sequence, input, "right" if right else side or "left")
+    return places.int() if out_int32 else places
+
+
+def bucketize(
+    input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    """The number of the interval between sorted `boundaries` in which each element lies."""
+    if boundaries.array.ndim != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
 if __name__ == "__main__":
     import timeit
 
-    from tinytorch.autograd.engine import grad
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.dtype import float64
+    from tinytorch.ops import shape  # noqa: F401  (reshape, as a method)
 
-    # Six words of a language with four, each word a row of two numbers.
-    table = tensor([[0.0, 1.0], [10.0, 11.0], [20.0, 21.0], [30.0, 31.0]], requires_grad=True)
-    text = tensor([3, 0, 3, 1, 3, 0])
-    words = Index.apply(table, (0,), text)
-    print("first three:", words.tolist()[:3])
-    # -> first three: [[30.0, 31.0], [0.0, 1.0], [30.0, 31.0]]
+    x = tensor([3.0, 1.0, 2.0], requires_grad=True)
+    values, indices = sort(x)
+    print("sorted:", values.tolist(), "came from", indices.tolist())
+    # -> sorted: [1.0, 2.0, 3.0] came from [1, 2, 0]
+    values.backward(tensor([10.0, 20.0, 30.0]))
+    print("each gradient goes home:", x.grad.tolist())
+    # -> each gradient goes home: [30.0, 10.0, 20.0]
+    print("the order has a gradient:", argsort(x).requires_grad)
+    # -> the order has a gradient: False
 
-    # A gradient of 1 for each word: a row gets 1 each time it was chosen.
-    g = np.ones((6, 2), np.float32)
-    wrong = np.zeros((4, 2), np.float32)
-    wrong[text.array] += g
-    print("grad[rows] += g says", wrong[:, 0])  # -> grad[rows] += g says [1. 1. 0. 1.]
-    print("the right gradient is", grad(words, table, tensor(g))[0].array[:, 0])
-    # -> the right gradient is [2. 1. 0. 3.]
+    # Equal elements keep their order in both directions; nan counts as the largest.
+    ties = tensor([1.0, 2.0, float("nan"), 1.0, 2.0])
+    print("ascending:", argsort(ties).tolist())  # -> ascending: [0, 3, 1, 4, 2]
+    print("descending:", argsort(ties, descending=True).tolist())  # -> descending: [2, 1, 4, 0, 3]
+    print("ascending, read backwards:", argsort(ties).tolist()[::-1])
+    # -> ascending, read backwards: [2, 4, 1, 3, 0]
 
-    # The same as products with a matrix that has a single 1 in each row.
-    P = np.zeros((6, 4), np.float32)
-    P[np.arange(6), text.array] = 1.0
-    print("P x is Index:", np.array_equal(P @ table.array, words.array))  # -> P x is Index: True
-    print("P^T g is AddIndex:", (P.T @ g)[:, 0])  # -> P^T g is AddIndex: [2. 1. 0. 3.]
+    scores = tensor([[0.1, 0.7, 0.2], [0.5, 0.1, 0.4]])
+    best = topk(scores, 2)
+    print("two best:", best.values.tolist(), "classes", best.indices.tolist())
+    # -> two best: [[0.7, 0.2], [0.5, 0.4]] classes [[1, 2], [0, 2]]
+    labels = tensor([2, 1])
+    print("right class among the two:", (best.indices == labels.reshape(2, 1)).any(1).tolist())
+    # -> right class among the two: [True, False]
 
-    # Rows and columns together, with broadcasting: a column of rows against a row of columns.
-    corners = Index.apply(table, (0, 1), tensor([[0], [3]]), tensor([0, -1]))
-    print("corners:", corners.tolist())  # -> corners: [[0.0, 1.0], [30.0, 31.0]]
-    print("take:", take(table, tensor([7, 0])).tolist())  # -> take: [31.0, 0.0]
+    even = tensor([1.0, 2.0, 3.0, 10.0])
+    print("median:", median(even).item(), " NumPy's:", np.median(even.numpy()))
+    # -> median: 2.0  NumPy's: 2.5
+    print("second smallest:", kthvalue(even, 2).values.item())  # -> second smallest: 2.0
+    print("with nan:", median(ties).item(), "at", median(ties, 0).indices.item())
+    # -> with nan: nan at 2
+
+    z = tensor(np.random.default_rng(0).random((2, 4)), requires_grad=True)
+    FUNCTIONS = {
+        "sort": lambda x: sort(x, 0, descending=True).values,
+        "topk": lambda x: topk(x, 3, largest=False).values,
+        "median": lambda x: median(x, 1).values,
+        "kthvalue": lambda x: kthvalue(x, 1, 0, keepdim=True).values,
+    }
+    for name, function in FUNCTIONS.items():
+        print(name, gradcheck(function, z), gradgradcheck(function, z))
+        # -> sort True True
+        # -> topk True True
+        # -> median True True
+        # -> kthvalue True True
+
+    digits = tensor([3, 1, 3, 0, 3])
+    found, counts = unique(digits, return_counts=True)
+    ages = tensor([3, 18, 17, 64])
+    print("age groups:", bucketize(ages, tensor([6, 18, 65]), right=True).tolist())
+    # -> age groups: [0, 2, 1, 2]
+    print("labels", found.tolist(), "seen", counts.tolist(), "bins", bincount(digits).tolist())
+    # -> labels [0, 1, 3] seen [1, 1, 3] bins [1, 1, 0, 3]
     try:
-        take(table, tensor([8]))
-    except IndexError as error:
-        print("IndexError:", error)
-        # -> IndexError: index 8 is out of bounds for dimension 0 with size 8
+        topk(scores, 4)
+    except RuntimeError as error:
+        print(error)  # -> selected index k out of range: k is 4, and there are 3 elements
 
-    z = tensor(np.random.default_rng(0).standard_normal((3, 4)), dtype=float64, requires_grad=True)
-    for dims, indices in [
-        ((0,), [[2, 2, 0]]),
-        ((1,), [[[3, 3], [0, -1]]]),
-        ((0, 1), [[1, 1], [2, 2]]),
-    ]:
-
-        def choose(z, dims=dims, indices=indices):
-            return Index.apply(z, dims, *(tensor(index) for index in indices))
-
-        print("dimensions", dims, gradcheck(choose, z), gradgradcheck(choose, z))
-    # -> dimensions (0,) True True
-    # -> dimensions (1,) True True
-    # -> dimensions (0, 1) True True
-
-    # How fast: 2,000 words of 64 numbers, from a table of 1,000.
-    rng = np.random.default_rng(0)
-    rows, values = rng.integers(0, 1000, 2000), rng.random((2000, 64))
-    sums = np.zeros((1000, 64))
-    direct = min(timeit.repeat(lambda: np.add.at(sums, rows, values), number=3))
-    ours = min(timeit.repeat(lambda: add_at(sums, rows, values), number=3))
-    print(f"add.at on single places takes {ours / direct:.2f} of the time")  # -> ...
+    logits = tensor(np.random.default_rng(1).random((16, 5000), dtype=np.float32))
+    whole = timeit.timeit(lambda: argsort(logits, descending=True), number=3)
+    part = timeit.timeit(lambda: topk(logits, 10), number=3)
+    print(f"the best 10 of 5,000 take {part / whole:.2f} of the time to sort all")  # -> ...

@@ -1,345 +1,314 @@
-"""Step 68: A row of numbers, and a way to read it
+"""Step 68: The same program on a GPU
 
-Step 57 made views that cost nothing, and left it to NumPy how. Memory has one dimension. A tensor
-of any shape is a flat row of numbers, the storage, and three small things that say how to read it:
-shape, stride and offset. The stride of a dimension is the number of places to move in the storage
-when its index goes up by one:
+A GPU is a second computer. It has thousands of small processors, and memory of its own, which they
+read at terabytes per second. They do not work in the CPU's memory: data must be brought over first,
+and results brought back, across a bus that is about fifty times slower.
 
-    place of t[i, j] = offset + i * stride[0] + j * stride[1]
+So PyTorch never brings anything over unasked. A tensor lives on one device, `x.to("cuda")` makes a
+copy on the other, and x + y is an error if the two are on different devices. A program that asks
+for a transfer in each training step (`loss.item()`, just to print it) waits for the bus each time.
 
-In a new tensor the last dimension has stride 1, and each other one the product of all sizes after
-it: shape [4, 8] has stride (8, 1). That is row order. (In column order the first dimension has
-stride 1: (1, 4).)
+We have prepared for this since step 35: an operation takes the array library, ctx.xp, from where
+its arrays live. The library for the GPU is CuPy, which has NumPy's functions under NumPy's names.
+All we have to do is register it: Backend(...) below does that, and no operation changes.
+Some details belong to the GPU alone:
 
-A lot can be done without touching a number. A transpose exchanges two entries of shape and stride.
-A slice begins at another offset; taking every second element doubles a stride. Broadcasting is
-stride 0: the index goes up, the place stays the same. Each of these is a view: a new shape, stride
-and offset on the same storage. So views cost nothing, and what is written to one shows in all.
+- CuPy can be installed where there is no GPU; only the first array fails. So we have to ask it.
+- The operating system may move the CPU's memory around, so the GPU cannot fetch from it directly.
+  pin_memory() makes a copy that stays where it is (page-locked). Then to("cuda", non_blocking=True)
+  only starts the transfer, and the CPU goes on. The trap: write to the pinned tensor too early, and
+  the new numbers arrive. (We only keep the memory alive until the transfer is done.)
+- on_cuda is the seam for kernels of our own: one function, with another body for CuPy's arrays.
 
-What a view gives up is order. A transposed tensor no longer lies in memory row by row: it is not
-contiguous. contiguous() copies it into row order, but only if it has to; clone() always copies.
-(Trap: a view of three numbers can keep a storage of millions alive.)
+Without CuPy or a GPU, `cuda` gets a backend that tells anyone who uses it what is missing, as in
+PyTorch. This step then trains on the CPU, with the same result.
 
-Order costs time, too. The processor fetches memory in cache lines of 64 bytes, or 16 floats, and
-guesses which line comes next. Along a row it uses all of each line; down a column, only 4 bytes of
-each. The demo adds up the same array both ways.
+What programs ask is here as well: how many GPUs there are, what their names are, which one is the
+current one (`with device(1):` chooses another). And synchronize waits until it has done its work.
+To the question for other libraries, `mps` and `cudnn`, the answer is: no.
 
-The second half of the step finds the same four things in the real Tensor. Under it lies a NumPy
-array, which counts its strides in bytes; PyTorch and we count elements. Two helpers are for the
-next step: `places` lists the places of all elements, `overlaps` says whether two may share one.
-
-Changed: nothing. New: StridedArray, in plain Python; Tensor.storage, untyped_storage,
-storage_offset, narrow and data_ptr; places, overlaps.
-Try: let is_contiguous compare with column order, `row_order(self.shape[::-1])[::-1]`, and see what
-contiguous() then gives.
+Changed: CAdd goes. New: tinytorch/cuda/backend.py and device.py; Tensor.pin_memory, is_pinned;
+tinytorch/backends.py.
+Try: print loss.item() in the loop. The count stays 0: item() is a transfer too, but no Function.
 """
 
-import functools
-import math
-import operator
+import warnings
+import weakref
+from collections.abc import Callable
 from typing import Any
 
-from tinytorch.core.device import Device, as_device, device_of
-from tinytorch.core.dtype import DType
-from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.core.version import count_write, storage_of
-from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import Slice, along
+import numpy as np
+
+from tinytorch.core.device import Backend, Device, backends, cpu, register_backend
+from tinytorch.core.tensor import Tensor, tensor_method, wrap
+from tinytorch.core.version import storage_of
+from tinytorch.ops.storage import address_of, strided
 
 
-def row_order(shape):
-    """The strides of a tensor whose elements lie in memory as one reads them."""
-    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+def load_cupy() -> Any:
+    """CuPy, or None where it is not installed. It can be imported without a GPU, too."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns where it finds no CUDA; we ask it ourselves
+            import cupy
+    except ImportError:
+        return None
+    return cupy
 
 
-class StridedArray:
-    """A tensor in plain Python: a list of numbers, and how to read it."""
-
-    def __init__(self, storage, shape, stride=None, offset=0):
-        self.storage = storage
-        self.shape = tuple(shape)
-        self.stride = row_order(self.shape) if stride is None else tuple(stride)
-        self.offset = offset
-
-    def place(self, *index):
-        """Where in the storage the element with this index lies."""
-        return self.offset + sum(i * step for i, step in zip(index, self.stride, strict=True))
-
-    def __getitem__(self, index):
-        """t[1, 2] is a number; t[1], t[:, ::2] are views: a new offset, other strides."""
-        index = index if isinstance(index, tuple) else (index,)
-        index += (slice(None),) * (len(self.shape) - len(index))
-        shape, stride, offset = [], [], self.offset
-        for i, size, step in zip(index, self.shape, self.stride, strict=True):
-            if isinstance(i, slice):
-                start, stop, by = i.indices(size)
-                offset += start * step
-                shape.append(len(range(start, stop, by)))
-                stride.append(step * by)
-            elif -size <= i < size:
-                offset += (i % size) * step
-            else:
-                raise IndexError(f"index {i} is out of bounds for a dimension with size {size}")
-        return StridedArray(self.storage, shape, stride, offset) if shape else self.storage[offset]
-
-    def transpose(self, dim0, dim1):
-        order = list(range(len(self.shape)))
-        order[dim0], order[dim1] = order[dim1], order[dim0]
-        shape, stride = [self.shape[d] for d in order], [self.stride[d] for d in order]
-        return StridedArray(self.storage, shape, stride, self.offset)
-
-    def expand(self, times):
-        """The same thing `times` times, along a new first dimension: its stride is 0."""
-        return StridedArray(self.storage, (times, *self.shape), (0, *self.stride), self.offset)
-
-    def is_contiguous(self):
-        return self.stride == row_order(self.shape)
-
-    def tolist(self):
-        return [self[i].tolist() if len(self.shape) > 1 else self[i] for i in range(self.shape[0])]
-
-    def contiguous(self):
-        """The same elements in row order: this array, or a copy with a storage of its own."""
-        if self.is_contiguous():
-            return self
-        flat = self.tolist()
-        for _ in self.shape[1:]:
-            flat = [number for part in flat for number in part]
-        return StridedArray(flat, self.shape)
+cupy = load_cupy()
 
 
-@functools.singledispatch
-def address_of(array: Any) -> int:
-    """Where in memory the first element of an array lies."""
-    return array.__array_interface__["data"][0]
+def is_available() -> bool:
+    """Whether there is a GPU that tinytorch can use."""
+    return cupy is not None and cupy.cuda.is_available()
 
 
-@functools.singledispatch
-def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """A view that starts where `array` starts, with any shape and strides (in bytes). No check."""
-    return device_of(array).xp.lib.stride_tricks.as_strided(array, shape, strides)
+def device_count() -> int:
+    """The number of GPUs; 0 where tinytorch can use none."""
+    return cupy.cuda.runtime.getDeviceCount() if is_available() else 0
 
 
-def memory_of(array: Any) -> Any:
-    """All memory of which `array` shows a part, as one flat array of the same element type."""
-    owner = storage_of(array)
-    span = sum((n - 1) * step for n, step in zip(owner.shape, owner.strides, strict=True))
-    count = (span + owner.itemsize) // owner.itemsize if owner.size else 0
-    flat = strided(owner, (count,), (owner.itemsize,))
-    return flat if owner.dtype == array.dtype else flat.view(array.dtype)
+def check_available() -> None:
+    """RuntimeError where no GPU can be used, with what is missing."""
+    if cupy is None:
+        raise RuntimeError(
+            "No CUDA device is available: CuPy is not installed. On a machine with an NVIDIA GPU: "
+            "pip install cupy-cuda12x"
+        )
+    if not is_available():
+        raise RuntimeError(
+            "No CUDA device is available: CuPy finds no NVIDIA GPU, or no driver for it. See "
+            "https://www.nvidia.com/drivers"
+        )
 
 
-def offset_of(array: Any) -> int:
-    """How many elements of its memory lie before the first element of `array`."""
-    return (address_of(array) - address_of(storage_of(array))) // array.itemsize
-
-
-class UntypedStorage:
-    """The bytes under a tensor and all its views: `storage[i]` reads one, `storage[i] = 0` writes.
-
-    A write goes past the graph, as it does in PyTorch. What backward has saved notices it.
-    """
-
-    def __init__(self, memory: Any, device: Device):
-        self.memory = memory  # a flat array
-        self.device = device
-
-    def __len__(self) -> int:
-        return self.memory.size
-
-    def size(self) -> int:
-        """The number of elements: of bytes here, of values in a TypedStorage."""
-        return self.memory.size
-
-    def nbytes(self) -> int:
-        return self.memory.nbytes
-
-    def data_ptr(self) -> int:
-        """The address of the first byte. Two tensors share memory if their storages agree in it."""
-        return address_of(self.memory)
-
-    def to(self, device: Any) -> "UntypedStorage":
-        """These elements on `device`: a copy, unless they are there already."""
-        device = as_device(device)
-        if device is self.device:
-            return self
-        host = self.device.backend.to_numpy(self.memory)
-        return type(self)(device.backend.from_numpy(host, device.index), device)
-
-    def cpu(self) -> "UntypedStorage":
-        return self.to("cpu")
-
-    def cuda(self, device: Any = "cuda") -> "UntypedStorage":
-        return self.to(device)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.memory[self._checked(index)].item()
-
-    def __setitem__(self, index: int, value: Any) -> None:
-        self.memory[self._checked(index)] = value
-        count_write(self.memory)
-
-    def _checked(self, index: int) -> int:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index {index} out of range for storage of size {len(self)}")
-        return index
-
-    def tolist(self) -> list:
-        return self.device.backend.to_numpy(self.memory).tolist()
-
-    def __repr__(self) -> str:
-        name = f"tinytorch.storage.{type(self).__name__}({self._facts()})"
-        return "".join(f" {value}\n" for value in self.tolist()) + f"[{name} of size {len(self)}]"
-
-    def _facts(self) -> str:
-        return f"device={self.device}"
-
-
-class TypedStorage(UntypedStorage):
-    """The memory under a tensor as values of the tensor's element type."""
+class MissingBackend:
+    """Takes the place of the backend where there is none, and says why when it is used."""
 
     @property
-    def dtype(self) -> DType:
-        return DType.by_numpy[self.memory.dtype]
-
-    def _facts(self) -> str:
-        return f"dtype={self.dtype}, device={self.device}"
+    def xp(self) -> Any:
+        check_available()
 
 
-@tensor_method("storage")
-def storage(self: Tensor) -> TypedStorage:
-    """The memory of the tensor, as values. Views of one tensor have the same memory."""
-    return TypedStorage(memory_of(self.array), self.device)
+# Host arrays in pinned memory, by id. The operating system never moves them, so that the GPU can
+# fetch from them by itself, while the CPU goes on.
+pinned: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+# (event, host array) of copies that may still be under way: the array must live as long as that.
+under_way: list[tuple] = []
 
 
-@tensor_method("untyped_storage")
-def untyped_storage(self: Tensor) -> UntypedStorage:
-    """The memory of the tensor, as bytes."""
-    memory = memory_of(self.array)
-    return UntypedStorage(memory.view(self.device.xp.uint8), self.device)
+def from_numpy(array: np.ndarray, index: int | None) -> Any:
+    with cupy.cuda.Device(index):
+        return cupy.array(array)
 
 
-@tensor_method("storage_offset")
-def storage_offset(self: Tensor) -> int:
-    """The place of the tensor's first element in its storage."""
-    return offset_of(self.array)
+def send(array: np.ndarray, index: int | None) -> Any:
+    """from_numpy, but a pinned array is fetched by the GPU while the CPU goes on."""
+    if id(storage_of(array)) not in pinned or not array.flags.c_contiguous:
+        return from_numpy(array, index)
+    with cupy.cuda.Device(index):
+        out = cupy.empty(array.shape, array.dtype)
+        stream = cupy.cuda.get_current_stream()
+        out.set(array, stream)
+        under_way[:] = [entry for entry in under_way if not entry[0].done]
+        under_way.append((stream.record(), array))
+    return out
 
 
-@tensor_method("narrow")
-def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
-    """A view of the `length` places from `start` on in dimension `dim`. A negative start counts
-    from the end. RuntimeError where the part reaches past the end, IndexError for a bad start."""
-    if input.array.ndim == 0:
-        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
-    if isinstance(start, Tensor) and (start.array.ndim or start.array.dtype.kind not in "iu"):
-        raise RuntimeError("start must be an 0-dim integral Tensor.")
-    dim = normalize_dim(dim, input.array.ndim)
-    start, size = operator.index(start), input.array.shape[dim]
-    if not -size <= start <= size:
-        raise IndexError(f"start out of range (expected [{-size}, {size}], but got {start})")
-    start = start + size if start < 0 else start
-    if length < 0 or start + length > size:
-        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
-    return Slice.apply(input, along(dim, slice(start, start + length)))
+def strided_view(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    # CuPy's as_strided forgets whose memory its result shows; a view of CuPy's own does not.
+    view = array.view()
+    view._set_shape_and_strides(shape, strides, True, True)
+    return view
 
 
-@tensor_method("data_ptr")
-def data_ptr(self: Tensor) -> int:
-    """The address of the tensor's first element; 0 for a tensor without elements."""
-    return address_of(self.array) if self.array.size else 0
+def register() -> Backend | MissingBackend:
+    """Makes CuPy the backend of `cuda`, or lets `cuda` say what is missing."""
+    if not is_available():
+        backends["cuda"] = MissingBackend()
+        return backends["cuda"]
+    address_of.register(cupy.ndarray, lambda array: array.data.ptr)
+    strided.register(cupy.ndarray, strided_view)
+    backend = Backend(
+        cupy, cupy.ndarray, from_numpy, cupy.asnumpy, lambda array: array.device.id, send
+    )
+    register_backend("cuda", backend)
+    return backend
 
 
-def places(xp: Any, shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> Any:
-    """The place in memory of each element: start + i * steps[0] + j * steps[1] + ..."""
-    result = xp.full(shape, start, dtype=xp.int64)
-    for dim, (n, step) in enumerate(zip(shape, steps, strict=True)):
-        result += (xp.arange(n) * step).reshape((n,) + (1,) * (len(shape) - dim - 1))
-    return result
+backend = register()
 
 
-def overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether two elements may share a place: a step no longer than all shorter ones together."""
-    reach = 0
-    for step, n in sorted(zip(stride, size, strict=True)):
-        if n > 1 and step <= reach:
-            return True
-        reach += (n - 1) * step
-    return False
+def on_cuda(generic: Callable) -> Callable:
+    """Decorator: the function is what `generic`, a functools.singledispatch, does for CuPy."""
+
+    def attach(function: Callable) -> Callable:
+        if is_available():
+            generic.register(cupy.ndarray, function)
+        return function
+
+    return attach
+
+
+@tensor_method("is_pinned")
+def is_pinned(self: Tensor) -> bool:
+    """Whether the tensor lies in pinned host memory."""
+    return id(storage_of(self.array)) in pinned
+
+
+@tensor_method("pin_memory")
+def pin_memory(self: Tensor) -> Tensor:
+    """A copy in pinned host memory, from which `to("cuda", non_blocking=True)` need not wait.
+
+    RuntimeError where there is no GPU, or where the tensor is not on the CPU.
+    """
+    if is_pinned(self):
+        return self
+    if self.device is not cpu:
+        raise RuntimeError(f"cannot pin a tensor on {self.device}: only CPU tensors can be pinned")
+    check_available()
+    memory = cupy.cuda.alloc_pinned_memory(max(self.array.nbytes, 1))
+    array = np.ndarray(self.array.shape, self.array.dtype, buffer=memory)
+    array[...] = self.array
+    pinned[id(array)] = array
+    return wrap(array, cpu)
+
+
+def current_device() -> int:
+    """The number of the GPU that "cuda" without a number means. RuntimeError without a GPU."""
+    check_available()
+    return cupy.cuda.runtime.getDevice()
+
+
+def device_index(device: Any) -> int:
+    """The number of a GPU from a number, "cuda:1", a Device, or None for the current one."""
+    if isinstance(device, str):
+        device = Device(device)
+    if isinstance(device, Device):
+        if device.type != "cuda":
+            raise ValueError(f"Expected a cuda device, but got: {device}")
+        device = device.index
+    check_available()
+    return current_device() if device is None else device
+
+
+def set_device(device: Any) -> None:
+    """Makes a GPU the current one. Operations run on the GPU that is current: see `device`."""
+    index = device_index(device)
+    if index >= 0:  # -1 changes nothing, as in PyTorch
+        cupy.cuda.Device(index).use()
+
+
+class device:
+    """`with tinytorch.cuda.device(1):` makes GPU 1 the current one inside."""
+
+    def __init__(self, device: Any):
+        self.index = device_index(device)
+
+    def __enter__(self) -> None:
+        self.before = current_device()
+        set_device(self.index)
+
+    def __exit__(self, *exception: Any) -> None:
+        set_device(self.before)
+
+
+def get_device_name(device: Any = None) -> str:
+    """The name of a GPU, such as "NVIDIA H200"."""
+    index = device_index(device)
+    return cupy.cuda.runtime.getDeviceProperties(index)["name"].decode()
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """The generation of a GPU as (major, minor): (9, 0) is Hopper."""
+    index = device_index(device)
+    properties = cupy.cuda.runtime.getDeviceProperties(index)
+    return properties["major"], properties["minor"]
+
+
+def synchronize(device: Any = None) -> None:
+    """Waits until the GPU has done all that it was given."""
+    index = device_index(device)
+    cupy.cuda.Device(index).synchronize()
+
+
+def current_accelerator(check_available: bool = False) -> Device | None:
+    """The device type that computes beside the CPU: cuda where it is there, else None."""
+    return Device("cuda") if is_available() else None
+
+
+class mps:
+    """Apple's GPUs, which tinytorch does not use."""
+
+    @staticmethod
+    def is_available() -> bool:
+        return False
+
+    is_built = is_available
+
+
+class cudnn:
+    """NVIDIA's library of layers, which tinytorch does not call: its switches change nothing."""
+
+    enabled = benchmark = deterministic = allow_tf32 = False
+
+    @staticmethod
+    def is_available() -> bool:
+        return False
 
 
 if __name__ == "__main__":
-    import time
+    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.modes import FunctionMode, no_grad
+    from tinytorch.core.device import as_device
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops import arithmetic, matmul, reduction  # noqa: F401  (their methods)
+    from tinytorch.ops.conversion import Transfer
 
-    import numpy as np
+    def attempt(action):
+        """What an action gives, or what it says."""
+        try:
+            return action()
+        except (RuntimeError, ValueError) as error:
+            return f"{type(error).__name__}: {error}"
 
-    from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
-    from tinytorch.ops import indexing, shape  # noqa: F401  (their methods)
+    print("a GPU that can be used:", is_available(), device_count())  # -> ...
+    print("its name:", attempt(get_device_name))  # -> ...
+    print(attempt(lambda: tensor([1.0]).to("cuda")))  # -> ...
+    print(attempt(lambda: tensor([1.0]).pin_memory().is_pinned()))  # -> ...
+    print(attempt(lambda: device_index("cpu")))
+    # -> ValueError: Expected a cuda device, but got: cpu
+    print(Device("cuda", 1), Device("cuda:1") is Device("cuda", 1))  # -> cuda:1 True
+    print("on the CPU and not pinned:", tensor([1.0]).is_cuda, tensor([1.0]).is_pinned())
+    # -> on the CPU and not pinned: False False
 
-    print("strides of [4, 8]:", row_order([4, 8]))  # -> strides of [4, 8]: (8, 1)
+    class Transfers(FunctionMode):
+        """Counts the calls that pass by, and those that bring a tensor to another device."""
 
-    t = StridedArray([1, 2, 3, 4, 5, 6], [2, 3])
-    print("t[1, 2] is storage", t.place(1, 2), "=", t[1, 2])  # -> t[1, 2] is storage 5 = 6
+        calls = transfers = 0
 
-    flipped = t.transpose(0, 1)
-    print(flipped.shape, flipped.stride, flipped.tolist())
-    # -> (3, 2) (1, 3) [[1, 4], [2, 5], [3, 6]]
-    print("same storage:", flipped.storage is t.storage)  # -> same storage: True
-    print("contiguous:", flipped.is_contiguous())  # -> contiguous: False
-    print("in row order:", flipped.contiguous().storage)  # -> in row order: [1, 4, 2, 5, 3, 6]
+        def call(self, function, args):
+            self.calls += 1
+            self.transfers += function is Transfer
+            return function.apply(*args)
 
-    row, column = t[1], t[:, 1]
-    print("row    ", row.tolist(), row.offset, row.stride)  # -> row     [4, 5, 6] 3 (1,)
-    print("column ", column.tolist(), column.offset, column.stride)  # -> column  [2, 5] 1 (3,)
-    print("every 2nd", t[:, ::2].tolist(), t[:, ::2].stride)
-    # -> every 2nd [[1, 3], [4, 6]] (3, 2)
-    print("twice  ", row.expand(2).tolist(), row.expand(2).stride)
-    # -> twice   [[4, 5, 6], [4, 5, 6]] (0, 1)
-    t.storage[4] = 50  # all views see it
-    print(row.tolist(), column.tolist(), flipped[1, 1])  # -> [4, 50, 6] [2, 50] 50
-
-    # All places at once, and whether two elements fall on one of them.
-    print("row order:", places(np, (2, 3), (3, 1), 0).tolist(), overlaps((2, 3), (3, 1)))
-    # -> row order: [[0, 1, 2], [3, 4, 5]] False
-    print("every 2nd:", places(np, (2, 2), (3, 2), 0).tolist(), overlaps((2, 2), (3, 2)))
-    # -> every 2nd: [[0, 2], [3, 5]] False
-    print("expanded:", places(np, (2, 3), (0, 1), 3).tolist(), overlaps((2, 3), (0, 1)))
-    # -> expanded: [[3, 4, 5], [3, 4, 5]] True
-
-    # The real tensor: the same numbers.
-    t = tensor([[1, 2, 3], [4, 5, 6]])
-    print(t.stride(), t.storage_offset(), t.storage()[1 * 3 + 2 * 1])  # -> (3, 1) 0 6
-    print(t.T.stride(), t.T.storage().tolist())  # -> (1, 3) [1, 2, 3, 4, 5, 6]
-    print(t.T.storage().data_ptr() == t.storage().data_ptr())  # -> True
-    copy = t.T.contiguous()
-    print(t.T.is_contiguous(), copy.storage().tolist())  # -> False [1, 4, 2, 5, 3, 6]
-    print("t.clone() shares memory:", t.clone().data_ptr() == t.data_ptr())
-    # -> t.clone() shares memory: False
-    print("t.contiguous() shares memory:", t.contiguous().data_ptr() == t.data_ptr())
-    # -> t.contiguous() shares memory: True
-    part = t[1].narrow(0, 1, 2)  # t[1, 1:], as PyTorch spells a start and a length
-    print(part, part.storage_offset(), part.data_ptr() - t.data_ptr(), "bytes further")
-    # -> tensor([5, 6]) 4 32 bytes further
-    print(t.untyped_storage().nbytes(), "bytes:", t.untyped_storage().tolist()[:9])
-    # -> 48 bytes: [1, 0, 0, 0, 0, 0, 0, 0, 2]
-    t.storage()[4] = 50
-    print(part, t._version)  # -> tensor([50,  6]) 1
-    print(part.storage())  # two numbers are shown, six are kept alive
-    # ->  1
-    # ->  2
-    # ->  3
-    # ->  4
-    # ->  50
-    # ->  6
-    # -> [tinytorch.storage.TypedStorage(dtype=tinytorch.int64, device=cpu) of size 6]
-
-    # Row order against column order: the same 64 MB, added up along rows or down columns.
-    big = np.ones((4096, 4096), dtype=np.float32)
-    times = {}
-    for order, lines in (("rows", big), ("columns", big.T)):
-        start = time.perf_counter()
-        total = sum(float(line.sum()) for line in lines)
-        times[order] = time.perf_counter() - start
-        print(f"{order}: the sum is {total:.0f}")
-        # -> rows: the sum is 16777216
-        # -> columns: the sum is 16777216
-    print(f"columns take {times['columns'] / times['rows']:.1f} times as long")  # -> ...
+    # Three numbers are found by gradient descent, wherever there is something to compute with.
+    place = as_device("cuda" if is_available() else "cpu")
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((64, 3)).astype(np.float32)
+    x = tensor(points).to(place)
+    target = tensor(points @ np.array([[3.0], [2.0], [-1.0]], np.float32)).to(place)
+    w = tensor(np.zeros((3, 1), np.float32), device=place, requires_grad=True)
+    with Transfers() as counted:
+        for _ in range(100):
+            error = x @ w - target
+            loss = (error * error).mean()
+            loss.backward()
+            with no_grad():
+                w.sub_(w.grad, alpha=0.1)
+            w.grad = None
+    print("trained on the", place.type)  # -> ...
+    print("calls that were seen:", counted.calls > 400)  # -> calls that were seen: True
+    print("transfers in 100 steps:", counted.transfers)  # -> transfers in 100 steps: 0
+    print("w =", [round(v, 3) for [v] in w.tolist()])  # -> w = [3.0, 2.0, -1.0]

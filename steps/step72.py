@@ -1,304 +1,368 @@
-"""Step 72: Threads, blocks and grids
+"""Step 72: Layers
 
-On a GPU you do not write a loop over the elements. You write what happens to one element, a kernel,
-and say how many threads are to run it. Threads come in blocks, blocks make up a grid, and each
-thread works out from its position which element is its own:
+The most common layer of all is y = x W^T + b: each output is a weighted sum of all inputs. Written
+with operations it leaves three nodes in the graph (transpose, product, sum), and its backward has
+to transpose the gradient of W^T again. A single Function computes only what is needed:
 
-    i = blockIdx.x * blockDim.x + threadIdx.x
+    dL/dX = G W          dL/dW = G^T X          dL/db = the sum of the rows of G
 
-1,000 elements in blocks of 256 need 4 blocks, which are 1,024 threads. The last 24 have nothing to
-do. They have to check (`if i < n`), or they write past the end of the array, into something else.
+The weight has the shape [outputs, inputs], as in PyTorch: G^T X comes out in this shape, and
+weights saved by PyTorch fit. A batch of any shape [..., inputs] is treated as a stack of rows.
 
-The threads of a block share a little fast memory, and can wait for each other at a barrier, CUDA's
-__syncthreads(). Say each has written a number. All wait; then half of the threads add the numbers
-of the other half, then a quarter: the sum of 8 numbers takes 3 rounds. Blocks cannot wait for each
-other.
+Which numbers does a layer start with? Not zeros: all outputs would be the same, get the same
+gradient, and stay the same for ever. Linear draws from [-1/sqrt(n), 1/sqrt(n)) for n inputs, so
+that a sum of n terms does not grow with n. (PyTorch writes kaiming_uniform_(a=sqrt(5)), which comes
+to exactly that. Step 75 tells the whole story.)
 
-What goes wrong on a GPU goes wrong silently. If two threads read a counter, add one and write it
-back, one addition can be lost: a race condition. It depends on the order, so it happens on one day
-and not on the next. And a barrier that only some threads of a block reach hangs, or computes
-nonsense.
+There are also layers that only change shapes (Flatten, Unflatten), one for two inputs (Bilinear),
+and one that does nothing, to take the place of a layer that was removed (Identity). Dropout behaves
+differently in training and in use: in training it sets each element to 0 with probability p. No
+output can rely on any other, which makes it harder to learn the data by heart (Srivastava et al.,
+2014). The rest is multiplied by 1 / (1 - p), so the expected value stays the same, and eval() has
+nothing to correct. The trap: forget eval(), and the trained network gives random answers.
 
-It matters where neighbours read. A GPU runs 32 threads in step, a warp, and reads memory in sectors
-of 32 bytes, or 8 floats. If a warp reads 32 adjacent floats, 4 sectors are fetched; if each thread
-reads from a different row, 32. This is coalesced against strided access: the same amount of data
-used, 8 times the traffic.
+A layer with many loose weights keeps them in a ParameterList or a ParameterDict: the containers of
+step 71b, for parameters.
 
-`launch` is a GPU in plain Python, with these rules and these errors; a `yield` is the barrier.
-Below it are two kernels in real CUDA C, each behind a functools.singledispatch: one body for all
-array libraries, which gives the same numbers, and one for CuPy, whose RawKernel compiles the source
-at its first launch. In `add` a thread starts at its own number and moves on by the size of the
-grid, so that a small grid can handle a large array: a grid-stride loop, as in add_one_to_all.
-
-Changed: nothing; step 71 is finished. New: Dim3, Thread, launch; Kernel; add and copy in CUDA C.
-Try: remove `if i < n` from add_one: Python stops it. Make the list 12 long: nothing stops it.
+New: Addmm, linear, bilinear; Linear, Bilinear, Identity, Flatten, Unflatten; dropout, Dropout;
+ParameterList, ParameterDict. Moved: Module to nn/module.py, what hooks need to nn/hooks.py.
+Try: in dropout leave out `.mul_(1 / (1 - p))`, and see what becomes of the mean.
 """
 
-import functools
-import inspect
-import itertools
+import importlib
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+import timeit
+from collections.abc import Iterable
+from typing import Any
 
-import numpy as np
-
-from tinytorch.core.device import device_of
-from tinytorch.cuda.backend import cupy, on_cuda
-
-
-class Dim3(NamedTuple):
-    """A size or a place in up to three dimensions; x is the fastest."""
-
-    x: int
-    y: int = 1
-    z: int = 1
-
-    def places(self) -> Iterator["Dim3"]:
-        """All places in a grid of this size."""
-        for z, y, x in itertools.product(range(self.z), range(self.y), range(self.x)):
-            yield Dim3(x, y, z)
+from tinytorch.autograd.modes import no_grad
+from tinytorch.autograd.node import Function
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.container import Named, Numbered, Sequential
+from tinytorch.nn.module import Module
+from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.creation import empty, ones
+from tinytorch.ops.einsum import einsum
+from tinytorch.ops.matmul import MatMul, check_operands, matmul, multiply
+from tinytorch.ops.random import manual_seed, rand, randn
 
 
-class Thread:
-    """What a thread knows of itself, by CUDA's names, and the memory that its block shares."""
+class Addmm(Function):
+    """Y = X W^T + b;   dL/dX = G W,   dL/dW = G^T X,   dL/db = the sum of the rows of G.
 
-    def __init__(
-        self, threadIdx: Dim3, blockIdx: Dim3, blockDim: Dim3, gridDim: Dim3, shared: dict
-    ):
-        self.threadIdx, self.blockIdx = threadIdx, blockIdx
-        self.blockDim, self.gridDim = blockDim, gridDim
-        self.shared = shared
-
-    @property
-    def number(self) -> int:
-        """The thread's number in the whole grid, along x."""
-        return self.blockIdx.x * self.blockDim.x + self.threadIdx.x
-
-
-def launch(kernel: Callable, grid: Any, block: Any, *args: Any) -> None:
-    """Runs kernel(thread, *args) for grid x block threads; sizes are numbers or tuples.
-
-    A `yield` in the kernel is a barrier, __syncthreads(): the threads of a block go on from there
-    only when all have come to it. Between two barriers they run one after the other, which is one
-    of the orders that a GPU may choose. RuntimeError where some threads of a block come to a
-    barrier and others end: on a GPU that hangs, or computes nonsense.
-    """
-    grid, block = (Dim3(*size) if isinstance(size, tuple) else Dim3(size) for size in (grid, block))
-    for place in grid.places():
-        shared: dict = {}
-        runs = [
-            kernel(Thread(within, place, block, grid, shared), *args) for within in block.places()
-        ]
-        if not inspect.isgeneratorfunction(kernel):
-            continue
-        ended = 0
-        while not ended:
-            ended = sum(next(run, "end") == "end" for run in runs)
-        if ended < len(runs):
-            raise RuntimeError(
-                f"block {place}: {ended} threads of {len(runs)} have ended, while the others wait "
-                f"for them at a barrier"
-            )
-
-
-# What the element types are called in CUDA C. Other types keep to the generic version.
-C_NAMES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
-
-
-class Kernel:
-    """A function in CUDA C that runs on the GPU in many threads at once.
-
-    Args:
-        name: the name of the function in the source.
-        source: CUDA C, in which T stands for the element type.
-        types: the element types that it is written for, by name.
+    One node instead of three, and no gradient of W^T that would have to be turned round.
     """
 
-    def __init__(self, name: str, source: str, types: tuple[str, ...] = tuple(C_NAMES)):
-        self.name, self.source, self.types = name, source, types
-        self.compiled: dict[str, Any] = {}
+    def forward(ctx, x: Any, weight: Any, bias: Any = None) -> Any:
+        ctx.save_for_backward(x, weight)
+        rows = x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+        y = multiply(rows, weight.T)
+        if bias is not None:
+            y += bias
+        return y if x.ndim == 2 else y.reshape((*x.shape[:-1], len(weight)))
 
-    def text(self, dtype: str) -> str:
-        """The source for one element type, as the compiler gets it."""
-        return f"typedef {C_NAMES[dtype]} T;\n{self.source}"
-
-    def fits(self, *arrays: Any) -> bool:
-        """Whether the kernel can take these arrays: one type that it knows, laid out row by row."""
-        dtype = arrays[0].dtype
-        return dtype.name in self.types and all(
-            array.dtype == dtype and array.flags.c_contiguous for array in arrays
+    def backward(ctx, g: Any) -> Any:
+        x, weight = ctx.saved
+        need_x, need_weight, *need_bias = ctx.needs_input_grad
+        shape = x.shape
+        if len(shape) != 2:
+            n = math.prod(shape[:-1])
+            x, g = x.reshape(n, shape[-1]), g.reshape(n, weight.shape[0])
+        return (
+            multiply(g, weight).reshape(shape) if need_x else None,
+            multiply(g.T, x) if need_weight else None,
+            g.sum(axis=0) if any(need_bias) else None,
         )
 
-    def launch(self, dtype: Any, grid: tuple, block: tuple, *args: Any) -> None:
-        """Starts grid x block threads on the current stream; compiled at the first launch."""
-        if dtype.name not in self.compiled:
-            self.compiled[dtype.name] = cupy.RawKernel(self.text(dtype.name), self.name)
-        self.compiled[dtype.name](grid, block, args)
+    @classmethod
+    def explain(cls, error: Exception, arrays: list) -> Exception:
+        return MatMul.explain(error, [arrays[0], arrays[1].T])
+
+    def name(ctx) -> str:  # of the last of the calls that PyTorch makes
+        names = ("Mm", "UnsafeView") if len(ctx.edges) == 2 else ("Addmm", "View")
+        return names[len(ctx.outputs[0][0]) != 2] + "Backward0"
 
 
-# Each thread starts at its own number and goes on in steps of all threads there are: a grid of any
-# size does arrays of any size, and neighbours always touch neighbours.
-add_kernel = Kernel(
-    "add",
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input @ weight.T + bias: [..., n] with a weight [m, n] gives [..., m].
+
+    RuntimeError where shapes or types do not fit.
     """
-extern "C" __global__ void add(const T* a, const T* b, T* c, long long n) {
-    long long step = (long long)gridDim.x * blockDim.x;
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-        c[i] = a[i] + b[i];
-}
-""",
-)
+    check_operands("linear", input, weight)
+    if weight.array.ndim != 2 or input.array.ndim == 0:
+        product = matmul(input, weight.T if weight.array.ndim == 2 else weight)
+        return product if bias is None else product + bias
+    if bias is None:
+        return Addmm.apply(input, weight)
+    check_operands("linear", input, bias)
+    if bias.array.shape != weight.array.shape[:1]:
+        return Addmm.apply(input, weight) + bias
+    return Addmm.apply(input, weight, bias)
 
 
-@functools.singledispatch
-def add(a: Any, b: Any) -> Any:
-    """a + b for two arrays of one shape and type."""
-    return a + b
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input1 weight[k] input2, for each k, plus bias: [..., n], [..., m], [p, n, m] -> [..., p]."""
+    product = einsum("...i,kij,...j->...k", input1, weight, input2)
+    return product if bias is None else product + bias
 
 
-@on_cuda(add)
-def add_on_cuda(a: Any, b: Any) -> Any:
-    if a.shape != b.shape or not add_kernel.fits(a, b):
-        return a + b
-    c = device_of(a).xp.empty(a.shape, a.dtype)
-    blocks = min(math.ceil(a.size / 256), 4096)
-    if a.size:
-        add_kernel.launch(a.dtype, (blocks,), (256,), a, b, c, np.int64(a.size))
-    return c
+class Layer(Module):
+    """What layers with a weight and a bias share: they start as uniform random numbers."""
+
+    _sizes: tuple[str, ...]  # the attributes that the text shows
+
+    def _make(self, shape: tuple, bias: bool, fan_in: int, **options: Any) -> None:
+        """Registers `weight` of that shape, and `bias` or None; fan_in inputs meet an output."""
+        self._fan_in = fan_in
+        self.weight = Parameter(empty(*shape, **options))
+        self.register_parameter("bias", Parameter(empty(shape[0], **options)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws weight and bias from [-b, b), b = 1 / sqrt(fan_in), as PyTorch does."""
+        bound = 1 / math.sqrt(self._fan_in) if self._fan_in else 0.0
+        with no_grad():
+            for param in self.parameters(recurse=False):
+                param.uniform_(-bound, bound)
+
+    def extra_repr(self) -> str:
+        sizes = "".join(f"{name}={getattr(self, name)}, " for name in self._sizes)
+        return f"{sizes}bias={self.bias is not None}"
 
 
-# The same elements, in order (step 1) or from here and there. The GPU reads 32 bytes at a time,
-# whether a thread wants 4 of them or eight threads want them all.
-copy_kernel = Kernel(
-    "copy",
-    """
-extern "C" __global__ void copy(const T* x, T* y, long long n, long long step) {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) {
-        long long place = i * step % n;
-        y[place] = x[place];
-    }
-}
-""",
-)
+class Linear(Layer):
+    """y = x W^T + b, with `weight` [out_features, in_features] and `bias` [out_features]."""
+
+    _sizes = ("in_features", "out_features")
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None
+    ):
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self._make((out_features, in_features), bias, in_features, device=device, dtype=dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return linear(input, self.weight, self.bias)
 
 
-@functools.singledispatch
-def copy(x: Any, step: int = 1) -> Any:
-    """A copy of an array, read and written in steps. step and x.size have no common divisor."""
-    return x.copy()
+class Bilinear(Layer):
+    """y_k = x1^T W_k x2 + b_k, with `weight` [out_features, in1_features, in2_features]."""
+
+    _sizes = ("in1_features", "in2_features", "out_features")
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ):
+        super().__init__()
+        self.in1_features, self.in2_features = in1_features, in2_features
+        self.out_features = out_features
+        shape = (out_features, in1_features, in2_features)
+        self._make(shape, bias, in1_features, device=device, dtype=dtype)
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        return bilinear(input1, input2, self.weight, self.bias)
 
 
-@on_cuda(copy)
-def copy_on_cuda(x: Any, step: int = 1) -> Any:
-    if math.gcd(step, x.size) != 1 or not copy_kernel.fits(x):
-        return x.copy()
-    y = device_of(x).xp.empty(x.shape, x.dtype)
-    blocks = math.ceil(x.size / 256)
-    copy_kernel.launch(x.dtype, (blocks,), (256,), x, y, np.int64(x.size), np.int64(step))
-    return y
+class Identity(Module):
+    """Gives back its input; takes any arguments, so that it can stand in for any layer."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__()
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input
+
+
+class Flatten(Module):
+    """Makes the dimensions from start_dim to end_dim one: [n, c, h, w] -> [n, c * h * w]."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1):
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.flatten(self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """Gives dimension `dim` several sizes: Unflatten(1, (8, 8)) makes [n, 64] [n, 8, 8]."""
+
+    def __init__(self, dim: int, unflattened_size: tuple[int, ...]):
+        super().__init__()
+        if not all(isinstance(n, int) for n in (dim, *tuple(unflattened_size))):
+            raise TypeError(f"dim and sizes must be ints, got {dim} and {unflattened_size}")
+        self.dim, self.unflattened_size = dim, unflattened_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.unflatten(self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
+def check_probability(p: float) -> float:
+    """p itself. ValueError where it is no probability."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    return p
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each element is 0 with probability p. The others are multiplied by 1 / (1 - p), so that the
+    expected value stays the same, and nothing has to be done when the network is used."""
+    if check_probability(p) == 0 or not training:
+        return input
+    mask = (rand(input.array.shape, device=input.device) >= p).to(input.dtype)
+    mask = mask if p == 1 else mask.mul_(1 / (1 - p))
+    return input.mul_(mask) if inplace else input * mask
+
+
+class Dropout(Module):
+    """dropout, in training only: eval() switches it off."""
+
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        super().__init__()
+        self.p, self.inplace = check_probability(p), inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return dropout(input, self.p, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class OfParameters:
+    """What a list and a dictionary of parameters share. Plain tensors become parameters."""
+
+    _store = "_parameters"
+
+    def _register(self, store: str, name: str, value: Any) -> None:
+        plain = isinstance(value, Tensor) and not isinstance(value, Parameter)
+        super()._register(store, name, Parameter(value) if plain else value)
+
+    def extra_repr(self) -> str:
+        lines = []
+        for name, param in self._parameters.items():
+            size = "x".join(map(str, param.shape))
+            lines.append(f"  ({name}): Parameter containing: [{param.dtype!r} of size {size}]")
+        return "\n".join(lines)
+
+
+class ParameterList(OfParameters, Numbered):
+    """A list of parameters."""
+
+    def __init__(self, values: Iterable[Tensor] | None = None):
+        super().__init__()
+        self.extend(() if values is None else values)
+
+
+class ParameterDict(OfParameters, Named):
+    """Parameters by name."""
+
+    def __init__(self, parameters: Any = None):
+        super().__init__()
+        self.update({} if parameters is None else parameters)
 
 
 if __name__ == "__main__":
+    # Importing the modules of the operations brings their methods to Tensor.
+    for name in ("arithmetic", "comparison", "elementwise", "extremes", "sampling", "shape"):
+        importlib.import_module(f"tinytorch.ops.{name}")
+    importlib.import_module("tinytorch.core.printing")
+    manual_seed(0)
 
-    def add_one(t, data, n):
-        i = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
-        if i < n:
-            data[i] += 1
+    # One node, and the same gradients as three.
+    x, layer = randn(64, 100), Linear(100, 50)
+    print(layer)  # -> Linear(in_features=100, out_features=50, bias=True)
+    print([type(node).__name__ for node, _ in layer(x).grad_fn.next_functions if node])
+    # -> ['AccumulateGrad', 'AccumulateGrad']
 
-    data = [10 * i for i in range(10)]
-    launch(add_one, math.ceil(9 / 4), 4, data, 9)  # 3 blocks of 4: 12 threads, 3 idle
-    print(data)  # -> [1, 11, 21, 31, 41, 51, 61, 71, 81, 90]
+    def composed(x):
+        return x @ layer.weight.T + layer.bias
 
-    def add_one_to_all(t, data):
-        for i in range(t.number, len(data), t.gridDim.x * t.blockDim.x):
-            data[i] += 1
+    def gradients(function):
+        layer.zero_grad()
+        function(x).square().sum().backward()
+        return layer.weight.grad, layer.bias.grad
 
-    many = [0] * 100
-    launch(add_one_to_all, 2, 4, many)  # the grid-stride loop
-    print("8 threads, 100 elements, each once:", many == [1] * 100)
-    # -> 8 threads, 100 elements, each once: True
+    pairs = zip(gradients(layer), gradients(composed), strict=True)
+    print("same gradients:", all((a - b).abs().max().item() < 1e-3 for a, b in pairs))
+    # -> same gradients: True
+    one, three = (
+        min(timeit.repeat(lambda f=f: gradients(f), number=50)) for f in (layer, composed)
+    )
+    print(f"one node takes {one / three:.2f} of the time of three")  # -> ...
 
-    def block_sum(t, numbers, sums):
-        own = t.threadIdx.x
-        t.shared[own] = numbers[t.number]
-        half = t.blockDim.x // 2
-        while half:
-            yield  # all have written
-            if own < half:
-                t.shared[own] += t.shared[own + half]
-            half //= 2
-        if own == 0:
-            sums[t.blockIdx.x] = t.shared[0]
-
-    sums = [0, 0]
-    launch(block_sum, 2, 8, list(range(16)), sums)
-    print("sums of the blocks:", sums, sum(range(8)), sum(range(8, 16)))
-    # -> sums of the blocks: [28, 92] 28 92
-
-    def count(t, total):
-        old = total[0]
-        yield  # the others read too, before anybody writes
-        total[0] = old + 1
-
-    def count_atomically(t, total):
-        total[0] += 1  # nobody comes between reading and writing
-
-    raced, atomic = [0], [0]
-    launch(count, 4, 8, raced)
-    launch(count_atomically, 4, 8, atomic)
-    print("32 threads counted to", raced, "and", atomic)  # -> 32 threads counted to [4] and [32]
-
-    def early_return(t, n):
-        if t.number >= n:
-            return
-        yield
-        yield
-
+    # A batch of any shape; the bias is added to each row, so its gradient is a sum over rows.
+    print(layer(randn(2, 3, 100)).shape, layer(randn(100)).shape)
+    # -> tinytorch.Size([2, 3, 50]) tinytorch.Size([50])
     try:
-        launch(early_return, 2, 4, 5)
+        layer(randn(64, 99))
     except RuntimeError as error:
-        print(str(error)[:80])
-        # -> block Dim3(x=1, y=0, z=0): 3 threads of 4 have ended, while the others wait for
+        print(str(error).partition(", of")[0])
+    # -> mat1 and mat2 shapes cannot be multiplied (64x99 and 100x50)
 
-    def sectors(places):
-        """How many sectors of 32 bytes hold the floats at these places."""
-        return len({4 * place // 32 for place in places})
+    # The first numbers.
+    print("largest weight below 1/sqrt(100):", 0.099 < layer.weight.abs().max().item() < 0.1)
+    # -> largest weight below 1/sqrt(100): True
 
-    coalesced, strided = [], []
-    launch(lambda t: coalesced.append(t.number), 1, 32)
-    launch(lambda t: strided.append(t.number * 1024), 1, 32)
-    print("sectors fetched for 32 floats:", sectors(coalesced), "or", sectors(strided))
-    # -> sectors fetched for 32 floats: 4 or 32
+    # Linear regression: y = 3 x + 2, from points with noise.
+    points = randn(200, 1)
+    target = 3 * points + 2 + 0.1 * randn(200, 1)
+    line = Linear(1, 1)
+    for _ in range(200):
+        (line(points) - target).square().mean().backward()
+        with no_grad():
+            for param in line.parameters():
+                param -= 0.1 * param.grad
+        line.zero_grad()
+    print(f"y = {line.weight.item():.1f} x + {line.bias.item():.1f}")  # -> y = 3.0 x + 2.0
 
-    # The kernels in CUDA C, on CuPy's arrays. Without a GPU these calls take the generic version.
-    xp = cupy if cupy is not None and cupy.cuda.is_available() else np
-    a = xp.arange(1000, dtype=xp.float32)
-    b = xp.ones(1000, xp.float32)
-    print("add:", (add(a, b) == a + 1).all())  # -> add: True
-    print("copy, in order and in steps of 7:", (copy(a) == a).all(), (copy(a, 7) == a).all())
-    # -> copy, in order and in steps of 7: True True
-    touched = sorted(i * 7 % 1000 for i in range(1000))
-    print("each element once:", touched == list(range(1000)))  # -> each element once: True
-    print(add_kernel.text("float32").splitlines()[0])  # -> typedef float T;
-    print("fits:", add_kernel.fits(a, b), add_kernel.fits(a[::2], b[::2]))  # -> fits: True False
+    # Units that start alike stay alike.
+    def different_units(start):
+        """How many of four hidden units differ after training, if all numbers were `start`."""
+        hidden, out = Linear(1, 4), Linear(4, 1)
+        params = [*hidden.parameters(), *out.parameters()]
+        for param in params if start is not None else ():
+            param.data.fill_(start)
+        for _ in range(50):
+            (out(hidden(points).tanh()) - target).square().mean().backward()
+            with no_grad():
+                for param in params:
+                    param -= 0.1 * param.grad
+                    param.grad = None
+        return len({round(weight, 5) for [weight] in hidden.weight.tolist()})
 
-    def speed(action, arrays):
-        """Gigabytes in a second, if each call reads and writes so many large arrays."""
-        if cupy is None or not cupy.cuda.is_available():
-            return "left out, for want of a GPU"
-        big = cupy.ones(1 << 26, cupy.float32)
-        action(big)  # compiles it
-        start, end = cupy.cuda.Event(), cupy.cuda.Event()
-        start.record()
-        action(big)
-        end.record()
-        end.synchronize()
-        seconds = cupy.cuda.get_elapsed_time(start, end) / 1000
-        return f"{arrays * big.nbytes / seconds / 1e9:.0f} GB/s"
+    print("all zero, all 0.5, as drawn:", *map(different_units, (0.0, 0.5, None)))
+    # -> all zero, all 0.5, as drawn: 1 1 4
 
-    for step in (1, 1021):
-        print(f"copy in steps of {step}:", speed(lambda x, step=step: copy(x, step), 2))  # -> ...
-    print("CuPy's copy:", speed(lambda x: x.copy(), 2))  # -> ...
-    print("add:", speed(lambda x: add(x, x), 3), "CuPy's:", speed(lambda x: x + x, 3))  # -> ...
+    # Shapes.
+    shapes = Sequential(Flatten(), Linear(12, 4), Unflatten(1, (2, 2)), Identity())
+    print(shapes(randn(5, 3, 4)).shape)  # -> tinytorch.Size([5, 2, 2])
+    print(Bilinear(3, 4, 2)(randn(5, 3), randn(5, 4)).shape)  # -> tinytorch.Size([5, 2])
+
+    # Dropout.
+    drop, many = Dropout(0.25), ones(100, 1000)
+    y = drop(many)
+    kept, largest, mean = (y > 0).float().mean().item(), y.max().item(), y.mean().item()
+    print(f"{kept:.2f} of all are kept, each is {largest:.4f}, the mean {mean:.2f}")
+    # -> 0.75 of all are kept, each is 1.3333, the mean 1.00
+    print("in use nothing changes:", drop.eval()(many) is many)  # -> in use nothing changes: True
+    print(dropout(tensor([1.0, 2.0]), p=1.0))  # -> tensor([0., 0.])
+
+    # Loose parameters.
+    loose = ParameterList([tensor([1.0]), tensor([[2.0, 3.0]])])
+    print([(name, list(param.shape)) for name, param in loose.named_parameters()])
+    # -> [('0', [1]), ('1', [1, 2])]
+    by_name = ParameterDict({"shift": loose[0]})
+    print(list(by_name), by_name["shift"] is loose[0])  # -> ['shift'] True

@@ -1,325 +1,442 @@
-"""Step 73: Random numbers that nobody has to wait for
+"""Step 73: What stands between two layers
 
-Most generators are a chain: each number is made from the state that the previous one left. A
-million threads cannot queue for it. So the GPU's generator works the other way round: number i is
-the number i, scrambled. Any thread can make any number, in any order, at any time.
+Two linear layers in a row are one linear layer: W2 (W1 x) = (W2 W1) x. What makes a network more
+than that is the bend in between, the activation. relu, tanh and sigmoid have been there since step
+56a. These are the others that people use, each one line of mathematics:
 
-    words = philox(i, seed):  ten rounds of  multiply by an odd constant, swap halves, mix in a key
+    leaky_relu   x, or s x below 0            no unit is ever cut off from its gradient
+    elu          x, or a (exp(x) - 1)         smooth, and its mean is nearer to 0
+    gelu         x P(x)                       P: the normal distribution function (CDF)
+    silu         x sigmoid(x)                 nearly the same, and cheaper
+    softplus     log(1 + exp(x))              a smooth relu
+    hardtanh     x, cut off at -1 and 1       a cheap tanh, for small devices
 
-Philox (Salmon and others, 2011) is simple arithmetic on 32-bit words, and passes the known tests of
-randomness. Its state is two numbers: the seed, and how far it has counted. PyTorch's generator on a
-GPU has the same kind of state.
+Each is a Function of its own, because a composition fails where numbers are large. exp(1000) is
+inf, and so is log(1 + inf), but softplus(1000) is 1000; in backward, inf / inf is nan. So exp only
+gets numbers that are not positive: log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)). Or its inf is
+the denominator of a fraction, and nowhere else: 1 / (1 + inf) is 0, which is right. The others are
+composed of these six: relu6 and hardswish of hardtanh, mish and logsigmoid of softplus.
 
-It is written twice. `philox` does the ten rounds on whole arrays, in any array library. PHILOX is
-the same in CUDA C, for one i. The first reads and writes main memory in more than a hundred
-operations; a thread of the second keeps everything in registers, and writes only the result. (CuPy
-adds the loop over i. `on_cuda` of step 71 gives this body to CuPy's arrays.)
+With inplace=True the result is written into the input's memory. Its backward may need what was
+there, so a copy is kept: this saves no memory here, but programs that ask for it run.
 
-From words to numbers: the top 24 of 64 random bits, divided by 2^24, make a float32 in [0, 1). With
-more bits than the mantissa holds, the largest would be rounded up to 1. (Trap: log(1 - u) is always
-finite; log(u) is not, as u can be 0.) Pairs of them become normal by box_muller, as in step 66.
+The modules need no code of their own. FunctionModule looks at the signature of a function: whatever
+comes after the input becomes an argument of the module, an attribute, and a part of its text.
 
-PhiloxSource is what step 66 left room for: named in `random_sources`, it draws for every function
-there is, and for those that are new. These write into memory that is there already, as the first
-values of a network are written: uniform_, normal_, exponential_, random_ and bernoulli_.
-
-Each device has a generator of its own, and they do not give the same numbers: with the same seed, a
-program draws other numbers on a GPU than on the CPU. tinytorch.manual_seed seeds them all,
-tinytorch.cuda.manual_seed only the current GPU.
-
-Changed: nothing. New: philox, PHILOX, PhiloxSource; the rest of tinytorch/cuda/random.py; bernoulli
-and the functions that fill, in tinytorch/ops/sampling.py.
-Try: give float16 12 bits in PhiloxSource.bits, one more than its mantissa has.
+New: Curve and the activations; FunctionModule and the modules made with it. Moved: the layers to
+linear.py, dropout.py and parameter_containers.py in tinytorch/nn.
+Try: in Elu.slope pass x itself to exp, and look at the gradient of elu at 1000.
 """
 
-import functools
+import importlib
+import inspect
 import math
-import struct
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+from tinytorch.autograd.inplace import assign, check_writable
+from tinytorch.autograd.node import Function
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.module import Module
+from tinytorch.ops.conversion import clone
+from tinytorch.ops.elementwise import erf_of, require_tensors, sigmoid, tanh
+from tinytorch.ops.reduction import wide
 
-from tinytorch.autograd.inplace import check_writable, overwrite
-from tinytorch.core.device import Device, as_device, device_of
-from tinytorch.core.dtype import float32
-from tinytorch.core.limits import finfo, iinfo
-from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.cuda.backend import cupy, device_count, is_available, on_cuda
-from tinytorch.ops.random import Generator, box_muller, check_range, generator_for, random_sources
-
-LOW = 0xFFFFFFFF  # the lower 32 bits
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
 
 
-@functools.singledispatch
-def philox(counters: Any, seed: int) -> Any:
-    """Four random 32-bit words for each counter: (n,) uint64 -> (n, 4) uint32.
+class Curve(Function):
+    """y = f(x), element for element: a subclass says `value`, f, and `slope`, g times dy/dx.
 
-    Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
-    (2011): ten rounds of multiplying, exchanging halves and mixing in a key.
+    float16 is computed as float32 and rounded once. exp never gets a large positive number where
+    its result counts: that would be inf, and inf * 0 is nan.
     """
-    xp = device_of(counters).xp
-    a, b = counters & LOW, counters >> 32
-    c = d = xp.zeros_like(counters)
-    key, other_key = seed & LOW, seed >> 32
-    for _ in range(10):
-        p, q = a * 0xD2511F53, c * 0xCD9E8D57
-        a, b, c, d = (q >> 32) ^ b ^ key, q & LOW, (p >> 32) ^ d ^ other_key, p & LOW
-        key, other_key = (key + 0x9E3779B9) & LOW, (other_key + 0xBB67AE85) & LOW
-    return xp.stack([a, b, c, d], axis=-1).astype(xp.uint32)
+
+    def forward(ctx, x: Any, *options: float) -> Any:
+        ctx.options = options
+        ctx.save_for_backward(x)
+        return ctx.value(wide(x), *options).astype(x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.slope(g, *ctx.saved, *ctx.options)
+
+    def name(ctx) -> str:
+        return type(ctx).__name__.removesuffix("Curve") + "Backward0"
 
 
-PHILOX = """
-    unsigned int a = counter, b = counter >> 32, c = 0, d = 0, key = seed, other_key = seed >> 32;
-    for (int round = 0; round < 10; round++) {
-        unsigned long long p = 0xD2511F53ull * a, q = 0xCD9E8D57ull * c;
-        a = (unsigned int)(q >> 32) ^ b ^ key, b = (unsigned int)q;
-        c = (unsigned int)(p >> 32) ^ d ^ other_key, d = (unsigned int)p;
-        key += 0x9E3779B9u, other_key += 0xBB67AE85u;
-    }
-    words[4 * i] = a, words[4 * i + 1] = b, words[4 * i + 2] = c, words[4 * i + 3] = d;
-"""
+class LeakyRelu(Curve):
+    """y = x where x > 0, s x elsewhere;   dy/dx = 1, or s."""
+
+    def value(ctx, x: Any, s: float) -> Any:
+        return ctx.xp.maximum(x, 0) + s * ctx.xp.minimum(x, 0)
+
+    def slope(ctx, g: Any, x: Any, s: float) -> Any:
+        return g * s + g * (x > 0) * (1 - s)
 
 
-@functools.cache
-def philox_kernel() -> Any:
-    """CuPy writes the rest of the kernel: the loop over i, and where `counter` comes from."""
-    arguments = "uint64 counter, uint64 seed", "raw uint32 words"
-    return cupy.ElementwiseKernel(*arguments, PHILOX, "philox")
+class Elu(Curve):
+    """y = x where x > 0, a (exp(x / w) - 1) elsewhere;   dy/dx = 1, or a / w exp(x / w)."""
+
+    def value(ctx, x: Any, a: float, w: float) -> Any:
+        return ctx.xp.maximum(x, 0) + a * ctx.xp.expm1(ctx.xp.minimum(x, 0) / w)
+
+    def slope(ctx, g: Any, x: Any, a: float, w: float) -> Any:
+        return g * (x > 0) + g * (x <= 0) * ctx.xp.exp(ctx.xp.clip(x, None, 0) / w) * (a / w)
 
 
-@on_cuda(philox)
-def philox_on_cuda(counters: Any, seed: int) -> Any:
-    words = cupy.empty((counters.size, 4), cupy.uint32)
-    philox_kernel()(counters, np.uint64(seed), words, size=counters.size)
-    return words
+class Celu(Elu):
+    """Elu with w = a."""
 
 
-class PhiloxSource:
-    """The random numbers of a device, made there. Its state is two numbers: seed and counter."""
+class Gelu(Curve):
+    """y = x P(x), P the normal distribution function;   dy/dx = P(x) + x P'(x)."""
 
-    bits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # of a mantissa
+    def share(ctx, x: Any) -> Any:
+        x = x * math.sqrt(0.5)
+        return 0.5 + 0.5 * (x.erf() if isinstance(x, Tensor) else erf_of(x, ctx.xp))
 
-    def __init__(self, device: Device):
-        self.device = device
-        self.seed(0)
+    def value(ctx, x: Any) -> Any:
+        return x * ctx.share(x)
 
-    def seed(self, seed: int) -> None:
-        self.key, self.counter = seed, 0
-
-    def get_state(self) -> bytes:
-        return struct.pack("<QQ", self.key, self.counter)
-
-    def set_state(self, state: bytes) -> None:
-        self.key, self.counter = struct.unpack("<QQ", state)
-
-    def words(self, n: int) -> Any:
-        """n random numbers of 64 bits; the next call goes on after them."""
-        xp, count = self.device.xp, (n + 1) // 2
-        words = philox(xp.arange(count, dtype=xp.uint64) + self.counter, self.key)
-        self.counter += count
-        return words.view(xp.uint64).reshape(-1)[:n]
-
-    def mantissa(self, dtype: np.dtype) -> int:
-        if dtype.name not in self.bits:
-            raise NotImplementedError(f"random numbers of type {dtype}: ask for a float type")
-        return self.bits[dtype.name]
-
-    def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        bits = self.mantissa(dtype)
-        words = self.words(math.prod(shape)) >> (64 - bits)
-        return (words.astype(dtype) * dtype.type(2.0**-bits)).reshape(shape)
-
-    def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        self.mantissa(dtype)
-        n, wide = math.prod(shape), np.dtype(np.float64 if dtype == np.float64 else np.float32)
-        u, v = (self.uniform(((n + 1) // 2,), wide) for _ in range(2))
-        pairs = box_muller(self.device.xp, u, v)
-        return pairs.reshape(-1)[:n].astype(dtype).reshape(shape)
-
-    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        words, span = self.words(math.prod(shape)), high - low
-        words = words % span if span < 1 << 64 else words
-        return (words.astype(np.int64) + low).astype(dtype).reshape(shape)
-
-    def permutation(self, n: int) -> Any:
-        return self.device.xp.argsort(self.words(n))
+    def slope(ctx, g: Any, x: Any) -> Any:
+        return g * (ctx.share(x) + x * ctx.xp.exp(x * x * -0.5) * math.sqrt(0.5 / math.pi))
 
 
-def register() -> bool:
-    """Lets the generators of `cuda` draw on the GPU."""
-    if is_available():
-        random_sources["cuda"] = PhiloxSource
-    return is_available()
+class GeluCurve(Curve):
+    """y = x (1 + t) / 2 with t = tanh(c (x + 0.044715 x^3)), c = sqrt(2 / pi): almost Gelu."""
+
+    def tanh(ctx, x: Any) -> Any:
+        return ctx.xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x)))
+
+    def value(ctx, x: Any) -> Any:
+        return 0.5 * x * (1 + ctx.tanh(x))
+
+    def slope(ctx, g: Any, x: Any) -> Any:
+        t = ctx.tanh(x)
+        inner = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * (x * x))
+        return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner)
 
 
-registered = register()
+class Silu(Curve):
+    """y = x s(x), s the sigmoid;   dy/dx = s + x s (1 - s)."""
+
+    def value(ctx, x: Any) -> Any:
+        return x / (1 + ctx.xp.exp(-x))
+
+    def slope(ctx, g: Any, x: Any) -> Any:
+        s = 1 / (1 + ctx.xp.exp(-x))
+        return g * s * (1 + x * (1 - s))
 
 
-def default_generator(device: Any) -> Generator:
-    return generator_for(as_device(device), None)
+class SoftplusCurve(Curve):
+    """y = log(1 + exp(b x)) / b, or x where b x > limit;   dy/dx = 1 / (1 + exp(-b x)), or 1."""
+
+    def value(ctx, x: Any, b: float, limit: float) -> Any:
+        z = x * b
+        soft = ctx.xp.maximum(z, 0) + ctx.xp.log1p(ctx.xp.exp(-ctx.xp.abs(z)))
+        return soft / b if limit == math.inf else x * (z > limit) + soft * (z <= limit) / b
+
+    def slope(ctx, g: Any, x: Any, b: float, limit: float) -> Any:
+        soft = g / (1 + ctx.xp.exp(x * -b))
+        return soft if limit == math.inf else g * (x * b > limit) + soft * (x * b <= limit)
 
 
-def get_rng_state(device: Any = "cuda") -> Tensor:
-    """Where the random numbers of a GPU are now, as a uint8 tensor on the CPU."""
-    return default_generator(device).get_state()
+class HardtanhCurve(Curve):
+    """y = x between a and b, else the nearer of them;   dy/dx = 1 between them, else 0."""
+
+    def value(ctx, x: Any, a: float, b: float) -> Any:
+        return ctx.xp.clip(x, a, b)
+
+    def slope(ctx, g: Any, x: Any, a: float, b: float) -> Any:
+        return g * ((x > a) & (x < b))
 
 
-def set_rng_state(new_state: Tensor, device: Any = "cuda") -> None:
-    """Lets a GPU's random numbers go on from where get_rng_state() was called."""
-    default_generator(device).set_state(new_state)
+def activate(function: Callable, input: Tensor, inplace: bool, *options: float) -> Tensor:
+    """function(input, *options), written into `input` if asked for.
 
-
-def manual_seed(seed: int) -> None:
-    """Seeds the current GPU. tinytorch.manual_seed seeds all devices. Nothing without a GPU."""
-    if is_available():
-        default_generator("cuda").manual_seed(seed)
-
-
-def manual_seed_all(seed: int) -> None:
-    """Seeds all GPUs."""
-    for index in range(device_count()):
-        default_generator(index).manual_seed(seed)
-
-
-def initial_seed() -> int:
-    """The seed of the current GPU."""
-    return default_generator("cuda").initial_seed()
-
-
-@tensor_method("bernoulli")
-def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = None) -> Tensor:
-    """1 with the probability that `input` gives for each element, else 0; input's type. With `p`
-    that is the probability, and input gives only the shape and the type.
-
-    NotImplementedError for integers, RuntimeError for probabilities outside of [0, 1].
+    TypeError for anything but a tensor, NotImplementedError for integers.
     """
-    if p is not None:
-        return input.detach().clone().bernoulli_(p, generator=generator)
-    p = input.array
+    require_tensors("activation", (input,))
     if not input.is_floating_point():
-        raise NotImplementedError(f"bernoulli is not implemented for {input.dtype!r}")
-    if p.size and not bool(((p >= 0) & (p <= 1)).all()):
-        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
-    draws = generator_for(input.device, generator).source.uniform(p.shape, np.dtype(np.float32))
-    return wrap((draws < p).astype(p.dtype), input.device)
+        raise NotImplementedError(f"this activation is not implemented for {input.dtype!r}")
+    if not inplace:
+        return function(input, *options)
+    check_writable(input)
+    # backward needs what is overwritten here: it keeps a copy.
+    return assign(input, function(clone(input), *options))
 
 
-def fill_with(self: Tensor, array: Any) -> Tensor:
-    """Random numbers, in the memory of a tensor; they are no function of what was there."""
-    check_writable(self)
-    return overwrite(self, wrap(array.astype(self.array.dtype), self.device))
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(input, 0)."""
+    return input.relu_() if inplace else input.relu()
 
 
-@tensor_method("uniform_")
-def uniform_(
-    self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Any = None, **names: Any
-) -> Tensor:
-    """Fills with numbers from [from, to); `from` is a keyword of Python, so write it as the first
-    argument. RuntimeError where from is above to."""
-    low = names.pop("from", from_)
-    if low > to:
-        raise RuntimeError(
-            f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}"
-        )
-    draws = generator_for(self.device, generator).source.uniform(self.array.shape, self.array.dtype)
-    return fill_with(self, draws * (to - low) + low)
+def relu_(input: Tensor) -> Tensor:
+    """relu, written into the input."""
+    return input.relu_()
 
 
-@tensor_method("normal_")
-def normal_(
-    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
-) -> Tensor:
-    """Fills with normal numbers. RuntimeError for a negative standard deviation."""
-    if std < 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    draws = generator_for(self.device, generator).source.normal(self.array.shape, self.array.dtype)
-    return fill_with(self, draws * std + mean)
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """input where it is positive, negative_slope * input elsewhere."""
+    return activate(LeakyRelu.apply, input, inplace, negative_slope)
 
 
-@tensor_method("exponential_")
-def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
-    """Fills with waiting times, 1 / lambd on average. They are drawn in float64, where a 0, whose
-    logarithm is infinite, is as good as impossible. RuntimeError unless lambd > 0, for integers."""
-    if lambd <= 0 or not self.is_floating_point():
-        raise RuntimeError(f"exponential_ expects lambda > 0.0 and floats, but found {lambd}")
-    source, wide = generator_for(self.device, generator).source, np.dtype(np.float64)
-    return fill_with(self, -self.device.xp.log1p(-source.uniform(self.array.shape, wide)) / lambd)
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """input where it is positive, alpha * (exp(input) - 1) elsewhere (Clevert et al., 2015)."""
+    return activate(Elu.apply, input, inplace, alpha, 1.0)
 
 
-@tensor_method("random_")
-def random_(self: Tensor, *bounds: int, generator: Generator | None = None) -> Tensor:
-    """Fills with integers: random_(from, to) up to to - 1, random_(to) from 0 on, random_() as far
-    as the type counts without a gap. RuntimeError where there are none, or none of the type."""
-    source, d = generator_for(self.device, generator).source, self.dtype
-    bounds = bounds or [2 / finfo(d).eps if self.is_floating_point() else iinfo(d).max + 1]
-    low, high = (0, *map(int, bounds))[-2:]
-    check_range(low, high, self.array.dtype)
-    return fill_with(self, source.integers(low, high, self.array.shape, self.array.dtype))
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """elu with a slope of 1 at 0: alpha * (exp(input / alpha) - 1) below (Barron, 2017).
+
+    ZeroDivisionError where alpha is 0.
+    """
+    return activate(Celu.apply, input, inplace, alpha, alpha)
 
 
-@tensor_method("bernoulli_")
-def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fills with ones, with probability p (a number or a tensor), and zeros."""
-    p = p if isinstance(p, Tensor) else tensor(p, dtype=float32, device=self.device)
-    chances = p.detach().to(float32).expand(self.array.shape)
-    return fill_with(self, bernoulli(chances, generator=generator).array)
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """elu, scaled so that mean 0 and variance 1 go through (Klambauer et al., 2017)."""
+    return activate(lambda x: 1.0507009873554805 * elu(x, 1.6732632423543772), input, inplace)
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """input times the normal distribution's share below it (Hendrycks and Gimpel, 2016).
+
+    approximate="tanh" is a formula without erf, off by 0.0005 at most. RuntimeError for others.
+    """
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError("approximate argument must be either none or tanh.")
+    return activate((Gelu if approximate == "none" else GeluCurve).apply, input, False)
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * sigmoid(input), also called swish (Elfwing et al., 2017)."""
+    return activate(Silu.apply, input, inplace)
+
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta * input)) / beta, a smooth relu; input itself above threshold / beta."""
+    return activate(SoftplusCurve.apply, input, False, beta, threshold)
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(sigmoid(input)), right also where the sigmoid is too small for a float."""
+    return -activate(SoftplusCurve.apply, -input, False, 1.0, math.inf)
+
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * tanh(softplus(input)) (Misra, 2019)."""
+    return activate(lambda x: x * tanh(softplus(x)), input, inplace)
+
+
+def softsign(input: Tensor) -> Tensor:
+    """input / (1 + |input|)."""
+    return input / (input.abs() + 1)
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace=False) -> Tensor:
+    """input, cut off at min_val and max_val. ValueError where the former is larger."""
+    if min_val > max_val:
+        raise ValueError(f"min_val {min_val} cannot be greater than max_val {max_val}")
+    return activate(HardtanhCurve.apply, input, inplace, min_val, max_val)
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """relu, cut off at 6."""
+    return hardtanh(input, 0.0, 6.0, inplace)
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """A sigmoid of three straight lines: (input + 3) / 6 between 0 and 1."""
+    return activate(lambda x: hardtanh(x + 3, 0.0, 6.0) / 6, input, inplace)
+
+
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * hardsigmoid(input) (Howard et al., 2019)."""
+    return activate(lambda x: x * hardtanh(x + 3, 0.0, 6.0) / 6, input, inplace)
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """One half of the input, times the sigmoid of the other. RuntimeError for an odd size."""
+    if not input.array.ndim or input.array.shape[dim] % 2:
+        raise RuntimeError(f"Halving dimension must be even, but the input has {input.shape}")
+    a, b = input.chunk(2, dim)
+    return a * b.sigmoid()
+
+
+class FunctionModule(Module):
+    """A module that calls a function. The options of this function are its arguments and become
+    attributes: LeakyReLU(0.2).negative_slope is 0.2. Those for tensors become buffers."""
+
+    _inputs = 1  # how many arguments of the function come with each call
+
+    def __init_subclass__(cls, function: Callable | None = None, options: int = 9):
+        """class ReLU(FunctionModule, function=relu): all its options, or so many of them."""
+        if function is not None:
+            parameters = [*inspect.signature(function).parameters.values()][cls._inputs :][:options]
+            cls._function, cls._options = staticmethod(function), [p.name for p in parameters]
+            cls.__signature__ = inspect.Signature(parameters)
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__()
+        given = self.__signature__.bind(*args, **kwargs)
+        given.apply_defaults()
+        for name, value in given.arguments.items():
+            if name.endswith("weight"):
+                self.register_buffer(name, value)
+            else:
+                setattr(self, name, value)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self._function(*inputs, **{name: getattr(self, name) for name in self._options})
+
+    def extra_repr(self) -> str:
+        shown = [(name, getattr(self, name)) for name in self._options]
+        return ", ".join(f"{name}={value!r}" for name, value in shown if value is not False)
+
+
+class ReLU(FunctionModule, function=relu):
+    """relu as a module."""
+
+
+class LeakyReLU(FunctionModule, function=leaky_relu):
+    """leaky_relu as a module."""
+
+
+class ELU(FunctionModule, function=elu):
+    """elu as a module."""
+
+
+class CELU(FunctionModule, function=celu):
+    """celu as a module."""
+
+
+class SELU(FunctionModule, function=selu):
+    """selu as a module."""
+
+
+class GELU(FunctionModule, function=gelu):
+    """gelu as a module."""
+
+
+class SiLU(FunctionModule, function=silu):
+    """silu as a module."""
+
+
+class Softplus(FunctionModule, function=softplus):
+    """softplus as a module."""
+
+
+class LogSigmoid(FunctionModule, function=logsigmoid):
+    """logsigmoid as a module."""
+
+
+class Mish(FunctionModule, function=mish):
+    """mish as a module."""
+
+
+class Softsign(FunctionModule, function=softsign):
+    """softsign as a module."""
+
+
+class Sigmoid(FunctionModule, function=sigmoid):
+    """sigmoid as a module."""
+
+
+class Tanh(FunctionModule, function=tanh):
+    """tanh as a module."""
+
+
+class Hardtanh(FunctionModule, function=hardtanh):
+    """hardtanh as a module."""
+
+
+class ReLU6(FunctionModule, function=relu6):
+    """relu6 as a module."""
+
+
+class Hardsigmoid(FunctionModule, function=hardsigmoid):
+    """hardsigmoid as a module."""
+
+
+class Hardswish(FunctionModule, function=hardswish):
+    """hardswish as a module."""
+
+
+class GLU(FunctionModule, function=glu):
+    """glu as a module."""
 
 
 if __name__ == "__main__":
-    from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
-    from tinytorch.core.device import cpu
-    from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
-    from tinytorch.ops.creation import zeros
-    from tinytorch.ops.random import manual_seed as seed_all
-    from tinytorch.ops.random import rand
+    from tinytorch.autograd.modes import no_grad
+    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.linear import Linear
+    from tinytorch.ops.creation import linspace
+    from tinytorch.ops.random import manual_seed
 
-    print([f"{int(word):08x}" for word in philox(np.zeros(1, np.uint64), 0)[0]])
-    # -> ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
-    many = philox(np.arange(1000, dtype=np.uint64), 7)
-    alone = philox(np.array([617], dtype=np.uint64), 7)
-    print("number 617, asked for alone:", (alone[0] == many[617]).all())
-    # -> number 617, asked for alone: True
-    ones = np.unpackbits(many.view(np.uint8)).mean()
-    print(f"bits that are 1: {ones:.2f}")  # -> bits that are 1: 0.50
-    changed = np.unpackbits((many[:-1] ^ many[1:]).view(np.uint8)).mean()
-    print(f"bits that differ from one i to the next: {changed:.2f}")
-    # -> bits that differ from one i to the next: 0.50
+    importlib.import_module("tinytorch.core.printing")
 
-    source = PhiloxSource(cpu)  # on the CPU, for once: it draws wherever it is told
-    source.seed(1)
-    u = source.uniform((100_000,), np.dtype(np.float32))
-    print(f"uniform: {u.min():.2f} to {u.max():.2f}, below 1: {u.max() < 1}, mean {u.mean():.2f}")
-    # -> uniform: 0.00 to 1.00, below 1: True, mean 0.50
-    z = source.normal((100_000,), np.dtype(np.float32))
-    print(f"normal: mean {abs(z.mean()):.1f}, deviation {z.std():.2f}")
-    # -> normal: mean 0.0, deviation 1.00
-    print("the state is two numbers:", struct.unpack("<QQ", source.get_state()))
-    # -> the state is two numbers: (1, 100000)
-    state = source.get_state()
-    first = source.integers(0, 10, (8,), np.dtype(np.int64))
-    source.set_state(state)
-    print("back, and again:", (source.integers(0, 10, (8,), np.dtype(np.int64)) == first).all())
-    # -> back, and again: True
+    x = tensor([-2.0, 0.0, 2.0])
+    for curve in (relu, leaky_relu, elu, gelu, silu, softplus, hardtanh, hardswish):
+        print(f"{curve.__name__:10}", " ".join(f"{value:7.4f}" for value in curve(x).tolist()))
+    # -> relu        0.0000  0.0000  2.0000
+    # -> leaky_relu -0.0200  0.0000  2.0000
+    # -> elu        -0.8647  0.0000  2.0000
+    # -> gelu       -0.0455  0.0000  1.9545
+    # -> silu       -0.2384  0.0000  1.7616
+    # -> softplus    0.1269  0.6931  2.1269
+    # -> hardtanh   -1.0000  0.0000  1.0000
+    # -> hardswish  -0.3333  0.0000  1.6667
 
-    half = source.uniform((100_000,), np.dtype(np.float16))
-    print("float16 too is below 1:", half.max() < 1)  # -> float16 too is below 1: True
+    # Large numbers, in values and in gradients.
+    for curve in (softplus, logsigmoid, silu, elu):
+        x = tensor([-1000.0, 1000.0], requires_grad=True)
+        y = curve(x)
+        y.sum().backward()
+        print(curve.__name__, (y + 0).tolist(), (x.grad + 0).tolist())
+    # -> softplus [0.0, 1000.0] [0.0, 1.0]
+    # -> logsigmoid [-1000.0, 0.0] [1.0, 0.0]
+    # -> silu [0.0, 1000.0] [0.0, 1.0]
+    # -> elu [-1.0, 1000.0] [0.0, 1.0]
+    x = tensor([1000.0], requires_grad=True)
+    y = (1 + x.exp()).log()
+    y.backward()
+    print("log(1 + exp(1000)) as written:", y.item(), x.grad.item())
+    # -> log(1 + exp(1000)) as written: inf nan
 
-    # The generators of a program: one for each device, and the same seed gives the same again.
-    place = as_device("cuda" if is_available() else "cpu")
-    own = Generator(place).manual_seed(3)
-    drawn = rand(4, device=place, generator=own)
-    seed_all(3)
-    print("a stream of its own, again:", (drawn == rand(4, device=place)).all().item())
-    # -> a stream of its own, again: True
-    print(f"drawn on {place} by a {type(own.source).__name__}")  # -> ...
+    # Modules from functions.
+    print(Sequential(LeakyReLU(0.2), GELU(approximate="tanh"), GLU(dim=1), ReLU(inplace=True)))
+    # -> Sequential(
+    # ->   (0): LeakyReLU(negative_slope=0.2)
+    # ->   (1): GELU(approximate='tanh')
+    # ->   (2): GLU(dim=1)
+    # ->   (3): ReLU(inplace=True)
+    # -> )
+    inside = tensor([-1.0, 2.0]) * 1
+    print(LeakyReLU(0.5, inplace=True)(inside) is inside, inside)
+    # -> True tensor([-0.5000,  2.0000])
 
-    # Memory that is there already, filled.
-    coins = zeros(10_000).bernoulli_(0.3)
-    print("coins:", round(coins.mean().item(), 1))  # -> coins: 0.3
-    waits = zeros(10_000).exponential_(4.0)
-    print(f"waiting times: {waits.mean().item():.2f}")  # -> waiting times: 0.25
-    print("dice:", sorted(set(zeros(1000).random_(1, 7).tolist())))
-    # -> dice: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-    x = zeros(10_000).normal_(5.0, 2.0)
-    print(f"in place: {x.mean().item():.1f} and {x.std().item():.1f}")
-    # -> in place: 5.0 and 2.0
+    # Without a bend a network is a line, however deep it is.
+    manual_seed(0)
+    x = linspace(-2, 2, 41).reshape(-1, 1)
+    target = x.square()
+
+    def train(model):
+        for _ in range(300):
+            loss = (model(x) - target).square().mean()
+            model.zero_grad()
+            loss.backward()
+            with no_grad():
+                for param in model.parameters():
+                    param -= 0.05 * param.grad
+        return loss.item()
+
+    bend = train(Sequential(Linear(1, 20), Tanh(), Linear(20, 1)))
+    line = train(Sequential(Linear(1, 20), Linear(20, 1)))
+    best = (target - target.mean()).square().mean().item()
+    print(f"x^2: two layers {line:.2f}, the best line {best:.2f}")
+    # -> x^2: two layers 1.57, the best line 1.57
+    print("with tanh in between it is far better:", bend < 0.1)
+    # -> with tanh in between it is far better: True

@@ -1,371 +1,414 @@
-"""Step 75: Nobody waits: streams, events and a pool
+"""Step 75: The numbers a network starts with
 
-`a @ b` on a GPU returns before anything is computed. The CPU puts the kernel into a queue, called a
-stream, and goes on; the GPU works through the queue in order. Only a request for a number waits:
-item(), tolist(), cpu(). So a stopwatch around `a @ b` measures how long it takes to order a
-product. To time the product itself, use Events: a mark in the stream before it, a mark after it,
-and the GPU's own time between the two.
+Send a signal through 30 layers. Each multiplies its standard deviation by some factor, and after
+30 layers it is that factor to the power of 30: with 0.7, one part in 40,000 is left; with 1.4, it
+is 24,000 times as large. On the way back the same happens to the gradient. These are the vanishing
+and exploding gradients that for a long time kept deep networks from being trained. To shorten a
+gradient (clipping, step 76a) helps against a single bad step, but not here.
 
-Two streams are two queues. While one computes on a batch, the other can fetch the next (from pinned
-memory, or it cannot). `wait_stream` makes one wait for the other without stopping the CPU. The demo
-counts: if fetching and computing take turns, 3 batches take 6 units of time; if they overlap, 4.
+A sum of n terms (n is called fan_in) with weights of variance v has n v times the variance of one
+term. So v = 1 / n keeps the signal as it is, and relu, which lets only half pass, needs v = 2 / n:
 
-The other cost is memory. CUDA's own calls for it, cudaMalloc and cudaFree, make the GPU wait, and a
-training step asks for hundreds of pieces, the same ones every time. So nothing is given back: a
-pool keeps what was freed, sorted by size, and hands it out again. From the second step on every
-request is a hit.
+    kaiming      gain^2 / fan_in                  keeps the signal ("fan_out": the gradient)
+    xavier       gain^2 * 2 / (fan_in + fan_out)  a compromise between the two, for tanh
+    orthogonal   a rotation                       keeps every length, at any depth
 
-    sizes are rounded up (here: to multiples of 512 bytes, large ones to powers of two),
-    so that only a few sizes occur, and each of them often
+The gain makes up for what the activation takes away. (The layers of step 72 start smaller: with
+relu, the signal fades with depth. PyTorch keeps that for the sake of old programs. It matters only
+in deep networks, and these have normalisation layers, which come in a later stage.) The paper on
+kaiming also introduced PReLU: the slope below 0, which is 0 in relu, is one more number to learn.
 
-Our tensors need nothing extra for this. They die by reference count (there are no cycles), so their
-memory is back in the pool as soon as the last name for them is gone. Three things hold memory
-longer than you might think: a list of losses that still have their graph (keep loss.item()), a
-small view of a large tensor, and a name that outlives its loop. memory_allocated says what tensors
-hold, memory_reserved what the pool holds; if the first keeps growing, you have a leak. empty_cache
-gives back the difference. A full GPU raises an OutOfMemoryError: try smaller batches first.
+Not every network says how many inputs a layer has: it follows from what comes before. LazyLinear
+waits for its first input, makes its weight, and becomes a Linear.
 
-Pool is such an allocator in plain Python, with counts. CuPy has its own, in C; watched_malloc hooks
-into its requests, to record the peak and raise PyTorch's error.
+Finally, an autoencoder: 64 pixels through 8 numbers and back. What comes out should be what went
+in, so it needs no labels. A sigmoid at the end gives pixels between 0 and 1. There is none on the 8
+numbers in the middle, where it would only squeeze what little there is.
 
-Changed: nothing; step 74 is finished. New: Pool, to look at; tinytorch/cuda/streams.py, memory.py.
-Try: `return size` in Pool.size_class, and see what happens to the hit rate.
+New: tinytorch/nn/init.py; prelu, PReLU; LazyLinear. Moved: the losses to tinytorch/nn/loss.py.
+tinytorch/nn/functional.py now collects all the functions in one place.
+Try: --draw shows the digits and what the autoencoder makes of them. Or put a Sigmoid behind the
+encoder, and compare the errors.
 """
 
+import importlib
+import math
+from collections.abc import Callable
 from typing import Any
 
-from tinytorch.cuda.backend import check_available, cupy, is_available
-from tinytorch.cuda.device import device_index
+from tinytorch.autograd.modes import no_grad
+from tinytorch.core.tensor import Size, Tensor, wrap
+from tinytorch.nn.linear import Linear
+from tinytorch.nn.module import Module
+from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.comparison import where
+from tinytorch.ops.creation import full
+from tinytorch.ops.random import Generator
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class Pool:
-    """A caching allocator: what is freed is kept by size, and given out again.
+Source = Generator | None  # where the random numbers come from: None is the default generator
 
-    Memory is played by a number, its address. `limit` is what the GPU has.
+# The inverse of how much a nonlinearity shrinks its signal: the gain that makes up for it.
+NO_GAIN = "linear sigmoid conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
+GAINS = dict.fromkeys(NO_GAIN.split(), 1) | {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The gain for a nonlinearity by name; `param` is the slope of "leaky_relu" (0.01).
+
+    ValueError for an unknown name.
     """
-
-    def __init__(self, limit):
-        self.limit, self.next_address = limit, 0
-        self.free_blocks = {}  # size -> addresses that are not in use
-        self.in_use = {}  # address -> size
-        self.requests = self.hits = self.used = self.peak = self.reserved = 0
-
-    def size_class(self, size):
-        """Small sizes in steps of 512 bytes, large ones in powers of two."""
-        return -(-size // 512) * 512 if size <= 4096 else 1 << (size - 1).bit_length()
-
-    def malloc(self, size):
-        size = self.size_class(size)
-        self.requests += 1
-        if self.free_blocks.get(size):
-            self.hits += 1
-            address = self.free_blocks[size].pop()
-        else:
-            if self.reserved + size > self.limit:
-                self.empty_cache()  # blocks of other sizes may be all that is missing
-            if self.reserved + size > self.limit:
-                raise MemoryError(f"{size} bytes wanted, {self.limit - self.reserved} left")
-            address, self.next_address = self.next_address, self.next_address + size
-            self.reserved += size
-        self.in_use[address] = size
-        self.used += size
-        self.peak = max(self.peak, self.used)
-        return address
-
-    def free(self, address):
-        size = self.in_use.pop(address)
-        self.used -= size
-        self.free_blocks.setdefault(size, []).append(address)
-
-    def empty_cache(self):
-        """Gives back what is not in use."""
-        self.reserved = self.used
-        self.free_blocks.clear()
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
+    if nonlinearity not in GAINS:
+        raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
+    return GAINS[nonlinearity]
 
 
-class Event:
-    """A mark in a stream: record it, then wait for it, or measure the time between two of them."""
-
-    def __init__(self, enable_timing: bool = False, blocking: bool = False):
-        check_available()
-        self.cupy = cupy.cuda.Event(block=blocking, disable_timing=not enable_timing)
-
-    def record(self, stream: "Stream | None" = None) -> None:
-        """Puts the mark at the end of what the stream (the current one by default) has to do."""
-        self.cupy.record((current_stream() if stream is None else stream).cupy)
-
-    def wait(self, stream: "Stream | None" = None) -> None:
-        """Lets the stream wait for the mark. The CPU does not wait."""
-        (current_stream() if stream is None else stream).wait_event(self)
-
-    def query(self) -> bool:
-        """Whether all work before the mark is done."""
-        return self.cupy.done
-
-    def synchronize(self) -> None:
-        """Lets the CPU wait until all work before the mark is done."""
-        self.cupy.synchronize()
-
-    def elapsed_time(self, end_event: "Event") -> float:
-        """Milliseconds on the GPU from this mark to another; both with enable_timing=True."""
-        return cupy.cuda.get_elapsed_time(self.cupy, end_event.cupy)
+@no_grad()
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Source = None) -> Tensor:
+    """Uniform numbers from [a, b)."""
+    return tensor.uniform_(a, b, generator=generator)
 
 
-class Stream:
-    """A queue of work on a GPU. What is in one stream is done in order; streams do not wait for
-    one another unless told so. Use it with `with tinytorch.cuda.stream(s):`.
+@no_grad()
+def normal_(tensor: Tensor, mean: float = 0, std: float = 1, generator: Source = None) -> Tensor:
+    """Normal numbers."""
+    return tensor.normal_(mean, std, generator=generator)
 
-    Memory belongs to the stream that was current when it was asked for. Before another stream uses
-    a tensor, let it wait: `other.wait_stream(s)`; and keep the tensor until that has been done.
+
+@no_grad()
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Source = None,
+) -> Tensor:
+    """Normal numbers between a and b. What falls outside is drawn again."""
+    tensor.normal_(mean, std, generator=generator)
+    while bool((outside := (tensor < a) | (tensor > b)).any()):
+        again = tensor.clone().normal_(mean, std, generator=generator)
+        tensor.copy_(again.where(outside, tensor))
+    return tensor
+
+
+@no_grad()
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """The same number everywhere."""
+    return tensor.fill_(val)
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    """1 everywhere."""
+    return constant_(tensor, 1.0)
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    """0 everywhere."""
+    return constant_(tensor, 0.0)
+
+
+@no_grad()
+def eye_(tensor: Tensor) -> Tensor:
+    """The identity matrix: as much as possible of the input goes through. ValueError if not 2D."""
+    if tensor.array.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    return tensor.copy_(wrap(tensor.device.xp.eye(*tensor.array.shape), tensor.device))
+
+
+@no_grad()
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """The kernel of a convolution that passes each channel on. ValueError if not 3D to 5D."""
+    shape = tensor.array.shape
+    if len(shape) not in (3, 4, 5):
+        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+    if shape[0] % groups:
+        raise ValueError("dim 0 must be divisible by groups")
+    tensor.zero_()
+    n, middle = shape[0] // groups, [size // 2 for size in shape[2:]]
+    for out in range(shape[0]):
+        if out % n < shape[1]:
+            tensor[(out, out % n, *middle)] = 1
+    return tensor
+
+
+def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
+    """(fan_in, fan_out): how many numbers meet in one output, and how many one input goes to. Other
+    people's layers call it, by this name, when they draw their biases.
+
+    ValueError for fewer than two dimensions.
     """
-
-    def __init__(self, device: Any = None, priority: int = 0, *, cupy_stream: Any = None):
-        check_available()
-        if cupy_stream is None:
-            with cupy.cuda.Device(device_index(device)):
-                cupy_stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
-        self.cupy = cupy_stream
-
-    def synchronize(self) -> None:
-        """Lets the CPU wait until the stream is empty."""
-        self.cupy.synchronize()
-
-    def query(self) -> bool:
-        """Whether the stream is empty."""
-        return self.cupy.done
-
-    def record_event(self, event: Event | None = None) -> Event:
-        event = Event() if event is None else event
-        event.record(self)
-        return event
-
-    def wait_event(self, event: Event) -> None:
-        """What is put into this stream from now on starts after the event's mark."""
-        self.cupy.wait_event(event.cupy)
-
-    def wait_stream(self, stream: "Stream") -> None:
-        """What is put into this stream from now on starts after all that `stream` has now."""
-        self.wait_event(stream.record_event())
-
-    def __eq__(self, other: Any) -> bool:
-        return isinstance(other, Stream) and self.cupy.ptr == other.cupy.ptr
-
-    def __hash__(self) -> int:
-        return hash(self.cupy.ptr)
+    shape = tensor.array.shape
+    if len(shape) < 2:
+        raise ValueError("fan in and fan out need a tensor with 2 or more dimensions")
+    return math.prod(shape[1:]), shape[0] * math.prod(shape[2:])
 
 
-class stream:
-    """`with tinytorch.cuda.stream(s):` puts the work inside into stream s; None changes nothing."""
-
-    def __init__(self, stream: Stream | None):
-        self.stream = stream
-
-    def __enter__(self) -> None:
-        if self.stream is not None:
-            self.stream.cupy.__enter__()
-
-    def __exit__(self, *exception: Any) -> None:
-        if self.stream is not None:
-            self.stream.cupy.__exit__(*exception)
+def uniform_of_std(tensor: Tensor, std: float, generator: Source) -> Tensor:
+    """Uniform numbers of a standard deviation: those from [-b, b) have b / sqrt(3)."""
+    return uniform_(tensor, -math.sqrt(3) * std, math.sqrt(3) * std, generator)
 
 
-def current_stream() -> Stream:
-    """The stream into which operations are put now."""
-    check_available()
-    return Stream(cupy_stream=cupy.cuda.get_current_stream())
+def normal_of_std(tensor: Tensor, std: float, generator: Source) -> Tensor:
+    """Normal numbers of a standard deviation."""
+    return normal_(tensor, 0.0, std, generator)
 
 
-def default_stream() -> Stream:
-    """The stream that is current until another one is chosen."""
-    check_available()
-    return Stream(cupy_stream=cupy.cuda.Stream.null)
+def xavier(draw: Callable) -> Callable[..., Tensor]:
+    """The function that draws with variance 2 / (fan_in + fan_out)."""
+
+    def fill(tensor: Tensor, gain: float = 1.0, generator: Source = None) -> Tensor:
+        """Variance gain^2 * 2 / (fan_in + fan_out): a compromise between the forward and the
+        backward pass (Glorot and Bengio, 2010). ValueError for fewer than two dimensions."""
+        std = gain * math.sqrt(2 / sum(_calculate_fan_in_and_fan_out(tensor)))
+        return draw(tensor, std, generator)
+
+    return fill
 
 
-# Number of a GPU -> the most bytes that were in use there at once.
-peaks: dict[int, int] = {}
+def kaiming(draw: Callable) -> Callable[..., Tensor]:
+    """The function that draws with variance gain^2 / fan."""
+
+    def fill(
+        tensor: Tensor,
+        a: float = 0,
+        mode: str = "fan_in",
+        nonlinearity: str = "leaky_relu",
+        generator: Source = None,
+    ) -> Tensor:
+        """Variance gain^2 / fan: with `nonlinearity` (a is its slope) behind each layer the signal
+        keeps its size going forward, or with mode="fan_out" the gradient going backward (He et
+        al., 2015). ValueError for other modes and for fewer than two dimensions."""
+        if mode.lower() not in ("fan_in", "fan_out"):
+            raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+        fan = _calculate_fan_in_and_fan_out(tensor)[mode.lower() == "fan_out"]
+        return draw(tensor, calculate_gain(nonlinearity, a) / math.sqrt(fan or 1), generator)
+
+    return fill
 
 
-class OutOfMemoryError(RuntimeError):
-    """The GPU has less memory left than an operation asked for."""
+xavier_uniform_ = xavier(uniform_of_std)
 
 
-def watched_malloc(size: int) -> Any:
-    """Memory from CuPy's pool. Looks at each piece, for the peak, and raises PyTorch's error."""
-    pool = cupy.get_default_memory_pool()
-    try:
-        memory = pool.malloc(size)
-    except cupy.cuda.memory.OutOfMemoryError as error:
-        free, total = cupy.cuda.runtime.memGetInfo()
-        raise OutOfMemoryError(
-            f"CUDA out of memory. Tried to allocate {size / 2**20:.2f} MiB. The GPU has "
-            f"{total / 2**20:.0f} MiB, {free / 2**20:.0f} MiB of them free. Tensors take "
-            f"{pool.used_bytes() / 2**20:.0f} MiB, of {pool.total_bytes() / 2**20:.0f} MiB in the "
-            f"pool."
-        ) from error
-    used, index = pool.used_bytes(), cupy.cuda.runtime.getDevice()
-    if used > peaks.get(index, 0):
-        peaks[index] = used
-    return memory
+xavier_normal_ = xavier(normal_of_std)
 
 
-def watch() -> bool:
-    """Lets CuPy ask us for memory, where there is a GPU."""
-    if is_available():
-        cupy.cuda.set_allocator(watched_malloc)
-    return is_available()
+kaiming_uniform_ = kaiming(uniform_of_std)
 
 
-watching = watch()
+kaiming_normal_ = kaiming(normal_of_std)
 
 
-def pool_bytes(device: Any, name: str) -> int:
-    """used_bytes or total_bytes of CuPy's pool on a GPU; 0 where there is none."""
-    if not is_available():
-        return 0
-    with cupy.cuda.Device(device_index(device)):
-        return getattr(cupy.get_default_memory_pool(), name)()
+@no_grad()
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Source = None) -> Tensor:
+    """A matrix that turns and does not stretch: rows, or columns, orthogonal (Saxe, 2013).
+
+    ValueError for fewer than two dimensions.
+    """
+    shape = tensor.array.shape
+    if len(shape) < 2:
+        raise ValueError("Only tensors with 2 or more dimensions are supported")
+    if tensor.array.size == 0:
+        return tensor
+    xp, matrix = tensor.device.xp, tensor.clone().normal_(generator=generator)
+    matrix = matrix.float().reshape(shape[0], -1)
+    wide = matrix.array.shape[0] < matrix.array.shape[1]
+    q, r = xp.linalg.qr(matrix.array.T if wide else matrix.array)
+    q = q * xp.sign(xp.diagonal(r))  # makes all turns equally probable
+    return tensor.copy_(wrap((q.T if wide else q).reshape(shape) * gain, tensor.device))
 
 
-def memory_allocated(device: Any = None) -> int:
-    """Bytes that tensors take on the GPU now, rounded up as the pool rounds. 0 without a GPU."""
-    return pool_bytes(device, "used_bytes")
+@no_grad()
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Source = None) -> Tensor:
+    """Normal numbers, and in each column a share `sparsity` of zeros. ValueError if not 2D."""
+    if tensor.array.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    order = tensor.clone().uniform_(generator=generator).argsort(0).argsort(0)
+    tensor.normal_(0, std, generator=generator)
+    return tensor.mul_(order >= math.ceil(sparsity * tensor.array.shape[0]))
 
 
-def memory_reserved(device: Any = None) -> int:
-    """Bytes that the pool has taken from the GPU: those of tensors, and those that it keeps."""
-    return pool_bytes(device, "total_bytes")
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """leaky_relu with slopes that are learned: one, or one for each channel (dimension 1).
+
+    RuntimeError for another number of slopes.
+    """
+    shape, n = input.array.shape, weight.numel()
+    if weight.array.ndim > 1 or n not in (1, shape[1] if shape[1:] else 1):
+        raise RuntimeError(f"prelu: weight {weight.shape} does not fit an input of {input.shape}")
+    weight = weight.reshape([] if n == 1 else [n, *[1] * (len(shape) - 2)])
+    return where(input > 0, input, weight * input)
 
 
-def max_memory_allocated(device: Any = None) -> int:
-    """The largest memory_allocated since the start, or since reset_peak_memory_stats()."""
-    return max(peaks.get(device_index(device), 0), memory_allocated(device)) if watching else 0
+class PReLU(Module):
+    """prelu as a module, with `num_parameters` slopes that start at `init`."""
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, device=None, dtype=None):
+        super().__init__()
+        self.num_parameters, self.init = num_parameters, init
+        self.weight = Parameter(full((num_parameters,), init, device=device, dtype=dtype))
+
+    def forward(self, input: Tensor) -> Tensor:
+        return prelu(input, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"num_parameters={self.num_parameters}"
 
 
-def reset_peak_memory_stats(device: Any = None) -> None:
-    """Lets max_memory_allocated start from what is allocated now."""
-    if is_available():
-        peaks[device_index(device)] = memory_allocated(device)
+class UninitializedParameter(Parameter):
+    """A parameter without elements, until somebody knows its shape. RuntimeError for `shape`.
+
+    What is written into it before that is lost: initialise after the first input."""
+
+    def __repr__(self) -> str:
+        return "<UninitializedParameter>"
+
+    @property
+    def shape(self) -> Size:
+        raise RuntimeError("a parameter has no shape yet: call its module with an input first")
 
 
-def empty_cache() -> None:
-    """Gives the memory that the pool keeps, and no tensor uses, back to the GPU."""
-    if is_available():
-        cupy.get_default_memory_pool().free_all_blocks()
+class LazyLinear(Linear):
+    """Linear with as many inputs as the first one that it gets has; then it becomes a Linear."""
 
+    def __init__(self, out_features: int, bias: bool = True, device=None, dtype=None):
+        super().__init__(0, out_features, bias, device, dtype)
 
-def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """(free, total) bytes of the GPU, as its driver sees them. RuntimeError without a GPU."""
-    index = device_index(device)
-    with cupy.cuda.Device(index):
-        return cupy.cuda.runtime.memGetInfo()
+    def _make(self, shape: tuple, bias: bool, fan_in: int, **options: Any) -> None:
+        super()._make((0,), bias, fan_in, **options)
+        for param in self.parameters():
+            param.__class__ = UninitializedParameter
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.in_features = self._fan_in = input.shape[-1]
+        shapes = (self.out_features, self.in_features), (self.out_features,)
+        for param, shape in zip(self.parameters(), shapes, strict=False):  # weight, if any bias
+            # The same objects, since an optimizer may hold them.
+            param.data, param.__class__ = param.data.new_empty(shape), Parameter
+        self.__class__ = Linear
+        self.reset_parameters()
+        return self.forward(input)
 
 
 if __name__ == "__main__":
-    import weakref
+    import argparse
 
-    import numpy as np
+    from tinytorch.datasets.digits import load_digits
+    from tinytorch.nn.activation import ReLU, Sigmoid
+    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.loss import mse_loss
+    from tinytorch.ops.creation import linspace
+    from tinytorch.ops.joining import cat
+    from tinytorch.ops.random import manual_seed, randn, randperm
 
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
-    from tinytorch.core.tensor import tensor
-    from tinytorch.ops import arithmetic, matmul, reduction  # noqa: F401  (their methods)
+    flags = argparse.ArgumentParser()
+    flags.add_argument("--draw", action="store_true", help="draw what the autoencoder makes")
+    draw = flags.parse_args().draw
 
-    # Two queues of work, planned: each batch is fetched (1 unit) and computed with (1 unit).
-    def finish(batches, streams):
-        """When the last batch is done: fetching and computing share one stream, or have two."""
-        brought = computed = 0
-        for _ in range(batches):
-            begin = brought if streams == 2 else computed
-            brought = begin + 1
-            computed = max(brought, computed) + 1
-        return computed
+    # A signal of size 1 through 30 layers of 100 units, and its gradient back to the first one.
+    depths = (1, 10, 20, 30)
 
-    print("3 batches, one stream:", finish(3, 1), "units; two:", finish(3, 2))
-    # -> 3 batches, one stream: 6 units; two: 4
+    def depth_test(start, activation):
+        """The size of the signal after so many layers, and that of the gradient at the input."""
+        manual_seed(0)
+        layers = [Linear(100, 100, bias=False) for _ in range(30)]
+        for layer in layers:
+            start(layer.weight)
+        net = Sequential(*(part for layer in layers for part in (layer, activation())))
+        x = randn(200, 100, requires_grad=True)
+        net(x).backward(randn(200, 100))  # a gradient of size 1 starts its way back
+        with no_grad():
+            signal = [net[: 2 * depth](x).std().item() for depth in depths]
+        return signal[-1], x.grad.std().item(), signal
 
-    class Memory:
-        """A piece of a pool that goes back when the last reference to it goes."""
+    starts = {
+        "too small, 0.5/n": lambda w: normal_(w, 0.0, math.sqrt(0.5 / 100)),
+        "as Linear starts": lambda w: w,
+        "xavier_normal_": xavier_normal_,
+        "kaiming_normal_": lambda w: kaiming_normal_(w, nonlinearity="relu"),
+        "orthogonal_, gain": lambda w: orthogonal_(w, calculate_gain("relu")),
+        "too large, 6/n": lambda w: normal_(w, 0.0, math.sqrt(6 / 100)),
+    }
+    sizes = {}
+    print("layers with relu  ", *(f"{depth:8}" for depth in depths), " gradient")
+    # -> layers with relu          1       10       20       30  gradient
+    for name, start in starts.items():
+        sizes[name] = depth_test(start, ReLU)
+        numbers = (*sizes[name][2], sizes[name][1])
+        print(f"{name:18}", *(f"{size:8.1e}" for size in numbers))  # -> ...
+    print("vanished:", sizes["too small, 0.5/n"][0] < 1e-7, sizes["as Linear starts"][0] < 1e-7)
+    # -> vanished: True True
+    print("exploded:", sizes["too large, 6/n"][0] > 1e5)  # -> exploded: True
+    print("kept by kaiming:", 0.05 < sizes["kaiming_normal_"][0] < 20)  # -> kept by kaiming: True
 
-        def __init__(self, pool, size):
-            self.address = pool.malloc(size)
-            weakref.finalize(self, pool.free, self.address)
+    # The standard deviations are as promised.
+    w = Tensor(300, 200)
+    xavier_std, kaiming_std = math.sqrt(2 / (200 + 300)), math.sqrt(2 / 200)
+    print(f"{xavier_uniform_(w).std().item() / xavier_std:.1f}")  # -> 1.0
+    print(f"{kaiming_uniform_(w).std().item() / kaiming_std:.1f}")  # -> 1.0
+    turned = orthogonal_(Tensor(3, 3))
+    print("a rotation:", ((turned @ turned.T - eye_(Tensor(3, 3))).abs().sum().item() < 1e-5))
+    # -> a rotation: True
 
-    def train(pool, steps, sizes):
-        for number in range(steps):
-            held = [Memory(pool, size + number) for size in sizes]  # batches differ a little
-            del held
+    thin = sparse_(Tensor(10, 3), sparsity=0.8)
+    print("zeros in each column:", (thin == 0).sum(0).tolist())
+    # -> zeros in each column: [8, 8, 8]
 
-    pool = Pool(limit=1 << 20)
-    print([pool.size_class(size) for size in (1, 512, 513, 5000)])  # -> [512, 512, 1024, 8192]
-    train(pool, 1, [400, 700, 5000, 400])
-    print("after one step:", pool.hits, "hits of", pool.requests, "- in use", pool.used)
-    # -> after one step: 0 hits of 4 - in use 0
-    train(pool, 99, [400, 700, 5000, 400])
-    print(f"after 100 steps: {pool.hits / pool.requests:.0%} hits, {pool.reserved} bytes held")
-    # -> after 100 steps: 99% hits, 10240 bytes held
-    whole = Memory(pool, 5000)
-    view = whole  # a view is a second reference to the same memory
-    del whole
-    print("a view keeps its base alive:", pool.used)  # -> a view keeps its base alive: 8192
-    del view
-    print("freed with the last name:", pool.used)  # -> freed with the last name: 0
-    leak = []
-    try:
-        while True:
-            leak.append(Memory(pool, 100_000))
-    except MemoryError as error:
-        print(len(leak), "pieces, then:", error)
-        # -> 8 pieces, then: 131072 bytes wanted, 0 left
-    leak.clear()
-    print("used", pool.used, "reserved", pool.reserved)  # -> used 0 reserved 1048576
-    pool.empty_cache()
-    print("after empty_cache:", pool.reserved)  # -> after empty_cache: 0
+    print("none beyond 2:", trunc_normal_(Tensor(1000)).abs().max().item() <= 2)
+    # -> none beyond 2: True
+    print("each channel:", *dirac_(Tensor(2, 2, 3)).tolist())
+    # -> each channel: [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]] [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
 
-    # Our tensors: a graph and all it holds go with the last name, and nothing grows.
-    alive = []
+    # A slope that is learned: |x| is x above 0 and -x below, so it has to become -1.
+    x, bend = linspace(-1, 1, 21), PReLU()
+    for _ in range(100):
+        bend.zero_grad()
+        mse_loss(bend(x), x.abs()).backward()
+        with no_grad():
+            bend.weight -= bend.weight.grad
+    print(bend, f"starts with 0.25 and learns {bend.weight.item():.2f}")
+    # -> PReLU(num_parameters=1) starts with 0.25 and learns -1.00
 
-    def step(w):
-        hidden = w @ w
-        alive.append(weakref.ref(hidden.array))
-        loss = (hidden * hidden).sum()
-        loss.backward()
-        w.grad = None
-        return loss.item()
+    # A layer that learns from its first input how many numbers there are.
+    late = LazyLinear(8)
+    print(late, late.weight)
+    # -> LazyLinear(in_features=0, out_features=8, bias=True) <UninitializedParameter>
+    print(tuple(late(randn(5, 64)).shape), late, tuple(late.weight.shape))
+    # -> (5, 8) Linear(in_features=64, out_features=8, bias=True) (8, 64)
 
-    w = tensor(np.eye(4, dtype=np.float32), requires_grad=True)
-    losses = [step(w) for _ in range(50)]
-    print("arrays of 50 steps that are still alive:", sum(ref() is not None for ref in alive))
-    # -> arrays of 50 steps that are still alive: 0
-
-    def on_a_gpu():
-        """A product timed by the CPU's watch and by events; copies beside products; memory."""
-        import time
-
-        a = tensor(np.ones((4096, 4096), np.float32), device="cuda")
-        a @ a
-        begin, end = Event(enable_timing=True), Event(enable_timing=True)
-        current_stream().synchronize()
-        started = time.perf_counter()
-        begin.record()
-        a @ a
-        end.record()
-        ordered = 1000 * (time.perf_counter() - started)
-        end.synchronize()
-        host = tensor(np.ones((2048, 2048), np.float32)).pin_memory()
-        copies, seconds = Stream(), {}
-        for way in ("one stream", "two streams"):
-            current_stream().synchronize()
-            started = time.perf_counter()
-            for _ in range(10):
-                with stream(copies if way == "two streams" else None):
-                    host.to("cuda", non_blocking=True)
-                a @ a
-            copies.synchronize()
-            current_stream().synchronize()
-            seconds[way] = round(time.perf_counter() - started, 4)
-        memory = [memory_allocated(), max_memory_allocated(), memory_reserved()]
-        return ordered, begin.elapsed_time(end), seconds, memory
-
-    print("ms to order, ms to compute, overlap, memory:", end=" ")
-    print(on_a_gpu() if is_available() else "left out, for want of a GPU")  # -> ...
-    print("allocated without one:", memory_allocated() if not is_available() else 0)
-    # -> allocated without one: 0
+    # The autoencoder: 64 -> 32 -> 8 -> 32 -> 64.
+    manual_seed(0)
+    images = load_digits()[0].reshape(-1, 64)
+    encoder = Sequential(Linear(64, 32), ReLU(), Linear(32, 8))
+    decoder = Sequential(Linear(8, 32), ReLU(), Linear(32, 64), Sigmoid())
+    model = Sequential(encoder, decoder)
+    print(sum(param.numel() for param in model.parameters()), "numbers to learn")
+    # -> 4744 numbers to learn
+    nothing = (images - images.mean(0)).square().mean().item()
+    velocities = [Tensor(*param.shape).zero_() for param in model.parameters()]
+    for _ in range(30):
+        for batch in randperm(1792).reshape(-1, 64):
+            model.zero_grad()
+            mse_loss(model(images[batch]), images[batch]).backward()
+            with no_grad():
+                for param, velocity in zip(model.parameters(), velocities, strict=True):
+                    velocity.mul_(0.9).add_(param.grad)  # momentum: step 77a
+                    param -= 2.0 * velocity
+    loss = mse_loss(model(images), images).item()
+    print(f"error of the mean image {nothing:.4f}, of the autoencoder {loss:.4f}")  # -> ...
+    print("a third of it or less:", loss < nothing / 3)  # -> a third of it or less: True
+    if draw:
+        plt = importlib.import_module("matplotlib.pyplot")
+        shown = cat([images[:10], model(images[:10])])
+        figure, places = plt.subplots(2, 10, figsize=(10, 2.4))
+        for place, picture in zip(places.flat, shown.tolist(), strict=True):
+            rows = [picture[start : start + 8] for start in range(0, 64, 8)]
+            place.imshow(rows, cmap="gray_r", vmin=0, vmax=1)
+            place.axis("off")
+        plt.show()

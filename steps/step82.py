@@ -1,366 +1,387 @@
-"""Step 82: How wrong is a class?
+"""Step 82: A whole training run
 
-A classifier gives one number for each class, a logit. softmax turns the logits into probabilities,
-and the loss is -log of the probability of the right class: the yes or no of step 81, for many
-classes. The Function for it is there since step 67: NllLoss.
+All the parts are there: data, loader, network, loss, optimizer, schedule, file. This step adds data
+sets like those of torchvision, and transforms, and puts everything together.
 
-The trap: cross_entropy expects logits, which can be any numbers. A Softmax layer in front of it
-means that the softmax is taken twice. The loss looks fine and goes down, but it can never come near
-0, and the gradients are small. (softmax wants to know along which dimension the numbers are
-alternatives. Programs of 2017 do not say it: those of torch.nn still guess, with a warning.)
+A data set is files, and a file is a row of bytes to which somebody gave a meaning. MNIST's is IDX:
+two zeros, a number for the type, the number of dimensions, the dimensions (most significant byte
+first), then the numbers. What comes over the network may be anything: a "not found" page, half a
+file, other data. So nothing is downloaded unless you ask for it, and a download is kept only if its
+SHA-256 is the one written here.
 
-What people need besides: a weight for each class, if some are rare; ignore_index for rows that do
-not count, such as padding; label_smoothing, which spreads a part of the truth over all classes; and
-targets that are themselves probabilities. The mean divides by the total weight of the rows, not by
-their number, as in PyTorch. A class that does not exist raises an error, and never picks up the
-number of another: in NumPy, index -1 would be the last class.
+Which digits are held out decides what is measured. Step 65b held out 360 at random: the network had
+seen digits by the same people in training. Here it is the last 360 of the file, and more of them
+are read wrong. The digits of its 13 writers seem to follow one another, so the end of the file is
+closer to a digit that you will write.
 
-If there are too many classes to name, such as people, the network gives a vector, and distances
-decide: the triplet loss wants an anchor closer to a vector of its own kind than to one of another
-kind, by a margin.
+A network knows no more than it was shown. Move the test images by one pixel, and it fails, though
+nothing has changed for us. More data would help, and we can make it: RandomCrop takes 8 by 8 pixels
+from a 10 by 10 padded image, at another place each time. Such a transform belongs to training only.
+(RandomHorizontalFlip is for cats. A mirrored 2 is not a digit.)
 
-nll_loss is the part after log_softmax; kl_div compares two distributions (by definition its mean is
-"batchmean"; "mean" is not). gaussian_nll_loss is for a network that gives a number and says how
-sure it is: the smaller the variance it claims, the more it pays for being wrong.
+The demo trains with and without it, and saves a run in its middle. To go on bit for bit, a
+checkpoint needs everything that a step changes: the weights, Adam's moments, the place in the
+schedule, and the state of the random numbers that shuffle and crop. Leave one out, and the run goes
+on, but it is a different one.
 
-New: softmax and log_softmax of nn; the losses for classes, vectors and distributions; modules.
-Moved: the losses of step 81, to tinytorch/nn/loss.py.
-Try: in step 67 give NllLoss the logits.softmax(1), and compare the digits after 20 epochs.
+(In PyTorch, the data sets and transforms are in a package of their own, torchvision.)
+
+New: MNIST, FashionMNIST, read_idx, and the transforms.
+Try: leave set_rng_state out of `resume`. Is the end the same? Or --mnist FOLDER, to train on MNIST.
 """
 
+import gzip
+import hashlib
 import importlib
-import math
-import warnings
+import urllib.request
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from tinytorch.core.dtype import int64, uint8
-from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import FunctionModule
-from tinytorch.nn.loss import Comparison, pairwise_distance, reduced, reduction_of
-from tinytorch.ops import softmax as explicit
-from tinytorch.ops.nll import NllLoss
+import numpy as np
+
+from tinytorch.core.device import Device
+from tinytorch.core.dtype import DType, uint8
+from tinytorch.core.tensor import Tensor, from_numpy, tensor
+from tinytorch.datasets.labelled import Labelled
+from tinytorch.ops.joining import constant_pad
+from tinytorch.ops.parts import flip
+from tinytorch.ops.random import rand, randint
+from tinytorch.serialization import replacing
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def implicit_dim(name: str, input: Tensor) -> int:
-    """The dimension that was meant by none, before it had to be given; with a warning."""
-    text = f"Implicit dimension choice for {name} has been deprecated: please give it dim=..."
-    warnings.warn(text, stacklevel=3)
-    return 0 if input.array.ndim in (0, 1, 3) else 1
+class Transform:
+    """A function with settings, which it shows."""
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({settings})"
 
 
-def softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
-    """exp(input), divided by its sum over `dim`. Errors as of tinytorch.softmax."""
-    return explicit.softmax(input, implicit_dim("softmax", input) if dim is None else dim, dtype)
+class Compose(Transform):
+    """One transform after the other."""
+
+    def __init__(self, transforms: Sequence[Callable]):
+        self.transforms = list(transforms)
+
+    def __call__(self, image: Any) -> Any:
+        for transform in self.transforms:
+            image = transform(image)
+        return image
 
 
-def log_softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
-    """The logarithm of softmax. Errors as of tinytorch.log_softmax."""
-    dim = implicit_dim("log_softmax", input) if dim is None else dim
-    return explicit.log_softmax(input, dim, dtype)
+class Lambda(Transform):
+    """A function of your own. (DataLoader's workers can be sent named functions only.)"""
+
+    def __init__(self, lambd: Callable):
+        self.lambd = lambd
+
+    def __call__(self, image: Any) -> Any:
+        return self.lambd(image)
 
 
-class Softmax(FunctionModule, function=softmax, options=1):
-    """softmax as a module."""
+class ToTensor(Transform):
+    """[height, width] or [height, width, channels], an array or a tensor, to a tensor of floats
+    [channels, height, width]. Bytes, 0 to 255, become 0 to 1; other types keep their numbers.
 
-
-class LogSoftmax(FunctionModule, function=log_softmax, options=1):
-    """log_softmax as a module."""
-
-
-def triplet_margin_loss(
-    anchor: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    margin: float = 1.0,
-    p: float = 2,
-    eps: float = 1e-6,
-    swap: bool = False,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """How far the anchor is from being nearer to `positive` than to `negative` by a margin (Schroff
-    et al., 2015). With swap the distance from positive to negative counts, if it is smaller.
-
-    ValueError unless the margin is positive.
+    ValueError for another number of dimensions.
     """
-    if margin <= 0:
-        raise ValueError(f"margin must be greater than 0, got {margin}")
-    near, far = (pairwise_distance(anchor, other, p, eps) for other in (positive, negative))
-    if swap:
-        far = far.minimum(pairwise_distance(positive, negative, p, eps))
-    return reduced((near - far + margin).clamp(min=0), reduction, size_average, reduce)
+
+    def __call__(self, image: Any) -> Tensor:
+        image = from_numpy(image) if isinstance(image, np.ndarray) else image
+        if image.array.ndim not in (2, 3):
+            raise ValueError(f"an image has 2 or 3 dimensions, not {image.array.ndim}")
+        image = image.unsqueeze(0) if image.array.ndim == 2 else image.permute(2, 0, 1)
+        return image / 255 if image.dtype is uint8 else image
 
 
-def kl_div(
-    input: Tensor,
-    target: Tensor,
-    size_average=None,
-    reduce=None,
-    reduction="mean",
-    log_target=False,
-) -> Tensor:
-    """target * (log(target) - input), where input is a logarithm: sum it for the divergence.
+@cache
+def column(values: tuple[float, ...], dtype: DType, device: Device) -> Tensor:
+    """One number for each channel, in the shape [channels, 1, 1]. Made once, and not per image."""
+    return tensor(values, dtype=dtype, device=device)[:, None, None]
 
-    "batchmean" is the sum divided by the first size, which is the mean of the definition.
+
+class Normalize(Transform):
+    """(image - mean) / std for each channel. ValueError for a std of 0, TypeError for an image of
+    integers."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]):
+        if any(value == 0 for value in std):
+            raise ValueError(f"std must not be 0, got {std}")
+        self.mean, self.std = mean, std
+
+    def __call__(self, image: Tensor) -> Tensor:
+        if not image.is_floating_point():
+            raise TypeError(f"an image of floats is to be normalized, not {image.dtype}")
+        like = image.dtype, image.device
+        return (image - column(tuple(self.mean), *like)) / column(tuple(self.std), *like)
+
+
+class RandomHorizontalFlip(Transform):
+    """Left and right changed, with probability p. Not for digits: a 2 has only one way round."""
+
+    def __init__(self, p: float = 0.5):
+        self.p = p
+
+    def __call__(self, image: Tensor) -> Tensor:
+        return flip(image, -1) if rand(1).item() < self.p else image
+
+
+class RandomCrop(Transform):
+    """A part of (height, width) = `size` from a random place, after `padding` zeros around.
+
+    ValueError where the image is smaller than that.
     """
-    logs = target if log_target else (target + (target == 0)).log()  # 0 log 0 is 0
-    losses = (target.exp() if log_target else target) * (logs - input)
-    if reduction == "mean":
-        warnings.warn("kl_div: by definition the mean is 'batchmean'; 'mean' is not", stacklevel=2)
-    if reduction == "batchmean":
-        return losses.sum() / (input.array.shape or (1,))[0]
-    return reduced(losses, reduction, size_average, reduce)
+
+    def __init__(self, size: int | Sequence[int], padding: int = 0):
+        self.size = (size, size) if isinstance(size, int) else tuple(size)
+        self.padding = padding
+
+    def __call__(self, image: Tensor) -> Tensor:
+        image = constant_pad(image, (self.padding,) * 4) if self.padding else image
+        place = []
+        for n, length in zip(image.array.shape[-2:], self.size, strict=True):
+            if n < length:
+                raise ValueError(f"a crop of {self.size} from {tuple(image.array.shape[-2:])}")
+            start = randint(n - length + 1, (1,)).item()
+            place.append(slice(start, start + length))
+        return image[(..., *place)]
 
 
-def gaussian_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    var: Tensor | float,
-    full: bool = False,
-    eps: float = 1e-6,
-    reduction: str = "mean",
-) -> Tensor:
-    """-log of the density that a normal distribution with mean `input` and variance `var`, at least
-    eps, has at the target; with `full` also its constant. ValueError for a `var` that does not fit
-    or is negative."""
-    var = var if isinstance(var, Tensor) else input.detach() * 0 + var
-    var = var.unsqueeze(-1) if var.array.shape == input.array.shape[:-1] else var
-    pairs = list(zip(input.array.shape, var.array.shape, strict=False))
-    fits = input.array.ndim == var.array.ndim and [b for a, b in pairs if a != b] in ([], [1])
-    if not fits or bool((var < 0).any()):
-        raise ValueError(f"var does not fit or is negative: {var.shape} for {input.shape}")
-    var = var + (var.detach().clamp(min=eps) - var.detach())  # at least eps, with the slope of var
-    losses = 0.5 * (var.log() + (input - target) ** 2 / var)
-    return reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
+NAMES = [
+    f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
+]
 
 
-def as_rows(input: Tensor) -> Tensor:
-    """[n, c, ...] as [n * ..., c], and [c] as [1, c]."""
-    shape, ndim = input.array.shape, input.array.ndim
-    if ndim == 2:
-        return input
-    place = min(ndim - 1, 1)
-    return input.movedim(place, -1).reshape(math.prod(shape) // max(shape[place], 1), shape[place])
+def read_idx(path: Path) -> Tensor:
+    """The tensor in an IDX file, also in a compressed one (.gz). ValueError for other files.
 
-
-def check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> tuple[int, ...]:
-    """The shape of the losses. ValueError, RuntimeError or NotImplementedError where they do not
-    fit."""
-    shape, found = input.array.shape, target.array.shape
-    if not input.is_floating_point():
-        raise NotImplementedError(f"losses for classes are not implemented for {input.dtype!r}")
-    if not shape:
-        raise ValueError("Expected 1 or more dimensions (got 0)")
-    c, expected = shape[min(len(shape) - 1, 1)], shape[:1] + shape[2:] if shape[1:] else ()
-    if weight is not None and (weight.array.shape != (c,) or weight.requires_grad):
-        raise RuntimeError(f"weight: one, without gradient, for each of {c} classes: {weight!r}")
-    if weight is not None and weight.dtype is not input.dtype:
-        raise RuntimeError(f"expected scalar type {input.dtype!r} but found {weight.dtype!r}")
-    if found not in (shape, expected) and shape[1:] and found[:1] != shape[:1]:
-        raise ValueError(f"batch sizes of input, {shape}, and target, {found}, differ")
-    if found not in (shape, expected):
-        raise RuntimeError(f"Expected target size {list(expected)}, got {list(found)}")
-    return expected
-
-
-def chosen(
-    rows: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int
-) -> tuple[Tensor, Tensor | None]:
-    """(class of each row; how much each counts, 0 where it is ignored; None for 1 each).
-
-    IndexError for a class that does not exist, RuntimeError where targets are no integers.
+    Such a file begins with two zeros, a number for the type, and the number of dimensions. Their
+    lengths follow, 4 bytes each, the highest first, and then the numbers themselves.
     """
-    if target.dtype not in (int64, uint8):
-        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {target.dtype!r}")
-    index, counts = (target if target.array.ndim == 1 else target.reshape(-1)).long(), None
-    c, values = rows.array.shape[1], index.array
-    if values.size and (0 <= ignore_index < c or not 0 <= values.min() <= values.max() < c):
-        ignored = index == ignore_index
-        wrong = values[((values < 0) | (values >= c)) & ~ignored.array]
-        if wrong.size:
-            raise IndexError(f"Target {int(wrong[0])} is out of bounds.")
-        index, counts = index.masked_fill(ignored, 0), (~ignored).to(rows.dtype)
-    if weight is not None:
-        counts = weight[index] if counts is None else weight[index] * counts
-    return index, counts
+    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+        content = file.read()
+    types = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in types:
+        raise ValueError(f"{path} is not an IDX file")
+    dtype, start = np.dtype(types[content[2]]), 4 + 4 * content[3]
+    shape = [int.from_bytes(content[place : place + 4]) for place in range(4, start, 4)]
+    if len(content) != start + np.prod(shape, dtype=object) * dtype.itemsize:
+        raise ValueError(f"{path} has {len(content)} bytes, which is wrong for the shape {shape}")
+    array = np.frombuffer(content, dtype, offset=start).reshape(shape)
+    return from_numpy(array.astype(dtype.newbyteorder("=")))
 
 
-def nll_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    ignore_index: int = -100,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """-input at the right class: the negative log likelihood, if `input` are log probabilities.
-
-    Shapes, weights and errors as in cross_entropy.
-    """
-    reduction = reduction_of(reduction, size_average, reduce)
-    shape, rows = check_classes(input, target, weight), as_rows(input)
-    index, counts = chosen(rows, target, weight, ignore_index)
-    return NllLoss.apply(rows, index, counts, reduction, shape, True)
-
-
-def cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    ignore_index: int = -100,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    """-log of the probability that softmax(input) gives to the right class.
+class MNIST(Labelled):
+    """Handwritten digits: images [28, 28], uint8, 60,000 to learn from and 10,000 to be tested.
 
     Args:
-        input: [n, c], [n, c, ...] or [c]: any numbers, the higher the more probable.
-        target: [n], [n, ...] or []: classes; or, in the shape of input, probabilities.
-        weight: [c]: how much a row of each class counts. The mean divides by what all count.
-        ignore_index: rows of this class do not count.
-        label_smoothing: this share of the truth is spread evenly over all classes.
-    RuntimeError, ValueError or IndexError where they do not fit, as in PyTorch.
+        root: the folder with the files, compressed or not. They may lie in MNIST/raw below it.
+        download: fetch the files that are missing. Nothing is fetched unless you ask for it.
+    Raises FileNotFoundError for missing files, RuntimeError where a download fails.
     """
-    reduction = reduction_of(reduction, size_average, reduce)
-    if not 0 <= label_smoothing <= 1:
-        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
-    shape, rows = check_classes(input, target, weight), as_rows(input)
-    c, one = rows.array.shape[1], 1 - label_smoothing
-    if target.array.shape == input.array.shape:
-        if not target.is_floating_point():
-            raise RuntimeError("Expected floating point type for target with class probabilities")
-        if ignore_index >= 0:
-            raise RuntimeError("ignore_index is not supported for floating point target")
-        truth = as_rows(target) * one + label_smoothing / c
-        truth = truth if weight is None else truth * weight
-        return reduced(-(log_softmax(rows, 1) * truth).sum(1).reshape(shape), reduction)
-    index, counts = chosen(rows, target, weight, ignore_index)
-    loss = NllLoss.apply(rows, index, counts, reduction, shape, False)
-    if not label_smoothing:
-        return loss
-    logs = log_softmax(rows, 1) if weight is None else log_softmax(rows, 1) * weight
-    smooth = -logs.sum(1).masked_fill(target.reshape(-1) == ignore_index, 0)
-    if reduction == "mean" and counts is not None:
-        smooth = smooth.sum() / counts.sum()
-    else:
-        smooth = reduced(smooth.reshape(shape), reduction)
-    return loss * one + smooth * (label_smoothing / c)
+
+    mirrors = [
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    ]
+    # SHA-256 of the files, unpacked: images and labels to learn from, images and labels to test.
+    checksums = [
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ]
+    classes = [str(digit) for digit in range(10)]
+
+    def __init__(
+        self,
+        root: Any,
+        train: bool = True,
+        transform: Any = None,
+        target_transform: Any = None,
+        download: bool = False,
+    ):
+        self.root, part = Path(root), slice(0, 2) if train else slice(2, 4)
+        named = zip(NAMES[part], self.checksums[part], strict=True)
+        images, labels = (read_idx(self.find(*each, download)) for each in named)
+        super().__init__(images, labels.long(), transform, target_transform)
+
+    def find(self, name: str, checksum: str, download: bool) -> Path:
+        """Where the file lies, after it was fetched if it has to be."""
+        raw = self.root / type(self).__name__ / "raw"
+        for path in (folder / f"{name}{end}" for folder in (self.root, raw) for end in ("", ".gz")):
+            if path.is_file():
+                return path
+        if not download:
+            raise FileNotFoundError(f"{name} is not in {self.root}; download=True would fetch it")
+        raw.mkdir(parents=True, exist_ok=True)
+        with replacing(raw / name) as file:
+            file.write(self.fetched(name, checksum))
+        return raw / name
+
+    def fetched(self, name: str, checksum: str) -> bytes:
+        """What is in the file, from the first mirror that has the right one."""
+        problems = []
+        for mirror in self.mirrors:
+            try:
+                with urllib.request.urlopen(f"{mirror}{name}.gz", timeout=30) as answer:
+                    content = gzip.decompress(answer.read())
+            except (OSError, EOFError) as error:  # no network, no such file, not compressed
+                problems.append(f"{mirror}: {error}")
+                continue
+            if hashlib.sha256(content).hexdigest() == checksum:
+                return content
+            problems.append(f"{mirror}: the checksum is wrong")
+        raise RuntimeError(f"could not download {name}: {'; '.join(problems)}")
 
 
-class TripletMarginLoss(Comparison, function=triplet_margin_loss):
-    """triplet_margin_loss as a module."""
+class FashionMNIST(MNIST):
+    """Pieces of clothing, in the form of MNIST: a harder task for the same program."""
 
-    _inputs = 3
-
-
-class KLDivLoss(Comparison, function=kl_div):
-    """kl_div as a module."""
-
-
-class NLLLoss(Comparison, function=nll_loss):
-    """nll_loss as a module; `weight` is a buffer."""
-
-
-class CrossEntropyLoss(Comparison, function=cross_entropy):
-    """cross_entropy as a module; `weight` is a buffer."""
-
-
-class GaussianNLLLoss(Comparison, function=gaussian_nll_loss):
-    """gaussian_nll_loss as a module; the variance comes with each call."""
-
-    _inputs = 3
+    mirrors = ["https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/"]
+    checksums = [
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ]
+    classes = ["T-shirt/top", *"Trouser Pullover Dress Coat Sandal Shirt Sneaker Bag".split()]
+    classes += ["Ankle boot"]
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.gradcheck import gradgradcheck
-    from tinytorch.core.dtype import float64
-    from tinytorch.ops.nll import one_hot
-    from tinytorch.ops.random import manual_seed, randn
+    import argparse
+    import io
+    import tempfile
+    import time
 
-    importlib.import_module("tinytorch.core.printing")
-    manual_seed(0)
+    from tinytorch.autograd.modes import no_grad
+    from tinytorch.datasets.labelled import Digits, Spiral
+    from tinytorch.nn.activation import ReLU
+    from tinytorch.nn.class_loss import cross_entropy
+    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.linear import Flatten, Linear
+    from tinytorch.ops.random import manual_seed
+    from tinytorch.optim.adam import Adam
+    from tinytorch.optim.lr_scheduler.warmup import CosineAnnealingLR
+    from tinytorch.random import get_rng_state, set_rng_state
+    from tinytorch.serialization import load, save
+    from tinytorch.utils.data.dataloader import DataLoader
 
-    # Three rows of logits, and the right classes.
-    x = tensor([[2.0, 1.0, 0.0], [0.0, 5.0, 0.0], [1.0, 0.0, 3.0]], requires_grad=True)
-    target = tensor([0, 1, 0])
-    losses = cross_entropy(x, target, reduction="none")
-    print(losses.detach())  # -> tensor([0.4076, 0.0134, 2.1698])
-    losses.sum().backward()
-    print(x.grad)
-    # -> tensor([[-0.3348,  0.2447,  0.0900],
-    # ->         [ 0.0066, -0.0133,  0.0066],
-    # ->         [-0.8858,  0.0420,  0.8438]])
-    said, true = x.detach().softmax(1), one_hot(target, 3)
-    print("said minus true:", (x.grad - (said - true)).abs().max().item() < 1e-6)
-    # -> said minus true: True
-    double = randn(3, 3, dtype=float64, requires_grad=True)
-    print("twice:", gradgradcheck(lambda x: cross_entropy(x, target), (double,)))  # -> twice: True
+    flags = argparse.ArgumentParser()
+    flags.add_argument("--mnist", metavar="FOLDER", help="train on MNIST's files, too")
+    mnist = flags.parse_args().mnist
 
-    # Large numbers, in float32.
-    large = tensor([[1000.0, 0.0, -1000.0]])
-    powers = large.exp()
-    print("as written:", -(powers / powers.sum()).log()[0, 0].item())  # -> as written: nan
-    for right in (0, 2):
-        print("cross_entropy:", cross_entropy(large, tensor([right])).item())
-    # -> cross_entropy: 0.0
-    # -> cross_entropy: 2000.0
-
-    # The softmax taken twice.
-    sure, right = tensor([[20.0, 0.0, 0.0]]), tensor([0])
-    for logits in (sure, sure.softmax(1)):
-        print(f"sure and right: {cross_entropy(logits, right).item():.4f}")
-    # -> sure and right: 0.0000
-    # -> sure and right: 0.5514
-
-    # Weights, rows that do not count, smoothed truth, and probabilities as truth.
-    x = x.detach()
-    losses, weight = cross_entropy(x, target, reduction="none"), tensor([1.0, 10.0, 1.0])
-    by_hand = (losses[0] + 10 * losses[1] + losses[2]) / 12
-    print(f"{by_hand.item():.5f} = {cross_entropy(x, target, weight=weight).item():.5f}")
-    # -> 0.22594 = 0.22594
-    padded = cross_entropy(x, tensor([0, -100, 0]))
-    print(f"{((losses[0] + losses[2]) / 2).item():.5f} = {padded.item():.5f}")
-    # -> 1.28873 = 1.28873
-    truth = one_hot(target, 3) * 0.7 + 0.1
-    smooth = cross_entropy(x, target, label_smoothing=0.3)
-    print(f"{cross_entropy(x, truth).item():.5f} = {smooth.item():.5f}")
-    # -> 1.26361 = 1.26361
-    nll = nll_loss(log_softmax(x, 1), target)
-    print(f"{losses.mean().item():.5f} = {nll.item():.5f}")  # -> 0.86361 = 0.86361
-    for wrong in (tensor([0, 1, 3]), tensor([0, 1, -1]), tensor([0, 1])):
+    # An IDX file by hand: 2 images of 1 by 3 pixels.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "tiny-idx3-ubyte")
+        path.write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, *range(6)]))
+        print(read_idx(path).tolist())  # -> [[[0, 1, 2]], [[3, 4, 5]]]
         try:
-            cross_entropy(x, wrong)
-        except (IndexError, ValueError) as error:
-            print(f"{type(error).__name__}: {error}")
-    # -> IndexError: Target 3 is out of bounds.
-    # -> IndexError: Target -1 is out of bounds.
-    # -> ValueError: batch sizes of input, (3, 3), and target, (2,), differ
+            MNIST(folder)
+        except FileNotFoundError as error:
+            print(str(error).replace(folder, "FOLDER"))
+            # -> train-images-idx3-ubyte is not in FOLDER; download=True would fetch it
 
-    # Vectors: two that are alike, and one that is different.
-    anchor, like, other = tensor([[1.0, 0.0]]), tensor([[1.0, 0.1]]), tensor([[0.0, 1.0]])
-    print(f"{triplet_margin_loss(anchor, like, other).item():.3f}")  # -> 0.000
-    print(f"{TripletMarginLoss(margin=2.0)(anchor, like, other).item():.3f}")  # -> 0.686
+    # What the transforms do.
+    pixels = tensor([[0, 51, 255], [255, 102, 0]], dtype=uint8)
+    image = ToTensor()(pixels)
+    print(image.shape, image.dtype)  # -> tinytorch.Size([1, 2, 3]) tinytorch.float32
+    print(Normalize([0.2], [0.1])(image))
+    # -> tensor([[[-2.,  0.,  8.],
+    # ->          [ 8.,  2., -2.]]])
+    print(RandomHorizontalFlip(p=1.0)(image)[0, 0].tolist()[0])  # -> 1.0
+    manual_seed(0)
+    crops = {str(RandomCrop((1, 2))(pixels).tolist()) for _ in range(50)}
+    print(sorted(crops))  # -> ['[[0, 51]]', '[[102, 0]]', '[[255, 102]]', '[[51, 255]]']
+    twice = Compose([ToTensor(), Lambda(lambda image: image * 2)])
+    print(twice(pixels)[0, 0, 1])  # -> tensor(0.4000)
 
-    # How far one distribution is from another.
-    p, q = tensor([[0.5, 0.5]]), tensor([[0.9, 0.1]])
-    print(f"{kl_div(q.log(), p, reduction='batchmean').item():.4f}")  # -> 0.5108
+    # The run. What it needs to go on is in one dictionary: state().
+    class Run:
+        parts = "net", "optimizer", "scheduler"
 
-    # Two networks are off by 1 and say how sure they are: variances 1 and 0.01.
-    zero, one = tensor([0.0]), tensor([1.0])
-    for variance in (one, one / 100):
-        print(f"{gaussian_nll_loss(zero, one, variance).item():.2f}")
-    # -> 0.50
-    # -> 47.70
+        def __init__(self, dataset, inputs=64, hidden=128, epochs=14, lr=5e-3):
+            outputs = dataset.targets.max().item() + 1
+            layers = Flatten(), Linear(inputs, hidden), ReLU(), Linear(hidden, outputs)
+            self.net = Sequential(*layers)
+            self.loader = DataLoader(dataset, batch_size=64, shuffle=True)
+            self.optimizer = Adam(self.net.parameters(), lr=lr)
+            self.scheduler = CosineAnnealingLR(self.optimizer, T_max=epochs)
 
-    # As modules: their tensors are buffers, so that to() and state_dict() know them.
-    loss = CrossEntropyLoss(weight=weight, label_smoothing=0.1)
-    print(loss, list(loss.state_dict()), loss.double().weight.dtype)
-    # -> CrossEntropyLoss() ['weight'] tinytorch.float64
+        def train(self, until):
+            while self.scheduler.last_epoch < until:
+                for images, labels in self.loader:
+                    loss = cross_entropy(self.net(images), labels)
+                    self.optimizer.zero_grad()
+                    loss.backward()
+                    self.optimizer.step()
+                self.scheduler.step()
+            return self
+
+        def right(self, images, labels):
+            with no_grad():
+                return (self.net(images).argmax(1) == labels).float().mean().item()
+
+        def state(self):
+            state = {name: getattr(self, name).state_dict() for name in self.parts}
+            return state | {"random": get_rng_state()}
+
+        def resume(self, state):
+            for name in self.parts:
+                getattr(self, name).load_state_dict(state[name])
+            set_rng_state(state["random"])
+            return self
+
+    start = time.perf_counter()
+    scale = [ToTensor(), Normalize([0.3], [0.37])]
+    moving = Compose([RandomCrop(8, padding=1), *scale])
+    images, labels = next(iter(DataLoader(Digits(False, Compose(scale)), 360)))
+    # The same 360, one pixel to the right.
+    move = Lambda(lambda image: constant_pad(image, (1, -1)))
+    moved, _ = next(iter(DataLoader(Digits(False, Compose([move, *scale])), 360)))
+
+    manual_seed(0)
+    plain = Run(Digits(transform=Compose(scale))).train(14)
+    a, b = plain.right(images, labels), plain.right(moved, labels)
+    print(f"the last 360 digits {a:.1%}, moved by a pixel {b:.1%}")  # -> ...
+    manual_seed(0)
+    run = Run(Digits(transform=moving)).train(7)
+    save(run.state(), file := io.BytesIO())
+    run.train(14)
+    c, d = run.right(images, labels), run.right(moved, labels)
+    print(f"trained on moved digits {c:.1%}, {d:.1%}")  # -> ...
+    print(f"{time.perf_counter() - start:.1f} seconds")  # -> ...
+    print("at least 85 % are right:", a > 0.85 and c > 0.85)  # -> at least 85 % are right: True
+    print("a pixel, and a third is lost:", b < a * 2 / 3)  # -> a pixel, and a third is lost: True
+    print("almost nothing is lost now:", d > c - 0.1)  # -> almost nothing is lost now: True
+
+    # The run again, from its middle: another network, another seed, the same end.
+    file.seek(0)
+    manual_seed(99)
+    again = Run(Digits(transform=moving)).resume(load(file)).train(14)
+    pairs = zip(run.net.parameters(), again.net.parameters(), strict=True)
+    print("bit for bit:", all((one == other).all().item() for one, other in pairs))
+    # -> bit for bit: True
+
+    # No straight line separates the arms of a spiral; a network does.
+    manual_seed(0)
+    spiral, test = Spiral(), Spiral(train=False)
+    bent = Run(spiral, inputs=2, epochs=200, lr=0.01).train(200)
+    print("arms of the spiral told apart:", bent.right(test.data, test.targets) > 0.95)
+    # -> arms of the spiral told apart: True
+
+    if mnist:
+        start = time.perf_counter()
+        scale = Lambda(lambda images: images / 255)
+        train, test = MNIST(mnist), MNIST(mnist, train=False)
+        train.data, test.data = scale(train.data), scale(test.data)
+        run = Run(train, inputs=784, hidden=256, epochs=10, lr=2e-3).train(10)
+        right = run.right(test.data, test.targets)
+        print(f"MNIST: {right:.2%} in {time.perf_counter() - start:.0f} s")

@@ -1,414 +1,336 @@
-"""Step 83: The numbers a network starts with
+"""Step 83: Whole derivatives
 
-Send a signal through 30 layers. Each multiplies its standard deviation by some factor, and after
-30 layers it is that factor to the power of 30: with 0.7, one part in 40,000 is left; with 1.4, it
-is 24,000 times as large. On the way back the same happens to the gradient. These are the vanishing
-and exploding gradients that for a long time kept deep networks from being trained. To shorten a
-gradient (clipping, step 84) helps against a single bad step, but not here.
+backward() goes from one number to all inputs: one row of the Jacobian J, the table of all
+dy_i/dx_j. autograd.functional has the rest, and all of it is made of grad:
 
-A sum of n terms (n is called fan_in) with weights of variance v has n v times the variance of one
-term. So v = 1 / n keeps the signal as it is, and relu, which lets only half pass, needs v = 2 / n:
+    v^T J   one backward pass (vjp): what every layer of a network does with what arrives
+    J       one row after the other (jacobian): as many passes as there are outputs
+    J v     two passes (jvp): v^T J is linear in v, and its derivative in direction u is J u
+    H       the Jacobian of the gradient (hessian): n passes for n numbers
+    H v     two passes (hvp): the curvature in one direction, and the n x n table is never there
 
-    kaiming      gain^2 / fan_in                  keeps the signal ("fan_out": the gradient)
-    xavier       gain^2 * 2 / (fan_in + fan_out)  a compromise between the two, for tanh
-    orthogonal   a rotation                       keeps every length, at any depth
+The trap is the size: the Hessian of the network of step 65b, with 17,226 numbers, has 297 million
+entries. Where a product with a vector is all that you need, never make the matrix.
 
-The gain makes up for what the activation takes away. (The layers of step 79 start smaller: with
-relu, the signal fades with depth. PyTorch keeps that for the sake of old programs. It matters only
-in deep networks, and these have normalisation layers, which come in a later stage.) The paper on
-kaiming also introduced PReLU: the slope below 0, which is 0 in relu, is one more number to learn.
+What is a whole matrix good for? Newton's method goes to the place where a parabola with this slope
+and this curvature has its minimum, x - H^-1 g. Nobody inverts H for that: `solve` finds the d with
+H d = g in a third of the time, and more exactly. And det J says by which factor a function enlarges
+a small volume, which is how a normalizing flow knows the density of what it makes. A determinant of
+100 rows is soon 0 or inf in float32, so slogdet gives its sign and its logarithm.
 
-Not every network says how many inputs a layer has: it follows from what comes before. LazyLinear
-waits for its first input, makes its weight, and becomes a Linear.
+Both can be differentiated. From A X = B follows dA X + A dX = dB, so dX = A^-1 (dB - dA X): the
+gradient of a solution is the solution for the gradient, with A transposed. And each element of A
+changes log |det A| by the element of A^-T in its place.
 
-Finally, an autoencoder: 64 pixels through 8 numbers and back. What comes out should be what went
-in, so it needs no labels. A sigmoid at the end gives pixels between 0 and 1. There is none on the 8
-numbers in the middle, where it would only squeeze what little there is.
+(In PyTorch, torch.func is the younger way to these products; autograd.functional came first. The
+functions on matrices are in torch.linalg.)
 
-New: tinytorch/nn/init.py; prelu, PReLU; LazyLinear. Moved: the losses to tinytorch/nn/loss.py.
-tinytorch/nn/functional.py now collects all the functions in one place.
-Try: --draw shows the digits and what the autoencoder makes of them. Or put a Sigmoid behind the
-encoder, and compare the errors.
+New: vjp, jvp, jacobian, hessian, vhp, hvp; solve, inv, det, slogdet, logdet; __version__. Modules
+finished: autograd/functional.py, linalg.py, version.py.
+Try: a hessian of a function that returns its input. What does the error ask for?
 """
 
 import importlib
-import math
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.modes import no_grad
-from tinytorch.core.tensor import Size, Tensor, wrap
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.comparison import where
-from tinytorch.ops.creation import full
-from tinytorch.ops.random import Generator
+import numpy as np
+
+from tinytorch.autograd.engine import as_sequence, grad
+from tinytorch.autograd.modes import enable_grad
+from tinytorch.autograd.node import Function
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.broadcast import broadcast_shapes
+from tinytorch.ops.creation import eye, ones_like, zeros, zeros_like
+from tinytorch.ops.extremes import named_result
+from tinytorch.ops.joining import stack
+from tinytorch.ops.shape import view_as
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-Source = Generator | None  # where the random numbers come from: None is the default generator
-
-# The inverse of how much a nonlinearity shrinks its signal: the gain that makes up for it.
-NO_GAIN = "linear sigmoid conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
-GAINS = dict.fromkeys(NO_GAIN.split(), 1) | {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
+def call_on_leaves(func: Callable, inputs: Any, create_graph: bool) -> tuple[tuple, Any]:
+    """(leaves, what func gives for them), recorded. With create_graph, inputs that require a
+    gradient stay what they are, so that the result can be differentiated with respect to them.
+
+    TypeError where an input or an output is no tensor."""
+    leaves = []
+    for x in as_sequence(inputs):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"The inputs must be Tensors, but one is a {type(x).__name__}")
+        keep = create_graph and x.requires_grad
+        leaves.append(view_as(x, x) if keep else x.detach().requires_grad_())
+    with enable_grad():
+        outputs = func(*leaves)
+    for y in outputs if isinstance(outputs, (tuple, list)) else (outputs,):
+        if not isinstance(y, Tensor):
+            raise TypeError(f"The function must return Tensors, but gave a {type(y).__name__}")
+    return tuple(leaves), outputs
+
+
+def back(ys: tuple, xs: tuple, vectors: tuple, create_graph: bool, strict: bool = False) -> tuple:
+    """v^T J: for each of xs the gradient of all ys, at which `vectors` arrive. Where none of them
+    depends on x it is zero, or, if `strict`, a RuntimeError."""
+    pairs = [(y, v) for y, v in zip(ys, vectors, strict=True) if y.requires_grad]
+    found: Any = [None] * len(xs)
+    if pairs:
+        outputs, arriving = zip(*pairs, strict=True)
+        found = grad(outputs, xs, arriving, True, create_graph, allow_unused=True)
+    if strict and None in found:
+        raise RuntimeError(f"The outputs do not depend on input {found.index(None)}: strict=True")
+    return tuple(zeros_like(x) if g is None else g for x, g in zip(xs, found, strict=True))
+
+
+def vectors_for(tensors: tuple, v: Any, what: str) -> tuple:
+    """The vectors of a product; 1 where none is given for a single number. RuntimeError where they
+    do not fit."""
+    if v is None:
+        if len(tensors) > 1 or tensors[0].numel() != 1:
+            raise RuntimeError(f"The vector v can only be None if {what} is a single number.")
+        return (ones_like(tensors[0]),)
+    vectors = as_sequence(v)
+    shapes = [[tuple(x.shape) for x in group] for group in (vectors, tensors)]
+    if shapes[0] != shapes[1]:
+        raise RuntimeError(f"v has the shapes {shapes[0]}, and {what} {shapes[1]}")
+    return vectors
+
+
+def as_given(results: tuple, like: Any) -> Any:
+    """One result where there was one tensor, not in a tuple; else all."""
+    return results[0] if isinstance(like, Tensor) else tuple(results)
+
+
+def without_graph(outputs: Any, create_graph: bool) -> Any:
+    if create_graph:
+        return outputs
+    return as_given(tuple(y.detach() for y in as_sequence(outputs)), outputs)
+
+
+def vjp(
+    func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple:
+    """(outputs, v^T J): one backward pass, for vectors in the shapes of the outputs."""
+    xs, outputs = call_on_leaves(func, inputs, create_graph)
+    vectors = vectors_for(as_sequence(outputs), v, "the output")
+    found = back(as_sequence(outputs), xs, vectors, create_graph, strict)
+    return without_graph(outputs, create_graph), as_given(found, inputs)
+
+
+def jvp(
+    func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple:
+    """(outputs, J v), for vectors in the shapes of the inputs: how the outputs change on the way.
+
+    Two backward passes: u^T J is linear in u, and its derivative in the direction v is J v."""
+    xs, outputs = call_on_leaves(func, inputs, create_graph)
+    ys = as_sequence(outputs)
+    us = tuple(zeros_like(y).requires_grad_() for y in ys)
+    found = back(ys, xs, us, True, strict)
+    found = back(found, us, vectors_for(xs, v, "the input"), create_graph, strict)
+    return without_graph(outputs, create_graph), as_given(found, outputs)
 
 
-def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The gain for a nonlinearity by name; `param` is the slope of "leaky_relu" (0.01).
+def jacobian(func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False) -> Any:
+    """The matrix of all dy_i/dx_j, in the shape [*y.shape, *x.shape]: one backward pass for each
+    element of y. For several outputs or inputs a tuple for each, the outputs outside."""
+    xs, outputs = call_on_leaves(func, inputs, create_graph)
+    rows = []
+    for y in as_sequence(outputs):
+        n = y.numel()
+        units = eye(n, dtype=y.dtype, device=y.device).reshape(n, *y.shape)
+        found = [back((y,), xs, (unit,), create_graph, strict) for unit in units.unbind(0)]
+        parts = zip(*found, strict=True) if found else [[zeros(0, *x.shape)] for x in xs]
+        row = [stack(part).reshape(*y.shape, *x.shape) for part, x in zip(parts, xs, strict=True)]
+        rows.append(as_given(tuple(row), inputs))
+    return as_given(tuple(rows), outputs)
+
+
+def slope_of(func: Callable, strict: bool) -> Callable:
+    """The gradient of a function with one number as its result, as a function. RuntimeError for
+    another result."""
+
+    def slope(*xs: Tensor) -> tuple:
+        y = func(*xs)
+        if not isinstance(y, Tensor) or y.numel() != 1:
+            raise RuntimeError("The function must return one Tensor with a single element")
+        return back((y,), xs, (ones_like(y),), True, strict)
 
-    ValueError for an unknown name.
-    """
-    if nonlinearity == "leaky_relu":
-        return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
-    if nonlinearity not in GAINS:
-        raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
-    return GAINS[nonlinearity]
+    return slope
 
 
-@no_grad()
-def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Source = None) -> Tensor:
-    """Uniform numbers from [a, b)."""
-    return tensor.uniform_(a, b, generator=generator)
+def hessian(func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False) -> Any:
+    """The matrix of all second derivatives, d2y/dx_i dx_j: the Jacobian of the gradient."""
+    found = jacobian(slope_of(func, strict), inputs, create_graph, strict)
+    return found[0] if isinstance(inputs, Tensor) else found
 
 
-@no_grad()
-def normal_(tensor: Tensor, mean: float = 0, std: float = 1, generator: Source = None) -> Tensor:
-    """Normal numbers."""
-    return tensor.normal_(mean, std, generator=generator)
+def vhp(
+    func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple:
+    """(output, v^T H) at the price of two backward passes: H itself is never there. A Hessian is
+    symmetric, so this is H v as well."""
+    xs, output = call_on_leaves(func, inputs, create_graph)
+    with enable_grad():
+        slopes = slope_of(lambda *_: output, strict)(*xs)
+    vectors = vectors_for(xs, v, "the input")
+    found = back(slopes, xs, vectors, create_graph, strict)
+    return without_graph(output, create_graph), as_given(found, inputs)
 
 
-@no_grad()
-def trunc_normal_(
-    tensor: Tensor,
-    mean: float = 0.0,
-    std: float = 1.0,
-    a: float = -2.0,
-    b: float = 2.0,
-    generator: Source = None,
-) -> Tensor:
-    """Normal numbers between a and b. What falls outside is drawn again."""
-    tensor.normal_(mean, std, generator=generator)
-    while bool((outside := (tensor < a) | (tensor > b)).any()):
-        again = tensor.clone().normal_(mean, std, generator=generator)
-        tensor.copy_(again.where(outside, tensor))
-    return tensor
+hvp = vhp
 
 
-@no_grad()
-def constant_(tensor: Tensor, val: float) -> Tensor:
-    """The same number everywhere."""
-    return tensor.fill_(val)
+# As programs print it, beside their results. pyproject.toml has the same.
+__version__ = "0.1.0"
 
 
-def ones_(tensor: Tensor) -> Tensor:
-    """1 everywhere."""
-    return constant_(tensor, 1.0)
+SlogDetResult = named_result("slogdet", "sign", "logabsdet")
 
 
-def zeros_(tensor: Tensor) -> Tensor:
-    """0 everywhere."""
-    return constant_(tensor, 0.0)
+class LinAlgError(RuntimeError):
+    """A matrix for which there is no answer: it is singular."""
 
 
-@no_grad()
-def eye_(tensor: Tensor) -> Tensor:
-    """The identity matrix: as much as possible of the input goes through. ValueError if not 2D."""
-    if tensor.array.ndim != 2:
-        raise ValueError("Only tensors with 2 dimensions are supported")
-    return tensor.copy_(wrap(tensor.device.xp.eye(*tensor.array.shape), tensor.device))
+class OfMatrices(Function):
+    """An operation on the last two dimensions: those before them count the matrices."""
 
+    @classmethod
+    def explain(cls, error: Exception, arrays: list) -> Exception:
+        if isinstance(error, np.linalg.LinAlgError):
+            return LinAlgError(f"linalg.{cls.__name__.lower()}: {error}")
+        return super().explain(error, arrays)
 
-@no_grad()
-def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """The kernel of a convolution that passes each channel on. ValueError if not 3D to 5D."""
-    shape = tensor.array.shape
-    if len(shape) not in (3, 4, 5):
-        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
-    if shape[0] % groups:
-        raise ValueError("dim 0 must be divisible by groups")
-    tensor.zero_()
-    n, middle = shape[0] // groups, [size // 2 for size in shape[2:]]
-    for out in range(shape[0]):
-        if out % n < shape[1]:
-            tensor[(out, out % n, *middle)] = 1
-    return tensor
 
+class Solve(OfMatrices):
+    """X with A X = B;   dL/dB = A^-T G,   dL/dA = -(dL/dB) X^T."""
 
-def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
-    """(fan_in, fan_out): how many numbers meet in one output, and how many one input goes to. Other
-    people's layers call it, by this name, when they draw their biases.
+    def forward(ctx, a: Any, b: Any) -> Any:
+        x = ctx.xp.linalg.solve(a, b)
+        ctx.save_for_backward(a, x)
+        return x
 
-    ValueError for fewer than two dimensions.
-    """
-    shape = tensor.array.shape
-    if len(shape) < 2:
-        raise ValueError("fan in and fan out need a tensor with 2 or more dimensions")
-    return math.prod(shape[1:]), shape[0] * math.prod(shape[2:])
+    def backward(ctx, g: Any) -> Any:
+        a, x = ctx.saved
+        gb = ctx.call(Solve, a.swapaxes(-1, -2), g)
+        return -(gb @ x.swapaxes(-1, -2)), gb
 
 
-def uniform_of_std(tensor: Tensor, std: float, generator: Source) -> Tensor:
-    """Uniform numbers of a standard deviation: those from [-b, b) have b / sqrt(3)."""
-    return uniform_(tensor, -math.sqrt(3) * std, math.sqrt(3) * std, generator)
+class SlogDet(OfMatrices):
+    """The sign of det A, and log |det A|, whose derivative is A^-T."""
 
+    def forward(ctx, a: Any) -> Any:
+        unit = ctx.xp.zeros_like(a) + ctx.xp.eye(a.shape[-1], dtype=a.dtype)
+        ctx.save_for_backward(a, unit)
+        return tuple(ctx.xp.linalg.slogdet(a))
 
-def normal_of_std(tensor: Tensor, std: float, generator: Source) -> Tensor:
-    """Normal numbers of a standard deviation."""
-    return normal_(tensor, 0.0, std, generator)
+    def backward(ctx, g_sign: Any, g: Any) -> Any:
+        a, unit = ctx.saved
+        return g[..., None, None] * ctx.call(Solve, a.swapaxes(-1, -2), unit)
 
 
-def xavier(draw: Callable) -> Callable[..., Tensor]:
-    """The function that draws with variance 2 / (fan_in + fan_out)."""
+def square(name: str, A: Tensor) -> Tensor:
+    """A itself. RuntimeError where it is no square matrix, or several, of float32 or float64."""
+    if A.array.ndim < 2 or A.array.shape[-1] != A.array.shape[-2]:
+        raise RuntimeError(f"linalg.{name}: A must be square matrices, not of shape {A.shape}")
+    if A.array.dtype.kind != "f" or A.array.itemsize < 4:
+        raise RuntimeError(f"linalg.{name}: Expected float32 or float64. Got {A.dtype!r}")
+    return A
 
-    def fill(tensor: Tensor, gain: float = 1.0, generator: Source = None) -> Tensor:
-        """Variance gain^2 * 2 / (fan_in + fan_out): a compromise between the forward and the
-        backward pass (Glorot and Bengio, 2010). ValueError for fewer than two dimensions."""
-        std = gain * math.sqrt(2 / sum(_calculate_fan_in_and_fan_out(tensor)))
-        return draw(tensor, std, generator)
 
-    return fill
+def solve(A: Tensor, B: Tensor) -> Tensor:
+    """X with A X = B: A [..., n, n], B [..., n, k] or one vector for each A. LinAlgError for a
+    singular A."""
+    if square("solve", A).dtype is not B.dtype:
+        raise RuntimeError(f"linalg.solve: A and B differ in type: {A.dtype!r} and {B.dtype!r}")
+    vector = B.array.ndim == 1 or B.array.shape == A.array.shape[:-1]
+    B = B.unsqueeze(-1) if vector else B
+    many = broadcast_shapes(A.shape[:-2], B.shape[:-2])
+    X = Solve.apply(*(M.expand(*many, *M.shape[-2:]) for M in (A, B)))
+    return X.squeeze(-1) if vector else X
 
 
-def kaiming(draw: Callable) -> Callable[..., Tensor]:
-    """The function that draws with variance gain^2 / fan."""
+@tensor_method("inverse")
+def inv(A: Tensor) -> Tensor:
+    """The inverse: X with A X = 1. To solve equations, `solve` is faster and more exact."""
+    unit = eye(square("inv", A).array.shape[-1], dtype=A.dtype, device=A.device)
+    return Solve.apply(A, unit.expand(A.shape))
 
-    def fill(
-        tensor: Tensor,
-        a: float = 0,
-        mode: str = "fan_in",
-        nonlinearity: str = "leaky_relu",
-        generator: Source = None,
-    ) -> Tensor:
-        """Variance gain^2 / fan: with `nonlinearity` (a is its slope) behind each layer the signal
-        keeps its size going forward, or with mode="fan_out" the gradient going backward (He et
-        al., 2015). ValueError for other modes and for fewer than two dimensions."""
-        if mode.lower() not in ("fan_in", "fan_out"):
-            raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
-        fan = _calculate_fan_in_and_fan_out(tensor)[mode.lower() == "fan_out"]
-        return draw(tensor, calculate_gain(nonlinearity, a) / math.sqrt(fan or 1), generator)
 
-    return fill
+@tensor_method("slogdet")
+def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
+    """(the sign of det A, log |det A|): a determinant itself is soon too large for a float."""
+    return SlogDetResult(*SlogDet.apply(square("slogdet", A)))
 
 
-xavier_uniform_ = xavier(uniform_of_std)
+@tensor_method("det")
+def det(A: Tensor) -> Tensor:
+    """The determinant: by which factor A enlarges a volume. No gradient where it is 0."""
+    sign, logabsdet = slogdet(A)
+    return sign * logabsdet.exp()
 
 
-xavier_normal_ = xavier(normal_of_std)
-
-
-kaiming_uniform_ = kaiming(uniform_of_std)
-
-
-kaiming_normal_ = kaiming(normal_of_std)
-
-
-@no_grad()
-def orthogonal_(tensor: Tensor, gain: float = 1, generator: Source = None) -> Tensor:
-    """A matrix that turns and does not stretch: rows, or columns, orthogonal (Saxe, 2013).
-
-    ValueError for fewer than two dimensions.
-    """
-    shape = tensor.array.shape
-    if len(shape) < 2:
-        raise ValueError("Only tensors with 2 or more dimensions are supported")
-    if tensor.array.size == 0:
-        return tensor
-    xp, matrix = tensor.device.xp, tensor.clone().normal_(generator=generator)
-    matrix = matrix.float().reshape(shape[0], -1)
-    wide = matrix.array.shape[0] < matrix.array.shape[1]
-    q, r = xp.linalg.qr(matrix.array.T if wide else matrix.array)
-    q = q * xp.sign(xp.diagonal(r))  # makes all turns equally probable
-    return tensor.copy_(wrap((q.T if wide else q).reshape(shape) * gain, tensor.device))
-
-
-@no_grad()
-def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Source = None) -> Tensor:
-    """Normal numbers, and in each column a share `sparsity` of zeros. ValueError if not 2D."""
-    if tensor.array.ndim != 2:
-        raise ValueError("Only tensors with 2 dimensions are supported")
-    order = tensor.clone().uniform_(generator=generator).argsort(0).argsort(0)
-    tensor.normal_(0, std, generator=generator)
-    return tensor.mul_(order >= math.ceil(sparsity * tensor.array.shape[0]))
-
-
-def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """leaky_relu with slopes that are learned: one, or one for each channel (dimension 1).
-
-    RuntimeError for another number of slopes.
-    """
-    shape, n = input.array.shape, weight.numel()
-    if weight.array.ndim > 1 or n not in (1, shape[1] if shape[1:] else 1):
-        raise RuntimeError(f"prelu: weight {weight.shape} does not fit an input of {input.shape}")
-    weight = weight.reshape([] if n == 1 else [n, *[1] * (len(shape) - 2)])
-    return where(input > 0, input, weight * input)
-
-
-class PReLU(Module):
-    """prelu as a module, with `num_parameters` slopes that start at `init`."""
-
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, device=None, dtype=None):
-        super().__init__()
-        self.num_parameters, self.init = num_parameters, init
-        self.weight = Parameter(full((num_parameters,), init, device=device, dtype=dtype))
-
-    def forward(self, input: Tensor) -> Tensor:
-        return prelu(input, self.weight)
-
-    def extra_repr(self) -> str:
-        return f"num_parameters={self.num_parameters}"
-
-
-class UninitializedParameter(Parameter):
-    """A parameter without elements, until somebody knows its shape. RuntimeError for `shape`.
-
-    What is written into it before that is lost: initialise after the first input."""
-
-    def __repr__(self) -> str:
-        return "<UninitializedParameter>"
-
-    @property
-    def shape(self) -> Size:
-        raise RuntimeError("a parameter has no shape yet: call its module with an input first")
-
-
-class LazyLinear(Linear):
-    """Linear with as many inputs as the first one that it gets has; then it becomes a Linear."""
-
-    def __init__(self, out_features: int, bias: bool = True, device=None, dtype=None):
-        super().__init__(0, out_features, bias, device, dtype)
-
-    def _make(self, shape: tuple, bias: bool, fan_in: int, **options: Any) -> None:
-        super()._make((0,), bias, fan_in, **options)
-        for param in self.parameters():
-            param.__class__ = UninitializedParameter
-
-    def forward(self, input: Tensor) -> Tensor:
-        self.in_features = self._fan_in = input.shape[-1]
-        shapes = (self.out_features, self.in_features), (self.out_features,)
-        for param, shape in zip(self.parameters(), shapes, strict=False):  # weight, if any bias
-            # The same objects, since an optimizer may hold them.
-            param.data, param.__class__ = param.data.new_empty(shape), Parameter
-        self.__class__ = Linear
-        self.reset_parameters()
-        return self.forward(input)
+@tensor_method("logdet")
+def logdet(A: Tensor) -> Tensor:
+    """log(det A); nan where that is negative."""
+    sign, logabsdet = slogdet(A)
+    return sign.log() + logabsdet
 
 
 if __name__ == "__main__":
-    import argparse
+    from tinytorch.core.dtype import float64
+    from tinytorch.core.tensor import tensor
 
-    from tinytorch.datasets.digits import load_digits
-    from tinytorch.nn.activation import ReLU, Sigmoid
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.loss import mse_loss
-    from tinytorch.ops.creation import linspace
-    from tinytorch.ops.joining import cat
-    from tinytorch.ops.random import manual_seed, randn, randperm
+    importlib.import_module("tinytorch.core.printing")
 
-    flags = argparse.ArgumentParser()
-    flags.add_argument("--draw", action="store_true", help="draw what the autoencoder makes")
-    draw = flags.parse_args().draw
+    def rosenbrock(x):  # step 25 went down this valley
+        return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
 
-    # A signal of size 1 through 30 layers of 100 units, and its gradient back to the first one.
-    depths = (1, 10, 20, 30)
+    start = tensor([0.0, 2.0])
+    print(hessian(rosenbrock, start).tolist())  # -> [[-798.0, 0.0], [0.0, 200.0]]
+    value, product = hvp(rosenbrock, start, tensor([1.0, 1.0]))
+    print(value.item(), product.tolist())  # -> 401.0 [-798.0, 200.0]
 
-    def depth_test(start, activation):
-        """The size of the signal after so many layers, and that of the gradient at the input."""
-        manual_seed(0)
-        layers = [Linear(100, 100, bias=False) for _ in range(30)]
-        for layer in layers:
-            start(layer.weight)
-        net = Sequential(*(part for layer in layers for part in (layer, activation())))
-        x = randn(200, 100, requires_grad=True)
-        net(x).backward(randn(200, 100))  # a gradient of size 1 starts its way back
-        with no_grad():
-            signal = [net[: 2 * depth](x).std().item() for depth in depths]
-        return signal[-1], x.grad.std().item(), signal
+    # Newton's method in two dimensions, x - H^-1 g, and no derivative by hand.
+    x = tensor([0.0, 2.0], dtype=float64)
+    for _ in range(6):
+        x = x - solve(hessian(rosenbrock, x), vjp(rosenbrock, x)[1])
+    print(f"after 6 steps: {x[0].item():.6f} {x[1].item():.6f}")
+    # -> after 6 steps: 1.000000 1.000000
 
-    starts = {
-        "too small, 0.5/n": lambda w: normal_(w, 0.0, math.sqrt(0.5 / 100)),
-        "as Linear starts": lambda w: w,
-        "xavier_normal_": xavier_normal_,
-        "kaiming_normal_": lambda w: kaiming_normal_(w, nonlinearity="relu"),
-        "orthogonal_, gain": lambda w: orthogonal_(w, calculate_gain("relu")),
-        "too large, 6/n": lambda w: normal_(w, 0.0, math.sqrt(6 / 100)),
-    }
-    sizes = {}
-    print("layers with relu  ", *(f"{depth:8}" for depth in depths), " gradient")
-    # -> layers with relu          1       10       20       30  gradient
-    for name, start in starts.items():
-        sizes[name] = depth_test(start, ReLU)
-        numbers = (*sizes[name][2], sizes[name][1])
-        print(f"{name:18}", *(f"{size:8.1e}" for size in numbers))  # -> ...
-    print("vanished:", sizes["too small, 0.5/n"][0] < 1e-7, sizes["as Linear starts"][0] < 1e-7)
-    # -> vanished: True True
-    print("exploded:", sizes["too large, 6/n"][0] > 1e5)  # -> exploded: True
-    print("kept by kaiming:", 0.05 < sizes["kaiming_normal_"][0] < 20)  # -> kept by kaiming: True
+    # A rotation of the plane keeps lengths and areas: J^T J is the identity.
+    def rotated(p):
+        angle = tensor(0.5)
+        c, s = angle.cos(), angle.sin()
+        return stack([c * p[0] - s * p[1], s * p[0] + c * p[1]])
 
-    # The standard deviations are as promised.
-    w = Tensor(300, 200)
-    xavier_std, kaiming_std = math.sqrt(2 / (200 + 300)), math.sqrt(2 / 200)
-    print(f"{xavier_uniform_(w).std().item() / xavier_std:.1f}")  # -> 1.0
-    print(f"{kaiming_uniform_(w).std().item() / kaiming_std:.1f}")  # -> 1.0
-    turned = orthogonal_(Tensor(3, 3))
-    print("a rotation:", ((turned @ turned.T - eye_(Tensor(3, 3))).abs().sum().item() < 1e-5))
-    # -> a rotation: True
+    p = tensor([3.0, 4.0])
+    J = jacobian(rotated, p)
+    print(J.shape, (J.T @ J - eye(2)).abs().max().item() < 1e-6)  # -> tinytorch.Size([2, 2]) True
+    _, row = vjp(rotated, p, tensor([1.0, 0.0]))
+    _, column = jvp(rotated, p, tensor([1.0, 0.0]))
+    print((row == J[0]).all().item(), (column == J[:, 0]).all().item())  # -> True True
+    try:
+        hessian(rotated, p)
+    except RuntimeError as reason:
+        print(reason)  # -> The function must return one Tensor with a single element
 
-    thin = sparse_(Tensor(10, 3), sparsity=0.8)
-    print("zeros in each column:", (thin == 0).sum(0).tolist())
-    # -> zeros in each column: [8, 8, 8]
+    # What a determinant says: a rotation keeps areas, polar coordinates enlarge them by the radius.
+    polar = jacobian(lambda q: stack([q[0] * q[1].cos(), q[0] * q[1].sin()]), tensor([2.0, 0.7]))
+    print(f"{det(J).item():.4f} {det(polar).item():.4f}")  # -> 1.0000 2.0000
+    tiny = 0.1 * eye(100)
+    sign, size = slogdet(tiny)
+    print(det(tiny).item(), sign.item(), round(size.item(), 2))  # -> 0.0 1.0 -230.26
 
-    print("none beyond 2:", trunc_normal_(Tensor(1000)).abs().max().item() <= 2)
-    # -> none beyond 2: True
-    print("each channel:", *dirac_(Tensor(2, 2, 3)).tolist())
-    # -> each channel: [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]] [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
-
-    # A slope that is learned: |x| is x above 0 and -x below, so it has to become -1.
-    x, bend = linspace(-1, 1, 21), PReLU()
-    for _ in range(100):
-        bend.zero_grad()
-        mse_loss(bend(x), x.abs()).backward()
-        with no_grad():
-            bend.weight -= bend.weight.grad
-    print(bend, f"starts with 0.25 and learns {bend.weight.item():.2f}")
-    # -> PReLU(num_parameters=1) starts with 0.25 and learns -1.00
-
-    # A layer that learns from its first input how many numbers there are.
-    late = LazyLinear(8)
-    print(late, late.weight)
-    # -> LazyLinear(in_features=0, out_features=8, bias=True) <UninitializedParameter>
-    print(tuple(late(randn(5, 64)).shape), late, tuple(late.weight.shape))
-    # -> (5, 8) Linear(in_features=64, out_features=8, bias=True) (8, 64)
-
-    # The autoencoder: 64 -> 32 -> 8 -> 32 -> 64.
-    manual_seed(0)
-    images = load_digits()[0].reshape(-1, 64)
-    encoder = Sequential(Linear(64, 32), ReLU(), Linear(32, 8))
-    decoder = Sequential(Linear(8, 32), ReLU(), Linear(32, 64), Sigmoid())
-    model = Sequential(encoder, decoder)
-    print(sum(param.numel() for param in model.parameters()), "numbers to learn")
-    # -> 4744 numbers to learn
-    nothing = (images - images.mean(0)).square().mean().item()
-    velocities = [Tensor(*param.shape).zero_() for param in model.parameters()]
-    for _ in range(30):
-        for batch in randperm(1792).reshape(-1, 64):
-            model.zero_grad()
-            mse_loss(model(images[batch]), images[batch]).backward()
-            with no_grad():
-                for param, velocity in zip(model.parameters(), velocities, strict=True):
-                    velocity.mul_(0.9).add_(param.grad)  # momentum: step 86
-                    param -= 2.0 * velocity
-    loss = mse_loss(model(images), images).item()
-    print(f"error of the mean image {nothing:.4f}, of the autoencoder {loss:.4f}")  # -> ...
-    print("a third of it or less:", loss < nothing / 3)  # -> a third of it or less: True
-    if draw:
-        plt = importlib.import_module("matplotlib.pyplot")
-        shown = cat([images[:10], model(images[:10])])
-        figure, places = plt.subplots(2, 10, figsize=(10, 2.4))
-        for place, picture in zip(places.flat, shown.tolist(), strict=True):
-            rows = [picture[start : start + 8] for start in range(0, 64, 8)]
-            place.imshow(rows, cmap="gray_r", vmin=0, vmax=1)
-            place.axis("off")
-        plt.show()
+    # The gradient of log |det A| is the inverse, transposed; and a solution has one as well.
+    A = tensor([[2.0, 1.0], [0.0, 4.0]], requires_grad=True)
+    logdet(A).backward()
+    print((A.grad == inv(A).T).all().item())  # -> True
+    A.grad = None
+    solve(A, tensor([3.0, 4.0])).sum().backward()
+    print(A.grad.tolist())  # -> [[-0.5, -0.5], [-0.125, -0.125]]
+    try:
+        inv(tensor([[1.0, 2.0], [2.0, 4.0]]))
+    except LinAlgError as reason:
+        print(reason)  # -> linalg.solve: Singular matrix

@@ -126,9 +126,7 @@ def test_readme_example_prints_what_the_readme_says(capsys):
 def test_the_tour_ends_with_the_step_that_trains_on_the_digits():
     makefile = (ROOT / "Makefile").read_text()
     step = ROOT / re.search(r"^DIGITS := (\S+)$", makefile, re.M)[1]
-    (stage,) = [s for s in CURRICULUM["stage"] if s["title"] == "Tensor operations"]
-    assert step.name == f"step{stage['last']:02d}.py"
-    assert "digits" in step.read_text()
+    assert "load_digits()" in step.read_text()
 
 
 def test_continuous_integration_calls_the_readmes_own_test_command():

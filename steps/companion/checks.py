@@ -10,6 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_lowercase
 
 from .curriculum import Curriculum, Module, Step, dotted_name, heir, with_renames
 from .promises import AT_ONCE, PromiseError, one_thread, promises_of, run_step
@@ -18,10 +19,10 @@ from .source import Import, Source, SourceError
 COLUMNS = 100
 DOCSTRING_LINES = 40  # a docstring stays below
 FRAMEWORK_LINES = 500  # docstrings, comments and blank lines included
-LONG_STEPS = {number: 800 for number in range(33, 44)}  # the last steps of the growing file
+LONG_LINES = 800  # in the steps whose framework grows into the core of the package
+LONG_TOPICS = range(31, 56)
 BUDGET = {"lesson": 60, "catalogue": 150}
 FIRST_RULE = 6  # the first step whose framework has derivatives
-LAST_OWN_TENSOR = 37  # the last step in which Tensor and operations stand together
 DEMO_ONLY = {"graphviz", "matplotlib"}
 OPTIONAL = {"cupy", "cupyx", "ml_dtypes", "graphviz", "matplotlib", "IPython", "safetensors"}
 
@@ -65,21 +66,24 @@ def check_promises(curriculum: Curriculum, step: Step):
 def check_form(curriculum: Curriculum, step: Step):
     """The docstring says what a step must say, and the file is no longer than a reader can bear."""
     source = step.source
-    if not re.match(rf"Step {step.number:02d}: \S", source.docstring):
-        yield Complaint(f"{step.label}, line 1", f"the title is no `Step {step.number:02d}: Title`")
+    if not re.match(rf"Step {step.number}: \S", source.docstring):
+        yield Complaint(f"{step.label}, line 1", f"the title is not `Step {step.number}: Title`")
     if source.docstring_lines >= DOCSTRING_LINES:
         yield Complaint(
             step.label,
             f"the docstring has {source.docstring_lines} lines",
             f"stay under {DOCSTRING_LINES}",
         )
-    if step.number > 1 and not re.search(r"^(Changed|New|Gone|Moved)\b.*:", source.docstring, re.M):
+    if step.number.topic > 1 and not re.search(
+        r"^(Changed|New|Gone|Moved)\b.*:", source.docstring, re.M
+    ):
         yield Complaint(step.label, "the docstring has no line `Changed: ... New: ...`")
     if not re.search(r"^Try: \S", source.docstring, re.M):
         yield Complaint(step.label, "the docstring has no line `Try: ...`")
     if source.demo_first > len(source.lines):
         yield Complaint(step.label, 'has no demo below `if __name__ == "__main__":`')
-    length, allowed = source.demo_first - 1, LONG_STEPS.get(step.number, FRAMEWORK_LINES)
+    length = source.demo_first - 1
+    allowed = LONG_LINES if step.number.topic in LONG_TOPICS else FRAMEWORK_LINES
     if length > allowed:
         yield Complaint(step.label, f"has {length} lines above the demo, at most {allowed} may be")
     for number, line in enumerate(source.lines, 1):
@@ -152,12 +156,12 @@ def _undeclared_removals(curriculum, before, step):
         renamed = step.renames.get(name)
         if renamed in new or name in step.removes:
             continue
-        if curriculum.module_of(name, step.number):
+        if curriculum.module_of(name, step):
             continue
         yield Complaint(
             step.label,
             f"drops {name} of {before.label} in silence",
-            f"name it under [step.{step.number:02d}] in curriculum.toml, or keep it",
+            f"name it under [step.{step.number}] in curriculum.toml, or keep it",
         )
     for member in old.values():
         if member.owner not in step.renames or member.name in step.removes:
@@ -166,7 +170,7 @@ def _undeclared_removals(curriculum, before, step):
             yield Complaint(
                 step.label,
                 f"renames {member.owner} and drops {member.name} in silence",
-                f"name it under [step.{step.number:02d}] removes, or define {renamed}",
+                f"name it under [step.{step.number}] removes, or define {renamed}",
             )
 
 
@@ -179,14 +183,14 @@ def _false_declarations(before, step):
             problem = f"{step.label} still has {name}"
         else:
             continue
-        yield Complaint(f"curriculum.toml, [step.{step.number:02d}]", problem, "take it out")
+        yield Complaint(f"curriculum.toml, [step.{step.number}]", problem, "take it out")
     for renamed in step.renames.values():
         if renamed not in new:
             yield Complaint(
-                f"curriculum.toml, [step.{step.number:02d}]", f"{step.label} has no {renamed}"
+                f"curriculum.toml, [step.{step.number}]", f"{step.label} has no {renamed}"
             )
     if (step.removes or step.renames or step.budget) and not step.why:
-        yield Complaint(f"curriculum.toml, [step.{step.number:02d}]", "says no `why`")
+        yield Complaint(f"curriculum.toml, [step.{step.number}]", "says no `why`")
 
 
 def check_imports(curriculum: Curriculum, step: Step):
@@ -211,7 +215,7 @@ def check_imports(curriculum: Curriculum, step: Step):
                 elif finished[name].finished >= step.number:
                     yield Complaint(
                         where,
-                        f"imports {name}, which step {finished[name].finished:02d} finishes",
+                        f"imports {name}, which step {finished[name].finished} finishes",
                         "hold its definitions in the step, or import it later",
                     )
         elif top not in OPTIONAL:
@@ -228,7 +232,8 @@ def check_gradients(curriculum: Curriculum, step: Step):
         yield Complaint(step.label, f"the derivative of {name} is wrong: {found}")
     if result["checked"]:
         return
-    if FIRST_RULE <= step.number <= LAST_OWN_TENSOR:
+    own = {"Variable", "Tensor"} & step.source.top_level.keys()
+    if own and step.number.topic >= FIRST_RULE:
         yield Complaint(step.label, "the gradient check found no operation that it knows")
     for name, definition in step.source.definitions.items():
         if definition.owner and name.endswith(".backward"):
@@ -267,15 +272,20 @@ STEP_CHECKS = {
 
 
 def check_numbers(curriculum: Curriculum):
-    """No step is missing below the highest one, and each belongs to a stage."""
-    for number in curriculum.holes():
-        yield Complaint("steps", f"step{number:02d}.py is missing", "numbers have no holes")
+    """The parts of a topic are a, b, c, ..., and each step belongs to a stage."""
+    parts: dict[int, str] = {}
+    for step in curriculum.steps:
+        parts[step.number.topic] = parts.get(step.number.topic, "") + (step.number.part or "-")
+    for topic, letters in parts.items():
+        if letters not in ("-", ascii_lowercase[: len(letters)]):
+            names = ", ".join(f"{topic}{each}".strip("-") for each in letters)
+            yield Complaint("steps", f"the parts of {topic} are {names}", "write a, b, c, ...")
     for step in curriculum.steps:
         if step.stage is None:
             yield Complaint(step.label, "is in no stage", "add the stage to curriculum.toml")
     for path in sorted(curriculum.folder.glob("step*.py")):
-        if not re.fullmatch(r"step\d\d+\.py", path.name):
-            yield Complaint(f"steps/{path.name}", "is no stepNN.py")
+        if not re.fullmatch(r"step\d\d+[a-z]?\.py", path.name):
+            yield Complaint(f"steps/{path.name}", "is not named stepNN.py or stepNNa.py")
 
 
 def check_modules(curriculum: Curriculum):
@@ -291,7 +301,7 @@ def check_modules(curriculum: Curriculum):
         if module.path.exists():
             yield from check_module(curriculum, module)
         elif module.finished in curriculum.by_number:
-            yield Complaint(module.name, f"is missing; step {module.finished:02d} finishes it")
+            yield Complaint(module.name, f"is missing; step {module.finished} finishes it")
 
 
 def check_module(curriculum: Curriculum, module: Module):
@@ -312,7 +322,7 @@ def check_module(curriculum: Curriculum, module: Module):
         where = f"{module.name}, line {definition.first}"
         holders = [step for step in builders if name in step.source.top_level]
         if not holders:
-            numbers = ", ".join(f"{n:02d}" for n in module.builders)
+            numbers = ", ".join(map(str, module.builders))
             yield Complaint(where, f"{name} is in no step that builds the module ({numbers})")
             continue
         taught = holders[-1].source.top_level[name]
@@ -322,7 +332,7 @@ def check_module(curriculum: Curriculum, module: Module):
                 f"{module.name}, line {definition.first + offset}",
                 f"{name} is not what {holders[-1].label} teaches, line {taught.first + offset}: "
                 f"{ours!r} instead of {theirs!r}",
-                f"python -m steps propagate {holders[-1].number}",
+                f"python -m steps propagate {holders[-1].number.short}",
             )
 
 
@@ -339,8 +349,8 @@ def check_order(curriculum: Curriculum):
                 if not known and not each.type_checking:
                     yield Complaint(
                         f"{module.name}, line {each.line}",
-                        f"imports {name}, which step {other.finished:02d} finishes, and is itself "
-                        f"finished by step {module.finished:02d}",
+                        f"imports {name}, which step {other.finished} finishes, and is itself "
+                        f"finished by step {module.finished}",
                         "move what it needs to a module that an earlier step finishes",
                     )
 

@@ -1,4 +1,5 @@
-"""The command line: `python -m steps list | run | diff | history | where | check | propagate`."""
+"""The command line: `python -m steps list | run | diff | history | where | check | propagate
+| move`."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from .checks import check_all
 from .curriculum import Curriculum, CurriculumError, nearest
 from .difference import Difference
 from .history import History
+from .move import move
 from .paint import enabled, paint
 from .promises import run_steps
 from .propagate import Stopped, propagate
@@ -25,6 +27,7 @@ COMMANDS = {
     "where": "the steps that built a definition, and where it lives",
     "check": "check everything that the steps promise",
     "propagate": "carry a change of a step into the later steps and the package",
+    "move": "rename steps, and every reference to them",
 }
 
 
@@ -71,27 +74,28 @@ def _parser():
 
     add("list", list_steps)
     for name, run in (("run", run_command), ("check", check_command)):
-        add(name, run).add_argument("steps", nargs="?", metavar="N | N-M", help="all by default")
+        add(name, run).add_argument(
+            "steps",
+            nargs="?",
+            metavar="N | N-M",
+            help="for example 14, 54 (all its parts), 54a or 54a-55; all by default",
+        )
     command = add("diff", diff_command)
-    command.add_argument("step", type=_number, metavar="N")
+    command.add_argument("step", metavar="N")
     command.add_argument("--demo", action="store_true", help="show the demo's difference too")
     command.add_argument("--html", action="store_true", help="print HTML instead of text")
     command = add("history", history_command)
     command.add_argument("name", metavar="NAME", help="for example Variable.backward")
-    command.add_argument("--at", type=_number, metavar="N", help="show the form that step N has")
+    command.add_argument("--at", metavar="N", help="show the form that step N has")
     add("where", where_command).add_argument("name", metavar="NAME")
     command = add("propagate", propagate_command)
-    command.add_argument("step", type=_number, metavar="N")
+    command.add_argument("step", metavar="N")
     command.add_argument(
         "--from", dest="revision", default="HEAD", metavar="REV", help="what to compare with (HEAD)"
     )
+    command = add("move", move_command)
+    command.add_argument("names", nargs="+", metavar="OLD NEW", help="for example 54b 54c 54c 54d")
     return parser
-
-
-def _number(text):
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of a step")
-    return int(text)
 
 
 def list_steps(curriculum: Curriculum, options) -> int:
@@ -101,7 +105,7 @@ def list_steps(curriculum: Curriculum, options) -> int:
         print(paint(title, "bold"))
         for step in curriculum.steps:
             if step.number in stage:
-                print(f"  {step.number:02d}  {step.title}")
+                print(f"  {step.number!s:3} {step.title}")
                 for module in curriculum.modules:
                     if module.finished == step.number:
                         print(paint(f"      -> {module.name}", "faint"))
@@ -121,7 +125,7 @@ def run_command(curriculum: Curriculum, options) -> int:
         done, seconds, kept = [], 0.0, 0
         for step in chosen:
             if live:
-                line = _bar(stage, chosen, len(done), f"step {step.number:02d} ...")
+                line = _bar(stage, chosen, len(done), f"{step.label} ...")
                 print("\r" + line, end="", flush=True)
             outcome = next(outcomes)
             done.append(outcome)
@@ -130,7 +134,7 @@ def run_command(curriculum: Curriculum, options) -> int:
         broken += bad
         count = f"{len(done)} step{'s' if len(done) > 1 else ''}, {kept} promises kept"
         if bad:
-            count += ", not " + ", ".join(f"{each.step.number:02d}" for each in bad)
+            count += ", not " + ", ".join(str(each.step.number) for each in bad)
         style = ["red"] if bad else []
         line = _bar(stage, chosen, len(done), f"{count:34}{seconds:6.1f} s", *style)
         print(("\r" if live else "") + line + ("\033[K" if live else ""), flush=True)
@@ -144,7 +148,7 @@ def _bar(stage, chosen, done, text, *styles):
     filled = 10 * done // len(chosen)
     bar = paint("#" * filled, "green") + "-" * (10 - filled) + "  "
     head = f" stage {stage.number:<2} "
-    rest = f"{chosen[0].number:02d}-{chosen[-1].number:02d}   "
+    rest = f"{chosen[0].number}-{chosen[-1].number}".ljust(8)
     if enabled() and len(head + rest + text) + 12 >= shutil.get_terminal_size().columns:
         bar = ""
     return head + bar + rest + paint(text, *styles)
@@ -189,4 +193,18 @@ def propagate_command(curriculum: Curriculum, options) -> int:
         files += 1
         print(f"{result.file}: {', '.join(result.names)}")
     print(f"carried into {files} file{'s' if files != 1 else ''}")
+    return 0
+
+
+def move_command(curriculum: Curriculum, options) -> int:
+    if len(options.names) % 2:
+        raise CurriculumError("move takes pairs: the old number and the new one.")
+    pairs = list(zip(options.names[::2], options.names[1::2], strict=True))
+    moved = move(curriculum, pairs)
+    for old, new in moved.renamed.items():
+        print(f"{old} -> {new}")
+    print(f"wrote {len(moved.written)} file{'s' if len(moved.written) != 1 else ''}")
+    if moved.unsure:
+        print("\nPlease look at these lines; a number there may be that of a step:")
+        print("\n".join(moved.unsure))
     return 0

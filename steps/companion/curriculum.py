@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from .number import Number, listed
 from .source import Source
 
 
@@ -26,15 +27,15 @@ class Stage:
     first: int
     last: int
 
-    def __contains__(self, number: int) -> bool:
-        return self.first <= number <= self.last
+    def __contains__(self, number: Number) -> bool:
+        return self.first <= number.topic <= self.last
 
 
 @dataclass
 class Step:
-    """One file `steps/stepNN.py` and what the curriculum says about it."""
+    """One file `steps/step07.py` or `steps/step54a.py`, and what the curriculum says about it."""
 
-    number: int
+    number: Number
     path: Path
     stage: Stage | None
     kind: str = "lesson"
@@ -50,11 +51,11 @@ class Step:
 
     @property
     def label(self) -> str:
-        return f"step {self.number:02d}"
+        return f"step {self.number}"
 
     @property
     def title(self) -> str:
-        """The title without "Step NN: "."""
+        """The title without "Step 07: "."""
         return self.source.title.partition(": ")[2]
 
 
@@ -64,14 +65,14 @@ class Module:
 
     name: str  # "tinytorch/core/tensor.py"
     path: Path
-    builders: tuple[int, ...]
+    builders: tuple[Number, ...]
 
     @property
     def dotted(self) -> str:
         return dotted_name(self.name)
 
     @property
-    def finished(self) -> int:
+    def finished(self) -> Number:
         return self.builders[-1]
 
     @cached_property
@@ -128,11 +129,11 @@ class Curriculum:
         self._refuse_unknown(table, {"stage", "catalogues", "modules", "step"}, "")
         self.stages = [self._stage(entry) for entry in table.get("stage", [])]
         self._require_contiguous_stages()
-        self.catalogues = set(table.get("catalogues", []))
+        self.catalogues = {self._number(each) for each in table.get("catalogues", [])}
         self.entries = dict(self._entry(*item) for item in table.get("step", {}).items())
         for number in [*self.entries, *self.catalogues]:
             if not any(number in stage for stage in self.stages):
-                raise CurriculumError(f"steps/curriculum.toml: step {number} is in no stage")
+                raise CurriculumError(f"steps/curriculum.toml: step {number.short} is in no stage")
         self.modules = [
             self._module(name, builders) for name, builders in table.get("modules", {}).items()
         ]
@@ -142,46 +143,63 @@ class Curriculum:
         """The steps whose files exist, in order of their numbers."""
         found = []
         for path in self.folder.glob("step*.py"):
-            if match := re.fullmatch(r"step(\d\d+)\.py", path.name):
-                found.append(self._step(int(match[1]), path))
+            if re.fullmatch(r"step\d\d+[a-z]?\.py", path.name):
+                found.append(self._step(Number.parse(path.name), path))
         return sorted(found, key=lambda step: step.number)
 
     @cached_property
-    def by_number(self) -> dict[int, Step]:
+    def by_number(self) -> dict[Number, Step]:
         return {step.number: step for step in self.steps}
 
-    def step(self, number: int) -> Step:
-        if number in self.by_number:
-            return self.by_number[number]
-        if not isinstance(number, int):
-            raise CurriculumError(f"{number!r} is no number of a step.")
-        if not self.steps:
-            raise CurriculumError("There are no steps yet.")
-        close = sorted(self.by_number, key=lambda each: (abs(each - number), each))[:2]
-        names = " and ".join(str(each) for each in sorted(close))
-        raise CurriculumError(f"There is no step {number}. The nearest are {names}.")
+    def step(self, name: object) -> Step:
+        """The one step that a number or a text names: 7, "54a", "step54a.py"."""
+        steps = self._named(name)
+        if len(steps) > 1:
+            parts = listed([step.number for step in steps], "or")
+            raise CurriculumError(f"Step {steps[0].number.topic} has parts. Write {parts}.")
+        return steps[0]
 
     def select(self, text: str | None) -> list[Step]:
-        """The steps that "14" or "11-18" name; all without text."""
+        """The steps that "14", "54" (all its parts), "54a" or "54a-55" name; all without text."""
         if text is None:
             return self.steps
-        if not (match := re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text)):
-            raise CurriculumError(f"{text!r} names no steps. Write 14 or 11-18.")
-        first, last = (self.step(int(each)).number for each in (match[1], match[2] or match[1]))
-        if last < first:
-            raise CurriculumError(f"{text} counts down. Write {last}-{first}.")
-        return [step for step in self.steps if first <= step.number <= last]
+        first, dash, last = text.partition("-")
+        try:
+            ends = [Number.parse(each.strip()) for each in (first, last if dash else first)]
+        except ValueError:
+            message = f"{text!r} does not name steps. Write 14, 54a or 11-18."
+            raise CurriculumError(message) from None
+        begin, end = self._named(ends[0])[0].number, self._named(ends[1])[-1].number
+        if end < begin:
+            raise CurriculumError(f"{text} counts down. Write {end.short}-{begin.short}.")
+        return [step for step in self.steps if begin <= step.number <= end]
+
+    def _named(self, name: object) -> list[Step]:
+        """The step of that number, or all parts of a topic."""
+        try:
+            number = Number.parse(name)
+        except ValueError:
+            message = f"{name!r} does not name a step. Write 14 or 54a."
+            raise CurriculumError(message) from None
+        if not self.steps:
+            raise CurriculumError("There are no steps yet.")
+        parts = [step for step in self.steps if step.number.topic == number.topic]
+        if found := [step for step in parts if number.part in ("", step.number.part)]:
+            return found
+        if parts:
+            have = listed([step.number for step in parts])
+            raise CurriculumError(f"There is no step {number.short}, but {have}.")
+        below = [step.number for step in self.steps if step.number < number][-1:]
+        above = [step.number for step in self.steps if step.number > number][:1]
+        yet = " yet" if any(number in stage for stage in self.stages) else ""
+        near = below + above
+        verb = "nearest are" if len(near) > 1 else "nearest is"
+        raise CurriculumError(f"There is no step {number.short}{yet}. The {verb} {listed(near)}.")
 
     def before(self, step: Step) -> Step | None:
         """The step that a step is compared with: the nearest one below it."""
         below = [each for each in self.steps if each.number < step.number]
         return below[-1] if below else None
-
-    def holes(self) -> list[int]:
-        """The numbers below the highest existing step that have no file."""
-        if not self.steps:
-            return []
-        return [n for n in range(1, self.steps[-1].number) if n not in self.by_number]
 
     def builders(self, module: Module) -> list[Step]:
         """The steps that build a module, as far as they exist."""
@@ -190,13 +208,15 @@ class Curriculum:
     def built_by(self, step: Step) -> list[Module]:
         return [module for module in self.modules if step.number in module.builders]
 
-    def module_of(self, name: str, before: int) -> Module | None:
-        """The module, finished before step `before`, to which a definition has moved.
+    def module_of(self, name: str, step: Step) -> Module | None:
+        """The module, finished before a step, to which a definition has moved.
 
         A name may stand in several: one that the step before built comes first.
         """
-        for module in sorted(self.modules, key=lambda m: before - 1 not in m.builders):
-            if module.finished >= before:
+        before = self.before(step)
+        former = before and before.number
+        for module in sorted(self.modules, key=lambda m: former not in m.builders):
+            if module.finished >= step.number:
                 continue
             holders = [module] if module.path.exists() else self.builders(module)
             if any(name in holder.source.definitions for holder in holders):
@@ -237,23 +257,31 @@ class Curriculum:
             raise CurriculumError(
                 f"steps/curriculum.toml: {name!r} is no module; write tinytorch/folder/name.py"
             )
-        if not builders or list(builders) != sorted(set(builders)):
+        numbers = [self._number(each) for each in builders]
+        if not numbers or numbers != sorted(set(numbers)):
             raise CurriculumError(
                 f"steps/curriculum.toml: the steps that build {name} must be in rising order"
             )
-        return Module(name, self.root / name, tuple(builders))
+        return Module(name, self.root / name, tuple(numbers))
+
+    @staticmethod
+    def _number(value):
+        """A number as curriculum.toml writes it: 14 or "54a"."""
+        try:
+            return Number.parse(value)
+        except ValueError as error:
+            raise CurriculumError(f"steps/curriculum.toml: {error}") from None
 
     def _entry(self, key, entry):
         """[step.NN] as (NN, its entries), each of the type that it should have."""
-        if not key.isdecimal():
-            raise CurriculumError(f"steps/curriculum.toml: [step.{key}] is no number of a step")
+        number = self._number(key)
         types = {"removes": list, "renames": dict, "why": str, "gradcheck": list, "budget": int}
         self._refuse_unknown(entry, types, f"[step.{key}]")
         for name, value in entry.items():
             if not isinstance(value, types[name]):
                 kind = types[name].__name__
                 raise CurriculumError(f"steps/curriculum.toml: [step.{key}] {name} is no {kind}")
-        return int(key), entry
+        return number, entry
 
     def _require_contiguous_stages(self):
         expected = 1

@@ -63,10 +63,10 @@ class Difference:
         stage, step = self.step.stage, self.step
         if stage is None:
             return ""
-        kinds = {each.kind for each in self.curriculum.steps if each.number in stage}
-        kind = "lesson" if kinds == {"lesson"} else "step"
-        count = stage.last - stage.first + 1
-        return f"stage {stage.number}, {kind} {step.number - stage.first + 1} of {count}"
+        steps = [each for each in self.curriculum.steps if each.number in stage]
+        kind = "lesson" if {each.kind for each in steps} == {"lesson"} else "step"
+        position = 1 + sum(each.number < step.number for each in steps)
+        return f"stage {stage.number}, {kind} {position} of {len(steps)}"
 
     @property
     def files(self) -> str:
@@ -104,7 +104,7 @@ class Difference:
         found = {}
         for name in self.old.top_level:
             if name not in self.new.top_level:
-                if module := self.curriculum.module_of(name, self.step.number):
+                if module := self.curriculum.module_of(name, self.step):
                     found[name] = module.name
         return found
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from .curriculum import Curriculum, CurriculumError, Module, Step, heir, nearest
 from .difference import count
+from .number import Number
 from .source import Definition, Source
 
 
@@ -45,7 +46,7 @@ class Life:
     last: tuple[Step, Definition] | None  # the last step that holds it
 
     @property
-    def steps(self) -> list[int]:
+    def steps(self) -> list[Number]:
         """The steps that gave it a form."""
         return [form.step.number for form in self.forms if form.definition is not None]
 
@@ -75,7 +76,7 @@ class History:
         found = [self._forms_of(life, first=life is self.lives[0]) for life in self.lives]
         if shown := self.lives[0].steps:
             example = shown[len(shown) // 2]
-            found[-1] += f"\nshow one with: python -m steps history {self.name} --at {example:02d}"
+            found[-1] += f"\nshow one with: python -m steps history {self.name} --at {example}"
         return "\n".join(found)
 
     def _forms_of(self, life: Life, first: bool) -> str:
@@ -88,23 +89,22 @@ class History:
             if form.definition is not None and form.definition.name != called:
                 called = form.definition.name
                 note = f"  (as {called})"
-            found.append(f"  {form.step.number:02d}  {form.step.title:{width}}  {form.size}{note}")
+            number = form.step.number
+            found.append(f"  {number!s:3} {form.step.title:{width}}  {form.size}{note}")
         if life.home:
             module, definition = life.home
             note = f"  (as {definition.name})" if definition.name != called else ""
-            found.append(
-                f"  {module.finished:02d}  -> {module.name}, line {definition.first}{note}"
-            )
+            found.append(f"  {module.finished!s:3} -> {module.name}, line {definition.first}{note}")
         return "\n".join(found)
 
-    def at(self, number: int) -> str:
+    def at(self, number: object) -> str:
         """The source of the form that a step has."""
         step = self.curriculum.step(number)
         name = name_in(self.curriculum, self.name, step)
         if name not in step.source.definitions:
-            having = [f"{number:02d}" for life in self.lives for number in life.steps]
+            having = ", ".join(str(each) for life in self.lives for each in life.steps)
             raise CurriculumError(
-                f"Step {number} has no {self.name}. Its forms are in {', '.join(having)}."
+                f"Step {step.number.short} has no {self.name}. Its forms are in {having}."
             )
         definition = step.source.definitions[name]
         head = f"{name}, steps/{step.path.name}, lines {definition.first}-{definition.last}"
@@ -115,7 +115,7 @@ class History:
         found = []
         for life in self.lives:
             found.append(self._called(first=life is self.lives[0]))
-            if built := [f"{number:02d}" for number in life.steps]:
+            if built := [str(number) for number in life.steps]:
                 found.append(f"  built by   step{'s' if len(built) > 1 else ''} {' '.join(built)}")
             if life.last:
                 step, definition = life.last

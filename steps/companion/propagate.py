@@ -51,7 +51,7 @@ class Stopped:
     advice: str
 
 
-def propagate(curriculum: Curriculum, number: int, revision: str = "HEAD"):
+def propagate(curriculum: Curriculum, number: object, revision: str = "HEAD"):
     """Carry the change of a step on. Yields Carried for each file, and Stopped at a conflict."""
     step = curriculum.step(number)
     base = Source(step.path, text=_text_in_git(curriculum.root, step.path, revision))
@@ -61,7 +61,7 @@ def propagate(curriculum: Curriculum, number: int, revision: str = "HEAD"):
             f"{step.path.name} has the framework of {revision}: nothing to carry."
         )
     for later in curriculum.steps:
-        if later.number <= number:
+        if later.number <= step.number:
             continue
         names = {name: name_in(curriculum, name, later) for name in base.definitions}
         try:
@@ -70,14 +70,15 @@ def propagate(curriculum: Curriculum, number: int, revision: str = "HEAD"):
             yield Stopped(
                 f"steps/{later.path.name}",
                 conflict.name,
-                f"Mend {later.path.name} by hand, then: python -m steps propagate {later.number}",
+                f"Mend {later.path.name} by hand, then: "
+                f"python -m steps propagate {later.number.short}",
             )
             return
         if carried:
             later.path.write_text(text, encoding="utf-8")
             yield Carried(f"steps/{later.path.name}", carried)
     for module in curriculum.modules:
-        if module.finished < number or not module.path.exists():
+        if module.finished < step.number or not module.path.exists():
             continue
         last = curriculum.builders(module)[-1]
         names = {name: name_in(curriculum, name, last) for name in base.definitions}

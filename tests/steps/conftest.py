@@ -5,6 +5,7 @@ import textwrap
 import pytest
 
 from steps.companion.curriculum import Curriculum
+from steps.companion.number import Number
 
 STAGE = """
 [[stage]]
@@ -15,10 +16,15 @@ last = 20
 """
 
 
+def padded(number):
+    """7 is 07 in the name of a step, "7a" is 07a."""
+    return str(Number.parse(number))
+
+
 def step_text(number, framework="", demo='print("one", 1.5)  # -> one 1.5', title="A title"):
     """A step that keeps every promise of form, with a framework and a demo of one's own."""
     parts = [
-        f'"""Step {number:02d}: {title}\n\nWords.\n\nChanged: a.\nTry: b.\n"""',
+        f'"""Step {padded(number)}: {title}\n\nWords.\n\nChanged: a.\nTry: b.\n"""',
         textwrap.dedent(framework).strip(),
         'if __name__ == "__main__":\n' + textwrap.indent(textwrap.dedent(demo).strip(), "    "),
     ]
@@ -32,7 +38,7 @@ def make(tmp_path):
     def write(steps=None, files=None, toml="", stages=STAGE):
         (tmp_path / "steps").mkdir(exist_ok=True)
         for number, text in (steps or {}).items():
-            (tmp_path / "steps" / f"step{number:02d}.py").write_text(text)
+            (tmp_path / "steps" / f"step{padded(number)}.py").write_text(text)
         for name, text in (files or {}).items():
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)

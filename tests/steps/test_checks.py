@@ -31,7 +31,7 @@ def test_a_good_step_gives_no_complaint(make):
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
-        ("Step 02: ", "Step 03: ", "the title is no `Step 02: Title`"),
+        ("Step 02: ", "Step 03: ", "the title is not `Step 02: Title`"),
         ("Try: ", "Attempt: ", "no line `Try"),
         ("Changed: ", "Altered: ", "no line `Changed"),
         ("Words.", "Words.\n" * 40, "the docstring has 46 lines (stay under 40)"),
@@ -307,13 +307,27 @@ def test_there_is_room_beyond_step_99(make):
     assert complaints(checks.check_form, curriculum, curriculum.step(100)) == []
 
 
-def test_holes_and_strangers(make):
-    steps = {1: step_text(1), 4: step_text(4), 30: step_text(30)}
-    curriculum = make(steps, {"steps/step_old.py": ""})
-    found = complaints(checks.check_numbers, curriculum)
-    assert found[0] == "steps: step02.py is missing (numbers have no holes)"
-    assert "step 30: is in no stage (add the stage to curriculum.toml)" in found
-    assert "steps/step_old.py: is no stepNN.py" in found
+def test_parts_and_strangers(make):
+    """A number may be missing, a part may not."""
+    names = ["1", "4a", "4b", "6a", "6c", "7", "7a", "30"]
+    curriculum = make({name: step_text(name) for name in names}, {"steps/step_old.py": ""})
+    assert complaints(checks.check_numbers, curriculum) == [
+        "steps: the parts of 6 are 6a, 6c (write a, b, c, ...)",
+        "steps: the parts of 7 are 7, 7a (write a, b, c, ...)",
+        "step 30: is in no stage (add the stage to curriculum.toml)",
+        "steps/step_old.py: is not named stepNN.py or stepNNa.py",
+    ]
+
+
+def test_parts_build_a_module_and_are_compared_in_order(make):
+    forms = {"1": "x = 1", "2a": "x = 2", "2b": "x = 3", "3": "from tinytorch.a import x\n\ny = 1"}
+    curriculum = make(
+        {name: step_text(name, form) for name, form in forms.items()},
+        {"tinytorch/a.py": "x = 3\n"},
+        '[modules]\n"tinytorch/a.py" = ["2a", "2b"]\n[step.2b]\ngradcheck = ["x"]\n',
+    )
+    assert complaints(checks.check_modules, curriculum) == []
+    assert complaints(checks.check_difference, curriculum, curriculum.step(3)) == []
 
 
 @pytest.mark.parametrize(
@@ -325,7 +339,7 @@ def test_holes_and_strangers(make):
             "'remove' means nothing here. Did you mean removes or renames?",
         ),
         ('[step.1]\nremoves = "x"\n', "removes is no list"),
-        ("[step.one]\n", "[step.one] is no number"),
+        ("[step.one]\n", "'one' does not name a step"),
         ("[step.50]\n", "step 50 is in no stage"),
         ('[modules]\n"torch/a.py" = [1]\n', "is no module"),
         ('[modules]\n"tinytorch/a.py" = [2, 1]\n', "in rising order"),

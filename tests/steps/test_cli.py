@@ -69,7 +69,7 @@ def test_check(command):
     ]
     status, out, _ = command("check")
     assert status == 1
-    assert "step03.py is missing" in out and "step 04, line 14: printed 'a 1.0'" in out
+    assert "step 04, line 14: printed 'a 1.0'" in out
 
 
 def test_the_others(command):
@@ -84,17 +84,20 @@ def test_the_others(command):
     ("arguments", "line"),
     [
         (["rum"], "There is no command 'rum'. Did you mean run?"),
-        (["run", "3"], "There is no step 3. The nearest are 2 and 4."),
-        (["run", "7-9"], "There is no step 7. The nearest are 2 and 4."),
-        (["run", "1-9"], "There is no step 9. The nearest are 2 and 4."),
+        (["run", "3"], "There is no step 3 yet. The nearest are 2 and 4."),
+        (["run", "7-9"], "There is no step 7 yet. The nearest is 4."),
+        (["run", "1-9"], "There is no step 9 yet. The nearest is 4."),
         (["run", "4-1"], "4-1 counts down. Write 1-4."),
-        (["check", "2-"], "'2-' names no steps. Write 14 or 11-18."),
-        (["run", "two"], "'two' names no steps. Write 14 or 11-18."),
-        (["diff", "99"], "There is no step 99. The nearest are 2 and 4."),
+        (["check", "2-"], "'2-' does not name steps. Write 14, 54a or 11-18."),
+        (["run", "two"], "'two' does not name steps. Write 14, 54a or 11-18."),
+        (["diff", "99"], "There is no step 99. The nearest is 4."),
+        (["diff", "two"], "'two' does not name a step. Write 14 or 54a."),
+        (["diff", "2b"], "There is no step 2b, but 2."),
+        (["move", "1"], "move takes pairs: the old number and the new one."),
         (["where", "xx"], "Nobody defines 'xx'. Did you mean x?"),
         (["where", "X"], "Nobody defines 'X'. Did you mean x?"),
         (["where", "q"], "Nobody defines 'q'. The nearest: x."),
-        (["history", "x", "--at", "3"], "There is no step 3. The nearest are 2 and 4."),
+        (["history", "x", "--at", "3"], "There is no step 3 yet. The nearest are 2 and 4."),
         (["propagate", "1"], "steps/step01.py cannot be read from HEAD:"),
     ],
 )
@@ -104,11 +107,46 @@ def test_bad_input_gets_one_line_and_status_2(command, arguments, line):
     assert err.startswith(line) and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["diff"], ["diff", "two"], ["run", "1", "2"]])
+@pytest.mark.parametrize("arguments", [[], ["diff"], ["run", "1", "2"]])
 def test_wrong_usage_gets_one_line_and_status_2(command, arguments):
     status, out, err = command(*arguments)
     assert (status, out) == (2, "")
     assert err.startswith("python -m steps") and err.count("\n") == 1
+
+
+PARTS = {name: step_text(name, f"x = {n}") for n, name in enumerate(["3", "5a", "5b", "5c", "6"])}
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("5", "05a 05b 05c"),
+        ("5b", "05b"),
+        ("step5b", "05b"),
+        ("step05b.py", "05b"),
+        ("steps/step05b.py", "05b"),
+        ("3-5", "03 05a 05b 05c"),
+        ("5b-6", "05b 05c 06"),
+        ("3-5a", "03 05a"),
+        ("step05c-step06.py", "05c 06"),
+    ],
+)
+def test_a_selection_with_parts(make, text, numbers):
+    found = make(PARTS).select(text)
+    assert " ".join(str(step.number) for step in found) == numbers
+
+
+def test_a_topic_with_parts_is_not_one_step(make):
+    curriculum = make(PARTS)
+    with pytest.raises(CurriculumError, match=r"^Step 5 has parts. Write 5a, 5b or 5c.$"):
+        curriculum.step(5)
+    with pytest.raises(CurriculumError, match=r"^There is no step 5d, but 5a, 5b and 5c.$"):
+        curriculum.step("5d")
+    assert [str(curriculum.before(curriculum.step(n)).number) for n in ("5a", "5b", 6)] == [
+        "03",
+        "05a",
+        "05c",
+    ]
 
 
 def test_propagate_without_git(command, monkeypatch, tmp_path):
@@ -215,7 +253,8 @@ def test_diff_for_a_notebook():
     difference = steps.diff(2)
     assert difference._repr_html_().startswith("<div>")
     assert repr(difference).startswith("Step 02: ")
-    for wrong in (0, "14", None):
+    assert repr(steps.diff("step02.py")) == repr(difference)
+    for wrong in (0, "one", None):
         with pytest.raises(CurriculumError) as error:
             steps.diff(wrong)
         assert error.value._render_traceback_() == [str(error.value)]

@@ -92,7 +92,7 @@ def test_a_change_of_words_only(make):
 def test_text(curriculum):
     text = Difference(curriculum, curriculum.step(2)).text()
     assert text.startswith("Step 02: It grows")
-    assert "stage 1, lesson 2 of 20" in text
+    assert "stage 1, lesson 2 of 4" in text
     assert "steps/step01.py -> steps/step02.py, framework" in text
     assert re.search(r"^ +\d+  -         x = 2$", text, re.M)
     assert re.search(r"^ +\d+  \+         x = 2 \* 3$", text, re.M)
@@ -105,7 +105,7 @@ def test_the_place_in_a_stage(make):
     steps = {1: step_text(1, "x = 1"), 2: step_text(2, "x = 2")}
     for catalogues, place in (("", "lesson 2"), ("1", "step 2")):
         curriculum = make(steps, toml=f"catalogues = [{catalogues}]\n")
-        assert Difference(curriculum, curriculum.step(2)).place == f"stage 1, {place} of 20"
+        assert Difference(curriculum, curriculum.step(2)).place == f"stage 1, {place} of 2"
 
 
 def test_a_line_that_only_follows_a_renaming_is_no_change(make):

@@ -1,0 +1,354 @@
+"""Step 56a: A table of functions
+
+The core adds, subtracts, multiplies and divides. Exp, Sin, Tanh and Log of the first stages did
+not come along: each was a class, but only two of its lines were its own, a formula and a
+derivative. Dozens of functions are to come. So we keep those two lines and let a table make the
+classes:
+
+    name   formula        derivative times g      computed from
+    exp    y = e^x        g * y                   the output y
+    sin    y = sin x      g * cos x               the input x
+    tanh   y = tanh x     g - g * y^2             the output y
+
+Why from one or the other? What a derivative needs is kept until backward. If y is enough, x may be
+freed or overwritten; if x is needed, y may be. Keeping both would cost twice the memory.
+
+In a derivative, `xp` is NumPy, or the class Tensor if the gradient is to be differentiated again
+(step 33). So one line of the table gives the derivatives of all orders.
+
+What is the same for every line is written once. `attach` makes each function a method and adds its
+in-place form: x.exp(), x.exp_(). `compute` settles the type: integers become floats for exp and
+stay integers for abs. float16 and bfloat16 are computed in float32: 1 / (1 + e^-x) is three
+operations, and each would round. `compute` rounds once.
+
+Three things are left to the line itself:
+
+- Its constants. np.log(2) is not a Python float but an np.float64, and a float32 array times that
+  is float64: one such number, and every gradient behind it silently takes twice the memory.
+  math.log(2) is a Python float and leaves the type alone.
+- Its corners, where there is no derivative. abs and relu take 0. A staircase is flat: 0 everywhere.
+- Its formula, if NumPy has none. erf, the area under a bell curve, is x times a quotient of two
+  polynomials in x^2, fitted by least squares. (A polynomial goes to infinity, erf goes to 1.)
+  erf_of is a `singledispatch`, a function that another array type can give a body of its own.
+
+PyTorch has such a table too, derivatives.yaml. From here on `abs` hides Python's own.
+
+Changed: the finished core is imported. New: entry, unary_function, unary, erf_of, 31 functions.
+Try: give exp its derivative as from_x, not from_y, and see which lines of the demo notice.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.direct import apply_directly
+from tinytorch.autograd.inplace import in_place
+from tinytorch.autograd.node import Function
+from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.arithmetic import number_like
+from tinytorch.ops.conversion import cast
+
+
+def as_formula(formula: Any) -> Callable:
+    """A formula (xp, *inputs) -> array; a name stands for the array library's function."""
+    if isinstance(formula, str):
+        return lambda xp, *inputs: getattr(xp, formula)(*inputs)
+    return formula
+
+
+def entry(names: str, kind: type, formula: Any, **members: Any) -> type:
+    """The Function of an entry of the table."""
+    name = names.split()[0].title().replace("_", "")
+    return type(name, (kind,), {"formula": staticmethod(as_formula(formula)), **members})
+
+
+def unary_function(names: str, formula: Any, derivative: Callable, keeps_y: bool = False) -> type:
+    """The Function y = f(x), element for element, of a line of the table with one input.
+
+    formula(xp, x) is f on an array, or names a function of the array library. derivative(xp, g,
+    kept) is g * dy/dx: y is kept for it, if the line says so, or x.
+    """
+    named = isinstance(formula, str)
+
+    def forward(ctx, x: Any) -> Any:
+        y = getattr(ctx.xp, formula)(x) if named else formula(ctx.xp, x)
+        ctx.saved = (y if keeps_y else x,)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return derivative(ctx.xp, g, ctx.saved[0])
+
+    return entry(names, Function, formula, forward=forward, backward=backward)
+
+
+def flat(xp: Any, g: Any, *inputs: Any) -> Any:
+    """The derivative of a staircase: between two steps nothing changes."""
+    return g * 0
+
+
+def as_type(x: Any, dtype: DType) -> Any:
+    """A tensor or a number as an operand of this type."""
+    return cast(x, dtype) if isinstance(x, Tensor) else number_like(x, dtype)
+
+
+def is_float(x: Any) -> bool:
+    """Whether x is a float32 or float64 tensor, by far the most common case: no further look."""
+    return isinstance(x, Tensor) and x.array.dtype.char in "fd"
+
+
+def require_tensors(name: str, inputs: tuple) -> None:
+    """TypeError where one of the inputs is no tensor."""
+    for x in inputs:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
+
+
+def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0) -> Tensor:
+    """function.apply on inputs of one type; the last `numbers` of them may be Python numbers.
+
+    Integers and booleans keep a type of the kinds (as NumPy calls them) that the function `keeps`.
+    If it keeps none, they become the default float type; others are a NotImplementedError.
+    float16 and bfloat16 are computed as float32 and rounded only once, at the end.
+    """
+    require_tensors(function.__name__.lower(), inputs[: len(inputs) - numbers])
+    first, *others = inputs
+    if is_float(first) and all(x is None or isinstance(x, (int, float)) for x in others):
+        return function.apply(first, *(x if x is None else float(x) for x in others))
+    dtype = result_type(*(x for x in inputs if x is not None))
+    if not dtype.is_floating_point and numpy_dtype(dtype).kind not in keeps:
+        if keeps:
+            raise NotImplementedError(f"'{function.__name__}' not implemented for {dtype!r}")
+        dtype = Defaults.dtype
+    wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
+    return cast(function.apply(*(None if x is None else as_type(x, wide) for x in inputs)), dtype)
+
+
+def attach(names: str, written: bool = True) -> Callable:
+    """Makes an operation a method under all its names, and its form that is written in place, if
+    there is one: exp_ for exp."""
+
+    def decorate(operation: Callable) -> Callable:
+        operation.__name__ = operation.__qualname__ = names.split()[0]
+        for name in names.split():
+            tensor_method(name)(operation)
+            if written:
+                name_in_place = f"__i{name[2:]}" if name.startswith("__") else f"{name}_"
+                tensor_method(name_in_place)(in_place(operation))
+        return operation
+
+    return decorate
+
+
+def unary(
+    names: str,
+    formula: Any,
+    from_x: Callable | None = None,
+    from_y: Callable | None = None,
+    keeps: str = "",
+) -> Callable[[Tensor], Tensor]:
+    """One line of the table: dy/dx times g, told by the input x or by the output y.
+
+    Args:
+        names: of the function, the first one and aliases.
+        formula: (xp, x) -> y, or the name of a function of the array library.
+        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the derivative is 0.
+        from_y: (xp, g, y) -> g * dy/dx, where y alone is enough.
+        keeps: the kinds of integers and booleans that stay what they are; see `compute`.
+    """
+    function = unary_function(names, formula, from_x or from_y or flat, from_y is not None)
+
+    def operation(input: Tensor) -> Tensor:
+        if input.__class__ is Tensor and input.array.dtype.char in "fd":
+            return apply_directly(function, input)
+        return compute(function, (input,), keeps)
+
+    operation.__doc__ = f"{names.split()[0]} of each element, in the shape of `input`."
+    return attach(names)(operation)
+
+
+exp = unary("exp", "exp", from_y=lambda xp, g, y: g * y)
+log = unary("log", "log", from_x=lambda xp, g, x: g / x)
+sqrt = unary("sqrt", "sqrt", from_y=lambda xp, g, y: g / (2 * y))
+sin = unary("sin", "sin", from_x=lambda xp, g, x: g * xp.cos(x))
+cos = unary("cos", "cos", from_x=lambda xp, g, x: -g * xp.sin(x))
+tanh = unary("tanh", "tanh", from_y=lambda xp, g, y: g - g * y * y)
+sigmoid = unary(
+    "sigmoid", lambda xp, x: 1 / (1 + xp.exp(-x)), from_y=lambda xp, g, y: g * y * (1 - y)
+)
+abs = unary("abs absolute", "absolute", from_x=lambda xp, g, x: g * xp.sign(x), keeps="iu")
+relu = unary(
+    "relu",
+    lambda xp, x: xp.maximum(x, xp.zeros(x.shape, x.dtype)),
+    from_y=lambda xp, g, y: g * (y > 0),
+    keeps="iu",
+)
+
+# Powers, exponentials and logarithms.
+rsqrt = unary("rsqrt", lambda xp, x: 1 / xp.sqrt(x), from_y=lambda xp, g, y: g * y * y * y * -0.5)
+reciprocal = unary("reciprocal", lambda xp, x: 1 / x, from_y=lambda xp, g, y: -g * y * y)
+exp2 = unary("exp2", "exp2", from_y=lambda xp, g, y: g * y * math.log(2))
+expm1 = unary("expm1", "expm1", from_y=lambda xp, g, y: g * y + g)
+log2 = unary("log2", "log2", from_x=lambda xp, g, x: g / (x * math.log(2)))
+log10 = unary("log10", "log10", from_x=lambda xp, g, x: g / (x * math.log(10)))
+log1p = unary("log1p", "log1p", from_x=lambda xp, g, x: g / (1 + x))
+
+# Angles, and their relatives on the hyperbola.
+tan = unary("tan", "tan", from_y=lambda xp, g, y: g + g * y * y)
+asin = unary("asin arcsin", "arcsin", from_x=lambda xp, g, x: g / xp.sqrt(1 - x * x))
+acos = unary("acos arccos", "arccos", from_x=lambda xp, g, x: -g / xp.sqrt(1 - x * x))
+atan = unary("atan arctan", "arctan", from_x=lambda xp, g, x: g / (1 + x * x))
+sinh = unary("sinh", "sinh", from_x=lambda xp, g, x: g * xp.cosh(x))
+cosh = unary("cosh", "cosh", from_x=lambda xp, g, x: g * xp.sinh(x))
+asinh = unary("asinh arcsinh", "arcsinh", from_x=lambda xp, g, x: g / xp.sqrt(x * x + 1))
+acosh = unary("acosh arccosh", "arccosh", from_x=lambda xp, g, x: g / xp.sqrt(x * x - 1))
+atanh = unary("atanh arctanh", "arctanh", from_x=lambda xp, g, x: g / (1 - x * x))
+
+
+def staircase(name: str) -> Callable:
+    """The formula of a function that makes floats whole, and has nothing to do for integers."""
+    return lambda xp, x: getattr(xp, name)(x) if x.dtype.kind == "f" else x.copy()
+
+
+floor = unary("floor", staircase("floor"), keeps="iu")
+ceil = unary("ceil", staircase("ceil"), keeps="iu")
+trunc = unary("trunc fix", staircase("trunc"), keeps="iu")
+frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_x=lambda xp, g, x: g, keeps="f")
+Round = unary_function("round", staircase("rint"), flat)
+sign = unary(
+    "sign sgn",  # and not that of the array library: the sign of nan is 0
+    lambda xp, x: x.copy() if x.dtype == bool else xp.subtract(x > 0, x < 0, dtype=x.dtype),
+    keeps="biu",
+)
+
+# erf(x) / x as a quotient of two polynomials in x^2, the constant first: least squares on the
+# relative error, with weights moved towards the largest errors until these were even (Lawson 1961).
+# On |x| < 4 with error 2.5e-8, for float32; on |x| < 6 with 8e-18, for float64. Beyond, erf is 1.
+# fmt: off
+ERF_FLOAT32 = (
+    (1.128379141, 0.1937423235, 0.0531248757, 0.003890504504, 0.0002845166253, 1.982884337e-6),
+    (1.0, 0.5050322419, 0.1154287192, 0.01522239395, 0.001186874004, 3.737630789e-5),
+)
+ERF_FLOAT64 = (
+    (1.1283791670955126, 0.22350992138874286, 0.067106701583840033, 0.0071486386798325379,
+     0.00089519409781254, 6.1392091433056988e-5, 4.3055550476626276e-6, 1.9568644357134679e-7,
+     8.2336866152592816e-9, 2.276822327454184e-10, 5.1213378509012598e-12, 4.7354014718176122e-14,
+     8.2087701232847399e-17),
+    (1.0, 0.53141384377386717, 0.13660971374653561, 0.022540026759436114, 0.0026687969277293038,
+     0.00023994233762508876, 1.6880348625789718e-5, 9.4151764305302158e-7, 4.1562180376061841e-8,
+     1.4231408823495243e-9, 3.5812606909591549e-11, 5.8099506506416758e-13, 2.562209921885018e-15,
+     1.1775258739143197e-18),
+)
+# fmt: on
+
+
+@functools.singledispatch
+def erf_of(x: Any, xp: Any) -> Any:
+    """The error function of an array. Computed in float64, so that no rounding adds up."""
+    single = x.dtype == np.float32
+    clipped = xp.clip(x, -4, 4).astype(np.float64) if single else xp.clip(x, -6, 6)
+    t = clipped * clipped
+    quotient = []
+    for coefficients in ERF_FLOAT32 if single else ERF_FLOAT64:
+        value = xp.full_like(t, coefficients[-1])
+        for coefficient in coefficients[-2::-1]:  # Horner's scheme
+            value *= t
+            value += coefficient
+        quotient.append(value)
+    return xp.clip(clipped * (quotient[0] / quotient[1]), -1, 1).astype(x.dtype)
+
+
+erf = unary(
+    "erf",
+    lambda xp, x: erf_of(x, xp),
+    from_x=lambda xp, g, x: g * (2 / math.sqrt(math.pi)) * xp.exp(-x * x),
+)
+
+
+if __name__ == "__main__":
+    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float16, float64
+    from tinytorch.core.tensor import tensor
+
+    ones = tensor([1.0, 1.0, 1.0])
+    x = tensor([0.0, 1.0, 2.0], requires_grad=True)
+    y = exp(x)
+    print("exp:", y.tolist())  # -> exp: [1.0, 2.718, 7.389]
+    print("made by", y.grad_fn.name())  # -> made by ExpBackward0
+    print("it keeps its output:", y.grad_fn.saved[0] is y.array)  # -> it keeps its output: True
+    y.backward(ones)
+    print("its gradient is the same:", x.grad.tolist())
+    # -> its gradient is the same: [1.0, 2.718, 7.389]
+
+    # What is kept must not be overwritten. exp lets go of its input, sin does not.
+    for function in (exp, sin):
+        x = tensor([0.0, 1.0, 2.0], requires_grad=True) * 1.0
+        y = function(x)
+        x.sqrt_()
+        try:
+            y.backward(ones)
+            print(function.__name__, "does not need its input any more")
+            # -> exp does not need its input any more
+        except RuntimeError as error:
+            print(function.__name__, "complains:", error)
+            # -> sin complains: one of the variables needed ... has been modified by an inplace ...
+
+    # One line of the table, every order: sin, cos, -sin, -cos, sin at 1.
+    x = tensor(1.0, dtype=float64, requires_grad=True)
+    y, orders = sin(x), []
+    for _ in range(5):
+        orders.append(float(np.round(y.item(), 4)))
+        (y,) = grad(y, x, create_graph=True)
+    print("sin and its derivatives:", orders)
+    # -> sin and its derivatives: [0.8415, 0.5403, -0.8415, -0.5403, 0.8415]
+
+    # Types.
+    print(exp(tensor([1, 2])).dtype, abs(tensor([-1, 2])).dtype)
+    # -> tinytorch.float32 tinytorch.int64
+    half = np.array(2.0, np.float16)
+    print("rounded three times:", 1 / (1 + np.exp(-half)))  # -> rounded three times: 0.8804
+    print("rounded once:", sigmoid(tensor(2.0, dtype=float16)).numpy())  # -> rounded once: 0.881
+    print("the exact number:", 1 / (1 + math.exp(-2)))  # -> the exact number: 0.8807970779778823
+
+    # The trap.
+    row = np.ones(3, np.float32)
+    print("float32 * math.log(2) is", (row * math.log(2)).dtype)
+    # -> float32 * math.log(2) is float32
+    print("float32 * np.log(2)   is", (row * np.log(2)).dtype)
+    # -> float32 * np.log(2)   is float64
+
+    # Corners and stairs.
+    for function in (abs, relu, floor):
+        x = tensor([-1.0, 0.0, 1.0], requires_grad=True)
+        function(x).backward(ones)
+        print(f"{function.__name__:5} has slopes", x.grad.tolist())
+        # -> abs   has slopes [-1.0, 0.0, 1.0]
+        # -> relu  has slopes [0.0, 0.0, 1.0]
+        # -> floor has slopes [0.0, 0.0, 0.0]
+
+    # erf against Python's own, which knows one number at a time.
+    for dtype, bound in ((float32, 1e-7), (float64, 1e-15)):
+        x = np.linspace(-6.0, 6.0, 2001).astype(dtype.numpy)
+        exact = np.array([math.erf(number) for number in x])
+        error = np.max(np.abs(erf(tensor(x)).numpy() - exact))
+        print(f"erf in {dtype!r}: error below {bound}: {error < bound}")
+        # -> erf in tinytorch.float32: error below 1e-07: True
+        # -> erf in tinytorch.float64: error below 1e-15: True
+
+    # The whole table against differences, twice: the second derivatives as well. (The derivative
+    # of relu asks whether y > 0, which a tensor can answer only in step 57.)
+    inside = tensor([0.2, 0.5, 0.8], dtype=float64, requires_grad=True)
+    beyond = tensor([1.2, 2.0, 3.0], dtype=float64, requires_grad=True)
+    table = [exp, log, sqrt, sin, cos, tanh, sigmoid, abs, rsqrt, reciprocal, exp2, expm1, log2]
+    table += [log10, log1p, tan, asin, acos, atan, sinh, cosh, asinh, acosh, atanh]
+    table += [floor, ceil, trunc, frac, sign, erf]
+    for function in table:
+        x = beyond if function is acosh else inside
+        assert gradcheck(function, x) and gradgradcheck(function, x), function
+    print(len(table), "functions have the right derivatives of first and second order")
+    # -> 30 functions have the right derivatives of first and second order
+    print("relu of first order:", gradcheck(relu, inside))  # -> relu of first order: True

@@ -1,0 +1,564 @@
+"""Step 56b: Two inputs
+
+A table of functions with two inputs needs one thing more: a derivative for each input, computed
+only if somebody wants it. Both inputs are kept, and broadcasting takes care of itself: the engine
+sums each gradient back to the shape of its input.
+
+    maximum   the larger one        g goes to the larger one
+    atan2     angle of (b, a)       g b / (a^2 + b^2)     and  -g a / (a^2 + b^2)
+    pow       a^b                   g b a^(b-1)           and   g a^b log(a)
+
+In three places the textbook's formula is not enough:
+
+- A tie. maximum(a, a) has a corner: each input gets half of the gradient.
+- Zero. At a = b = 0, b a^(b-1) is 0 * infinity, which is nan. But x^0 is 1 everywhere, so its
+  slope is 0. At a = 0, b = 2, a^b log(a) is 0 * -infinity: nan again, where 0 is right.
+- Time. In float32, x ** 3 costs NumPy several times as much as x * x * x, and far more where x is
+  negative. `power` writes small powers as products.
+
+Integers divide in their own way: // rounds down, also negative numbers, and dividing by 0 raises.
+There are two remainders: `remainder` (%) goes with the quotient that is rounded down, `fmod` with
+the one that is rounded toward zero. -7 divided by 3 leaves 2 for one and -1 for the other.
+
+Changed: nothing. New: Several, binary, maximum, minimum, atan2, hypot, logaddexp, pow, division,
+remainder, fmod, div, round, addcmul, addcdiv.
+Try: let `larger` say ~(a < b) twice, and see what becomes of a tie.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.direct import apply_directly
+from tinytorch.autograd.inplace import in_place
+from tinytorch.autograd.node import Function
+from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.arithmetic import add, mul, number_like, true_divide
+from tinytorch.ops.conversion import cast
+
+
+def as_formula(formula: Any) -> Callable:
+    """A formula (xp, *inputs) -> array; a name stands for the array library's function."""
+    if isinstance(formula, str):
+        return lambda xp, *inputs: getattr(xp, formula)(*inputs)
+    return formula
+
+
+def entry(names: str, kind: type, formula: Any, **members: Any) -> type:
+    """The Function of an entry of the table."""
+    name = names.split()[0].title().replace("_", "")
+    return type(name, (kind,), {"formula": staticmethod(as_formula(formula)), **members})
+
+
+def unary_function(names: str, formula: Any, derivative: Callable, keeps_y: bool = False) -> type:
+    """The Function y = f(x), element for element, of a line of the table with one input.
+
+    formula(xp, x) is f on an array, or names a function of the array library. derivative(xp, g,
+    kept) is g * dy/dx: y is kept for it, if the line says so, or x.
+    """
+    named = isinstance(formula, str)
+
+    def forward(ctx, x: Any) -> Any:
+        y = getattr(ctx.xp, formula)(x) if named else formula(ctx.xp, x)
+        ctx.saved = (y if keeps_y else x,)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return derivative(ctx.xp, g, ctx.saved[0])
+
+    return entry(names, Function, formula, forward=forward, backward=backward)
+
+
+def flat(xp: Any, g: Any, *inputs: Any) -> Any:
+    """The derivative of a staircase: between two steps nothing changes."""
+    return g * 0
+
+
+def as_type(x: Any, dtype: DType) -> Any:
+    """A tensor or a number as an operand of this type."""
+    return cast(x, dtype) if isinstance(x, Tensor) else number_like(x, dtype)
+
+
+def is_float(x: Any) -> bool:
+    """Whether x is a float32 or float64 tensor, by far the most common case: no further look."""
+    return isinstance(x, Tensor) and x.array.dtype.char in "fd"
+
+
+def require_tensors(name: str, inputs: tuple) -> None:
+    """TypeError where one of the inputs is no tensor."""
+    for x in inputs:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
+
+
+def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0) -> Tensor:
+    """function.apply on inputs of one type; the last `numbers` of them may be Python numbers.
+
+    Integers and booleans keep a type of the kinds (as NumPy calls them) that the function `keeps`.
+    If it keeps none, they become the default float type; others are a NotImplementedError.
+    float16 and bfloat16 are computed as float32 and rounded only once, at the end.
+    """
+    require_tensors(function.__name__.lower(), inputs[: len(inputs) - numbers])
+    first, *others = inputs
+    if is_float(first) and all(x is None or isinstance(x, (int, float)) for x in others):
+        return function.apply(first, *(x if x is None else float(x) for x in others))
+    dtype = result_type(*(x for x in inputs if x is not None))
+    if not dtype.is_floating_point and numpy_dtype(dtype).kind not in keeps:
+        if keeps:
+            raise NotImplementedError(f"'{function.__name__}' not implemented for {dtype!r}")
+        dtype = Defaults.dtype
+    wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
+    return cast(function.apply(*(None if x is None else as_type(x, wide) for x in inputs)), dtype)
+
+
+def attach(names: str, written: bool = True) -> Callable:
+    """Makes an operation a method under all its names, and its form that is written in place, if
+    there is one: exp_ for exp."""
+
+    def decorate(operation: Callable) -> Callable:
+        operation.__name__ = operation.__qualname__ = names.split()[0]
+        for name in names.split():
+            tensor_method(name)(operation)
+            if written:
+                name_in_place = f"__i{name[2:]}" if name.startswith("__") else f"{name}_"
+                tensor_method(name_in_place)(in_place(operation))
+        return operation
+
+    return decorate
+
+
+def unary(
+    names: str,
+    formula: Any,
+    from_x: Callable | None = None,
+    from_y: Callable | None = None,
+    keeps: str = "",
+) -> Callable[[Tensor], Tensor]:
+    """One line of the table: dy/dx times g, told by the input x or by the output y.
+
+    Args:
+        names: of the function, the first one and aliases.
+        formula: (xp, x) -> y, or the name of a function of the array library.
+        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the derivative is 0.
+        from_y: (xp, g, y) -> g * dy/dx, where y alone is enough.
+        keeps: the kinds of integers and booleans that stay what they are; see `compute`.
+    """
+    function = unary_function(names, formula, from_x or from_y or flat, from_y is not None)
+
+    def operation(input: Tensor) -> Tensor:
+        if input.__class__ is Tensor and input.array.dtype.char in "fd":
+            return apply_directly(function, input)
+        return compute(function, (input,), keeps)
+
+    operation.__doc__ = f"{names.split()[0]} of each element, in the shape of `input`."
+    return attach(names)(operation)
+
+
+exp = unary("exp", "exp", from_y=lambda xp, g, y: g * y)
+log = unary("log", "log", from_x=lambda xp, g, x: g / x)
+sqrt = unary("sqrt", "sqrt", from_y=lambda xp, g, y: g / (2 * y))
+sin = unary("sin", "sin", from_x=lambda xp, g, x: g * xp.cos(x))
+cos = unary("cos", "cos", from_x=lambda xp, g, x: -g * xp.sin(x))
+tanh = unary("tanh", "tanh", from_y=lambda xp, g, y: g - g * y * y)
+sigmoid = unary(
+    "sigmoid", lambda xp, x: 1 / (1 + xp.exp(-x)), from_y=lambda xp, g, y: g * y * (1 - y)
+)
+abs = unary("abs absolute", "absolute", from_x=lambda xp, g, x: g * xp.sign(x), keeps="iu")
+relu = unary(
+    "relu",
+    lambda xp, x: xp.maximum(x, xp.zeros(x.shape, x.dtype)),
+    from_y=lambda xp, g, y: g * (y > 0),
+    keeps="iu",
+)
+
+# Powers, exponentials and logarithms.
+rsqrt = unary("rsqrt", lambda xp, x: 1 / xp.sqrt(x), from_y=lambda xp, g, y: g * y * y * y * -0.5)
+reciprocal = unary("reciprocal", lambda xp, x: 1 / x, from_y=lambda xp, g, y: -g * y * y)
+exp2 = unary("exp2", "exp2", from_y=lambda xp, g, y: g * y * math.log(2))
+expm1 = unary("expm1", "expm1", from_y=lambda xp, g, y: g * y + g)
+log2 = unary("log2", "log2", from_x=lambda xp, g, x: g / (x * math.log(2)))
+log10 = unary("log10", "log10", from_x=lambda xp, g, x: g / (x * math.log(10)))
+log1p = unary("log1p", "log1p", from_x=lambda xp, g, x: g / (1 + x))
+
+# Angles, and their relatives on the hyperbola.
+tan = unary("tan", "tan", from_y=lambda xp, g, y: g + g * y * y)
+asin = unary("asin arcsin", "arcsin", from_x=lambda xp, g, x: g / xp.sqrt(1 - x * x))
+acos = unary("acos arccos", "arccos", from_x=lambda xp, g, x: -g / xp.sqrt(1 - x * x))
+atan = unary("atan arctan", "arctan", from_x=lambda xp, g, x: g / (1 + x * x))
+sinh = unary("sinh", "sinh", from_x=lambda xp, g, x: g * xp.cosh(x))
+cosh = unary("cosh", "cosh", from_x=lambda xp, g, x: g * xp.sinh(x))
+asinh = unary("asinh arcsinh", "arcsinh", from_x=lambda xp, g, x: g / xp.sqrt(x * x + 1))
+acosh = unary("acosh arccosh", "arccosh", from_x=lambda xp, g, x: g / xp.sqrt(x * x - 1))
+atanh = unary("atanh arctanh", "arctanh", from_x=lambda xp, g, x: g / (1 - x * x))
+
+
+def staircase(name: str) -> Callable:
+    """The formula of a function that makes floats whole, and has nothing to do for integers."""
+    return lambda xp, x: getattr(xp, name)(x) if x.dtype.kind == "f" else x.copy()
+
+
+floor = unary("floor", staircase("floor"), keeps="iu")
+ceil = unary("ceil", staircase("ceil"), keeps="iu")
+trunc = unary("trunc fix", staircase("trunc"), keeps="iu")
+frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_x=lambda xp, g, x: g, keeps="f")
+Round = unary_function("round", staircase("rint"), flat)
+sign = unary(
+    "sign sgn",  # and not that of the array library: the sign of nan is 0
+    lambda xp, x: x.copy() if x.dtype == bool else xp.subtract(x > 0, x < 0, dtype=x.dtype),
+    keeps="biu",
+)
+
+# erf(x) / x as a quotient of two polynomials in x^2, the constant first: least squares on the
+# relative error, with weights moved towards the largest errors until these were even (Lawson 1961).
+# On |x| < 4 with error 2.5e-8, for float32; on |x| < 6 with 8e-18, for float64. Beyond, erf is 1.
+# fmt: off
+ERF_FLOAT32 = (
+    (1.128379141, 0.1937423235, 0.0531248757, 0.003890504504, 0.0002845166253, 1.982884337e-6),
+    (1.0, 0.5050322419, 0.1154287192, 0.01522239395, 0.001186874004, 3.737630789e-5),
+)
+ERF_FLOAT64 = (
+    (1.1283791670955126, 0.22350992138874286, 0.067106701583840033, 0.0071486386798325379,
+     0.00089519409781254, 6.1392091433056988e-5, 4.3055550476626276e-6, 1.9568644357134679e-7,
+     8.2336866152592816e-9, 2.276822327454184e-10, 5.1213378509012598e-12, 4.7354014718176122e-14,
+     8.2087701232847399e-17),
+    (1.0, 0.53141384377386717, 0.13660971374653561, 0.022540026759436114, 0.0026687969277293038,
+     0.00023994233762508876, 1.6880348625789718e-5, 9.4151764305302158e-7, 4.1562180376061841e-8,
+     1.4231408823495243e-9, 3.5812606909591549e-11, 5.8099506506416758e-13, 2.562209921885018e-15,
+     1.1775258739143197e-18),
+)
+# fmt: on
+
+
+@functools.singledispatch
+def erf_of(x: Any, xp: Any) -> Any:
+    """The error function of an array. Computed in float64, so that no rounding adds up."""
+    single = x.dtype == np.float32
+    clipped = xp.clip(x, -4, 4).astype(np.float64) if single else xp.clip(x, -6, 6)
+    t = clipped * clipped
+    quotient = []
+    for coefficients in ERF_FLOAT32 if single else ERF_FLOAT64:
+        value = xp.full_like(t, coefficients[-1])
+        for coefficient in coefficients[-2::-1]:  # Horner's scheme
+            value *= t
+            value += coefficient
+        quotient.append(value)
+    return xp.clip(clipped * (quotient[0] / quotient[1]), -1, 1).astype(x.dtype)
+
+
+erf = unary(
+    "erf",
+    lambda xp, x: erf_of(x, xp),
+    from_x=lambda xp, g, x: g * (2 / math.sqrt(math.pi)) * xp.exp(-x * x),
+)
+
+
+class Several(Function):
+    """y = f(a, b, ...), element for element, broadcast: what entries with several inputs share.
+
+    Each input has its own derivative(xp, g, a, b, ...).
+    """
+
+    elementwise = True
+    formula: Callable
+    derivatives: tuple[Callable, ...]
+
+    def forward(ctx, *inputs: Any) -> Any:
+        ctx.saved = inputs
+        return ctx.formula(ctx.xp, *inputs)
+
+    def backward(ctx, g: Any) -> Any:
+        return tuple(
+            None if edge is None else derivative(ctx.xp, g, *ctx.saved)
+            for edge, derivative in zip(ctx.edges, ctx.derivatives, strict=True)
+        )
+
+
+def mirrored(derivative: Callable) -> Callable:
+    """What `derivative` says of its first input, said of the second."""
+    return lambda xp, g, a, b: derivative(xp, g, b, a)
+
+
+def binary(
+    names: str, formula: Any, *derivatives: Callable, keeps="biu", numbers=0, written=True
+) -> Callable[[Tensor, Any], Tensor]:
+    """A line of the table for two inputs: derivatives are (xp, g, a, b) -> g * dy/da, g * dy/db,
+    of which the first is enough where the inputs may change places.
+
+    `keeps` names the kinds of integers that stay what they are, see `compute`; `numbers` says
+    whether none, the second or each of the inputs may be a Python number; `written`, whether there
+    is a form in place.
+    """
+    if len(derivatives) == 1:
+        derivatives = (*derivatives, mirrored(derivatives[0]))
+    function = entry(names, Several, formula, derivatives=derivatives)
+
+    def operation(input: Tensor, other: Any) -> Tensor:
+        if input.__class__ is other.__class__ is Tensor:
+            dtype = input.array.dtype
+            if dtype is other.array.dtype and dtype.char in "fd":
+                return apply_directly(function, input, other)
+        return compute(function, (input, other), keeps, min(numbers, 1 + isinstance(other, Tensor)))
+
+    operation.__doc__ = f"{names.split()[0]} of each pair of elements, broadcast."
+    return attach(names, written)(operation)
+
+
+def larger(xp: Any, g: Any, a: Any, b: Any) -> Any:
+    """What the larger one of two gets: half of the gradient where both are equal. A comparison with
+    nan is false, and so both get all of it where one of them is nan."""
+    return (g * ~(a < b) + g * ~(a <= b)) / 2
+
+
+maximum = binary("maximum", "maximum", larger, written=False)
+minimum = binary("minimum", "minimum", mirrored(larger), written=False)
+
+
+def squares(a: Any, b: Any) -> Any:
+    """a^2 + b^2 as a divisor: 1 in place of 0, so that the slope of an angle is 0 there."""
+    total = a * a + b * b
+    return total + (total == 0)
+
+
+atan2 = binary(
+    "atan2 arctan2",
+    "arctan2",
+    lambda xp, g, a, b: g * b / squares(a, b),
+    lambda xp, g, a, b: -g * a / squares(a, b),
+    keeps="",
+)
+hypot = binary("hypot", "hypot", lambda xp, g, a, b: g * a / xp.hypot(a, b), keeps="f")
+
+
+def log_of_sum(xp: Any, a: Any, b: Any) -> Any:
+    """log(e^a + e^b), in a tenth of the time that the array library's own function takes."""
+    gap = xp.where(a == b, xp.zeros_like(a), a - b)  # inf - inf would be nan
+    return xp.maximum(a, b) + xp.log1p(xp.exp(-xp.abs(gap)))
+
+
+logaddexp = binary(
+    "logaddexp",
+    log_of_sum,
+    # e^80 is beyond all that counts, and finite: the derivative of this formula stays a number.
+    lambda xp, g, a, b: g / (1 + xp.exp(xp.clip(b - a, None, 80.0))),
+    keeps="f",
+    written=False,
+)
+
+
+def power(a: Any, b: Any) -> Any:
+    """a ** b. For small numbers b as products, which take a tiny part of the time of a power."""
+    if isinstance(b, (int, float)):
+        if b in (2, 3):
+            return a * a if b == 2 else a * a * a
+        if type(b) is float and b in (-1, -2, -0.5):
+            return 1 / (a if b == -1 else power(a, -b))
+    return a**b
+
+
+def any_power(xp: Any, a: Any, b: Any) -> Any:
+    """a ** b, also for integers b below 0 in an array: rounded towards 0, that leaves 1, -1 and 0.
+
+    NumPy refuses these, and PyTorch only a negative number: RuntimeError.
+    """
+    if isinstance(b, (int, float)) or b.dtype.kind != "i":
+        return power(a, b)
+    return a ** xp.abs(b) * ((b >= 0) | (xp.abs(a) == 1))
+
+
+def log_of_base(xp: Any, a: Any) -> Any:
+    """log(a), and 0 where a is 0: there a^b does not change with b."""
+    if isinstance(a, (int, float)):
+        return math.log(a) if a > 0 else (0.0 if a == 0 else math.nan)
+    return xp.log(a + (a == 0))
+
+
+# b + (b == 0) - 1 is b - 1, and 0 for b = 0: b * a^(b - 1) would be 0 * infinity for a = 0.
+pow = binary(
+    "pow __pow__",
+    any_power,
+    lambda xp, g, a, b: g * (b * power(a, b + (b == 0) - 1)),
+    lambda xp, g, a, b: g * (power(a, b) * log_of_base(xp, a)),
+    keeps="iu",
+    numbers=2,
+)
+
+
+@attach("square")
+def square(input: Tensor) -> Tensor:
+    """input * input."""
+    return pow(input, 2)
+
+
+def division(formula: Any) -> Callable:
+    """A formula that divides and keeps integers. RuntimeError where an integer divisor is 0."""
+    formula = as_formula(formula)
+
+    def divide(xp: Any, a: Any, b: Any) -> Any:
+        divisor = xp.asarray(b)
+        if divisor.dtype.kind in "biu" and not divisor.all():
+            raise RuntimeError("ZeroDivisionError")
+        return formula(xp, a, b)
+
+    return divide
+
+
+def truncated(xp: Any, a: Any, b: Any) -> Any:
+    """a / b without its digits behind the point; exact for integers."""
+    whole = xp.asarray(a).dtype.kind in "iu"
+    return (a - xp.fmod(a, b)) // b if whole else xp.trunc(a / b)
+
+
+floor_divide = binary(
+    "floor_divide __floordiv__", division("floor_divide"), flat, flat, keeps="iu", numbers=2
+)
+trunc_divide = entry("div_trunc", Several, division(truncated), derivatives=(flat, flat))
+
+
+def rest(names: str, name: str, rounding: str, numbers: int) -> Callable[[Tensor, Any], Tensor]:
+    """The line of `name`: what a - b * round(a / b) leaves. For float32 that formula, in float64,
+    takes a tenth of the time of the array library's, and is exact while the quotient is small."""
+
+    def formula(xp: Any, a: Any, b: Any) -> Any:
+        library = getattr(xp, name)
+        if xp.result_type(a, b) != np.float32:
+            return library(a, b)
+        a, b = xp.asarray(a, np.float64), xp.asarray(b, np.float64)
+        whole = getattr(xp, rounding)(a / b)
+        left = a - whole * b
+        exact = whole.size and xp.abs(whole).max() < 2**28 and xp.isfinite(left).all()
+        left = xp.copysign(left, a if rounding == "trunc" else b) if exact else library(a, b)
+        return left.astype(np.float32)
+
+    slopes = lambda xp, g, a, b: g, lambda xp, g, a, b: -g * getattr(xp, rounding)(a / b)
+    return binary(names, division(formula), *slopes, keeps="iu", numbers=numbers)
+
+
+remainder = rest("remainder __mod__", "remainder", "floor", 2)
+fmod = rest("fmod", "fmod", "trunc", 1)
+
+
+def swapped(name: str, operation: Callable) -> Callable:
+    """The operator for a number on the left: 2 ** x."""
+    return tensor_method(name)(lambda self, other: operation(other, self))
+
+
+rpow = swapped("__rpow__", pow)
+rfloordiv = swapped("__rfloordiv__", floor_divide)
+rmod = swapped("__rmod__", remainder)
+magnitude = tensor_method("__abs__")(lambda self: abs(self))
+
+
+@attach("div divide true_divide")
+def div(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """input / other, broadcast; rounding_mode "floor" or "trunc" makes it whole and keeps integers.
+
+    RuntimeError for another mode, and for an integer division by 0.
+    """
+    if rounding_mode is None:
+        return true_divide(input, other)
+    if rounding_mode not in ("floor", "trunc"):
+        raise RuntimeError(
+            f"div(): rounding_mode is None, 'trunc' or 'floor', not {rounding_mode!r}"
+        )
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    return compute(trunc_divide, (input, other), "iu", 2)
+
+
+@attach("round")
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """Rounded to whole numbers or to `decimals` places, halves to the even neighbour."""
+    if decimals == 0:
+        return compute(Round, (input,), "iu")
+    if not input.is_floating_point():
+        raise NotImplementedError(f"round(): decimals={decimals} needs a floating point tensor")
+    up, down = (mul, true_divide) if decimals > 0 else (true_divide, mul)
+    scale = 10.0 ** (decimals if decimals > 0 else -decimals)
+    return down(round(up(input, scale)), scale)
+
+
+@attach("addcmul")
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+    """input + value * tensor1 * tensor2, broadcast."""
+    tensor1 = cast(tensor1, result_type(input, tensor1, tensor2))
+    return add(input, mul(tensor1, tensor2), alpha=value)
+
+
+@attach("addcdiv")
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+    """input + value * tensor1 / tensor2, broadcast. RuntimeError for integers over integers."""
+    if not (tensor1.is_floating_point() or tensor2.is_floating_point()):
+        raise RuntimeError("addcdiv(): integers cannot be divided by integers: cast one of them")
+    tensor1 = cast(tensor1, result_type(input, tensor1, tensor2))
+    return add(input, true_divide(tensor1, tensor2), alpha=value)
+
+
+if __name__ == "__main__":
+    import timeit
+
+    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops import broadcast  # noqa: F401  (sum_to_size, for second derivatives)
+
+    def slopes(function: Callable, *numbers: float) -> list:
+        """The derivatives of function(*numbers), one for each number."""
+        inputs = [tensor(number, dtype=float64, requires_grad=True) for number in numbers]
+        return [g.item() for g in grad(function(*inputs), inputs)]
+
+    a = tensor([[1.0, 5.0, 3.0]], requires_grad=True)  # [1, 3]
+    b = tensor([[2.0], [3.0]], requires_grad=True)  # [2, 1]
+    y = maximum(a, b)
+    print("maximum:", y.tolist())  # -> maximum: [[2.0, 5.0, 3.0], [3.0, 5.0, 3.0]]
+    y.backward(tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]))
+    print("to a:", a.grad.tolist())  # -> to a: [[0.0, 2.0, 1.5]]
+    print("to b:", b.grad.tolist())  # -> to b: [[1.0], [1.5]]
+
+    # Ties and zeros.
+    print("a tie is shared:", slopes(maximum, 2.0, 2.0))  # -> a tie is shared: [0.5, 0.5]
+    print("x^2 and x^0 at 0:", slopes(lambda x: x**2, 0.0), slopes(lambda x: x**0, 0.0))
+    # -> x^2 and x^0 at 0: [0.0] [0.0]
+    a = np.float64(0)
+    for b in (0.0, 2.0):
+        with np.errstate(all="ignore"):
+            textbook = [float(b * a ** (b - 1)), float(a**b * np.log(a))]
+        print(f"a^b at (0, {b:.0f}):", slopes(pow, 0.0, b), " by the textbook:", textbook)
+        # -> a^b at (0, 0): [0.0, 0.0]  by the textbook: [nan, -inf]
+        # -> a^b at (0, 2): [0.0, 0.0]  by the textbook: [0.0, nan]
+    print("2^x at 3:", slopes(lambda x: 2**x, 3.0), 8 * math.log(2))
+    # -> 2^x at 3: [5.545177444479562] 5.545177444479562
+
+    # Whole numbers.
+    n = tensor([7, -7])
+    print("//:", (n // 2).tolist(), " %:", (n % 3).tolist(), " /:", (n / 2).tolist())
+    # -> //: [3, -4]  %: [1, 2]  /: [3.5, -3.5]
+    print("div, cut off:", div(n, 2, rounding_mode="trunc").tolist())  # -> div, cut off: [3, -3]
+    print("two remainders:", remainder(n, 3).tolist(), fmod(n, 3).tolist())
+    # -> two remainders: [1, 2] [1, -1]
+    print("to even:", round(tensor([0.5, 1.5, 2.5])).tolist())  # -> to even: [0.0, 2.0, 2.0]
+    try:
+        n // 0
+    except RuntimeError as error:
+        print("n // 0:", error)  # -> n // 0: ZeroDivisionError
+    print((n**2).dtype, (n**0.5).dtype, (2 ** tensor([1.0, 3.0])).tolist())
+    # -> tinytorch.int64 tinytorch.float32 [2.0, 8.0]
+
+    # A power against two products.
+    x = np.linspace(-2.0, 2.0, 20_000, dtype=np.float32)
+    seconds = [min(timeit.repeat(f, number=3, repeat=5)) for f in (lambda: x**3, lambda: x * x * x)]
+    print(f"x ** 3 takes {seconds[0] / seconds[1]:.0f} times as long as x * x * x")  # -> ...
+
+    # All derivatives against differences. Second ones that compare have to wait for step 57.
+    a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
+    b = tensor([[2.0], [1.2]], dtype=float64, requires_grad=True)
+    for function in (maximum, minimum, atan2, hypot, logaddexp, pow, remainder, fmod, div):
+        assert gradcheck(function, (a, b)), function
+    for function in (square, lambda x: x**3, lambda x: 1.7**x, lambda x: 2.1 % x):
+        assert gradcheck(function, a) and gradgradcheck(function, a), function
+    assert gradgradcheck(hypot, (a, b)) and gradgradcheck(div, (a, b))
+    print("all derivatives are right")  # -> all derivatives are right

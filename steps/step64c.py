@@ -1,0 +1,324 @@
+"""Step 64c: Gather, scatter and masks
+
+A classifier gives a row of scores for each sample, and the loss needs one score of each row: that
+of the right class. x[:, labels] is wrong, for it takes all labels from every row. The rows must be
+named too: x[[0, 1, 2], labels]. `gather` says this for any dimension and any shape:
+
+    gather(x, 1, index)[i, j] = x[i, index[i, j]]                    read along dimension 1
+    scatter(x, 1, index, s):    out[i, index[i, j]] = s[i, j]        write
+    scatter_add:                out[i, index[i, j]] += s[i, j]       add
+
+Counted in one row, element x[i, j] is number i * steps[0] + j * steps[1] (step 61a). So `places`
+computes one number for each element of the index: a column 0, 1, 2, ... times steps[0], plus the
+index itself times steps[1]. With these numbers no new operation is needed:
+
+    gather is Index, scatter is IndexPut, scatter_add is x + AddIndex
+
+and the gradient of gather is a scatter_add, its adjoint. The same holds for index_select,
+take_along_dim and repeat_interleave. Even padding is an index: a reflection reads the places
+2, 1, 0, 1, 2, 3, ...
+
+A mask of the same shape needs no index. masked_fill takes a value where the mask is true, and x
+elsewhere. Attention fills with minus infinity whatever may not be seen, and there is a trap: do
+not compute it as x * (1 - mask) + value * mask. Where the mask is 0, 0 * inf is nan.
+
+Two more traps. PyTorch's brackets take negative indices, its gather does not: otherwise a wrong
+label of -1 would silently mean the last class. And where scatter writes to a place twice,
+one of the values stays, and nothing says which. If both matter, use scatter_add.
+
+Changed: a new module, gather.py, finished here. New: gather, scatter, scatter_add, index_select,
+index_add, masked_fill, take_along_dim, repeat_interleave, pad.
+Try: leave check_index out of `places`, and see what the score of class -1 is.
+"""
+
+import math
+from operator import gt
+from typing import Any
+
+from tinytorch.autograd.inplace import in_place
+from tinytorch.autograd.node import Function
+from tinytorch.core.dtype import bool_, int32, int64
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.ops.arithmetic import add, mul, number_like
+from tinytorch.ops.broadcast import as_shape, broadcast_shapes, expand
+from tinytorch.ops.comparison import where
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
+from tinytorch.ops.joining import constant_pad
+from tinytorch.ops.parts import Slice
+from tinytorch.ops.shape import Reshape, flatten
+
+
+class MaskedFill(Function):
+    """y = value where the mask is true, else x."""
+
+    elementwise = True
+
+    def forward(ctx, x: Any, mask: Any, value: Any) -> Any:
+        ctx.save_for_backward(mask)
+        return ctx.xp.where(mask, ctx.xp.asarray(value, x.dtype), x)
+
+    def backward(ctx, g: Any) -> Any:
+        gx = ctx.call(MaskedFill, g, ctx.saved[0], 0.0)
+        return gx, None, g - gx if ctx.needs_input_grad[2] else None
+
+
+@tensor_method("masked_fill")
+def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """A copy with `value`, a number or a 0-d tensor, where the mask is true; broadcast."""
+    if mask.dtype is not bool_:
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, got {mask.dtype!r}")
+    if isinstance(value, Tensor) and value.array.ndim:
+        raise RuntimeError(f"masked_fill_ only supports a 0-d value, got {value.ndim} dimensions")
+    as_type = cast if isinstance(value, Tensor) else number_like
+    return MaskedFill.apply(input, mask, as_type(value, input.dtype))
+
+
+def check_index(name: str, index: Tensor, size: int, error: type = RuntimeError) -> None:
+    """RuntimeError for an index that is not of integers; `error` for one outside 0..size-1."""
+    if index.dtype not in (int64, int32):
+        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index, got {index.dtype!r}")
+    # Read as unsigned, negative numbers are larger than all others: one look finds both ends.
+    if index.array.size and index.array.view(f"u{index.array.itemsize}").max() >= size:
+        raise error(f"{name}(): an index is out of bounds for a dimension of size {size}")
+
+
+def places(name: str, input: Tensor, dim: int, index: Tensor, src: Tensor | None = None) -> Any:
+    """The places [i, index[i, j]] of `input` for dim=1, and so on, counted as if it were flat.
+
+    A place [i, j] is number i * steps[0] + j * steps[1]. RuntimeError where the shapes of index,
+    input and src do not fit together. A 0-d tensor counts as one with a single element.
+    """
+    shape, sizes = index.array.shape or (1,), input.array.shape or (1,)
+    dim = normalize_dim(dim, len(sizes))
+    check_index(name, index, sizes[dim])
+    limits = (*sizes[:dim], max(*shape, 1), *sizes[dim + 1 :])
+    for other in (limits, shape if src is None else src.array.shape or (1,)):
+        if index.array.size and (len(other) != len(shape) or any(map(gt, shape, other))):
+            raise RuntimeError(
+                f"{name}(): Expected index {list(shape)} to have the dimensions of {list(other)} "
+                f"and to be no larger (of self, dimension {dim} has no limit)"
+            )
+    steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    flat = cast(index, int64).array.reshape(shape) * steps[dim]
+    for i, n in enumerate(shape):
+        if i != dim and n > 1:
+            line = index.device.xp.arange(n) * steps[i]
+            flat += line.reshape((n,) + (1,) * (len(shape) - 1 - i))
+    return flat.reshape(index.array.shape)
+
+
+@tensor_method("gather")
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """out[i, j] = input[i, index[i, j]] for dim=1, input[index[i, j], j] for dim=0, and so on.
+
+    The result has the shape of `index`, whose other sizes are at most those of `input`.
+    """
+    if index.array.size == 0:
+        return Index.apply(Slice.apply(input, (slice(0), ...)), (), cast(index, int64))
+    return Index.apply(input, (), places("gather", input, dim, index))
+
+
+def part_of(src: Tensor, index: Tensor) -> Tensor:
+    """The part of `src` that has a partner in `index`, which may be smaller."""
+    if src.array.shape == index.array.shape:
+        return src
+    return Slice.apply(src, tuple(slice(n) for n in index.array.shape))
+
+
+@tensor_method("scatter")
+def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value=None) -> Tensor:
+    """A copy of `input` with out[i, index[i, j]] = src[i, j] for dim=1, and so on.
+
+    src: a tensor at least as large as `index`, or a number, which can be given as `value` too.
+    Where a place is written twice, one of the values stays.
+    """
+    src = value if src is None else src
+    if not isinstance(src, Tensor):
+        key = places("scatter", input, dim, index)
+        return IndexPut.apply(input, number_like(src, input.dtype), (), key)
+    check_same_dtype("scatter", input, src)
+    key = places("scatter", input, dim, index, src)
+    return IndexPut.apply(input, part_of(src, index), (), key)
+
+
+@tensor_method("scatter_add")
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """A copy of `input` with src[i, j] added to out[i, index[i, j]] for dim=1, and so on."""
+    check_same_dtype("scatter_add", input, src)
+    key = places("scatter_add", input, dim, index, src)
+    return add(input, AddIndex.apply(part_of(src, index), input.array.shape, (), key))
+
+
+def line(name: str, input: Tensor, dim: int, index: Tensor) -> tuple[tuple, Tensor]:
+    """The dimension and the places in it, one number or several in a row, as `Index` takes them."""
+    dim, size = normalize_dim(dim, input.array.ndim), input.array.shape or (1,)
+    if index.array.ndim > 1:
+        raise IndexError(f"{name}(): Index is supposed to be a vector, it has {index.ndim} dims")
+    check_index(name, index, size[dim], IndexError)
+    return ((dim,), flatten(index)) if input.array.ndim else ((), Reshape.apply(index, ()))
+
+
+def check_source(
+    name: str, input: Tensor, dims: tuple, index: Tensor, source: Tensor, error: type
+) -> None:
+    """`error` unless source has one slice for each place of the index, and the type of input."""
+    check_same_dtype(name, input, source)
+    shape, found = list(input.array.shape), list(source.array.shape)
+    for place in dims:
+        shape[place] = index.array.size
+    if shape != found:
+        raise error(f"{name}(): the shape of source is {found}, and should be {shape}")
+
+
+@tensor_method("index_select")
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The places `index` (one dimension) of dimension `dim`, in that order: a copy."""
+    return Index.apply(input, *line("index_select", input, dim, index))
+
+
+@tensor_method("index_add")
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+    """A copy of `input` with alpha * source added at the places `index` of dimension `dim`."""
+    dims, index = line("index_add", input, dim, index)
+    check_source("index_add", input, dims, index, source, RuntimeError)
+    source = source if alpha == 1 else mul(source, alpha)
+    return add(input, AddIndex.apply(source, input.array.shape, dims, index))
+
+
+@tensor_method("take_along_dim")
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """`gather` with broadcasting of the other dimensions: for the results of argsort and argmax."""
+    if indices.dtype is not int64:
+        raise RuntimeError(f"take_along_dim(): indices should be int64, not {indices.dtype!r}")
+    if dim is None:
+        return Index.apply(input, (), flatten(indices))
+    shape, index_shape = list(input.array.shape), list(indices.array.shape)
+    if len(shape) != len(index_shape):
+        raise RuntimeError(f"take_along_dim(): {index_shape} has not the dimensions of {shape}")
+    dim = normalize_dim(dim, len(shape))
+    n, length, shape[dim], index_shape[dim] = shape[dim], index_shape[dim], 1, 1
+    both = broadcast_shapes(shape, index_shape)
+    input = expand(input, (*both[:dim], n, *both[dim + 1 :]))
+    indices = expand(indices, (*both[:dim], length, *both[dim + 1 :]))
+    return gather(input, dim, where(indices < 0, indices + n, indices))
+
+
+@tensor_method("repeat_interleave")
+def repeat_interleave(
+    input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each place of dimension `dim` (of all elements, if None) `repeats` times: a number, or one
+    for each place. RuntimeError where their number differs.
+    """
+    xp = input.device.xp
+    input, dim = (flatten(input), 0) if dim is None or input.array.ndim == 0 else (input, dim)
+    dim = normalize_dim(dim, input.array.ndim)
+    n, times = input.array.shape[dim], getattr(repeats, "array", repeats)
+    if isinstance(repeats, Tensor) and repeats.array.size not in (1, n):
+        raise RuntimeError(f"repeats must have size {n} as input along dim, got {repeats.shape}")
+    places = xp.repeat(xp.arange(n), times)
+    if output_size not in (None, places.size):
+        raise RuntimeError(f"output_size is {output_size}, and the result has {places.size} places")
+    return Index.apply(input, (dim,), places)
+
+
+def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
+    """`input` with more elements at its borders; a negative number takes elements away.
+
+    Args:
+        pad: (before, after) of the last dimension, then of the one before it, and so on.
+        mode: "constant" (`value`, 0 by default), "reflect" (mirrored at the border element),
+            "replicate" (the border element again) or "circular" (from the other end).
+    RuntimeError for paddings that do not fit, NotImplementedError for other modes.
+    """
+    pad, ndim = as_shape((pad,)), input.array.ndim
+    if mode == "constant":
+        return constant_pad(input, pad, value)
+    if mode not in ("reflect", "replicate", "circular") or not 1 <= ndim - len(pad) / 2 <= 2:
+        raise NotImplementedError(f"no padding {mode!r} with {len(pad)} numbers of {ndim} dims")
+    for dim, before, after in zip(range(ndim - 1, -1, -1), pad[::2], pad[1::2], strict=False):
+        n = input.array.shape[dim]
+        low, high = max(-before, 0), n - max(-after, 0)  # what is not taken away
+        limit = {"reflect": n - 1, "circular": high - low}.get(mode, math.inf)
+        if max(before, after) > limit or n == 0 or n + before + after < 0:
+            raise RuntimeError(f"padding ({before}, {after}) does not fit the size {n}")
+        places = input.device.xp.arange(-before, n + after)
+        if mode == "reflect":
+            places = n - 1 - abs(n - 1 - abs(places))
+        elif mode == "replicate":
+            places = places.clip(0, n - 1)
+        else:
+            places = low + (places - low) % (high - low)
+        input = Index.apply(input, (dim,), places)
+    return input
+
+
+masked_fill_ = tensor_method("masked_fill_")(in_place(masked_fill))
+scatter_ = tensor_method("scatter_")(in_place(scatter))
+scatter_add_ = tensor_method("scatter_add_")(in_place(scatter_add))
+index_add_ = tensor_method("index_add_")(in_place(index_add))
+
+
+if __name__ == "__main__":
+    import numpy as np
+
+    from tinytorch.autograd.engine import grad
+    from tinytorch.ops import reduction  # noqa: F401  (sum and mean, as methods)
+    from tinytorch.ops.parts import triu
+    from tinytorch.ops.softmax import log_softmax, softmax
+
+    scores = tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 0.0], [1.0, 1.0, 4.0]], requires_grad=True)
+    labels = tensor([0, 1, 0])
+    print("one of each row:", gather(scores, 1, labels[:, None]).tolist())
+    # -> one of each row: [[2.0], [3.0], [1.0]]
+    print("not this:", scores[:, labels].shape)  # -> not this: tinytorch.Size([3, 3])
+
+    # The loss of a classifier, and its gradient by hand: (softmax - one hot) / number of samples.
+    loss = -gather(log_softmax(scores, 1), 1, labels[:, None]).mean()
+    loss.backward()
+    one_hot = scatter(tensor(np.zeros((3, 3), np.float32)), 1, labels[:, None], 1.0)
+    by_hand = (softmax(scores.detach(), 1) - one_hot) / 3
+    print("one hot:", one_hot.tolist())
+    # -> one hot: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    print("loss:", loss.item(), "gradient by hand:", np.allclose(scores.grad.array, by_hand.array))
+    # -> loss: 1.19915 gradient by hand: True
+    try:
+        print(gather(scores, 1, tensor([[-1]])).item())
+    except RuntimeError as error:
+        print("RuntimeError:", error)
+        # -> RuntimeError: gather(): an index is out of bounds for a dimension of size 3
+
+    # Counting votes is a scatter_add. index_add_ is the += in place that brackets cannot give.
+    zeros, ones = tensor([0.0, 0.0, 0.0]), tensor([1.0, 1.0, 1.0, 1.0, 1.0])
+    print("votes:", scatter_add(zeros, 0, tensor([0, 2, 2, 0, 2]), ones).tolist())
+    # -> votes: [2.0, 0.0, 3.0]
+    zeros.index_add_(0, tensor([1, 1]), ones[:2])
+    print("a place twice:", zeros.tolist())  # -> a place twice: [0.0, 2.0, 0.0]
+
+    # Elements in an order given by another tensor.
+    x = tensor([[30.0, 10.0, 20.0]], requires_grad=True)
+    order = tensor([[1, 2, 0]])
+    print("sorted:", take_along_dim(x, order, 1).tolist())  # -> sorted: [[10.0, 20.0, 30.0]]
+    weights = tensor([[1.0, 2.0, 3.0]])
+    print("gradient, back in place:", grad(take_along_dim(x, order, 1), x, weights)[0].tolist())
+    # -> gradient, back in place: [[3.0, 1.0, 2.0]]
+
+    # Attention that may not look ahead.
+    future = triu(tensor([[True] * 3] * 3), 1)
+    print("weights:", softmax(masked_fill(tensor(np.zeros((3, 3))), future, -math.inf), 1).tolist())
+    # -> weights: [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.333333, 0.333333, 0.333333]]
+    with np.errstate(invalid="ignore"):
+        product = (0.0 * (1 - future.array) + -math.inf * future.array)[0]
+    print("with products:", product.tolist())  # -> with products: [nan, -inf, -inf]
+
+    # Repetitions and borders as indices.
+    print("repeated:", repeat_interleave(tensor([1, 2]), tensor([3, 1])).tolist())
+    # -> repeated: [1, 1, 1, 2]
+    row = tensor([[1.0, 2.0, 3.0]])
+    for mode in ("reflect", "replicate", "circular"):
+        print(f"{mode:9}", pad(row, (2, 2), mode).tolist()[0])
+    # -> reflect   [3.0, 2.0, 1.0, 2.0, 3.0, 2.0, 1.0]
+    # -> replicate [1.0, 1.0, 1.0, 2.0, 3.0, 3.0, 3.0]
+    # -> circular  [2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0]

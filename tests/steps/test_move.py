@@ -1,0 +1,170 @@
+"""Renaming steps: the files, their titles, curriculum.toml, and every reference in words."""
+
+import json
+import subprocess
+
+import pytest
+
+from steps.companion.curriculum import Curriculum, CurriculumError
+from steps.companion.move import Moves, move
+
+from .conftest import STAGE, step_text
+
+WORDS = '''
+# Step 11 is the first; steps 11, 12 and 13 follow it.
+x = "step 12"
+
+
+def f():
+    """As in steps 11 to 13 (step12.py), and as the walk of step
+    13. It needs 12 steps and step 2, in 12 of 13 cases. `python -m steps diff 12` shows it.
+    """
+'''
+TOML = """
+# What step 12 adds.
+catalogues = [12, 13]
+
+[modules]
+"tinytorch/a.py" = [11, 12]
+"tinytorch/b.py" = [12, 13]
+
+[step.12]
+gradcheck = ["x.select(0, 12)"]
+
+[step.13]
+renames = {x = "y"}
+why = "step 12 says so"
+"""
+
+
+def notebook(*cells):
+    """The text of a notebook: (type, source, text of the output)."""
+    made = [
+        {"cell_type": kind, "source": source.splitlines(keepends=True)}
+        | (
+            {"outputs": [{"name": "stdout", "text": output.splitlines(keepends=True)}]}
+            if output
+            else {}
+        )
+        for kind, source, output in cells
+    ]
+    return json.dumps({"cells": made}, indent=1, ensure_ascii=False) + "\n"
+
+
+@pytest.fixture
+def curriculum(make):
+    files = {
+        "tinytorch/a.py": WORDS,
+        "README.md": "Step 12, `steps/step12.py`, `python -m steps check 11-13`\n",
+        "docs/step12.svg": "<svg>step 12</svg>\n",
+        "tests/steps/test_x.py": "# step 12\n",
+        "notebooks/stage01.ipynb": notebook(
+            ("markdown", "## 11 and 12: both\n\nStep 12 is next.", ""),
+            ("code", "steps.diff(12)\nfind(12)\ns = load(13)", "    12 + step\n    13 - step 12\n"),
+        ),
+    }
+    numbers = {n: step_text(n, WORDS, title=f"Number {n}") for n in (10, 11, 12, 13)}
+    return make(numbers, files, TOML, STAGE)
+
+
+def moved(curriculum, *names):
+    result = move(curriculum, list(zip(names[::2], names[1::2], strict=True)))
+    return result, lambda name: (curriculum.root / name).read_text()
+
+
+def test_a_lesson_is_put_in(curriculum):
+    """12 and 13 become parts, with room for a new 12b."""
+    result, text = moved(curriculum, "12", "12a", "13", "12c")
+    assert result.renamed == {
+        "steps/step12.py": "steps/step12a.py",
+        "steps/step13.py": "steps/step12c.py",
+        "docs/step12.svg": "docs/step12a.svg",
+    }
+    assert text("steps/step12c.py").startswith('"""Step 12c: Number 13\n')
+    assert text("tinytorch/a.py") == WORDS.lstrip().replace(
+        "steps 11, 12 and 13 follow", "steps 11, 12a and 12c follow"
+    ).replace('"step 12"', '"step 12a"').replace(
+        "11 to 13 (step12.py)", "11 to 12 (step12a.py)"
+    ).replace("    13. It", "    12c. It").replace("diff 12`", "diff 12a`")
+    assert text("README.md") == ("Step 12a, `steps/step12a.py`, `python -m steps check 11-12`\n")
+    assert text("docs/step12a.svg") == "<svg>step 12a</svg>\n"
+    assert text("tests/steps/test_x.py") == "# step 12\n"
+    cells = json.loads(text("notebooks/stage01.ipynb"))["cells"]
+    assert "".join(cells[0]["source"]) == "## 11 and 12a: both\n\nStep 12a is next."
+    assert "".join(cells[1]["source"]) == 'steps.diff("12a")\nfind(12)\ns = load("12c")'
+    assert "".join(cells[1]["outputs"][0]["text"]) == "    12 + step\n    13 - step 12a\n"
+
+
+def test_the_curriculum_follows(curriculum):
+    _, text = moved(curriculum, "12", "12a", "13", "12c")
+    new = Curriculum(curriculum.root)
+    assert [str(step.number) for step in new.steps] == ["10", "11", "12a", "12c"]
+    assert [[str(n) for n in m.builders] for m in new.modules] == [["11", "12a"], ["12a", "12c"]]
+    assert [step.kind for step in new.steps] == ["lesson", "lesson", "catalogue", "catalogue"]
+    assert new.step("12a").gradcheck == ["x.select(0, 12)"]
+    assert new.step("12c").why == "step 12a says so"
+    assert "# What step 12a adds." in text("steps/curriculum.toml")
+
+
+def test_there_and_back_changes_nothing(curriculum):
+    before = {p: p.read_text() for p in curriculum.root.rglob("*") if p.is_file()}
+    moved(curriculum, "12", "15b", "13", "15c", "11", "15a")
+    assert "steps 15a, 15b and 15c follow" in (curriculum.root / "tinytorch/a.py").read_text()
+    assert "steps 15a to 15c (" in (curriculum.root / "tinytorch/a.py").read_text()
+    moved(Curriculum(curriculum.root), "15c", "13", "15a", "11", "15b", "12")
+    assert [path.name for path, text in before.items() if path.read_text() != text] == []
+
+
+def test_a_permutation(curriculum):
+    _, text = moved(curriculum, "12", "13", "13", "12")
+    assert text("steps/step12.py").startswith('"""Step 12: Number 13\n')
+    assert text("steps/step13.py").startswith('"""Step 13: Number 12\n')
+    assert "steps 11, 13 and 12 follow" in text("tinytorch/a.py")
+    assert '"tinytorch/a.py" = [11, 13]' in text("steps/curriculum.toml")
+
+
+def test_history_is_kept_by_git(curriculum):
+    git = ["git", "-C", str(curriculum.root)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    moved(curriculum, "12", "12a")
+    done = subprocess.run([*git, "status", "--short"], capture_output=True, text=True, check=True)
+    assert "steps/step12a.py" in done.stdout and "steps/step12.py" not in done.stdout
+
+
+def test_what_cannot_be_mapped_is_named(curriculum):
+    path = curriculum.root / "tinytorch" / "c.py"
+    path.write_text(
+        '"""Words.\n\nSubtraction is for step 11, division for 12, the rest (13).\n"""\n'
+    )
+    (curriculum.root / "tinytorch" / "d.py").write_text("# step 13 " + "x" * 90 + "\n")
+    result, _ = moved(curriculum, "12", "14", "13", "15a")
+    line = "Subtraction is for step 11, division for 12, the rest (13)."
+    assert f"tinytorch/c.py, line 3: {line}" in result.unsure
+    assert "tinytorch/d.py, line 1 is longer than 100 columns" in result.unsure
+
+
+@pytest.mark.parametrize(
+    ("pairs", "found"),
+    [
+        ([("14", "15")], "There is no step 14 yet. The nearest is 13."),
+        ([("12", "13")], "Two steps would have the number 13."),
+        ([("12", "15"), ("13", "15")], "Two steps would have the number 15."),
+        ([("12", "15"), ("12", "16")], "Step 12 is moved twice."),
+        ([("12", "x")], "'x' does not name a step."),
+    ],
+)
+def test_a_wrong_move_is_refused(curriculum, pairs, found):
+    with pytest.raises(CurriculumError) as error:
+        move(curriculum, pairs)
+    assert str(error.value) == found
+    assert (curriculum.folder / "step12.py").exists()
+
+
+def test_a_number_without_a_letter_means_all_parts_of_its_topic(make):
+    steps = {n: step_text(n) for n in ("5", "6a", "6b", "7")}
+    moves = Moves(make(steps), [("6a", "8a"), ("6b", "8b"), ("7", "9")])
+    assert moves.text("step 06, steps 05 to 06, steps 06 and 07") == (
+        "step 08, steps 05 to 08, steps 08 and 09"
+    )
+    assert moves.text("steps 06b to 07, steps 06a-06b") == "steps 08b to 09, steps 08a-08b"

@@ -34,7 +34,7 @@ _WORDS = re.compile(rf"\b([Ss]teps\s+)({_ITEM}(?:{_BETWEEN}{_ITEM})*)")
 _WORD = re.compile(rf"\b([Ss]tep\s+)({_ITEM}(?:(?:-|–){_ITEM})?)")
 _COMMAND = re.compile(r"(-m steps [a-z]+ (?:[\w.]+ --at )?)(\d+[a-z]?(?:-\d+[a-z]?)?)\b")
 _HEADING = re.compile(rf"^(#+ )({_ITEM}(?:{_BETWEEN}{_ITEM})*)(?=:)", re.MULTILINE)
-_CALL = re.compile(r"""\b((?:diff|difference|load)\()(\d+|\\?["']\d+[a-z]\\?["'])\)""")
+_CALL = re.compile(r"""\b((?:diff|difference|load|show)\()(\d+|\\?["']\d+[a-z]\\?["'])(?=[,)])""")
 _RANGE = re.compile(r"(\d+[a-z]?)( to | through |-|–)(\d+[a-z]?)|\d+[a-z]?")
 _MENTION = re.compile(r"\b[Ss]teps?\s+\d")
 
@@ -131,7 +131,7 @@ class Moves:
         new = self._one(old, padded=False)
         if new == old:
             return match[0]
-        return f"{match[1]}{new if new.isdecimal() else quote + new + quote})"
+        return f"{match[1]}{new if new.isdecimal() else quote + new + quote}"
 
     def unsure(self, text: str) -> list[int]:
         """The lines with a bare number of a moved step, in a paragraph that speaks of steps."""

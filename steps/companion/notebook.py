@@ -11,7 +11,6 @@ A notebook begins with
 from __future__ import annotations
 
 import html
-import re
 import types
 from pathlib import Path
 from typing import Any
@@ -29,14 +28,10 @@ PRE = "font-family:monospace;font-size:12px;line-height:1.3;overflow-x:auto;marg
 ADDED, REMOVED = "rgba(46,160,67,0.22)", "rgba(248,81,73,0.22)"
 
 
-def find(step: int | str) -> tuple[Curriculum, Step]:
-    """A step by its name: 14, "14", "17b"; for a number with parts, the last part."""
+def find(name: int | str) -> tuple[Curriculum, Step]:
+    """A step by its number: 14, "17b"; 17 means the last part of a topic that has parts."""
     curriculum = Curriculum(ROOT)
-    label = f"{step:02d}" if isinstance(step, int) else step.zfill(2 + step[-1].isalpha())
-    fits = [s for s in curriculum.steps if re.fullmatch(rf"step{label}[a-z]?", s.path.stem)]
-    if not fits:
-        raise CurriculumError(f"There is no step {step}.")
-    return curriculum, fits[-1]
+    return curriculum, curriculum.select(str(name))[-1]
 
 
 def load(step: int | str) -> types.ModuleType:

@@ -1,33 +1,31 @@
 """Step 01: A variable is a box
 
-We want to write a formula in Python, and to be told its derivative. A NumPy array cannot help with
-that. It holds numbers, and it has no place for anything else: not for a derivative, and not for the
-way in which its numbers came about.
+We want to write a formula in Python and get its derivative. A NumPy array alone cannot do that: it
+holds numbers, and it has no place for a derivative or for the computation that made the numbers.
 
-So the array goes into a box, and the box is ours. What belongs to the numbers can later be written
-on it. Today the box holds its array and nothing more:
+So we put the array into a box, an object of a class of our own. Later steps write more on the box.
+In this step it holds its array and nothing else:
 
     x = Variable(np.array(1.0))        x.data is the array
 
-The box and its contents are two things. `x.data = other` puts something else into the same box, and
-everybody who holds the box sees it.
+The box and its contents are separate. `x.data = other` puts another array into the same box, and
+every name that refers to the box sees the change.
 
 The array may have any number of dimensions: none for a single number, one for a row, two for a
-matrix. NumPy calls the number of dimensions `ndim`, and we need nothing of our own for it.
+matrix. NumPy calls this number `ndim`, so the box needs nothing of its own for it.
 
-Two traps. The box holds the array itself, not a copy: whoever changes the array from outside
-changes what is in the box. And the box is no array: x + 1 does not work yet. We teach it that in
-stage 3.
+Two traps. The box holds the array itself, not a copy: a change of the array from outside is a
+change of the box's contents. And the box is not an array: x + 1 does not work before stage 3.
 
-(PyTorch's box is `torch.Tensor`. It was called `Variable` there, too, until 2018, and x.data still
+(PyTorch's box is `torch.Tensor`. Until 2018 it was called `Variable` there too, and x.data still
 works.)
 
-All steps are made alike. Above the line `if __name__ == "__main__":` stands the framework, which
-the next step takes over and changes. Below it stands a demo of what is new. `# -> 1.0` says what a
-line prints, and `python -m steps run 1` checks that it does.
+All steps are built alike. Above the line `if __name__ == "__main__":` stands the framework, which
+the next step takes over and changes. Below it stands a demo of what is new. The comment `# -> 1.0`
+says what a line prints, and `python -m steps run 1` checks that it does.
 
 New: Variable.
-Try: `y = Variable(x)`, and look at y.data. A box inside a box: nobody stops you before step 09.
+Try: `y = Variable(x)`, then print y.data: a box inside a box. From step 09 on this is an error.
 """
 
 import numpy as np
@@ -48,7 +46,7 @@ if __name__ == "__main__":
     same_box = x
     x.data = np.array(2.0)
     print(x.data)  # -> 2.0
-    print("seen by everybody:", same_box.data)  # -> seen by everybody: 2.0
+    print("seen by the other name:", same_box.data)  # -> seen by the other name: 2.0
     print("the first array is as it was:", data)  # -> the first array is as it was: 1.0
 
     for numbers in (7.0, [1.0, 2.0, 3.0], [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]):

@@ -1,33 +1,35 @@
-"""Step 02: A function from box to box
+"""Step 02: A function from variable to variable
 
-Boxes alone compute nothing. We could open the box, compute, and close a new one:
+A box alone computes nothing. We could take the array out, compute, and make a new box:
 
     y = Variable(x.data**2)
 
-But then nobody knows afterwards that y came from x, and by which rule. So a computation becomes an
-object, too: a Function. Draw variables as circles, functions as squares, and the arrows between
-them are a computational graph:
+But then nothing records that y was computed from x, or by which rule. So a computation becomes an
+object too: a Function. Draw variables as circles, functions as squares and arrows between them.
+The drawing is called a computational graph:
 
     (x) ---> [ Square ] ---> (y)
 
-Every function opens a box, computes, and closes a box. Only the middle differs. So the outside is
-written once, in `Function.__call__`, and the middle in `forward`, once for each kind of function:
+Every function takes an array out of a box, computes, and puts the result into a new box. Only the
+computation differs. So the rest is written once, in `Function.__call__`, and the computation in
+`forward`, once for each kind of function:
 
     Variable  --open-->  array  --forward-->  array  --close-->  Variable
 
 `__call__` is the method that Python runs when an object is called like a function: f(x) means
 f.__call__(x). Later steps add bookkeeping to it, and every function will have it at once.
 
-The trap: forward gets arrays and returns arrays. A forward that opens its x once more, or closes
-its result by itself, is wrong. And you call f(x), never f.forward(x): forward alone makes no box.
+The trap: forward gets an array and returns an array. It must not open or make a Variable itself.
+And you call f(x), never f.forward(x), which makes no box.
 
-Function itself computes nothing. Its forward says so with an error, and does not return None in
-silence: a class that forgets its forward is found at the first call.
+Function.forward raises an error instead of returning None. So the first call finds a class that
+does not define forward.
 
 (PyTorch has the same pair: you write `forward`, and a call does more than forward.)
 
 New: Function, Square.
-Try: call the method `foward` in Square, as in a hurry. Who notices, and when?
+Try: misspell `forward` as `foward` in Square. The class is accepted; the first call f(x) raises
+NotImplementedError.
 """
 
 import numpy as np

@@ -1,31 +1,30 @@
-"""Step 03: One function after the other
+"""Step 03: Chaining functions
 
-One square is no formula worth a framework. This is a small one:
+A single square does not need a framework. Here is a small formula:
 
     y = (e^(x^2))^2
 
-It is three functions in a row. Since a Function takes a Variable and returns a Variable, what one
-returns is exactly what the next one takes:
+It is three functions in a row. A Function takes a Variable and returns a Variable, so the result
+of one can be the argument of the next:
 
     (x) -> [Square] -> (a) -> [Exp] -> (b) -> [Square] -> (y)
 
     a = A(x),  b = B(a),  y = C(b)
 
-No new machinery is needed, only Exp. That is the reason for the boxes of step 02: parts which fit
-together. Any chain of functions is again something that takes a Variable and returns a Variable.
-So it can be a part of the next chain.
+We only need to add Exp; the rest of the framework stays as it is. This is why step 02 put boxes
+around arguments and results: any chain of functions is again something that takes a Variable and
+returns a Variable, so it can be a part of a longer chain.
 
-Each variable on the way is a box of its own and stays: a and b can be looked at afterwards. The
-next steps need that, because a derivative depends on the values in between.
+Every variable on the way is a box of its own: a and b can still be looked at afterwards. The next
+steps need them, because a derivative depends on the values in between.
 
-The trap is the order. In one line the chain is written C(B(A(x))): what runs first stands
-innermost, so one reads it from right to left. Square after exp is another formula than exp after
-square.
+The trap is the order. Written in one line the chain is C(B(A(x))): the function that runs first is
+the innermost, so the line is read from right to left. The square of exp(x) is not exp of x^2.
 
-(PyTorch builds the same kind of graph as it runs your lines. A long formula is a long graph.)
+(PyTorch builds the same kind of graph while your lines run. A long formula makes a long graph.)
 
 New: Exp.
-Try: x = 20. b is still a number, with 174 digits. What is y, and what does NumPy warn of?
+Try: x = 20. b is still a number, of 174 digits. y is inf, and NumPy warns of an overflow.
 """
 
 import numpy as np
@@ -78,7 +77,7 @@ if __name__ == "__main__":
     print("y =", y.data)  # -> y = 1.648721270700128
 
     # (e^(x^2))^2 is e^(2 x^2), and for x = 0.5 that is e^0.5.
-    print("by pencil:", np.exp(0.5))  # -> by pencil: 1.6487212707001282
+    print("by hand:", np.exp(0.5))  # -> by hand: 1.6487212707001282
 
     def f(x):
         return C(B(A(x)))

@@ -1,32 +1,36 @@
-"""Step 04: A derivative by trying
+"""Step 04: Numerical differentiation
 
-Now we can compute y. How does y move when x moves a little? That is the derivative:
+We can compute y. How fast does y change when x changes? That is the derivative, and its value at a
+point is the slope of the curve there:
 
     f'(x) = limit of (f(x + h) - f(x)) / h   for h towards 0
 
-A computer has no limit, but it has small numbers. Take a small eps, run f twice, divide. It is
-better to step to both sides of x than to one side only:
+A computer cannot take a limit, but it can take a small number eps, run f twice, and divide. A step
+to both sides of x is better than a step to one side:
 
     forward difference    (f(x + eps) - f(x)) / eps                 error falls as eps
     central difference    (f(x + eps) - f(x - eps)) / (2 eps)       error falls as eps^2
 
-The error to the left and the error to the right cancel in the second one, all but a small rest.
+In the central difference, most of the error to the left cancels the error to the right.
 
-This needs nothing but f itself. No rule, no pencil. Why not stop here? Two reasons.
+This needs no rules of calculus, only f itself. Two reasons not to stop here:
 
-It is not exact, and a smaller eps does not cure that. The trap: f(x + eps) and f(x - eps) are
-nearly equal. Their difference loses its leading digits, and what is left is rounding. So the error
-first falls with eps and then rises again. With eps = 1e-16 even 2 + eps is 2, and the slope is 0.
+It is not exact, and a smaller eps does not help. That is the trap: f(x + eps) and f(x - eps) are
+nearly equal, so their difference loses its leading digits, and rounding errors remain. The error
+first falls with eps and then rises. With eps = 1e-16 even 2 + eps is 2, and the result is 0.
 
-And it is slow. With n inputs, each one must be moved by itself: 2 n runs of f for one gradient. A
-network with a million weights would need two million runs for one step of learning.
+And it is slow. A function of n inputs has n partial derivatives: how fast the result changes with
+one input while the others stay fixed. Together they are called the gradient. Here it takes 2 n
+runs of f. A neural network is a formula with adjustable numbers, its weights. Training it means to
+change the weights in many small steps, and each step needs the gradient: with a million weights,
+two million runs.
 
-It stays useful as a witness: slow, nearly right, and too simple to be wrong. Step 10 calls it.
+It stays useful as a test: slow, nearly right, and too simple to be wrong. Step 10 uses it so.
 
 (PyTorch does the same in `torch.autograd.gradcheck`, for tests only.)
 
 New: numerical_diff.
-Try: numerical_diff with `eps=1e-8`, then with an x in float32. Which digits are still right?
+Try: numerical_diff(f, x) with `eps=1e-8`: 8 digits are right. Then with x in float32: only two.
 """
 
 import numpy as np
@@ -79,12 +83,13 @@ if __name__ == "__main__":
         return square(exp(square(x)))
 
     x = Variable(np.array(2.0))
-    print("slope of x^2 at 2:", numerical_diff(square, x))  # -> slope of x^2 at 2: 4.0000000000
+    print("derivative of x^2 at 2:", numerical_diff(square, x))
+    # -> derivative of x^2 at 2: 4.0000000000
 
     x = Variable(np.array(0.5))
     exact = 4 * 0.5 * np.exp(2 * 0.5**2)  # (e^(x^2))^2 is e^(2 x^2), its derivative 4 x e^(2 x^2)
-    print("by trying:", numerical_diff(f, x))  # -> by trying: 3.29744263
-    print("by pencil:", exact)  # -> by pencil: 3.297442541400256
+    print("numerical:", numerical_diff(f, x))  # -> numerical: 3.29744263
+    print("by hand:", exact)  # -> by hand: 3.297442541400256
 
     def forward_diff(f, x, eps=1e-4):
         return (f(Variable(x.data + eps)).data - f(x).data) / eps
@@ -109,7 +114,7 @@ if __name__ == "__main__":
     two = Variable(np.array(2.0))
     print("eps = 1e-16:", numerical_diff(square, two, 1e-16))  # -> eps = 1e-16: 0.0
 
-    # The slopes of a function of three inputs: each input is moved by itself.
+    # The gradient of a function of three inputs: each input is changed by itself.
     runs = []
 
     def g(x):
@@ -117,10 +122,11 @@ if __name__ == "__main__":
         return x[0] * x[1] + x[2]
 
     point, eps = np.array([2.0, 3.0, 5.0]), 1e-4
-    slopes = []
+    gradient = []
     for i in range(3):
         step = np.zeros(3)
         step[i] = eps
-        slopes.append((g(point + step) - g(point - step)) / (2 * eps))
-    print("slopes of x0 x1 + x2:", np.round(slopes, 6))  # -> slopes of x0 x1 + x2: [3. 2. 1.]
-    print(len(runs), "runs for 3 slopes")  # -> 6 runs for 3 slopes
+        gradient.append((g(point + step) - g(point - step)) / (2 * eps))
+    print("gradient of x0 x1 + x2:", np.round(gradient, 6))
+    # -> gradient of x0 x1 + x2: [3. 2. 1.]
+    print(len(runs), "runs for 3 partial derivatives")  # -> 6 runs for 3 partial derivatives

@@ -1,36 +1,36 @@
-"""Step 05: The chain rule, in numbers
+"""Step 05: The chain rule in numbers
 
-Step 04 pays 2 n runs for n slopes, and gets them inexact. There is a rule that is exact, and its
-price does not grow with n. This step adds no framework code. It looks at the rule with numbers,
-until nothing about it is a surprise.
+Step 04 needs 2 n runs for n derivatives, and they are inexact. The chain rule is exact, and its
+cost does not grow with n. This step adds no framework code; its demo tries the rule with numbers.
 
-Every function has a factor. If x moves by a little, x^2 moves by 2 x times as much: at 0.5 the
-factor is 1, at 3 it is 6. The factor is the derivative of that one function at that one point, and
-for simple functions everybody knows it: 2 x for x^2, e^x for e^x. A function that does nothing,
-y = x, has the factor 1.
-
-In a chain the factors are multiplied. With a = A(x), b = B(a), y = C(b), as in step 03:
+Each function in a chain has a local derivative: the derivative of its own output with respect to
+its own input, at the value that arrived there. For x^2 it is 2 x: 1 at x = 0.5, and 6 at x = 3. For
+e^x it is e^x, and for y = x it is 1. If the input changes by a little, the output changes by the
+local derivative times as much. So along a chain the local derivatives are factors of a product.
+With a = A(x), b = B(a), y = C(b), as in step 03:
 
     dy/dx = dy/db * db/da * da/dx
 
-With several paths from x to y, multiply along each path, and add the products:
+Where several paths lead from x to y, multiply along each path and add the products:
 
     y = F2(F1(x)) + F3(x):      dy/dx = F2' * F1' + F3'
 
-Multiply along, add across: these two carry the whole project.
+The whole project rests on these two rules.
 
-The factor must be taken at the value that really arrived there: 2 b for the last square, not 2 x.
-So the forward run comes first and its values are kept. This is the trap.
+The trap: a local derivative must be taken at the value that arrived at this function: 2 b for the
+last square, not 2 x. So the formula is computed first, and its values are kept.
 
-A product may be computed from either end. From the end of the formula to its beginning it is
-called backpropagation. Why backward? When the values are arrays, the factors are matrices; y is
-one number, so the factor at that end is a single row. A row times a matrix is a row: cheap all the
-way. Starting at x multiplies whole matrices. Networks have one loss and millions of inputs.
+The product may be computed from either end. Computed from the end of the formula to its beginning,
+it is called backpropagation. Why backward? For arrays the local derivatives are matrices: one
+partial derivative for each pair of an output and an input. The result y is one number, so the last
+matrix is a single row, and a row times a matrix is a row again: cheap all the way. From the other
+end, whole matrices are multiplied. In training, the result is one number, the loss: how wrong the
+network is. The inputs are millions of weights.
 
-(PyTorch goes backward, too: reverse mode. The other way is forward mode, `torch.func.jvp`.)
+(PyTorch goes backward: "reverse mode". The other way is "forward mode", `torch.func.jvp`.)
 
-Changed: nothing in the framework. New: a demo that computes with factors.
-Try: make F3 an Exp, and leave the factors as they are. Which line tells, and what mends it?
+Changed: nothing in the framework. New: a demo that multiplies local derivatives.
+Try: make F3 an Exp. The sum no longer equals the numerical value, until second_path is exp(x) too.
 """
 
 import numpy as np
@@ -89,14 +89,14 @@ if __name__ == "__main__":
     da_dx = 2 * x.data
     db_da = np.exp(a.data)
     dy_db = 2 * b.data
-    print("factor of A:", da_dx)  # -> factor of A: 1.0
-    print("factor of B:", db_da)  # -> factor of B: 1.2840254166877414
-    print("factor of C:", dy_db)  # -> factor of C: 2.568050833375483
+    print("local derivative of A:", da_dx)  # -> local derivative of A: 1.0
+    print("local derivative of B:", db_da)  # -> local derivative of B: 1.2840254166877414
+    print("local derivative of C:", dy_db)  # -> local derivative of C: 2.568050833375483
 
-    # Each factor by itself: move the input of that one function a little, and see.
-    print("moved a little:", numerical_diff(A, x))  # -> moved a little: 1.00000000
-    print("moved a little:", numerical_diff(B, a))  # -> moved a little: 1.28402542
-    print("moved a little:", numerical_diff(C, b))  # -> moved a little: 2.56805083
+    # Each of them numerically: change the input of that one function a little.
+    print("numerically, A:", numerical_diff(A, x))  # -> numerically, A: 1.00000000
+    print("numerically, B:", numerical_diff(B, a))  # -> numerically, B: 1.28402542
+    print("numerically, C:", numerical_diff(C, b))  # -> numerically, C: 2.56805083
 
     print("product  ", dy_db * db_da * da_dx)  # -> product   3.297442541400256
     print("numerical", numerical_diff(lambda x: C(B(A(x))), x))  # -> numerical 3.29744263
@@ -104,13 +104,13 @@ if __name__ == "__main__":
     wrong = 2 * x.data * np.exp(x.data) * 2 * x.data
     print("all at x ", wrong)  # -> all at x  1.6487212707001282
 
-    # From the end to the beginning: the derivative of y by each variable on the way.
+    # From the end to the beginning: the derivative of y with respect to each variable.
     dy_dy = 1.0
     dy_da = dy_dy * dy_db * db_da
     print("dy/dy, dy/db, dy/da, dy/dx:", dy_dy, dy_db, dy_da, dy_da * da_dx)
     # -> dy/dy, dy/db, dy/da, dy/dx: 1.0 2.568050833375483 3.297442541400256 3.297442541400256
 
-    # Two paths from x to y = e^(x^2) + x^2. At 1.5 the factors are 3, e^2.25 and 3.
+    # Two paths from x to y = e^(x^2) + x^2. At 1.5 the local derivatives are 3, e^2.25, 3.
     F1, F2, F3 = Square(), Exp(), Square()
 
     def two_paths(x):
@@ -124,7 +124,7 @@ if __name__ == "__main__":
     print("sum         ", first_path + second_path)  # -> sum          31.46320750907558
     print("numerical   ", numerical_diff(two_paths, x))  # -> numerical    31.463208
 
-    # One y from 100 inputs, by two functions with 100 x 100 factors between them.
+    # One y from 100 inputs: local derivatives of 1 x 100, 100 x 100 and 100 x 100.
     rng = np.random.default_rng(0)
     last, middle, first = rng.random((1, 100)), rng.random((100, 100)), rng.random((100, 100))
     backward = (last @ middle) @ first

@@ -1,36 +1,35 @@
-"""Step 06: Backward by hand
+"""Step 06: Backpropagation by hand
 
-Step 05 multiplied factors that we had written out ourselves. Each function knows its own factor
-best, so it gets a second method:
+In step 05 we wrote the local derivatives into the demo. They belong to the functions, so each
+function gets a second method:
 
     forward     x  ->  y         the value goes to the right
-    backward    gx <- gy         the gradient comes back:  gx = factor * gy
+    backward    gx <- gy         the gradient comes back:  gx = local derivative * gy
 
-Here gy is the derivative of the last variable of the chain by this function's output, and gx the
-same by its input. So one call of backward is one multiplication of the chain rule. Square returns
-2 x * gy, and Exp returns e^x * gy.
+gy is the derivative of the end of the chain with respect to this function's output, and gx the
+same with respect to its input. So one call of backward is one multiplication of the chain rule:
+Square returns 2 x * gy, and Exp returns e^x * gy. From here on, "the gradient of v" means: the
+derivative of the final result with respect to the variable v (if v holds an array, one partial
+derivative for each element). A variable keeps it in `grad`.
 
-The factor needs the x that arrived in the forward run. So every call now remembers its input, and
-every variable has a place for its derivative, `grad`. Set y.grad to 1, since dy/dy = 1. Then each
-line of the formula has its line of the way back, and the last one comes first:
+The local derivative needs the x that arrived in forward. So every call now remembers its input.
+Set y.grad to 1, since dy/dy = 1. Then each line of the formula has a line on the way back, in
+reverse order:
 
     a = A(x)                x.grad = A.backward(a.grad)      ^
     b = B(a)                a.grad = B.backward(b.grad)      |
     y = C(b)                b.grad = C.backward(y.grad)      | begin here
 
-The trap: a function object remembers one input. Call the same object twice, and the second input
-takes the place of the first. Forward is still right, and the gradient is wrong, in silence. So an
-object is for one call: A and C above are two objects, though they compute the same. Each of them is
-one node of the graph: one square in the drawing of step 02.
+The trap: a function object remembers one input. If you call the same object twice, the second
+input replaces the first. The value is still right, but the gradient is wrong, and nothing says so.
+So an object serves one call: A and C above are two objects, though they compute the same. Each is
+one node of the graph, one square in the drawing of step 02.
 
-Nobody stops us from calling the lines in a wrong order, either. The next step takes them out of our
-hands.
-
-(PyTorch has `.grad` on its tensors, and `forward` and `backward` on its functions. It remembers
-only what is asked for: `ctx.save_for_backward`.)
+(PyTorch has `.grad` on its tensors, and `forward` and `backward` on its functions. Its functions
+remember only what they ask for: `ctx.save_for_backward`.)
 
 Changed: Function.__call__ keeps the input. New: Variable.grad, backward of each function.
-Try: compute a.grad before b.grad. What does Exp.backward say to a gradient that is not there yet?
+Try: compute a.grad before b.grad. b.grad is still None, and Exp.backward cannot multiply by it.
 """
 
 import numpy as np
@@ -112,7 +111,19 @@ if __name__ == "__main__":
     def f(x):
         return Square()(Exp()(Square()(x)))
 
-    print("by trying:", numerical_diff(f, x))  # -> by trying: 3.29744263
+    print("numerical:", numerical_diff(f, x))  # -> numerical: 3.29744263
+
+    class Cube(Function):
+        def forward(self, x):
+            return x**3
+
+    cube = Cube()
+    cube(x)
+    try:
+        cube.backward(1.0)
+    except NotImplementedError as error:
+        print("Cube has no backward:", type(error).__name__)
+        # -> Cube has no backward: NotImplementedError
 
     # (x^2)^2 = x^4 has the derivative 4 x^3. At 3 that is 108.
     first, second = Square(), Square()

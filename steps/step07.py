@@ -1,32 +1,32 @@
-"""Step 07: Backward by itself
+"""Step 07: Backward by recursion
 
-Backward by hand means: whoever writes a formula writes it a second time, in reverse. One line in
-the wrong place and the result is wrong. But the computer has seen the forward run. It can find the
-way back by itself, if everything remembers where it came from.
+In step 06 we wrote the formula twice, the second time in reverse, and one line in the wrong place
+makes the result wrong. The computer can find the way back itself, if every object remembers where
+it came from.
 
 A function remembers its input since step 06. One link is missing: a variable must remember the
-function that made it, its creator. Then there is a path from the end to the beginning:
+function that made it, its creator. Then a path leads from the end to the beginning:
 
     y --creator--> C --input--> b --creator--> B --input--> a --creator--> A --input--> x
 
-x has no creator: a person made it. There the path ends. Going back is now said in two sentences,
-and the second one is recursion. To go backward from a variable: give its gradient to its creator,
-which returns the gradient of the input. Then go backward from the input.
+x was not made by a function, so it has no creator, and the path ends there. Going back is a
+recursion: to go backward from a variable, pass its gradient to its creator, which returns the
+gradient of its input. Then go backward from that input.
 
-The links are made while the formula runs, not before. Whatever Python does, `if` and `for`
-included, the path holds exactly what was executed. (This is called define-by-run. PyTorch works in
-this way; it calls the creator `grad_fn` and a variable without one a leaf.)
+The links are made while the formula runs. Whatever Python executes, `if` and `for` included, the
+path holds exactly the functions that ran. (This is called define-by-run, and PyTorch does the same.
+It calls the creator `grad_fn`, and a variable without one a leaf.)
 
-Three ways to a gradient are now at hand, and the demo puts them into one table. By hand and
-automatic agree to the last digit: the same products, in the same order. Numerical agrees to about
-seven digits.
+The demo puts three ways to the derivative into one table. By hand and automatic agree to the last
+digit: they multiply the same numbers in the same order. Numerical agrees to about seven digits.
 
-The traps. The gradient of the end must be there first, y.grad = 1, or the first multiplication
-fails. And it is a path, no more: each function has one input, so the way back never branches. If
-one x goes into two functions, each backward writes x.grad anew, and the first result is lost.
+Two traps. The gradient of the end must be set first, y.grad = 1, or the first multiplication fails.
+And the way back is a single path, because each function has one input. If one x goes into two
+functions, each backward overwrites x.grad, and the first result is lost. Stage 2 changes both
+functions and paths.
 
 Changed: Function.__call__ sets the creator. New: Variable.creator, Variable.backward.
-Try: y = squares(x, 1000) with x = 1, at the end of the demo. How far back can it go?
+Try: y = squares(x, 1000) with x = 1.0, at the end of the demo. Backward raises RecursionError.
 """
 
 import numpy as np
@@ -103,7 +103,7 @@ if __name__ == "__main__":
     y = C(b)
     print(y.creator is C, C.input is b, b.creator is B)  # -> True True True
     print(B.input is a, a.creator is A, A.input is x)  # -> True True True
-    print("made by a person:", x.creator)  # -> made by a person: None
+    print("x has no creator:", x.creator)  # -> x has no creator: None
 
     y.grad = np.array(1.0)
     y.backward()
@@ -147,10 +147,10 @@ if __name__ == "__main__":
         y = squares(x, n)
         y.grad = np.array(1.0)
         y.backward()
-        print(n, "squares:", x.grad, "by pencil:", 2**n * 1.5 ** (2**n - 1))
-        # -> 1 squares: 3.0 by pencil: 3.0
-        # -> 2 squares: 13.5 by pencil: 13.5
-        # -> 3 squares: 136.6875 by pencil: 136.6875
+        print(n, "squares:", x.grad, "by hand:", 2**n * 1.5 ** (2**n - 1))
+        # -> 1 squares: 3.0 by hand: 3.0
+        # -> 2 squares: 13.5 by hand: 13.5
+        # -> 3 squares: 136.6875 by hand: 136.6875
 
     y = Square()(Variable(np.array(3.0)))
     try:

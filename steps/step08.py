@@ -1,35 +1,36 @@
 """Step 08: A loop instead of recursion
 
-Step 07 calls backward inside backward. A chain of n functions makes n + 1 calls, each one waiting
-for the next. Python allows about a thousand waiting calls, then it raises RecursionError. A
-recurrent network over a long text is deeper than that.
+In step 07 backward calls backward. A chain of n functions makes n + 1 calls, each of which waits
+for the next. Python allows about a thousand of them, then it raises RecursionError. Real graphs are
+deeper: a network that reads a long text word by word adds several functions for each word.
 
-The waiting serves no purpose. When `f.input.backward()` returns, nothing is left to do. So a list
-of the functions that are still to be done can take the place of the waiting calls:
+`sys.setrecursionlimit` would raise the limit, but to what? No number is right for every graph, it
+holds for the whole program, and it is there for a reason: it turns endless recursion into an error.
+Where code in C stands between the calls, a high limit even ends in a crash of Python.
+
+The waiting serves no purpose: when `f.input.backward()` returns, nothing is left to do. So a list
+of the functions that are still to run can replace the waiting calls:
 
     take a function from the end of the list
     pass the gradient from its output to its input
-    put the creator of the input on the list, and go on until the list is empty
+    append the creator of the input, and go on until the list is empty
 
-The list lies in ordinary memory. A chain of 100,000 functions is no problem. The loop is also
-faster than the calls; the demo measures by how much.
+A chain of 100,000 functions is no problem then, and the loop is faster too.
 
-Recursion knew the output of f: it was the variable whose backward was running. The loop knows f and
-nothing else. So a function must now remember its output, too.
+The recursion knew the output of f: it was the variable whose backward was running. The loop only
+has f, and it needs the gradient of f's output. So a function must now remember its output as well.
 
-In a straight chain the list never holds more than one entry, and a plain variable would do. It is a
-list because the chain will become a graph, with several functions waiting at a time. The walk
-itself is still for chains only: a function has one input, and each visit overwrites x.grad. In
-stage 2 only the inside of the loop changes.
+In a chain the list never holds more than one entry. It is a list because in stage 2 the chain
+becomes a graph, where several functions wait at a time.
 
-The trap: output remembers its creator, and the creator now remembers its output. They hold each
-other. Python cannot free such a pair by counting references; its garbage collector has to find it
-later. Step 17 comes back to this.
+The trap: the output remembers its creator, and the creator now remembers its output. Python frees
+an object when nothing refers to it any more, and these two refer to each other. Only the garbage
+collector finds such cycles, some time later. Step 17 removes this one.
 
 (PyTorch's engine is a loop as well, for the same reason. It is written in C++.)
 
 Changed: Variable.backward is a loop, Function.__call__ keeps the output.
-Try: delete `self.output = output`. What does the loop ask for, and whom?
+Try: delete `self.output = output`. The loop fails at f.output.
 """
 
 import numpy as np

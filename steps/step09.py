@@ -1,33 +1,35 @@
-"""Step 09: Functions that are pleasant to use
+"""Step 09: Easier to use: square(x), a first gradient, type checks
 
-The engine works. Three things about its use are in the way.
+Three things make the engine awkward to use.
 
-First, `Square()(x)` is an odd way to write a square. And step 06 had a trap: a Square object that
-is used twice forgets its first input. By now its own output is its input, the way back runs in a
-circle, and backward never ends. A plain Python function cures both. `square(x)` makes a new object
-at every call, so there is nothing to use twice:
+First, `Square()(x)` is an odd way to write a square. It also invites the trap of step 06: if one
+Square object is used twice, it forgets its first input. Since step 08 the result is worse: its
+output is then its own input, so the way back is a circle, and backward never ends. A plain Python
+function solves both. `square(x)` makes a new object at every call:
 
     y = square(exp(square(x)))
 
-Second, we must write y.grad = 1 before each backward. It is always the same: dy/dy = 1. So backward
-starts with it where no gradient is there yet, as `np.ones_like(y.data)`: a one for each element,
-in the shape and dtype of y. A bare np.array(1.0) would turn a float32 gradient into float64. To
-begin with another one, set y.grad by hand as before.
+Second, we have to set y.grad = 1 before each backward. Now backward does it, with
+`np.ones_like(y.data)`: a one for each element, in the shape and dtype of y. (A bare 1.0 in an array
+would turn float32 gradients into float64.) Why ones? A gradient belongs to one number. If y is an
+array, ones make it the sum of its elements:
 
-Third, a Variable takes anything: a list, a string. The error comes later, in some forward, far from
-the mistake. A Variable now looks at what it gets, and what is no array is refused at once, with a
-message that names its type.
+    L = y_1 + ... + y_n        dL/dy_i = 1        x.grad is the derivative of the sum
 
-The trap in the third: do not refuse too much. A Python number is clearly meant as an array, so it
-becomes one. And our own results may be no arrays: NumPy gives back a bare np.float64 where an array
-without dimensions went in. A Variable that took nothing but arrays would fail at the output of the
-first square. `as_array` lets both in. A list stays out: it may be ragged, and its dtype is a guess.
+Where each y_i depends on its own x_i only, as in square, that is the derivative of each element.
+To begin with other numbers, set y.grad before.
 
-(PyTorch: `torch.square` is a function over an autograd Function, and a backward of one number
-starts from 1. `torch.tensor` converts even lists; you call it by name.)
+Third, Variable accepts anything, a list or a string too, and the error appears later in some
+forward, far from the mistake. `as_array` now refuses a wrong type at once and names it.
+
+The trap is to refuse too much. A Python number is fine; it becomes an array. And NumPy returns a
+bare np.float64, not an array, for the square of an array without dimensions. A Variable that
+accepted only arrays would refuse the output of the first square.
+
+(PyTorch: `torch.square` calls a Function, and backward of a single number starts from 1.)
 
 Changed: Variable.__init__ checks, Variable.backward starts from ones. New: as_array, square, exp.
-Try: delete the two lines for numbers in as_array. Does square(Variable(np.array(0.5))) work?
+Try: delete the two lines for numbers in as_array. square(Variable(np.array(0.5))) raises TypeError.
 """
 
 import numpy as np
@@ -149,6 +151,18 @@ if __name__ == "__main__":
     y.backward()
     print("started from 10:", x.grad)  # -> started from 10: 60.0
 
+    # With ones, x.grad is the derivative of the sum. The same numerically, element by element.
+    def sum_of_squares(elements):
+        return square(Variable(elements)).data.sum()
+
+    for i, step in enumerate(np.eye(3) * 1e-4):
+        point = np.array([1.0, 2.0, 3.0])
+        slope = (sum_of_squares(point + step) - sum_of_squares(point - step)) / 2e-4
+        print(f"element {i} of the sum: {slope:.6f}, backward: {row.grad[i]}")
+        # -> element 0 of the sum: 2.000000, backward: 2.0
+        # -> element 1 of the sum: 4.000000, backward: 4.0
+        # -> element 2 of the sum: 6.000000, backward: 6.0
+
     for wrong in ([1.0, 2.0], "1.0", None, x):
         try:
             Variable(wrong)
@@ -160,7 +174,7 @@ if __name__ == "__main__":
             # -> a Variable holds an ndarray or a number, not Variable
 
     x = Variable(0.5)
-    print("a number is welcome:", repr(x.data))  # -> a number is welcome: array(0.5)
+    print("a number becomes", repr(x.data))  # -> a number becomes array(0.5)
     print("NumPy squares an array to a", type(np.array(0.5) ** 2).__name__)
     # -> NumPy squares an array to a float64
     print("in the box it is an", type(square(x).data).__name__)  # -> in the box it is an ndarray

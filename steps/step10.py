@@ -1,34 +1,34 @@
-"""Step 10: Tests, and a derivative that checks another
+"""Step 10: Tests and gradient checking
 
-Nine steps of code, and so far we believe it because a few printed numbers looked right. The next
-steps rewrite the engine again and again. Something must tell us at once when a rewrite breaks it.
+So far we trust the code because a few printed numbers looked right. The next steps rewrite the
+engine several times, and a mistake in a rewrite must be found at once.
 
 A test is a small program that knows the answer. Python's `unittest` runs every method whose name
-starts with `test`, and reports each one that fails. For square the answers are easy to know:
-3^2 = 9, and the derivative at 3 is 2 * 3 = 6.
+starts with `test`, and reports each one that fails. For square the answers are easy: 3^2 = 9, and
+the derivative at 3 is 2 * 3 = 6.
 
-For a long formula nobody knows the derivative by heart. But two ways to compute it are at hand, and
-they share nothing but forward:
+For a long formula we do not know the derivative. But we have two ways to compute it, which share
+nothing but forward:
 
-    backward          exact, and wrong whenever a backward method is wrong
+    backward          exact, but wrong whenever a backward method is wrong
     numerical_diff    needs no backward method, and is right to about seven digits
 
-If they agree at a random x, both are very likely right. This is the gradient check. The numbers are
-never equal to the last digit, so compare with a tolerance: `np.allclose`.
+If they agree at a random x, both are very likely right. This is called gradient checking. The two
+are never equal to the last digit, so compare with a tolerance: `np.allclose`.
 
-A test that never fails proves nothing. So the demo also gives the check a wrong backward, x^2
-where 2 x should be, and the check must catch it. It does, at a random x. At x = 2 it does not:
-there both are 4. That is the first trap. The second: numerical_diff moves all elements of an array
-at once. That is right for functions that treat every element by itself, as square and exp do. For
-a sum it is wrong; a sum needs one element at a time.
+A test that cannot fail proves nothing. So the demo also checks a wrong backward, x^2 where 2 x
+should be. At a random x the check finds the mistake. At x = 2 it does not, because there both are
+4: the first trap. The second: numerical_diff changes all elements of an array at once. That is
+right for functions that treat each element alone, like square and exp. For a sum it is wrong; each
+element must be changed by itself.
 
 (PyTorch's own check is `torch.autograd.gradcheck`.)
 
-What we have now: exact derivatives of any chain, as deep as memory allows. What is missing: a
-function with two inputs. Even x + y does not fit, and that is where step 11 begins.
+What we have now: exact derivatives of chains of any length. What is missing: functions with two
+inputs, such as x + y. Step 11 begins with them.
 
 Changed: nothing above the demo; the demo is the test suite.
-Try: break Exp.backward (return gy alone), and read what the suite says.
+Try: break Exp.backward (return gy alone). Three tests fail, and the report names them.
 """
 
 import numpy as np
@@ -214,6 +214,6 @@ if __name__ == "__main__":
     def total(x):
         return Variable(x.data.sum())
 
-    # Each element has the slope 1. All three moved together give 3.
-    print("slope of a sum:", numerical_diff(total, Variable(np.ones(3))))
-    # -> slope of a sum: 3.00000000
+    # The derivative with respect to each element is 1. All three changed together give 3.
+    print("derivative of a sum:", numerical_diff(total, Variable(np.ones(3))))
+    # -> derivative of a sum: 3.00000000

@@ -1,29 +1,28 @@
-"""Step 11: Many inputs, many outputs
+"""Step 11: Several inputs, several outputs
 
-A function of step 10 takes one variable and makes one variable. Most of arithmetic does not fit
-into that: x + y has two inputs. And some functions have several outputs: Python's divmod gives
-a quotient and a remainder.
+A function of step 10 takes one variable and makes one variable. Most arithmetic is different:
+x + y has two inputs. And some functions have several outputs: Python's divmod returns a quotient
+and a remainder.
 
-So a call now takes a list of variables and gives a list of variables:
+So a call now takes a list of variables and returns a list of variables:
 
     [x0, x1, ...]  ->  forward on the arrays  ->  [y0, y1, ...]
 
-All outputs of one call have the same creator: one function made them, in one go. The function
-remembers both lists, since backward will want them. It keeps a list of its own: if it kept the
-caller's, a caller who appends to that list later would change the past.
+All outputs of one call have the same creator, because one call made them. The function remembers
+both lists, since backward will need them. It keeps a copy of the list of inputs: if it kept the
+caller's list, and the caller appended to that list later, the record would be wrong.
 
-Lists make every function carry brackets. `square` has to put its x into a list, and to take its y
-out of one. Worse, `forward` may forget them, and then nothing complains: the call loops over
-whatever it gets, and NumPy lets a loop go over an array, row by row. The demo shows three outputs
-where there should be one. The next step gets rid of the brackets and of this trap.
+Lists put brackets into every function: `square` has to wrap its x in a list, and to take its y out
+of one. Worse, if `forward` forgets the brackets, nothing complains: the call loops over whatever it
+gets, and a loop over an array visits its rows. The demo shows three outputs where there should be
+one. The next step removes the brackets and this trap.
 
-Forward only, for now. Backward still walks from one output to one input, which is enough for
-square and exp, and it says so when it meets anything else. A wrong gradient would be worse than
-none.
+Only forward is general so far. Backward still goes from one output to one input, which is enough
+for square and exp, and it raises an error for anything else. That is better than a wrong gradient.
 
 Changed: Function.__call__, Variable.backward, forward and backward of every function, square, exp.
 New: Add.
-Try: in Function.__call__ write `self.inputs = inputs`, and see which line of the demo changes.
+Try: in Function.__call__ write `self.inputs = inputs`. The demo prints "3 3": the record grew too.
 """
 
 import numpy as np

@@ -1,32 +1,31 @@
-"""Step 12: Calls without brackets
+"""Step 12: Variable-length arguments
 
-Step 11 can do everything and reads badly: `Add()([x0, x1])[0]`, and inside, `xs[0] + xs[1]`. We
-want to write the formula, and to call it like any function:
+Step 11 works, but it reads badly: `Add()([x0, x1])[0]`, and inside, `xs[0] + xs[1]`. We want to
+define and to call a function like any other:
 
     add(x0, x1)              def forward(self, x0, x1): return x0 + x1
 
-Python's star does it, in both directions. In a definition it gathers: `def __call__(self, *inputs)`
-makes a tuple of the arguments, however many there are. In a call it spreads:
-`self.forward(*arrays)` hands the arrays over one by one, and each gets a name of its own.
+Python's star does both. In a definition it collects arguments: `def __call__(self, *inputs)` makes
+a tuple of them, however many there are. In a call it spreads them: `self.forward(*arrays)` passes
+the arrays one by one, and each gets a name.
 
-What comes back is unpacked, too: one output is returned as it is, several as a list.
+Results are unpacked as well: one output is returned as it is, several as a list.
 
-For that, forward must say whether its result is one array or several. The rule: several are a
-tuple, as in `return x0 + x1, x0 - x1`. That closes the trap of step 11: an array is no tuple, so an
-array of three numbers is one output. And a list, which might mean either, is refused when Variable
-gets it.
+For this, forward must say whether its result is one array or several. The rule: several arrays are
+a tuple, as in `return x0 + x1, x0 - x1`. That removes the trap of step 11: an array is not a tuple,
+so an array of three numbers is one output. A list could mean either; Variable refuses it.
 
-Another trap has gone by itself. `*inputs` gathers into a new tuple, which nobody else holds and
-nobody can change. The copy that step 11 made is not needed any more.
+`*inputs` also makes a new tuple at each call, which cannot be changed. So the copy that step 11
+made is no longer needed.
 
-A call with too many inputs, or too few, is now an error that Python words for us. (It counts self,
-too.)
+Too many or too few inputs are now an error that Python itself reports. (Its message counts self.)
 
-(PyTorch has the same custom: a Function's forward takes any number of arguments and returns one
-result or a tuple.)
+(PyTorch has the same convention: a Function's forward takes any number of arguments and returns
+one result or a tuple.)
 
 Changed: Function.__call__, each forward, square, exp. New: add.
-Try: in Function.__call__ take out the two lines that ask for a tuple, and run the demo.
+Try: in Function.__call__ delete the two lines that test for a tuple. The loop over ys then gets a
+single number, and raises TypeError.
 """
 
 import numpy as np

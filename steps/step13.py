@@ -1,31 +1,32 @@
 """Step 13: Backward through several inputs and outputs
 
-Since step 11 we compute a sum and cannot differentiate it. What does backward of a function with
-two inputs return? One gradient for each: how much does the result L change when x0 changes, and how
-much when x1 does? And it is given one gradient for each output, dL/dy0, dL/dy1, ... The chain rule
-connects them:
+Since step 11 we can compute a sum but not differentiate it. What does backward of a function with
+two inputs return? One gradient for each input: how fast the final result L changes with x0, and how
+fast with x1. It is given one gradient for each output: dL/dy0, dL/dy1, ... The local derivatives
+are now partial derivatives (step 04), and the chain rule adds over the outputs:
 
     dL/dx_i = dL/dy0 * dy0/dx_i + dL/dy1 * dy1/dx_i + ...
 
-So backward mirrors forward: a gradient per output goes in, a gradient per input comes out, in the
-same order.
+So backward mirrors forward: one gradient for each output goes in, one gradient for each input comes
+out, in the same order.
 
-    Add   y = x0 + x1    dy/dx0 = 1     dy/dx1 = 1     gy is handed on, to both
-    Mul   y = x0 x1      dy/dx0 = x1    dy/dx1 = x0    gy times the other one
+    Add   y = x0 + x1    dy/dx0 = 1     dy/dx1 = 1     both get gy itself
+    Mul   y = x0 x1      dy/dx0 = x1    dy/dx1 = x0    each gets gy times the other input
 
-An output that nobody used has no gradient; its grad is None, and None cannot be multiplied. Such
-an output has no influence on L, so its gradient is known: zeros, in its own shape.
+An output that was not used has no gradient: its grad is None, which cannot be multiplied. It has no
+influence on L, so its gradient is known: zeros, in its own shape.
 
-A gradient too many or too few must not pass: `zip` would drop the rest in silence, and a
-variable would go without. `strict=True` makes it an error.
+The number of gradients must be right. `zip` would drop the rest without an error, and one variable
+would get no gradient. `strict=True` makes it an error.
 
-The walk has a list of functions to visit, since step 08. Only now does it ever hold more than one.
+Backward has kept a list of functions since step 08. Now it can hold more than one.
 
-This walk still has a fault, and it is a large one: try d(x + x)/dx. The last line of the demo
-shows what it says. The next step mends it.
+There is still a large fault in it: try d(x + x)/dx. The last line of the demo shows the wrong
+result, and the next step corrects it.
 
 Changed: Variable.backward, Function.backward. New: Add.backward, Mul, mul.
-Try: return only `gy` from Add.backward, with `strict=True` and without.
+Try: return only `gy` from Add.backward: zip raises ValueError. Without strict=True there is no
+error, and the gradient of b is None.
 """
 
 import numpy as np
@@ -159,13 +160,13 @@ if __name__ == "__main__":
     print("w x + b =", y.data)  # -> w x + b = 2.0
     print("gradients of w, x, b:", w.grad, x.grad, b.grad)
     # -> gradients of w, x, b: 0.5 2.0 1.0
-    slope = numerical_diff(lambda w: add(mul(w, x), b), w)
-    print("by difference, for w:", slope)  # -> by difference, for w: 0.5000000
+    numerical = numerical_diff(lambda w: add(mul(w, x), b), w)
+    print("numerical, for w:", numerical)  # -> numerical, for w: 0.5000000
 
     p, q = Variable(2.0), Variable(3.0)
     add(square(p), exp(q)).backward()
-    print("both branches are walked:", p.grad, q.grad)
-    # -> both branches are walked: 4.0 20.085536923187668
+    print("both branches are visited:", p.grad, q.grad)
+    # -> both branches are visited: 4.0 20.085536923187668
 
     class SumAndDifference(Function):
         """s = x0 + x1, d = x0 - x1"""

@@ -1,29 +1,31 @@
 """Step 14: A variable used twice
 
 The derivative of x + x is 2, and step 13 says 1. Add does its part and returns a gradient for each
-of its inputs. Both inputs are the same x, though, so `x.grad = gx` runs twice, and the second
-gradient wipes out the first.
+of its inputs. But both inputs are the same x, so `x.grad = gx` runs twice, and the second gradient
+overwrites the first.
 
-When several paths lead from x to y, a change of x acts along all of them. The effects add up:
+When several paths lead from x to y, a change of x acts along all of them, and the effects add up
+(the second rule of step 05):
 
     y = f(u, v) with u = g(x), v = h(x):     dy/dx = dy/du * du/dx + dy/dv * dv/dx
 
-So an arriving gradient is added to what is there. (The sum over branches in step 05 was this.)
+So an arriving gradient is added to the one that is there.
 
-The trap is a small one to write: `x.grad += gx`. On an array that means "change this array", and
-the array may belong to somebody else as well. Add hands the array that it was given to both inputs:
-after backward from y = a + b, y.grad, a.grad and b.grad are one array. `x.grad = x.grad + gx` makes
-a new one. The rule: never write into a gradient that others may hold.
+The trap is to write `x.grad += gx`. For an array that means "change this array", and the array may
+be used elsewhere too. Add returns the array that it was given for both of its inputs: after
+backward from y = a + b, y.grad, a.grad and b.grad are one array. `x.grad = x.grad + gx` makes a new
+one. The rule: never write into a gradient that another variable may hold.
 
-Adding has a price. Use x in a second computation, and its gradient is added to that of the first:
-2, then 4, then 6. Now and then this is wanted, for a sum over several losses; otherwise call
-`x.cleargrad()` before.
+Adding has a consequence. If x is used in a second computation, its new gradient is added to the old
+one: 2, then 4, then 6. Sometimes this is wanted, to add up the gradients of several results.
+Otherwise call `x.cleargrad()` before.
 
-(PyTorch adds up gradients, too, and there the call is `optimizer.zero_grad()`. Almost everybody
-forgets it once.)
+(PyTorch accumulates gradients too, and there the call is `optimizer.zero_grad()`. To forget it is a
+very common mistake.)
 
 Changed: Variable.backward adds. New: Variable.cleargrad.
-Try: let backward do `x.grad += gx` where x.grad is not None. Two lines of the demo go wrong.
+Try: let backward do `x.grad += gx` where x.grad is not None. "dy/dy is still" then prints 2.0, and
+the derivative of x + x + x becomes 4.0.
 """
 
 import numpy as np
@@ -172,8 +174,8 @@ if __name__ == "__main__":
     x.cleargrad()
     add(square(x), exp(x)).backward()
     print("d(x^2 + e^x)/dx =", x.grad)  # -> d(x^2 + e^x)/dx = 26.085536923187668
-    print("by difference:", numerical_diff(lambda x: add(square(x), exp(x)), x))
-    # -> by difference: 26.08554
+    print("numerical:", numerical_diff(lambda x: add(square(x), exp(x)), x))
+    # -> numerical: 26.08554
 
     a, b = Variable(1.0), Variable(1.0)
     y = add(a, b)

@@ -1,37 +1,36 @@
-"""Step 15: Why order matters
+"""Step 15: Why the order of backward matters
 
-Step 14 gets x + x right, and gets this wrong:
+Step 14 computes x + x correctly, and gets this wrong:
 
     a = x^2,  y = a + e^a             dy/dx = (1 + e^a) * 2 x,  at x = 1: 7.44
 
-It says 14.87. Swap the two terms, e^a + a, and it says 9.44. A sum that depends on the order of
-its terms: something is wrong with the walk, not with the formulas. So look at the walk. Its graph
-is a diamond, the smallest one:
+It says 14.87. With the two terms swapped, e^a + a, it says 9.44. Since the order of the terms
+matters, the fault is in the order of the visits, not in the formulas. The graph is the smallest
+diamond:
 
                        +------------------+
     x --> Square --> a +                  Add --> y
                        +--> Exp --> b ----+
 
-Two paths lead from Add back to a, and Square stands behind a. The walk is greedy: it visits the
-creator of an input as soon as it sees it, once for each time that it sees it.
+Two paths lead from Add back to a, and Square comes before a. The loop adds the creator of an input
+to its list whenever it meets the input, so once for each path:
 
-    a + e^a:  Add Exp Square Square      Square runs twice. Both times it passes on all that a has
-    e^a + a:  Add Square Exp Square      Square runs before Exp has said its part, and once again
+    a + e^a:  Add Exp Square Square      Square runs twice, both times with all of a's gradient
+    e^a + a:  Add Square Exp Square      Square runs before Exp has added its part, and then again
 
-"Then visit each function once" is the obvious cure, and not enough. The first order becomes right;
-the second becomes Add Square Exp, and x gets the derivative of one term only, 2.00. Once AND late
-enough: a function may run when all the functions that use its outputs have run. Only then is the
-gradient of its outputs complete, and only a complete gradient may be passed on.
+"Visit each function once" is not enough. The first order becomes right; the second becomes Add
+Square Exp, and x gets the derivative of one term only, 2.00. A function may only run after all the
+functions that use its outputs have run. Only then is the gradient of its outputs complete.
 
-The demo walks the graph in each of these orders. One order alone is right, for both formulas: Add
-Exp Square. A function with two outputs suffers in the same way: it is a diamond all by itself.
+The demo runs the functions in each of these orders. One order is right for both formulas: Add Exp
+Square. A function with two outputs has the same problem by itself.
 
 (An order in which each node comes after all that it depends on is called topological. PyTorch
-counts, for each node, the users that are still to come, and runs it when the count is zero.)
+counts, for each node, the users that have not run yet, and runs it when the count is zero.)
 
-Changed: Variable.backward also returns the functions in the order of its calls, to be looked at.
-It stops doing so in the next step.
-Try: write `functions.pop(0)` for `functions.pop()`: other orders. Are they any better?
+Changed: Variable.backward also returns the functions in the order in which they ran, for the demo.
+The next step removes that again.
+Try: write `functions.pop(0)` for `functions.pop()`. The orders are different, and still wrong.
 """
 
 import numpy as np
@@ -189,9 +188,9 @@ if __name__ == "__main__":
         a = square(x)
         return add(a, exp(a))
 
-    print("by difference:", numerical_diff(f, x))  # -> by difference: 7.43656
+    print("numerical:", numerical_diff(f, x))  # -> numerical: 7.43656
 
-    def walk(y, x, functions):
+    def run_backward(y, x, functions):
         """Run these functions backward, in this order. Returns the gradient of x."""
         for f in functions:
             for variable in [*f.inputs, *f.outputs]:
@@ -205,13 +204,13 @@ if __name__ == "__main__":
         return x.grad
 
     once = list(dict.fromkeys(order))
-    print("once:", walk(y, x, once), "by", names(once))
+    print("once:", run_backward(y, x, once), "by", names(once))
     # -> once: 7.43656365691809 by Add Exp Square
     once = list(dict.fromkeys(order_swapped))
-    print("once, but early:", walk(y_swapped, x_swapped, once), "by", names(once))
+    print("once, but early:", run_backward(y_swapped, x_swapped, once), "by", names(once))
     # -> once, but early: 2.0 by Add Square Exp
     late = [once[0], once[2], once[1]]
-    print("once and late enough:", walk(y_swapped, x_swapped, late), "by", names(late))
+    print("once and late enough:", run_backward(y_swapped, x_swapped, late), "by", names(late))
     # -> once and late enough: 7.43656365691809 by Add Exp Square
 
     class SumAndDifference(Function):

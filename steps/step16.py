@@ -1,33 +1,32 @@
-"""Step 16: The right order
+"""Step 16: Topological order
 
 Step 15 asks for an order in which each function runs once, after all the functions that use its
-outputs. We get it for nothing: from the order in which the graph was made.
+outputs. The order in which the graph was made gives it to us.
 
-Each call takes a number from one counter: 0, 1, 2, ... A variable has to be there before a call can
-use it. So a function always has a higher number than the functions that made its inputs, and to run
-by falling numbers is to run late enough.
+Each call takes a number from one counter: 0, 1, 2, ... A variable must exist before a call can use
+it. So a function always has a higher number than the functions that made its inputs, and running
+them by falling numbers is a right order:
 
     a = x^2          Square  0
     b = e^a          Exp     1
     y = a + b        Add     2          backward: 2, 1, 0
 
-The functions that wait are kept in a heap, from which `heappop` takes the smallest entry without a
-search through all of them. The numbers go in negative, so that the youngest function comes out
-first. A set remembers who has been put in, so no function gets in twice.
+The waiting functions are kept in a heap: a list from which `heapq.heappop` takes the smallest entry
+without a search through all of them. The numbers are stored as negatives, so that the highest comes
+out first. (No two are equal, so the functions beside them are never compared.) A set remembers
+which functions were put in, so none is put in twice.
 
-The set does more than mend the sum. Take x + x, add that to itself, and so on: n doublings are n
-functions, but there are 2^n paths from the end to the beginning. Plain recursion, from each
-variable into its inputs, walks all of them. It may even add up the right sum, but it needs 65,535
-calls for n = 16, and twice as many for each further doubling. Many a short autograd program does
-just that. Now n doublings are n calls.
+The set does more than correct the sum. Take x + x, add that to itself, and so on: n doublings are n
+functions, but 2^n paths lead from the end to the beginning. Plain recursion, from each variable
+into its inputs, follows every path. It can get the sum right, as in the demo, but it needs 65,535
+calls for n = 16, and twice as many for each further doubling. Here n doublings are n calls.
 
-And as the walk is a loop, since step 08, a deep graph is no danger to Python's stack.
+(PyTorch numbers its nodes too, and uses the same name: sequence_nr.)
 
-(PyTorch numbers its nodes as they are made, too. There the number is called sequence_nr.)
-
-Changed: Variable.backward, Function.__call__. New: Function.sequence_numbers. Gone:
-the order of the calls, which step 15 returned.
-Try: put the numbers into the heap without the minus signs, in both places.
+Changed: Variable.backward, Function.__call__. New: Function.sequence_numbers. Gone: the order of
+the calls, which step 15 returned.
+Try: put the numbers into the heap without the minus signs, in both places. Square then runs before
+Exp, and "a + e^a" prints 2.0.
 """
 
 import heapq
@@ -177,6 +176,9 @@ if __name__ == "__main__":
     y.backward()
     print("a + e^a:", x.grad)  # -> a + e^a: 7.43656365691809
     x.cleargrad()
+    x.backward()
+    print("x has no creator, and dx/dx is", x.grad)  # -> x has no creator, and dx/dx is 1.0
+    x.cleargrad()
     a = square(x)
     add(exp(a), a).backward()
     print("e^a + a:", x.grad)  # -> e^a + a: 7.43656365691809
@@ -207,7 +209,7 @@ if __name__ == "__main__":
         return x
 
     def by_recursion(y, gy):
-        """Plain recursion: each path from y to the beginning is walked on its own."""
+        """Plain recursion: each path from y to the beginning is followed on its own."""
         y.grad = gy if y.grad is None else y.grad + gy
         if y.creator is not None:
             for x, gx in zip(y.creator.inputs, y.creator.backward(gy), strict=True):

@@ -1,30 +1,31 @@
-"""Step 18: Computing without a record
+"""Step 18: no_grad: computing without a graph
 
-Every call leaves a node behind: the function, and through it all of its inputs. That is the price
-of backward. But often nobody is going to call backward: a trained network is used, a result is
-checked, a formula is evaluated. Then the record is a waste, and a large one. In a long chain each
-array could be freed as soon as the next one is there; the nodes hold all of them.
+Every call leaves a node: the function, which holds its inputs. Backward needs that. But often
+backward is never called: a trained network is used, or a result is checked. Then the graph is a
+waste of memory. In a long chain each array could be freed as soon as the next one is computed, but
+the nodes hold all of them.
 
-So there is one switch. While it is off, a call computes its outputs and nothing else: no order, no
-inputs kept, no creator. An output looks like a variable that a person made.
+So there is a switch. While it is off, a call computes its outputs and nothing else: no number, no
+inputs kept, no creator. An output then looks like a variable that was not computed.
 
     with no_grad():
         y = square(x)        # y.creator is None
 
-`contextlib.contextmanager` makes a block out of a function: what stands before its `yield` runs at
-the beginning of the block, what stands behind it at the end. The switch has to come back, whatever
-happens inside the block: an error, too. That is what `finally` is for. And it goes back to what it
-was before, which is not always "on", since blocks stand inside blocks.
+`contextlib.contextmanager` turns a function into such a block: what stands before its `yield` runs
+at the beginning of the block, what stands after it at the end. The switch must be reset even if the
+block raises an error; that is what `finally` is for. And it is reset to its previous value, which
+is not always "on", since blocks may be nested.
 
-The trap: backward from such a y finds no graph. Nothing is computed, and nothing complains.
+The trap: backward from such a y finds no graph. It computes nothing, and there is no error.
 
-The demo ends with the whole stage in one table: derivatives by formula, by the slope between two
-values (which needs no record), and by backward.
+The demo ends with a table for the whole stage: derivatives by formula, by numerical_diff (which
+needs no graph), and by backward.
 
-PyTorch has the same name with the same meaning: `with torch.no_grad():`.
+(PyTorch has the same name with the same meaning: `with torch.no_grad():`.)
 
-Changed: Function.__call__ asks the switch. New: GradMode, no_grad.
-Try: in no_grad, take out `try:` and `finally:` but leave what they hold, and run the demo.
+Changed: Function.__call__ tests the switch. New: GradMode, no_grad.
+Try: in no_grad, delete the lines `try:` and `finally:` but keep what they contain. The demo then
+prints "after an error: False", and every later backward finds no graph.
 """
 
 import contextlib
@@ -207,8 +208,8 @@ if __name__ == "__main__":
         y = square(x)
     print("not recorded:", y.data, y.creator)  # -> not recorded: 9.0 None
     y.backward()
-    print("no graph, no gradient, no complaint:", x.grad)
-    # -> no graph, no gradient, no complaint: None
+    print("no graph, no gradient, no error:", x.grad)
+    # -> no graph, no gradient, no error: None
 
     try:
         with no_grad():
@@ -239,7 +240,7 @@ if __name__ == "__main__":
     print(f"a chain of 50: {with_record:.0f} MB with its record, {without:.1f} MB without")
     # -> a chain of 50: 40 MB with its record, 1.6 MB without
 
-    # The stage in one table: by formula, by the slope between two values, by backward.
+    # The stage in one table: by formula, by numerical_diff, by backward.
     def nested(x):
         return square(exp(square(x)))
 
@@ -250,7 +251,7 @@ if __name__ == "__main__":
     def line(w, x, b):
         return add(mul(w, x), b)
 
-    def slope(f, xs, i):
+    def numerical(f, xs, i):
         with no_grad():
             return numerical_diff(lambda x: f(*xs[:i], x, *xs[i + 1 :]), xs[i])
 
@@ -264,7 +265,7 @@ if __name__ == "__main__":
         xs = [Variable(value) for value in values]
         f(*xs).backward()
         for i, x in enumerate(xs):
-            print(f"{name:14} {formulas[i]:.10f}  {slope(f, xs, i):.6f}  {x.grad:.10f}")
+            print(f"{name:14} {formulas[i]:.10f}  {numerical(f, xs, i):.6f}  {x.grad:.10f}")
             # -> (e^(x^2))^2    3.2974425414  3.297443  3.2974425414
             # -> x + x          2.0000000000  2.000000  2.0000000000
             # -> x^2 + e^(x^2)  7.4365636569  7.436564  7.4365636569

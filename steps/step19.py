@@ -1,32 +1,28 @@
-"""Step 19: A Variable that looks like an array
+"""Step 19: Shape, dtype, length and print
 
-Print a Variable, and Python shows a class name and an address in memory. Ask for its shape, and
-there is no such thing: one has to reach through the box, x.data.shape. Nobody wants to write
-formulas with such objects, so this stage makes them behave like the arrays they hold.
-
-It begins with what can be asked of an array:
+print(x) shows a class name and a memory address. x.shape does not exist; you have to write
+x.data.shape. Stage 3 makes Variables behave like the arrays they hold, so that formulas can be
+written as usual. It begins with what an array can be asked for:
 
     x.shape    x.ndim    x.size    x.dtype    len(x)    print(x)
 
-The first four are properties: a function that is called by reading an attribute, without
-brackets. They look into x.data each time and store nothing. A copy of the shape, kept in the
-Variable, would be wrong as soon as somebody puts another array into the box.
+The first four are properties: methods that run when the attribute is read, without brackets. They
+look into x.data each time and store nothing. A stored copy of the shape would be wrong as soon as
+another array is put into the box.
 
-print asks an object for its __repr__. Ours says what kind of thing it is and what is inside:
-variable(3.0). A matrix takes several lines, and its rows should line up, so every line after the
-first is moved to the right by the width of "variable(".
+print calls __repr__. Ours shows the kind of object and its contents: variable(3.0). The rows of a
+matrix should be aligned, so every line after the first is indented by the width of "variable(".
 
-A Variable can also have a name. Nothing is computed with it. It is for people: step 23 prints it
-in graphs, where many variables look alike.
+A Variable can also have a name. It has no effect on computations; step 23 prints it in graphs,
+where many variables look alike.
 
-A single number has no length. NumPy raises TypeError for it, and so do we, because we only ask
-the array.
+A single number has no length. NumPy raises TypeError for it, and so do we, because we only ask the
+array.
 
-In PyTorch shape, ndim and dtype mean the same; size is a method there, and what we call size is
-x.numel().
+(In PyTorch shape, ndim and dtype mean the same. size is a method there; our size is x.numel().)
 
 Changed: Variable.__init__ takes a name. New: Variable.shape, ndim, size, dtype, __len__, __repr__.
-Try: bool(Variable(0.0)). Python looks for __bool__, does not find it, and falls back on __len__.
+Try: bool(Variable(0.0)). Python finds no __bool__, calls __len__ instead, and gets a TypeError.
 """
 
 import contextlib

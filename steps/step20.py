@@ -1,33 +1,32 @@
-"""Step 20: Plus and times
+"""Step 20: The operators + and *
 
-The formula a * b + c has to be written add(mul(a, b), c): from the inside out, and a longer one
-ends in a row of brackets. It should be written as it stands in a book.
+The formula a * b + c has to be written add(mul(a, b), c), from the inside out, and a longer one
+ends in a row of brackets. It should be written as in a textbook.
 
-To Python an operator is nothing but a method with a fixed name:
+For Python an operator is a method with a fixed name:
 
     a * b    means    type(a).__mul__(a, b)
     a + b    means    type(a).__add__(a, b)
 
-We have functions that do just this, so it takes one line for each. A function that is put into a
-class is a method; its first argument takes the place of self:
+Our functions do exactly this, so each operator takes one line. A function that is assigned to a
+class becomes a method, and its first argument takes the place of self:
 
     Variable.__mul__ = mul
 
-Nothing else changes. The operator builds the same graph, of the same nodes, that the call built.
-And what comes first in a formula, times before plus, is decided by Python's grammar: we need no
-brackets and no rules of our own.
+Nothing else changes: the operator builds the same graph of the same nodes as the call. That times
+comes before plus is decided by Python's grammar.
 
-The operators stand below the functions instead of inside the class, because a file is read from
-the top: when Variable is defined, there is no mul yet.
+The operators are assigned below the functions, not inside the class, because Python executes a
+file from top to bottom: when Variable is defined, mul does not exist yet.
 
-The trap: `x += 1` looks as if it changed x. But without a method of its own for it, Python reads
-x = x + 1: a new Variable, which takes over the name. The variable that you began with is still
-there, at the far end of the graph, and there its gradient arrives. The new x has none.
+The trap: `x += 1` looks as if it changed x. But a class without a method of its own for += makes
+Python compute x = x + 1: a new Variable, to which the name x now refers. The original variable is
+still there, at the other end of the graph, and its gradient arrives there. The new x has none.
 
-PyTorch does the same for + and *. Its += is different: it changes the tensor in place.
+(In PyTorch + and * are the same. Its += is different: it changes the tensor in place.)
 
-Changed: nothing. New: Variable.__add__, Variable.__mul__.
-Try: x + 1.0. The message says what the next step has to do.
+New: Variable.__add__, Variable.__mul__.
+Try: x + 1.0. It raises AttributeError, because a float has no .data. The next step mends that.
 """
 
 import contextlib
@@ -235,7 +234,7 @@ if __name__ == "__main__":
     y = a * b + c
     y.backward()
     print("a * b + c =", y)  # -> a * b + c = variable(7.0)
-    print("slopes:", a.grad, b.grad, c.grad)  # -> slopes: 2.0 3.0 1.0
+    print("gradients:", a.grad, b.grad, c.grad)  # -> gradients: 2.0 3.0 1.0
 
     same = add(mul(a, b), c)
     print("add(mul(a, b), c) =", same)  # -> add(mul(a, b), c) = variable(7.0)

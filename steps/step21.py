@@ -1,32 +1,32 @@
 """Step 21: Numbers and arrays in a formula
 
-2.0 * x + 1.0 still fails: a float has no .data. Three things stand in the way, one behind the
-other.
+2.0 * x + 1.0 still fails: a float has no .data. There are four obstacles, one behind the other.
 
-1. The other operand is no Variable. So Function.__call__ puts whatever it gets into one. That is
-   the only place: every function, today's and tomorrow's, now accepts numbers and arrays.
+1. The other operand is not a Variable. So Function.__call__ wraps whatever it gets in one. This is
+   the only place where it is needed: every function now accepts numbers and arrays.
+2. The number is on the left. Python asks the float first, which does not know Variables and gives
+   up. Then Python calls a second method of the right-hand side: x.__rmul__(2.0). For + and * the
+   order makes no difference, so the same functions serve again.
+3. An array is on the left. NumPy does not give up: it multiplies each of its elements with the
+   whole of x, and returns an array of Variables. `__array_ufunc__ = None` in a class tells NumPy
+   that the class has operators of its own. Then NumPy gives up too, and x.__rmul__ is called.
+4. The dtype. NumPy computes 2.0 * a in float32 if a is float32: a Python number has no dtype and
+   takes that of the array. But np.array(2.0) is float64, and makes the result float64. So the array
+   for a Python number must get the dtype that NumPy would give it: np.result_type finds it.
 
-2. The number stands on the left. Python asks the float first, which knows nothing of us and
-   gives up. Then Python asks the right-hand side, by a second name: x.__rmul__(2.0). For + and *
-   the order makes no difference, so the same functions serve again.
+Anything that is not a number, an array or a Variable is still refused, by as_array.
 
-3. An array stands on the left. NumPy does not give up. It takes x for one more element, multiplies
-   each number of the array with the whole of x, and returns an array of Variables. With
-   __array_ufunc__ = None a class tells NumPy: leave me alone, I have my own operators. Then NumPy
-   gives up too, and x.__rmul__ is asked.
+A limitation: NumPy stretches a single number to the shape of an array, so [1, 2, 3] + b works. But
+if b is a Variable, its gradient arrives in the stretched shape: three derivatives for one number.
+The right answer is their sum. A later stage corrects this, under the name of broadcasting. Until
+then, combine Variables of equal shape.
 
-What is neither number, array nor Variable is still refused, by as_array.
-
-A limit, to be seen below: NumPy stretches a single number to the shape of an array, and so
-[1, 2, 3] + b works. But if b is a Variable, its gradient arrives in the stretched shape: three
-slopes for one number. The right answer is their sum. Stage 5 mends this, under the name of
-broadcasting. Until then, let a formula combine Variables of equal shape.
-
-PyTorch takes numbers in the same way. A NumPy array has to be made a tensor first.
+(PyTorch takes numbers in the same way. A NumPy array must be made a tensor first.)
 
 Changed: Function.__call__ wraps its inputs. New: as_variable, Variable.__array_ufunc__, __radd__,
 __rmul__.
-Try: remove the line `__array_ufunc__ = None` and print array * x again.
+Try: remove the line `__array_ufunc__ = None`. Then array * x is an array of three Variables, and
+has no backward.
 """
 
 import contextlib

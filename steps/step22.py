@@ -1,30 +1,30 @@
-"""Step 22: Minus, divided by, to the power of
+"""Step 22: The operators -, / and **
 
-Half of the operators are missing: a - b has to be written a + -1.0 * b, and there is no division
-at all. Four functions complete the set:
+Half of the operators are missing: a - b has to be written a + -1.0 * b, and there is no division.
+Four functions complete the set:
 
     y = -x         dy/dx  = -1
     y = x0 - x1    dy/dx0 = 1         dy/dx1 = -1
     y = x0 / x1    dy/dx0 = 1 / x1    dy/dx1 = -x0 / x1^2
     y = x^n        dy/dx  = n x^(n-1)
 
-The trap is the order. 5 - x arrives as x.__rsub__(5): first x, then the 5. For + and * this was of
-no importance. Here the two must change places again, or 5 - x becomes x - 5.
+The first trap is the order. 5 - x calls x.__rsub__(5): first x, then 5. For + and * this made no
+difference. Here the two must be swapped back, or 5 - x becomes x - 5.
 
-In x^n only x is a Variable; n is a number. It is no input of the function but a part of it, like
-the 2 in Square: an object Pow(3) is the cubing function. So n has no gradient, and x**y for two
-Variables is refused instead of being half right.
+In x^n only x is a Variable; n is a number. It is not an input of the function but a part of it,
+like the 2 in Square: the object Pow(3) is the cubing function. So n has no gradient, and x**y
+for two Variables is refused, because only half of its gradients would be right.
 
-Another trap hides in the formula. x^0 is 1 everywhere, so its slope is 0 everywhere. But at x = 0
-the formula says 0 * 0^-1: zero times infinity. So n = 0 is a case of its own. It will be needed:
-whoever differentiates x^2 three times (stage 4) meets x^0 on the way.
+The second trap is in the formula. x^0 is 1 everywhere, so its derivative is 0 everywhere. But at
+x = 0 the formula says 0 * 0^-1: zero times infinity. So n = 0 is treated separately. We need it:
+the third derivative of x^2 (stage 4) meets x^0 on the way.
 
-All of Python's rules hold, the surprising one too: -x**2 is -(x^2).
+Python's precedence holds here too: -x**2 is -(x^2).
 
-PyTorch's operators are the same. It also takes a tensor as exponent.
+(PyTorch's operators are the same. It also accepts a tensor as the exponent.)
 
-Changed: nothing. New: Neg, Sub, Div, Pow, neg, sub, div, pow and their operators.
-Try: write `Variable.__rsub__ = sub`, and see which line of the demo is wrong.
+New: Neg, Sub, Div, Pow, neg, sub, div, pow and their operators.
+Try: write `Variable.__rsub__ = sub`. The line "5 - x" shows -3 and a gradient of 1.
 """
 
 import contextlib
@@ -331,7 +331,7 @@ if __name__ == "__main__":
         "x**-1": lambda x: x**-1,
     }
     x = Variable(2.0)
-    print("at x = 2: value, slope by backward, slope by numerical difference")
+    print("at x = 2: value, derivative by backward, by numerical_diff")
     for text, f in formulas.items():
         x.cleargrad()
         y = f(x)
@@ -352,7 +352,7 @@ if __name__ == "__main__":
     y = (a - b) / (a + b)
     y.backward()
     print("(a - b) / (a + b) =", y)  # -> (a - b) / (a + b) = variable(-0.5)
-    print("slopes:", a.grad, b.grad)  # -> slopes: 0.375 -0.125
+    print("gradients:", a.grad, b.grad)  # -> gradients: 0.375 -0.125
     print("by hand:", 2 * 3 / (1 + 3) ** 2, -2 * 1 / (1 + 3) ** 2)  # -> by hand: 0.375 -0.125
 
     x = Variable(np.array([1.0, 2.0], dtype=np.float32))
@@ -362,7 +362,7 @@ if __name__ == "__main__":
 
     x = Variable(0.0)
     (x**0).backward()
-    print("slope of x^0 at 0:", x.grad)  # -> slope of x^0 at 0: 0.0
+    print("derivative of x^0 at 0:", x.grad)  # -> derivative of x^0 at 0: 0.0
 
     try:
         a**b

@@ -1,10 +1,10 @@
-"""Step 23: Seeing the graph
+"""Step 23: Printing and drawing the graph
 
-A formula gives a gradient that you did not expect. Which part of it is to blame? The graph knows,
-but it is spread over objects that point to each other. This step makes it visible, in two ways.
+A formula gives a gradient that you did not expect. Which part of it is wrong? The graph contains
+the answer, but it is spread over many objects. This step shows it in two ways.
 
-As text, with nothing installed. One line for each variable, in the order of the computation: its
-name, the function that made it, its value, its gradient.
+As text: one line for each variable, in the order of the computation, with its name, the function
+that made it, its value and its gradient.
 
     w = 2.0   gradient 0.5
     x = 0.5   gradient 2.0
@@ -12,23 +12,23 @@ name, the function that made it, its value, its gradient.
     v3 = Mul(w, x) = 1.0
     f = Add(v3, b) = 2.0
 
-Check it with a pencil: f = w x + b has df/dw = x, df/dx = w, df/db = 1. v3 is nobody's name, so
-it got a number; and its gradient is gone, because backward keeps those of given variables only.
+Check it by hand: f = w x + b has df/dw = x, df/dx = w, df/db = 1. The product has no name, so it
+is called v3. Its gradient is gone, because backward keeps only those of given variables (step 17b).
 
-As a picture. Graphviz is a program that places boxes and arrows. It wants a description in its
-own small language, called DOT, and to_dot writes that: an ellipse for a variable, a box for a
-function, an arrow for each input and output. `python steps/step23.py --draw` makes graph.png, if
-Graphviz is installed (its program is called dot).
+As a picture. Graphviz is a program that arranges boxes and arrows. It reads a description in a
+small language, DOT, and to_dot writes that: an ellipse for a variable, a box for a function, an
+arrow for each input and output. `python steps/step23.py --draw` makes graph.png, if Graphviz is
+installed (its program is called dot).
 
-The trap: a graph is no tree. If you print a variable, then what it was made of, then what that was
-made of, you print a shared variable once for each path to it. Thirty doublings y = y + y have 2^30
-paths. So graph_functions notes what it has found, and visits each function once.
+The trap: a graph is not a tree. If you print a variable, then what it was made of, and so on, you
+print a shared variable once for each path to it. Thirty doublings y = y + y have 2^30 paths. So
+graph_functions remembers what it has found, and visits each function once.
 
-PyTorch has no such function of its own; people use the package torchviz.
+(PyTorch has no such function; people use the package torchviz.)
 
-Changed: nothing. New: graph_functions, graph_variables, short, graph_text, to_dot, draw.
-Try: remove `and f not in found`, and double y 23 times instead of 30. The count is right, but it
-takes seconds, and each further doubling takes twice as long.
+New: graph_functions, graph_variables, short, graph_text, to_dot, draw.
+Try: remove `and f not in found`, and double y 20 times instead of 30. The count is still right, but
+it takes about a second, and each further doubling takes twice as long.
 """
 
 import contextlib
@@ -392,7 +392,9 @@ def draw(y, path):
 
 
 if __name__ == "__main__":
+    import os
     import sys
+    import tempfile
 
     w, x, b = Variable(2.0, name="w"), Variable(0.5, name="x"), Variable(1.0, name="b")
     f = w * x + b
@@ -421,6 +423,23 @@ if __name__ == "__main__":
 
     m = Variable(np.ones((2, 3)), name="m")
     print(graph_text(m))  # -> m = array (2, 3)
+
+    # draw without Graphviz, then with a stand-in for its program that notes how it was called.
+    with tempfile.TemporaryDirectory() as folder:
+        search_path = os.environ["PATH"]
+        os.environ["PATH"] = folder
+        picture = pathlib.Path(folder, "graph.svg")
+        try:
+            draw(f, picture)
+        except RuntimeError as error:
+            print(error)
+            # -> to draw, install Graphviz (the program dot): graphviz.org/download
+        stand_in = pathlib.Path(folder, "dot")
+        stand_in.write_text('#!/bin/sh\nread first\necho "$1 $2 $first" > "$3"\n')
+        stand_in.chmod(0o755)
+        draw(f, picture)
+        print("dot got:", picture.read_text())  # -> dot got: -Tsvg -o digraph {
+        os.environ["PATH"] = search_path
 
     if "--draw" in sys.argv:
         draw(f, "graph.png")

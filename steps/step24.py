@@ -1,32 +1,31 @@
-"""Step 24: Functions with a reputation
+"""Step 24: Well-known test functions, and a series
 
-Every piece has been tested, but only in formulas of two or three terms. People who work on
-optimization test their methods on a set of well-known functions: too long to differentiate by
-hand with pleasure, and with known values at known points. Now they can be typed as they stand in
-the books:
+Every piece has been tested, but only in formulas of two or three terms. For methods that search the
+lowest value of a function, there is a set of well-known test functions: too long to differentiate
+by hand, with known values at known points. Now they can be typed as they stand in the books:
 
     Sphere           x^2 + y^2                                       lowest 0 at (0, 0)
     Matyas           0.26 (x^2 + y^2) - 0.48 x y                     lowest 0 at (0, 0)
     Goldstein-Price  a polynomial of degree 8, see the demo          lowest 3 at (0, -1)
 
-The gradients at (1, 1) are known: (2, 2), (0.04, 0.04) and (-5376, 8064). The third is compared
-with numerical slopes, too. At the lowest point, both slopes of each function must be 0.
+Their gradients at (1, 1) are known: (2, 2), (0.04, 0.04) and (-5376, 8064). The demo compares the
+third with numerical_diff, too. At the lowest point both partial derivatives of each must be 0.
 
-The fourth function is not a formula but a loop: the series of the sine,
+The fourth function is a loop, the series of the sine:
 
     sin x = x - x^3 / 3! + x^5 / 5! - ...      until a term is smaller than a threshold
 
-Python decides how often the loop runs, and the graph is a record of what has run. The smaller the
-threshold, the larger the graph. Nothing had to be prepared for this: a graph made while the
-program runs follows every `for` and every `if`. It is called define-by-run; PyTorch works so.
+Python decides how often the loop runs, and the graph records what has run: the smaller the
+threshold, the larger the graph. Nothing has to be prepared for this, because the graph is made
+while the program runs (define-by-run, step 07).
 
 The trap: backward differentiates what was computed, not what was meant. The series, cut off, is a
-polynomial, and the slope is that polynomial's. So the slope is wrong, too, when the cut is early.
-(For comparison there is now also a function Sin; its forward is NumPy's sine.)
+polynomial, and x.grad is the derivative of that polynomial. If the series is cut off early, the
+derivative is inexact as well. (For comparison there is a function Sin, which calls NumPy's sine.)
 
-Changed: nothing. New: Sin, sin.
-Try: x = Variable(40.0) for the sines. The series is still right, but its terms grow to 10^16 before
-they shrink, and the digits of a float are used up on the way.
+New: Sin, sin.
+Try: x = Variable(40.0) for both sines. The terms of the series grow to 10^16 before they shrink, a
+float has 16 digits, and so the sum has no right digit left.
 """
 
 import contextlib
@@ -417,28 +416,28 @@ if __name__ == "__main__":
         return (1 + (x + y + 1) ** 2 * near) * (30 + (2 * x - 3 * y) ** 2 * far)
 
     def report(f, x, y):
-        """The value of f at (x, y) and its two slopes, as text."""
+        """The value of f at (x, y) and its gradient, as text."""
         x, y = Variable(x), Variable(y)
         z = f(x, y)
         z.backward()
-        return f"{z.data:.2f}, slopes {x.grad:.2f} and {y.grad:.2f}"
+        return f"{z.data:.2f}, gradient {x.grad:.2f} and {y.grad:.2f}"
 
-    print("value and slopes at (1, 1):")
-    print("sphere", report(sphere, 1.0, 1.0))  # -> sphere 2.00, slopes 2.00 and 2.00
-    print("matyas", report(matyas, 1.0, 1.0))  # -> matyas 0.04, slopes 0.04 and 0.04
+    print("value and gradient at (1, 1):")
+    print("sphere", report(sphere, 1.0, 1.0))  # -> sphere 2.00, gradient 2.00 and 2.00
+    print("matyas", report(matyas, 1.0, 1.0))  # -> matyas 0.04, gradient 0.04 and 0.04
     print("g-price", report(goldstein_price, 1.0, 1.0))
-    # -> g-price 1876.00, slopes -5376.00 and 8064.00
+    # -> g-price 1876.00, gradient -5376.00 and 8064.00
 
     x, y = Variable(1.0), Variable(1.0)
-    slope = numerical_diff(lambda x: goldstein_price(x, y), x)
-    print("numerically, along x:", round(float(slope), 2))  # -> numerically, along x: -5376.0
-    slope = numerical_diff(lambda y: goldstein_price(x, y), y)
-    print("numerically, along y:", round(float(slope), 2))  # -> numerically, along y: 8064.0
+    partial = numerical_diff(lambda x: goldstein_price(x, y), x)
+    print("numerically, by x:", round(float(partial), 2))  # -> numerically, by x: -5376.0
+    partial = numerical_diff(lambda y: goldstein_price(x, y), y)
+    print("numerically, by y:", round(float(partial), 2))  # -> numerically, by y: 8064.0
 
     print("the same at the lowest point:")
-    print("sphere", report(sphere, 0.0, 0.0))  # -> sphere 0.00, slopes 0.00 and 0.00
-    print("matyas", report(matyas, 0.0, 0.0))  # -> matyas 0.00, slopes 0.00 and 0.00
-    print("g-price", report(goldstein_price, 0.0, -1.0))  # -> g-price 3.00, slopes 0.00 and 0.00
+    print("sphere", report(sphere, 0.0, 0.0))  # -> sphere 0.00, gradient 0.00 and 0.00
+    print("matyas", report(matyas, 0.0, 0.0))  # -> matyas 0.00, gradient 0.00 and 0.00
+    print("g-price", report(goldstein_price, 0.0, -1.0))  # -> g-price 3.00, gradient 0.00 and 0.00
 
     def taylor_sin(x, threshold):
         """The sine of x by its series, up to the first term below the threshold."""
@@ -454,7 +453,7 @@ if __name__ == "__main__":
     y.backward()
     print("NumPy's sine:", y.data, x.grad)  # -> NumPy's sine: 0.70710678119 0.70710678119
 
-    print("threshold, sum, slope, functions in the graph")
+    print("threshold, sum, derivative, functions in the graph")
     for threshold in (1e-1, 1e-4, 1e-16):
         x.cleargrad()
         y = taylor_sin(x, threshold)

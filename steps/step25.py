@@ -1,34 +1,37 @@
-"""Step 25: Downhill
+"""Step 25: Gradient descent
 
-We can get the gradient of any formula. What is it for? Above all for this: to find where a
-function is lowest, when nobody can solve for the place.
+What are gradients for? Above all for this: to find the inputs for which a function is lowest.
 
-The gradient (df/dx, df/dy) points where f rises fastest. So take a small step the other way, ask
-for the gradient there, and repeat. This is gradient descent:
+The demo begins with a line through measured points (x, t). Its formula w x + b is called a model,
+and w and b are its parameters. The loss says how wrong it is: the mean of (w x + b - t)^2. The
+gradient points where the loss rises fastest, so take a small step the other way, and repeat:
 
-    x <- x - rate * df/dx
-    y <- y - rate * df/dy
+    loss = sum((w * x + b - t) ** 2 for x, t in points) / len(points)
+    loss.backward()
+    w.data, b.data = w.data - rate * w.grad, b.data - rate * b.grad
 
-Rosenbrock's function is the usual test for it. Its lowest value is 0, at (1, 1):
+That is gradient descent, and repeating it is called training. These three lines train every neural
+network; only the model is a longer formula, with millions of parameters. `rate`, the learning rate,
+is the size of the step, and it is hard to choose. Rosenbrock's function shows why:
 
-    f(x, y) = 100 (y - x^2)^2 + (1 - x)^2
+    f(x, y) = 100 (y - x^2)^2 + (1 - x)^2       lowest 0 at (1, 1)
 
-It is a valley, narrow and bent along y = x^2. Ten steps lead down to its floor; thousands go along
-it. Across the valley f is curved about 2,500 times as much as along. One rate has to serve both:
-small enough for the walls, it is much too small for the floor. And above 2 / curvature, 0.002 near
-the goal, each step lands higher on the other wall than it started: with 0.003 it never arrives.
+It is a narrow valley, bent along y = x^2. Ten steps lead down to its floor; thousands lead along
+it. The curvature of f across the valley is about 2,500 times that along it. One rate has to serve
+both: if it is small enough for the walls, it is much too small for the floor. Above 2 / curvature,
+0.002 near (1, 1), each step lands higher on the opposite wall: with 0.003 it never arrives.
 
-Two traps, both in the three lines of the loop:
+Two traps in the loop:
 
-- Clear the gradients in each round; they add up otherwise.
-- Change x.data, not x. `x = x - rate * x.grad` records the step as part of the formula. The new x
-  is the result of a function, and those do not keep a gradient: the second round finds None.
+- Clear the gradients in each round; otherwise they add up.
+- Change w.data, not w. `w = w - rate * w.grad` records the step as part of the formula. The new w
+  was made by a function, so it keeps no gradient, and the second round finds None.
 
-This loop is what trains every neural network; only x and y are millions. In PyTorch it is
-torch.optim.SGD, with zero_grad for the first trap and no_grad against the second.
+(In PyTorch: torch.optim.SGD, with zero_grad against the first trap and no_grad against the second.)
 
 Changed: nothing above the demo. New: gradient descent.
-Try: leave out the two lines with cleargrad.
+Try: in fit, leave out the two lines with cleargrad. w and b then swing back and forth around the
+line, and never settle.
 """
 
 import contextlib
@@ -406,6 +409,30 @@ def draw(y, path):
 
 
 if __name__ == "__main__":
+    # Six measured points near the line t = 3 x + 2.
+    points = [(0.0, 2.1), (0.2, 2.5), (0.4, 3.3), (0.6, 3.7), (0.8, 4.5), (1.0, 4.9)]
+
+    def fit(rate, rounds):
+        """Train w and b from 0, and return them with the loss of the last round."""
+        w, b = Variable(0.0), Variable(0.0)
+        for i in range(rounds):
+            w.cleargrad()
+            b.cleargrad()
+            loss = sum((w * x + b - t) ** 2 for x, t in points) / len(points)
+            loss.backward()
+            w.data, b.data = w.data - rate * w.grad, b.data - rate * b.grad
+            if i in (0, 10, 100):
+                print(f"{i:3} rounds: loss {loss.data:.5f}, w {w.data:.4f}, b {b.data:.4f}")
+        return w.data, b.data
+
+    w, b = fit(rate=0.5, rounds=300)
+    # ->   0 rounds: loss 13.25000, w 2.0900, b 3.5000
+    # ->  10 rounds: loss 0.04216, w 2.4361, b 2.3060
+    # -> 100 rounds: loss 0.00914, w 2.9142, b 2.0429
+    print(f"line: {w:.6f} x + {b:.6f}")  # -> line: 2.914286 x + 2.042857
+    best_w, best_b = np.polyfit(*zip(*points, strict=True), deg=1)
+    print(f"NumPy's polyfit: {best_w:.6f} x + {best_b:.6f}")
+    # -> NumPy's polyfit: 2.914286 x + 2.042857
 
     def rosenbrock(x, y):
         return 100 * (y - x**2) ** 2 + (1 - x) ** 2

@@ -1,9 +1,9 @@
-"""Step 26: Newton's method, by hand
+"""Step 26: Newton's method, with f'' by hand
 
-Gradient descent needs a rate, and the last step showed how much hangs on it. The right rate
-depends on how fast the slope itself changes, and that is the second derivative.
+Gradient descent needs a rate, and a good one is hard to find. It depends on how fast the slope
+itself changes, and that is the second derivative.
 
-Newton's method asks for it. Near x, a function looks like a parabola:
+Newton's method uses it. Near x, a function looks like a parabola:
 
     f(x + d) = f(x) + f'(x) d + 1/2 f''(x) d^2      (nearly)
 
@@ -11,23 +11,25 @@ The lowest point of this parabola is where its slope f'(x) + f''(x) d is 0. Go t
 
     x <- x - f'(x) / f''(x)
 
-So it is gradient descent whose rate is 1 / f''(x), and the function chooses it anew each time.
+So it is gradient descent with the rate 1 / f''(x), which the function sets anew in each step.
 
     f(x) = x^4 - 8 x^2,   f'(x) = 4 x^3 - 16 x,   f''(x) = 12 x^2 - 16,   lowest at x = 2
 
-f' comes from backward. f'' does not: our gradients are plain numbers and arrays. They have no
-graph, and backward cannot start from them. So f'' is worked out by hand here. That is the flaw of
-this step, and the next one cures it.
+backward computes f'. It cannot compute f'': our gradients are plain numbers and arrays. They have
+no graph, so backward cannot start from them. In this step f'' is worked out by hand; the next one
+removes the need.
 
-From x = 4 Newton is there after 6 steps. Gradient descent takes 54 steps with a good rate and 699
-with a timid one. Close to the goal each step of Newton squares the error, about: the number of
-right digits doubles. Gradient descent multiplies it by the same factor in each step.
+From x = 4 Newton arrives after 6 steps. Gradient descent takes 54 steps with a good rate and 699
+with a small one. Close to the goal each Newton step roughly squares the error: the number of right
+digits doubles. Gradient descent only multiplies the error by the same factor in each step.
 
-The trap: Newton looks for slope 0, not for a low place. From x = 0.5, where f'' is negative, the
-parabola opens downward, and Newton climbs to the top of the hill at x = 0.
+The trap: Newton looks for slope 0, not for a minimum. From x = 0.5, where f'' is negative, the
+parabola opens downward, and Newton climbs to the maximum at x = 0.
+
+(PyTorch's optimizers do not use f''. torch.optim.LBFGS estimates it from gradients.)
 
 Changed: nothing above the demo. New: Newton's method.
-Try: let Newton start at x = 1.1547, where f'' is nearly 0. How far does the first step go?
+Try: start Newton at x = 1.1547, where f'' is nearly 0. The first step goes to about 58,000.
 """
 
 import contextlib

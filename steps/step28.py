@@ -1,34 +1,35 @@
-"""Step 28: Newton's method, automatic
+"""Step 28: Newton's method, with f'' by backward
 
-In step 26 somebody had to work out f'' with a pencil. Now two backward passes do it:
+In step 26 we had to work out f'' by hand. Now two backward passes compute it:
 
     y.backward(create_graph=True)      x.grad is f'(x), and has a graph
-    g = x.grad; x.cleargrad()          take it out, make room
+    g = x.grad; x.cleargrad()          take it out, and clear
     g.backward()                       x.grad is f''(x)
 
-The steps are those of step 26, digit for digit, and the formula of f is all that was given.
+The steps are those of step 26, digit for digit, and only the formula of f was given.
 
-With two variables the slope has two entries, and the second derivative has four: how the slope
-along x changes along x and along y, and the same for the slope along y. This table is the Hessian
-matrix. One backward pass from each slope gives one row:
+For two variables there are two partial derivatives, and four second derivatives: how df/dx changes
+with x and with y, and how df/dy changes with x and with y. This table is called the Hessian matrix.
+One backward pass from each partial derivative gives one row:
 
     H = [[d2f/dx2,  d2f/dxdy],        Newton:   solve  H d = -g,   x <- x + d0,  y <- y + d1
          [d2f/dydx, d2f/dy2 ]]
 
 On Rosenbrock's function gradient descent took 10,000 rounds to come within 2 percent of (1, 1).
-Newton has nine digits after 6, because each direction gets its own rate. The way there is rough:
-step 2 throws f from 5 up to 1,400, for the function is no parabola.
+Newton has nine digits after 6 steps, because each direction gets its own rate. The way there is
+rough: step 2 takes f from 5 up to 1,400, since the function is not a parabola.
 
-Then why does nobody train networks like this? A model with n weights has n^2 second derivatives
-(a million weights: 8 terabytes), and takes n backward passes for them in each step.
+Why are networks not trained like this? A model with n parameters has n^2 second derivatives (for a
+million parameters 8 terabytes), and each step takes n backward passes.
 
-The trap: clear both variables before each pass. Every row of H lands in the same two places.
+The trap: clear both variables before each pass. Every row of H is added to the same two grads.
 
-PyTorch frees the graph in each pass and wants retain_graph=True for the second row; ours stays as
-long as somebody holds it. PyTorch has the whole table as torch.autograd.functional.hessian.
+(PyTorch frees the graph after each pass and needs retain_graph=True for the second row; ours stays
+as long as something refers to it. The table is torch.autograd.functional.hessian.)
 
-Changed: nothing above the demo. New: second derivatives without a pencil.
-Try: leave out the clearing between the two rows.
+Changed: nothing above the demo. New: second derivatives by backward.
+Try: leave out the clearing between the two rows. The second row becomes [1810, 680], the sum of
+both.
 """
 
 import contextlib
@@ -452,7 +453,7 @@ if __name__ == "__main__":
         return 100 * (y - x**2) ** 2 + (1 - x) ** 2
 
     def gradient_and_hessian(f, x, y):
-        """Both slopes of f at (x, y), and the table of its second derivatives."""
+        """The gradient of f at (x, y), and the table of its second derivatives."""
         x.cleargrad()
         y.cleargrad()
         f(x, y).backward(create_graph=True)

@@ -1,32 +1,32 @@
-"""Step 29: As often as you like
+"""Step 29: Higher-order derivatives
 
-Two derivatives for Newton. And a third, a sixth? There is nothing to add: each pass with
-create_graph leaves a gradient that has a graph, so the next pass can start there. A loop does it:
+Newton needs two derivatives. What about the third, or the sixth? Nothing has to be added: each pass
+with create_graph leaves a gradient that has a graph, so the next pass can start there. A loop:
 
-    y = f(x);  then again and again:  clear x,  y.backward(create_graph=True),  y = x.grad
+    y = f(x);  then repeatedly:  clear x,  y.backward(create_graph=True),  y = x.grad
 
-Three functions put this to the test, each with derivatives that are known in another way.
+Three functions test it, each with derivatives that are known in another way.
 
     sine     d^n/dx^n sin x = sin(x + n pi/2): after four derivatives it starts over
     log      d^n/dx^n log x = (-1)^(n-1) (n-1)! / x^n
     tanh     with t = tanh x each derivative is a polynomial in t:
              1 - t^2,  -2 t + 2 t^3, ...,  6th: -272 t + 1232 t^3 - 1680 t^5 + 720 t^7
 
-tanh brings a new kind of backward. Its derivative is simplest in terms of its output: 1 - y^2. The
-function holds its output by a weak reference only (step 17), and that is enough: whoever runs
-backward holds the end of the graph, and through it every variable on the way. It has to be the
-Variable, not the array inside: y has a creator, which the next pass needs.
+tanh has a new kind of backward: its derivative is simplest in terms of its output, 1 - y^2. The
+function refers to its output only weakly (step 17a). That is enough: during backward the end of the
+graph is alive, and with it every variable on the way. It must be the Variable, not its array,
+because the next pass needs the creator of y.
 
-The trap is the growth. The graph of the sine gets a node or two each time. The derivative of tanh
-is a product, a product has two derivatives, and those are products again: the graph more than
-doubles each time. The graph of log does so too, simple as its derivatives are, because nobody
-simplifies. Still it is the right way: of six numerical differences, one inside the other, nothing
-remains but rounding errors.
+The trap is the growth. The graph of the sine gains one or two nodes each time. The derivative of
+tanh is a product, whose derivative is two products: the graph more than doubles each time. The
+graph of log does so too, although its derivatives are simple, because we do not simplify formulas.
+It is still the right way: six nested numerical differences consist of rounding errors only.
 
-In PyTorch the same loop works, with torch.autograd.grad(y, x, create_graph=True).
+(In PyTorch the same loop works, with torch.autograd.grad(y, x, create_graph=True).)
 
-Changed: nothing. New: Tanh, Log, tanh, log.
-Try: `y = self.outputs[0]().data` in Tanh.backward. The first derivative is right. The others?
+New: Tanh, Log, tanh, log.
+Try: `y = self.outputs[0]().data` in Tanh.backward. The first derivative is right, the second is 0,
+and then x.grad is None.
 """
 
 import contextlib
@@ -502,11 +502,11 @@ if __name__ == "__main__":
     print("the 6th, by powers of t:", known.coef.astype(int).tolist())
     # -> the 6th, by powers of t: [0, -272, 0, 1232, 0, -1680, 0, 720]
 
-    def slope_of(f):
+    def numerical_derivative(f):
         return lambda x: Variable(numerical_diff(f, x))
 
     f = tanh
     for _ in range(6):
-        f = slope_of(f)
+        f = numerical_derivative(f)
     print("numerically wrong by more than 10:", abs(f(Variable(0.5)).data - value) > 10)
     # -> numerically wrong by more than 10: True

@@ -1,35 +1,35 @@
-"""Step 30: Gradients inside a formula
+"""Step 30: Double backpropagation
 
-Step 28 differentiated a gradient just as it came. But a gradient is a Variable like any other: it
-can be one piece of a larger formula, and that formula has a gradient too:
+Step 28 differentiated a gradient as it was. But a gradient is a Variable like any other: it can be
+a part of a larger formula, and that formula has a gradient too:
 
     y = x^2,   z = (dy/dx)^3 + y = 8 x^3 + x^2,      dz/dx = 24 x^2 + 2 x = 100 at x = 2
 
-Two backward passes do it. This is called double backpropagation. The first pass, with
-create_graph, makes dy/dx as a Variable. The second, from z, goes through the graph of that
-gradient and through y itself.
+It takes two backward passes, and is called double backpropagation. The first pass, with
+create_graph, makes dy/dx as a Variable. The second, from z, goes through the graph of that gradient
+and through y itself.
 
-The trap is the sum again: both passes put their result into x.grad. Take the first gradient out
-and clear x, or the second pass adds its 100 to the 4 that lies there.
+The trap is the sum again: both passes add to x.grad. Take the first gradient out and clear x, or
+the second pass adds its 100 to the 4 that is there.
 
-What is it good for?
+Two uses:
 
-- A gradient penalty: a loss that asks for small slopes, by a term (dy/dx)^2. A weight w that
-  learns from it needs the gradient of a gradient. The demo takes y = tanh(w x) and holds the
-  slope of the penalty along w against the numerical one.
-- A Hessian times a vector. The Hessian of n variables has n^2 entries, and step 28 needed n
-  passes for it. Its product with one vector v needs a single pass, because v is constant:
+- A gradient penalty: a term (dy/dx)^2 in a loss, which makes training prefer small slopes. To
+  train a weight w with it takes the gradient of a gradient. The demo takes y = tanh(w x) and
+  compares the derivative of the penalty with respect to w with the numerical one.
+- A Hessian times a vector. The Hessian of n variables has n^2 entries, and step 28 needed n passes
+  for it. Its product with one vector v needs a single pass, because v is constant:
 
       H v = gradient of (g . v),   g the gradient of f
 
   The demo takes Rosenbrock's function at (1, 2). Its Hessian there, by hand, is
   [[402, -400], [-400, 200]].
 
-PyTorch says create_graph=True as well, and has torch.autograd.functional.vhp for the product.
+(PyTorch uses create_graph=True as well, and has torch.autograd.functional.vhp for the product.)
 
-Changed: nothing above the demo. New: a gradient as a piece of a formula.
-Try: leave create_graph=True out of the first pass. Nothing complains, but dz/dx becomes 4: without
-a graph, z takes the gradient for a constant.
+Changed: nothing above the demo. New: a gradient as a part of a formula.
+Try: leave create_graph=True out of the first pass. There is no error, but dz/dx becomes 4: without
+a graph, the gradient counts as a constant in z.
 """
 
 import contextlib
@@ -478,7 +478,7 @@ if __name__ == "__main__":
     print("not cleared, both in one:", x.grad)  # -> not cleared, both in one: variable(104.0)
 
     def penalty(w):
-        """The squared slope of tanh(w x) along x, at x = 0.5."""
+        """(dy/dx)^2 for y = tanh(w x), at x = 0.5."""
         x = Variable(0.5)
         y = tanh(w * x)
         y.backward(create_graph=True)
@@ -486,10 +486,10 @@ if __name__ == "__main__":
 
     w = Variable(1.5)
     p = penalty(w)
-    w.cleargrad()  # the pass inside penalty reached w, too
+    w.cleargrad()  # the backward pass inside penalty added to w.grad
     p.backward()
     print("penalty:", p)  # -> penalty: variable(0.80080791)
-    print("its slope along w:", w.grad)  # -> its slope along w: variable(0.0504793)
+    print("its derivative by w:", w.grad)  # -> its derivative by w: variable(0.0504793)
     print("numerically:", numerical_diff(penalty, Variable(1.5)))  # -> numerically: 0.0504793
 
     def rosenbrock(x0, x1):

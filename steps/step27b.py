@@ -1,34 +1,25 @@
-"""Step 27: A backward pass that leaves a graph
+"""Step 27b: create_graph: recording backward only on request
 
-Newton's method wants f'', and f'' is the derivative of f'. But f' is what backward computes, and
-backward computes with bare arrays. Of what happens to arrays there is no record, so backward has
-nothing to go through a second time.
+Since step 27a every backward pass makes a graph. Usually it is not needed, and it costs memory: the
+demo measures how much. It also leaves the cycle x -> x.grad -> graph -> x each time.
 
-The record is made when a Function is called with Variables. So let backward do just this:
+The switch of step 18 can turn recording off. But it needs both directions now: backward must be
+recorded when create_graph is true, and not recorded otherwise, whatever the switch was before. So
+no_grad() becomes a special case of set_grad_enabled(flag):
 
-    class Mul:   return gy * x1.data, gy * x0.data      before: arrays
-                 return gy * x1, gy * x0                now: Variables, whose * is a call of Mul
+    y.backward()                       x.grad has no graph: the default
+    y.backward(create_graph=True)      x.grad has a graph, and can be differentiated
 
-The formulas become shorter, the gradients become Variables, and nothing else is needed. The
-backward pass is now a computation like any other, and it can be differentiated like any other.
+The switch is set around the call of f.backward and the addition of gradients, because both compute
+with Variables. As in step 18, the block resets it to its previous value, after an error too.
 
-Mostly nobody wants that, and then the second graph is a waste. The switch of step 18 is all we
-need, now in both directions: set_grad_enabled(create_graph). Off is the default.
+The trap: create_graph=True leaves the cycle of step 27a. Call x.cleargrad() when you are done.
 
-The sine shows one more thing: cos(x) must be a call as well, so the cosine becomes a Function. The
-array np.cos(x) would be a constant to the second pass, which would then find no path back to x.
+(PyTorch has both names, create_graph and set_grad_enabled, and warns about this very cycle.)
 
-Three traps:
-- x.grad is a Variable now. For arithmetic that is not to be recorded, take x.grad.data.
-- The second pass adds its result to x.grad, where the first is still lying. Take it out, clear.
-- x holds its gradient, the gradient holds its graph, and the graph holds x: a cycle, which step 17
-  got rid of. It stays in memory until the collector comes, or until x.cleargrad() cuts it.
-
-PyTorch has both names, create_graph and set_grad_enabled, and a warning about that very cycle.
-
-Changed: Variable.backward, no_grad, graph_text, and backward of Square, Exp, Mul, Div, Pow, Sin.
-New: set_grad_enabled, Cos, cos.
-Try: write np.cos(self.inputs[0].data) into Sin.backward again.
+Changed: Variable.backward, no_grad. New: set_grad_enabled, the argument create_graph.
+Try: leave the line with set_grad_enabled out and move its block to the left. Every gradient then
+has a graph, and the demo's first lines show it.
 """
 
 import contextlib
@@ -429,65 +420,69 @@ def draw(y, path):
 
 if __name__ == "__main__":
     import gc
+    import tracemalloc
 
-    x = Variable(3.0, name="x")
+    x = Variable(3.0)
     y = x**4 - 8 * x**2
     y.backward()
-    print("f'(3) =", x.grad)  # -> f'(3) = variable(60.0)
-    print("with a graph:", x.grad.creator is not None)  # -> with a graph: False
+    print("f'(3) =", x.grad, "with a graph:", x.grad.creator is not None)
+    # -> f'(3) = variable(60.0) with a graph: False
 
     x.cleargrad()
     y.backward(create_graph=True)
     gx = x.grad
-    print("f'(3) =", gx)  # -> f'(3) = variable(60.0)
-    print("functions of f:", len(graph_functions(y)))  # -> functions of f: 4
-    print("functions of f':", len(graph_functions(gx)))  # -> functions of f': 9
+    print("f'(3) =", gx, "with a graph:", gx.creator is not None)
+    # -> f'(3) = variable(60.0) with a graph: True
+    x.cleargrad()
+    gx.backward()
+    print("f''(3) =", x.grad, "with a graph:", x.grad.creator is not None)
+    # -> f''(3) = variable(92.0) with a graph: False
 
-    gx.backward()
-    print("both in one:", x.grad)  # -> both in one: variable(152.0)
-    x.cleargrad()
-    gx.backward()
-    print("f''(3) =", x.grad, "by hand:", 12 * 3.0**2 - 16)
-    # -> f''(3) = variable(92.0) by hand: 92.0
+    def peak_megabytes(create_graph):
+        """What values and gradients of a chain of 25 squares take: a value is 0.8 MB."""
+        gc.collect()
+        tracemalloc.start()
+        x = y = Variable(np.ones(100_000))
+        for _ in range(25):
+            y = square(y)
+        y.backward(create_graph=create_graph)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        x.cleargrad()  # cuts the cycle
+        return round(peak / 1e6)
 
-    x = Variable(1.0)
-    sin(x).backward(create_graph=True)
-    gx = x.grad
-    x.cleargrad()
-    gx.backward()
-    print("second derivative of the sine:", x.grad, -np.sin(1.0))
-    # -> second derivative of the sine: variable(-0.8414709848) -0.8414709848
+    print("a graph of 20 MB, backward not recorded:", peak_megabytes(False), "MB")
+    # -> a graph of 20 MB, backward not recorded: 23 MB
+    print("a graph of 20 MB, backward recorded:", peak_megabytes(True), "MB")
+    # -> a graph of 20 MB, backward recorded: 62 MB
 
-    x = Variable(np.float32(3.0))
-    y = x**4 - 8 / x + sin(x) * exp(2 * x) - square(x)
-    y.backward(create_graph=True)
-    gx = x.grad
-    x.cleargrad()
-    gx.backward()
-    print("float32 stays:", y.dtype, gx.dtype, x.grad.dtype)
-    # -> float32 stays: float32 float32 float32
+    # Inside no_grad, create_graph=True still records: the switch is set in both directions.
+    x = Variable(3.0)
+    y = x**3
+    with no_grad():
+        y.backward(create_graph=True)
+        print("after backward the switch is", GradMode.enabled)
+        # -> after backward the switch is False
+    print("recorded inside no_grad:", x.grad.creator is not None)
+    # -> recorded inside no_grad: True
 
-    x, y = Variable(2.0), Variable(5.0)
-    (x**2 * y).backward(create_graph=True)
-    gx, gy = x.grad, y.grad
-    x.cleargrad()
-    y.cleargrad()
-    gx.backward()
-    print("x^2 y, along x then y:", y.grad)  # -> x^2 y, along x then y: variable(4.0)
-    x.cleargrad()
-    y.cleargrad()
-    gy.backward()
-    print("x^2 y, along y then x:", x.grad)  # -> x^2 y, along y then x: variable(4.0)
+    class Broken(Square):
+        def backward(self, gy):
+            raise ValueError("a mistake in backward")
+
+    try:
+        Broken()(x).backward()
+    except ValueError as error:
+        print(error, "- the switch is", GradMode.enabled)
+        # -> a mistake in backward - the switch is True
 
     gc.disable()
-    for clear in (False, True):
+    for create_graph in (False, True):
         x = Variable(3.0)
-        square(x).backward(create_graph=True)
-        if clear:
-            x.cleargrad()
+        square(x).backward(create_graph=create_graph)
         watch = weakref.ref(x)
         del x
-        print("cleared:", clear, "- still in memory:", watch() is not None)
-        # -> cleared: False - still in memory: True
-        # -> cleared: True - still in memory: False
+        print("create_graph:", create_graph, "- still in memory:", watch() is not None)
+        # -> create_graph: False - still in memory: False
+        # -> create_graph: True - still in memory: True
     gc.enable()

@@ -1,32 +1,30 @@
-"""Step 17: Memory
+"""Step 17a: Memory: breaking the reference cycle
 
-Python frees an object the moment the last reference to it goes. That needs references that run one
-way, and ours run in a circle: y.creator is the function, and the function's outputs hold y. Drop y,
-and the two hold each other. Nobody can reach them, and nobody frees them, until the garbage
-collector comes round; it comes when it likes, and it counts objects, not megabytes.
+Python frees an object as soon as nothing refers to it. That fails for references that form a
+cycle, and ours do: y.creator is the function, and the function's outputs hold y. If you drop y, the
+two still hold each other:
 
-A graph holds every array of a computation, so this is no small leak. The demo switches the
-collector off and builds 100 graphs: with the circle 80 MB stay behind, without it nothing.
+    y --creator--> f --outputs--> y
 
-One of the two references has to be weak, one that does not keep its object alive. Backward starts
-at y and goes to the inputs, so what it needs must be strong: y -> creator -> inputs. The way back,
-function -> output, is the weak one. `weakref.ref(output)` makes it. To read it, call it: `output()`
-is the output, or None if that is gone.
+The memory stays in use until Python's garbage collector looks for such cycles. When it runs depends
+on the number of objects, not on their size, and a graph holds every array of a computation. The
+demo switches the collector off and builds 100 graphs: with the cycle 80 MB stay in use, without it
+none.
 
-Trap: an output may be gone. s, d = f(...) and only s is kept: d was nobody's, so it was freed, and
-backward cannot ask d for its shape to make zeros. The function notes shape and dtype of each
-output. That is a few bytes, where the array may be megabytes.
+One of the two references must become weak: a weak reference does not keep its object alive.
+Backward starts at y and goes to the inputs, so these references must stay strong: y -> creator ->
+inputs. The other one, from the function to its output, becomes weak. `weakref.ref(output)` makes
+it, and calling it, `output()`, returns the output, or None if that has been freed.
 
-And there is a second waste: gradients. Backward fills the grad of each variable on its way, and
-people look at those of the inputs. So a function that has run takes its outputs' gradients away.
-`backward(retain_grad=True)` leaves them. Then mind a second backward through the same graph: what
-is left is added to and passed on again, and the demo gets 324 where 216 is right.
+The trap: an output may be gone. After s, d = f(...), if only s is kept, nothing refers to d any
+more and it is freed. Its gradient counts as zeros, but backward cannot ask d for its shape. So the
+function notes the shape and dtype of each output: a few bytes, where the array may be megabytes.
 
-(PyTorch does both. There retain_grad() is a method of the one tensor whose gradient is wanted, and
-graph and tensor do not hold each other either.)
+(In PyTorch the graph does not hold its output tensors either. It notes their shapes and dtypes.)
 
-Changed: Function.__call__, Variable.backward. New: the argument retain_grad.
-Try: let Function.__call__ also keep a strong list, `self.held = outputs`, and run the demo.
+Changed: Function.__call__, Variable.backward. New: Function.output_specs.
+Try: let Function.__call__ also keep a strong list, `self.held = outputs`. The line "without" then
+reports 80 MB, and the difference d is still there.
 """
 
 import heapq
@@ -57,11 +55,8 @@ class Variable:
         """Discard the gradient, so that the next backward does not add to it."""
         self.grad = None
 
-    def backward(self, retain_grad=False):
-        """Add the derivative of this variable by x to x.grad, for every x that it depends on.
-
-        Variables that a function made lose their gradient again, unless retain_grad is true.
-        """
+    def backward(self):
+        """Add the derivative of this variable by x to x.grad, for every x that it depends on."""
         if self.grad is None:
             self.grad = np.ones_like(self.data)
         if self.creator is None:
@@ -83,10 +78,6 @@ class Variable:
                 if x.creator is not None and x.creator not in seen:
                     seen.add(x.creator)
                     heapq.heappush(waiting, (-x.creator.sequence_nr, x.creator))
-            if not retain_grad:
-                for y in outputs:
-                    if y is not None:
-                        y.grad = None
 
 
 class Function:
@@ -191,36 +182,33 @@ if __name__ == "__main__":
     del y
     print("afterwards:", f.outputs[0]())  # -> afterwards: None
 
-    class Circle(Square):
+    class Cycle(Square):
         """As step 16 was: the function holds its output, and the output holds the function."""
 
         def __call__(self, x):
             self.held = super().__call__(x)
             return self.held
 
-    def megabytes(run, *args):
-        """MB at the most, MB left behind, and MB left when the collector has been here."""
+    big = Variable(np.ones(100_000))  # 0.8 MB
+
+    def megabytes(function):
+        """MB in use after the run, and after the garbage collector has run."""
         gc.collect()
         gc.disable()
         tracemalloc.start()
-        run(*args)
-        left, peak = tracemalloc.get_traced_memory()
+        for _ in range(100):
+            function()(big)  # the output is not kept
+        left, _ = tracemalloc.get_traced_memory()
         gc.enable()
         gc.collect()
         collected, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        return [round(size / 1e6) for size in (peak, left, collected)]
+        return [round(size / 1e6) for size in (left, collected)]
 
-    big = Variable(np.ones(100_000))  # 0.8 MB
-
-    def build(function):
-        for _ in range(100):
-            function()(big)  # nobody keeps the output
-
-    peak, left, collected = megabytes(build, Circle)
-    print(f"with the circle: {left} MB left, {collected} MB after the collector")
-    # -> with the circle: 80 MB left, 0 MB after the collector
-    peak, left, collected = megabytes(build, Square)
+    left, collected = megabytes(Cycle)
+    print(f"with the cycle: {left} MB left, {collected} MB after the collector")
+    # -> with the cycle: 80 MB left, 0 MB after the collector
+    left, _ = megabytes(Square)
     print(f"without: {left} MB left")  # -> without: 0 MB left
 
     class SumAndDifference(Function):
@@ -238,30 +226,3 @@ if __name__ == "__main__":
     s.backward()
     print("and counts as zeros:", p.grad, q.grad)
     # -> and counts as zeros: [1. 1. 1.] [1. 1. 1.]
-
-    for retain_grad in (False, True):
-        x = Variable(3.0)
-        a = square(x)
-        y = square(a)  # x^4, with derivative 4 x^3 = 108
-        y.backward(retain_grad)
-        print("retain_grad", retain_grad, x.grad, a.grad, y.grad)
-        # -> retain_grad False 108.0 None None
-        # -> retain_grad True 108.0 18.0 1.0
-        y.backward(retain_grad)
-        print("twice, so 216:", x.grad)
-        # -> twice, so 216: 216.0
-        # -> twice, so 216: 324.0
-
-    def deep(retain_grad):
-        y = big
-        for _ in range(50):
-            y = add(y, y)
-        y.backward(retain_grad)
-
-    peak, left, collected = megabytes(deep, True)
-    print(f"a graph of 40 MB, gradients kept: {peak} MB at the most")
-    # -> a graph of 40 MB, gradients kept: 81 MB at the most
-    big.cleargrad()
-    peak, left, collected = megabytes(deep, False)
-    print(f"a graph of 40 MB, gradients dropped: {peak} MB at the most")
-    # -> a graph of 40 MB, gradients dropped: 42 MB at the most

@@ -1,0 +1,529 @@
+"""Step 27a: A backward pass made of Variables
+
+Newton's method needs f'', the derivative of f'. backward computes f', but with bare arrays, and
+computations with arrays are not recorded. So backward has nothing to go through a second time.
+
+A computation is recorded when a Function is called with Variables. So let backward do that:
+
+    class Mul:   return gy * x1.data, gy * x0.data      before: arrays
+                 return gy * x1, gy * x0                now: Variables, whose * is a call of Mul
+
+The formulas become shorter, and the gradients become Variables with a graph. The backward pass is
+now a computation like any other, and can be differentiated like any other: take the gradient out,
+clear x, and call backward on the gradient.
+
+The sine needs one addition: cos(x) must be a recorded call as well, so the cosine becomes a
+Function. The array np.cos(x) would be a constant, and the second pass would find no path to x.
+
+Three traps:
+- x.grad is a Variable now. For arithmetic that is not to be recorded, use x.grad.data.
+- The second pass adds its result to x.grad, where the first is still stored. Take it out and clear.
+- x holds its gradient, the gradient its graph, and the graph x: a cycle, like that of step 17a. It
+  stays in memory until the garbage collector runs, or until x.cleargrad() cuts it.
+
+And a cost: every backward pass now makes a graph, though few are ever differentiated. Training a
+model would keep twice the memory for nothing. The next step makes it optional.
+
+(In PyTorch a backward formula is made of tensor operations too.)
+
+Changed: Variable.backward, graph_text, and backward of Square, Exp, Mul, Div, Pow, Sin.
+New: Cos, cos.
+Try: write np.cos(self.inputs[0].data) into Sin.backward again. The first derivative is right, the
+second is None.
+"""
+
+import contextlib
+import heapq
+import itertools
+import json
+import pathlib
+import shutil
+import subprocess
+import weakref
+
+import numpy as np
+
+
+def as_array(x):
+    """x as an ndarray. Accepts an ndarray or a number, and raises TypeError for anything else."""
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (int, float, np.number)):
+        return np.array(x)
+    raise TypeError(f"a Variable holds an ndarray or a number, not {type(x).__name__}")
+
+
+class GradMode:
+    """Whether calls are recorded. A class attribute, so that everything shares one switch."""
+
+    enabled = True
+
+
+@contextlib.contextmanager
+def no_grad():
+    """Inside this block no call is recorded: outputs have no creator."""
+    before = GradMode.enabled
+    GradMode.enabled = False
+    try:
+        yield
+    finally:
+        GradMode.enabled = before
+
+
+class Variable:
+    """A box around a NumPy array, with the function that made it and a place for a gradient."""
+
+    # Make NumPy's operators defer to ours, so that `array + variable` calls __radd__.
+    __array_ufunc__ = None
+
+    def __init__(self, data, name=None):
+        self.data = as_array(data)
+        self.name = name
+        self.grad = None
+        self.creator = None
+
+    @property
+    def shape(self):
+        return self.data.shape
+
+    @property
+    def ndim(self):
+        return self.data.ndim
+
+    @property
+    def size(self):
+        return self.data.size
+
+    @property
+    def dtype(self):
+        return self.data.dtype
+
+    def __len__(self):
+        return len(self.data)
+
+    def __repr__(self):
+        indent = " " * len("variable(")  # aligns the rows of a matrix
+        return "variable(" + str(self.data).replace("\n", "\n" + indent) + ")"
+
+    def cleargrad(self):
+        """Discard the gradient, so that the next backward does not add to it."""
+        self.grad = None
+
+    def backward(self, retain_grad=False):
+        """Add the derivative of this variable by x to x.grad, for every x that it depends on.
+
+        Variables that a function made lose their gradient again, unless retain_grad is true.
+        """
+        if self.grad is None:
+            self.grad = Variable(np.ones_like(self.data))
+        if self.creator is None:
+            return
+        waiting = [(-self.creator.sequence_nr, self.creator)]  # a heap: the latest call comes first
+        seen = {self.creator}
+        while waiting:
+            _, f = heapq.heappop(waiting)
+            outputs = [output() for output in f.outputs]  # None where an output has been freed
+            gys = [
+                Variable(np.zeros(*spec)) if y is None or y.grad is None else y.grad
+                for y, spec in zip(outputs, f.output_specs, strict=True)
+            ]
+            gxs = f.backward(*gys)
+            if not isinstance(gxs, tuple):
+                gxs = (gxs,)
+            for x, gx in zip(f.inputs, gxs, strict=True):
+                x.grad = gx if x.grad is None else x.grad + gx  # not +=: gx may have other owners
+                if x.creator is not None and x.creator not in seen:
+                    seen.add(x.creator)
+                    heapq.heappush(waiting, (-x.creator.sequence_nr, x.creator))
+            if not retain_grad:
+                for y in outputs:
+                    if y is not None:
+                        y.grad = None
+
+
+def as_variable(x, dtypes):
+    """x itself if it is a Variable, else a new Variable around it: a constant of the formula.
+
+    A Python number has no dtype. It gets the one that NumPy gives it beside arrays of `dtypes`.
+    """
+    if isinstance(x, (int, float)):
+        x = np.array(x, np.result_type(x, *dtypes))
+    return x if isinstance(x, Variable) else Variable(x)
+
+
+class Function:
+    """A step of a computation: arrays in, arrays out. An object is one node: make one per call."""
+
+    sequence_numbers = itertools.count()  # shared by all functions: each call takes the next one
+
+    def __call__(self, *inputs):
+        dtypes = [x.dtype for x in inputs if hasattr(x, "dtype")]  # Python numbers have none
+        inputs = [as_variable(x, dtypes) for x in inputs]
+        ys = self.forward(*[x.data for x in inputs])
+        if not isinstance(ys, tuple):
+            ys = (ys,)
+        outputs = [Variable(y) for y in ys]
+        if GradMode.enabled:
+            self.sequence_nr = next(Function.sequence_numbers)
+            self.inputs = inputs
+            self.outputs = [weakref.ref(output) for output in outputs]  # strong would be a cycle
+            self.output_specs = [(output.data.shape, output.data.dtype) for output in outputs]
+            for output in outputs:
+                output.creator = self
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def forward(self, *xs):
+        """Compute one output array, or a tuple of them, from the input arrays."""
+        raise NotImplementedError
+
+    def backward(self, *gys):
+        """Compute a gradient for each input from one for each output: one Variable, or a tuple."""
+        raise NotImplementedError
+
+
+class Square(Function):
+    """y = x^2, dy/dx = 2 x"""
+
+    def forward(self, x):
+        return x**2
+
+    def backward(self, gy):
+        return 2 * self.inputs[0] * gy
+
+
+class Exp(Function):
+    """y = e^x, dy/dx = e^x"""
+
+    def forward(self, x):
+        return np.exp(x)
+
+    def backward(self, gy):
+        return exp(self.inputs[0]) * gy
+
+
+class Add(Function):
+    """y = x0 + x1, dy/dx0 = 1, dy/dx1 = 1"""
+
+    def forward(self, x0, x1):
+        return x0 + x1
+
+    def backward(self, gy):
+        return gy, gy
+
+
+class Mul(Function):
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
+
+    def forward(self, x0, x1):
+        return x0 * x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1, gy * x0
+
+
+class Neg(Function):
+    """y = -x, dy/dx = -1"""
+
+    def forward(self, x):
+        return -x
+
+    def backward(self, gy):
+        return -gy
+
+
+class Sub(Function):
+    """y = x0 - x1, dy/dx0 = 1, dy/dx1 = -1"""
+
+    def forward(self, x0, x1):
+        return x0 - x1
+
+    def backward(self, gy):
+        return gy, -gy
+
+
+class Div(Function):
+    """y = x0 / x1, dy/dx0 = 1 / x1, dy/dx1 = -x0 / x1^2"""
+
+    def forward(self, x0, x1):
+        return x0 / x1
+
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy / x1, -gy * x0 / x1**2
+
+
+class Pow(Function):
+    """y = x^n with a number n, dy/dx = n x^(n-1)"""
+
+    def __init__(self, n):
+        self.n = n
+
+    def forward(self, x):
+        return x**self.n
+
+    def backward(self, gy):
+        if self.n == 0:
+            return 0 * gy  # x^0 is 1 everywhere; at x = 0 the formula would divide by zero
+        return self.n * self.inputs[0] ** (self.n - 1) * gy
+
+
+class Sin(Function):
+    """y = sin x, dy/dx = cos x"""
+
+    def forward(self, x):
+        return np.sin(x)
+
+    def backward(self, gy):
+        return cos(self.inputs[0]) * gy
+
+
+class Cos(Function):
+    """y = cos x, dy/dx = -sin x"""
+
+    def forward(self, x):
+        return np.cos(x)
+
+    def backward(self, gy):
+        return -sin(self.inputs[0]) * gy
+
+
+def square(x):
+    return Square()(x)
+
+
+def exp(x):
+    return Exp()(x)
+
+
+def add(x0, x1):
+    return Add()(x0, x1)
+
+
+Variable.__add__ = add
+Variable.__radd__ = add
+
+
+def mul(x0, x1):
+    return Mul()(x0, x1)
+
+
+Variable.__mul__ = mul
+Variable.__rmul__ = mul
+
+
+def neg(x):
+    return Neg()(x)
+
+
+Variable.__neg__ = neg
+
+
+def sub(x0, x1):
+    return Sub()(x0, x1)
+
+
+Variable.__sub__ = sub
+Variable.__rsub__ = lambda self, other: sub(other, self)
+
+
+def div(x0, x1):
+    return Div()(x0, x1)
+
+
+Variable.__truediv__ = div
+Variable.__rtruediv__ = lambda self, other: div(other, self)
+
+
+def pow(x, n):
+    return Pow(n)(x)
+
+
+Variable.__pow__ = pow
+
+
+def sin(x):
+    return Sin()(x)
+
+
+def cos(x):
+    return Cos()(x)
+
+
+def numerical_diff(f, x, eps=1e-4):
+    """The derivative of f at x by central difference: (f(x + eps) - f(x - eps)) / (2 eps)."""
+    y0 = f(Variable(x.data - eps))
+    y1 = f(Variable(x.data + eps))
+    return (y1.data - y0.data) / (2 * eps)
+
+
+def graph_functions(y):
+    """The functions that y was computed by, in the order of their calls, each of them once."""
+    found = set()
+    waiting = [y.creator]
+    while waiting:
+        f = waiting.pop()
+        if f is not None and f not in found:
+            found.add(f)
+            waiting.extend(x.creator for x in f.inputs)
+    return sorted(found, key=lambda f: f.sequence_nr)
+
+
+def graph_variables(y):
+    """The variables of the graph of y, each once: first those given, then those computed."""
+    functions = graph_functions(y)
+    given = [x for f in functions for x in f.inputs if x.creator is None]
+    computed = [output() for f in functions for output in f.outputs if output() is not None]
+    return list(dict.fromkeys([*given, *computed, y]))  # a dict drops repeats and keeps the order
+
+
+def short(array):
+    """A single number to six digits; of a larger array only the shape."""
+    return str(float(f"{array:.6g}")) if array.ndim == 0 else f"array {array.shape}"
+
+
+def graph_text(y):
+    """The graph of y as text: a line for each variable, in the order of the computation."""
+    names = {v: v.name or f"v{i}" for i, v in enumerate(graph_variables(y))}
+    lines = []
+    for v, name in names.items():
+        line = f"{name} = "
+        if v.creator is not None:
+            arguments = ", ".join(names[x] for x in v.creator.inputs)
+            line += f"{type(v.creator).__name__}({arguments}) = "
+        line += short(v.data)
+        if v.grad is not None:
+            line += f"   gradient {short(v.grad.data)}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def to_dot(y):
+    """The graph of y in Graphviz's language: ellipses are variables, boxes are functions."""
+    ids = {v: f"v{i}" for i, v in enumerate(graph_variables(y))}
+    lines = ["digraph {"]
+    for v, node in ids.items():
+        label = short(v.data) if v.name is None else f"{v.name}\n{short(v.data)}"
+        lines.append(f"  {node} [label={json.dumps(label, ensure_ascii=False)}]")
+    for i, f in enumerate(graph_functions(y)):
+        lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
+        lines.extend(f"  {ids[x]} -> f{i}" for x in f.inputs)
+        lines.extend(f"  f{i} -> {ids[output()]}" for output in f.outputs if output() in ids)
+    return "\n".join([*lines, "}"])
+
+
+def draw(y, path):
+    """Draw the graph of y into a file. The extension sets the format: .png, .svg, .pdf."""
+    if shutil.which("dot") is None:
+        raise RuntimeError("to draw, install Graphviz (the program dot): graphviz.org/download")
+    kind = pathlib.Path(path).suffix.removeprefix(".")
+    subprocess.run(["dot", f"-T{kind}", "-o", path], input=to_dot(y), text=True, check=True)
+
+
+if __name__ == "__main__":
+    import gc
+
+    x = Variable(3.0, name="x")
+    y = x**4 - 8 * x**2
+    y.backward()
+    gx = x.grad
+    print("f'(3) =", gx)  # -> f'(3) = variable(60.0)
+    print("functions of f:", len(graph_functions(y)))  # -> functions of f: 4
+    print("functions of f':", len(graph_functions(gx)))  # -> functions of f': 9
+    print(graph_text(y).splitlines()[0])  # -> x = 3.0   gradient 60.0
+
+    gx.backward()
+    print("both in one:", x.grad)  # -> both in one: variable(152.0)
+    x.cleargrad()
+    gx.backward()
+    print("f''(3) =", x.grad, "by hand:", 12 * 3.0**2 - 16)
+    # -> f''(3) = variable(92.0) by hand: 92.0
+
+    x = Variable(1.0)
+    y = sin(x)
+    for name in ("cosine", "minus sine", "minus cosine"):
+        x.cleargrad()
+        y.backward()
+        y = x.grad
+        print(name, y)
+        # -> cosine variable(0.5403023059)
+        # -> minus sine variable(-0.8414709848)
+        # -> minus cosine variable(-0.5403023059)
+
+    # Every backward formula can be differentiated: the same for the rest.
+    formulas = {
+        "exp(2 x)": (lambda x: exp(2 * x), lambda x: 4 * np.exp(2 * x)),
+        "square(x)": (square, lambda x: 2.0),
+        "1 / x": (lambda x: 1 / x, lambda x: 2 / x**3),
+        "x (x - 1)": (lambda x: x * (x - 1), lambda x: 2.0),
+        "x**3": (lambda x: x**3, lambda x: 6 * x),
+    }
+    for text, (f, second) in formulas.items():
+        x = Variable(0.5)
+        f(x).backward()
+        gx = x.grad
+        x.cleargrad()
+        gx.backward()
+        print(f"{text:9} second derivative {x.grad.data:.6f}, by hand {second(0.5):.6f}")
+        # -> exp(2 x)  second derivative 10.873127, by hand 10.873127
+        # -> square(x) second derivative 2.000000, by hand 2.000000
+        # -> 1 / x     second derivative 16.000000, by hand 16.000000
+        # -> x (x - 1) second derivative 2.000000, by hand 2.000000
+        # -> x**3      second derivative 3.000000, by hand 3.000000
+
+    x = Variable(0.0)
+    y = x**2
+    for _ in range(3):
+        x.cleargrad()
+        y.backward()
+        y = x.grad
+    print("third derivative of x^2 at 0:", y)  # -> third derivative of x^2 at 0: variable(0.0)
+
+    x, y = Variable(2.0), Variable(5.0)
+    (x**2 * y).backward()
+    gx, gy = x.grad, y.grad
+    x.cleargrad()
+    y.cleargrad()
+    gx.backward()
+    print("x^2 y, by x and then y:", y.grad)  # -> x^2 y, by x and then y: variable(4.0)
+    x.cleargrad()
+    y.cleargrad()
+    gy.backward()
+    print("x^2 y, by y and then x:", x.grad)  # -> x^2 y, by y and then x: variable(4.0)
+
+    x = Variable(np.float32(3.0))
+    y = x**4 - 8 / x + sin(x) * exp(2 * x) - square(x)
+    y.backward()
+    gx = x.grad
+    x.cleargrad()
+    gx.backward()
+    print("float32 stays:", y.dtype, gx.dtype, x.grad.dtype)
+    # -> float32 stays: float32 float32 float32
+
+    # An output that was freed (step 17a) counts as zeros: a Variable now, like every gradient.
+    class SumAndDifference(Function):
+        """s = x0 + x1, d = x0 - x1"""
+
+        def forward(self, x0, x1):
+            return x0 + x1, x0 - x1
+
+        def backward(self, gs, gd):
+            return gs + gd, gs - gd
+
+    p, q = Variable(3.0), Variable(2.0)
+    s = SumAndDifference()(p, q)[0]
+    s.backward()
+    print("one output freed:", p.grad, q.grad)  # -> one output freed: variable(1.0) variable(1.0)
+
+    gc.disable()
+    for clear in (False, True):
+        x = Variable(3.0)
+        square(x).backward()
+        if clear:
+            x.cleargrad()
+        watch = weakref.ref(x)
+        del x
+        print("cleared:", clear, "- still in memory:", watch() is not None)
+        # -> cleared: False - still in memory: True
+        # -> cleared: True - still in memory: False
+    gc.enable()

@@ -44,7 +44,7 @@ def test_a_short_difference_is_open():
 
 
 def test_a_long_difference_is_folded_and_the_key_definition_is_open():
-    shown, plain = show(27, "Mul"), show(27)
+    shown, plain = show("27a", "Mul"), show("27a")
     assert sum(map(len, plain.difference.framework)) > OPEN
     assert "<pre" not in opened(plain)
     assert "gy * x1, gy * x0" in opened(shown)

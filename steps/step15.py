@@ -30,7 +30,8 @@ counts, for each node, the users that have not run yet, and runs it when the cou
 
 Changed: Variable.backward also returns the functions in the order in which they ran, for the demo.
 The next step removes that again.
-Try: write `functions.pop(0)` for `functions.pop()`. The orders are different, and still wrong.
+Try: write `functions.pop(0)` for `functions.pop()`. The two orders change places, and both results
+are still wrong.
 """
 
 import numpy as np

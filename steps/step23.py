@@ -349,7 +349,7 @@ def graph_variables(y):
 
 
 def short(array):
-    """A single number to six digits; of a larger array only the shape."""
+    """A single number to six digits, 2 as 2.0; of a larger array only the shape."""
     return str(float(f"{array:.6g}")) if array.ndim == 0 else f"array {array.shape}"
 
 
@@ -375,7 +375,8 @@ def to_dot(y):
     lines = ["digraph {"]
     for v, node in ids.items():
         label = short(v.data) if v.name is None else f"{v.name}\n{short(v.data)}"
-        lines.append(f"  {node} [label={json.dumps(label, ensure_ascii=False)}]")
+        label = json.dumps(label, ensure_ascii=False)  # DOT and JSON quote strings alike
+        lines.append(f"  {node} [label={label}]")
     for i, f in enumerate(graph_functions(y)):
         lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
         lines.extend(f"  {ids[x]} -> f{i}" for x in f.inputs)

@@ -60,6 +60,8 @@ class Backend:
         to_numpy: array -> numpy.ndarray in the host's memory.
         index_of: array -> number of its device, or None where there is only one.
         send: from_numpy that need not wait until the copy is done; from_numpy where it is None.
+        chunk_elements: how many elements an optimizer's formula takes at once, so that they stay in
+            the cache; None takes all: on a GPU each operation is a launch.
     """
 
     xp: ModuleType
@@ -68,6 +70,7 @@ class Backend:
     to_numpy: Callable[[Any], np.ndarray]
     index_of: Callable[[Any], int | None] = lambda array: None
     send: Callable[[np.ndarray, int | None], Any] | None = None
+    chunk_elements: int | None = 32768
 
     def __post_init__(self):
         self.send = self.send or self.from_numpy

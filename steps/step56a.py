@@ -33,7 +33,7 @@ Three things are left to the line itself:
 
 PyTorch has such a table too, derivatives.yaml. From here on `abs` hides Python's own.
 
-Changed: the finished core is imported. New: entry, unary_function, unary, erf_of, 31 functions.
+Changed: the finished core is imported. New: entry, unary_function, unary, erf_of, 32 functions.
 Try: give exp its derivative as from_x, not from_y, and see which lines of the demo notice.
 """
 
@@ -216,8 +216,8 @@ def staircase(name: str) -> Callable:
 floor = unary("floor", staircase("floor"), keeps="iu")
 ceil = unary("ceil", staircase("ceil"), keeps="iu")
 trunc = unary("trunc fix", staircase("trunc"), keeps="iu")
+round = unary("round", staircase("rint"), keeps="iu")  # halves go to the even neighbour
 frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_x=lambda xp, g, x: g, keeps="f")
-Round = unary_function("round", staircase("rint"), flat)
 sign = unary(
     "sign sgn",  # and not that of the array library: the sign of nan is 0
     lambda xp, x: x.copy() if x.dtype == bool else xp.subtract(x > 0, x < 0, dtype=x.dtype),
@@ -329,6 +329,7 @@ if __name__ == "__main__":
         # -> abs   has slopes [-1.0, 0.0, 1.0]
         # -> relu  has slopes [0.0, 0.0, 1.0]
         # -> floor has slopes [0.0, 0.0, 0.0]
+    print("to even:", round(tensor([0.5, 1.5, 2.5])).tolist())  # -> to even: [0.0, 2.0, 2.0]
 
     # erf against Python's own, which knows one number at a time.
     for dtype, bound in ((float32, 1e-7), (float64, 1e-15)):

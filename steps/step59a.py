@@ -31,8 +31,7 @@ PyTorch says dim and keepdim, NumPy axis and keepdims. `reduction` lets ours tak
 backward formula runs on arrays and on Tensors. From here on `sum`, `all` and `any` hide Python's
 own.
 
-Changed: new modules; the core is imported. New: Reduction, Sum, Mean, Var, Std, var_mean,
-std_mean, all, any.
+Changed: new modules; the core is imported. New: Reduction, Sum, Mean, Var, Std, all, any.
 Try: let Sum.backward use g in place of ctx.spread(g). The demo stops. Then make its x a square
 [[1.0, 2.0], [4.0, 5.0]]: it runs on, and the gradient is wrong.
 """
@@ -278,22 +277,6 @@ def std(
 ) -> Tensor:
     """The standard deviation over `dim`, the root of `var`. Its gradient at 0 is 0."""
     return moment(Std, input, dim, unbiased, keepdim, correction)
-
-
-def with_mean(function: Callable) -> Callable:
-    """var or std and, beside it, the mean."""
-
-    def call(input: Tensor, dim=None, unbiased=None, keepdim=False, *, correction=None) -> tuple:
-        about = function(input, dim, unbiased, keepdim, correction=correction)
-        return about, mean(input, None if isinstance(dim, bool) else dim, keepdim)
-
-    call.__name__ = call.__qualname__ = f"{function.__name__}_mean"
-    call.__doc__ = f"({function.__name__}, mean) over `dim`."
-    return call
-
-
-var_mean = with_mean(var)
-std_mean = with_mean(std)
 
 
 class Truth(Function):

@@ -52,7 +52,7 @@ from tinytorch.ops.joining import stack
 from tinytorch.ops.norm import norm
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -65,11 +65,18 @@ NOT_NEGATIVE = {
 }
 
 
-def checked(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The options of an optimizer: its __init__ gives locals(), its arguments by their names.
+# Options of PyTorch that are not implemented: they are there for their default, False.
+NOT_SUPPORTED = ("amsgrad", "centered", "differentiable")
 
-    ValueError for a number below 0; RuntimeError for differentiable=True, which is not there.
-    foreach, fused and capturable choose between PyTorch's implementations: here there is one.
+
+def checked(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The options of an optimizer: its __init__ passes locals(), its arguments by their names.
+
+    foreach, fused and capturable choose between PyTorch's implementations. There is one here, so
+    they change nothing.
+    Raises:
+        ValueError: for a number below 0.
+        RuntimeError: for an option of NOT_SUPPORTED that is True.
     """
     options = {k: v for k, v in arguments.items() if k not in ("self", "params", "__class__")}
     if isinstance(options["lr"], Tensor) and options["lr"].numel() != 1:
@@ -77,10 +84,9 @@ def checked(arguments: dict[str, Any]) -> dict[str, Any]:
     for name, says in NOT_NEGATIVE.items():
         if name in options and not options[name] >= 0:
             raise ValueError(f"Invalid {says}: {options[name]}")
-    if options.get("differentiable"):
-        raise RuntimeError("differentiable=True is not supported: a step is not recorded")
-    if options.get("foreach") and options.get("fused"):
-        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+    for name in NOT_SUPPORTED:
+        if options.get(name):
+            raise RuntimeError(f"{name}=True is not supported")
     return options
 
 

@@ -7,6 +7,8 @@ move at a rate of about lr:
 
     Adagrad   s = s + g^2                     p -= lr g / (sqrt(s) + eps)     slows down forever
     RMSprop   s = alpha s + (1 - alpha) g^2   p -= lr g / (sqrt(s) + eps)     forgets what is old
+    Adadelta  s as RMSprop's; a, the same mean of the squares of its own steps d:
+              d = sqrt(a + eps) / sqrt(s + eps) g             p -= lr d       finds its own rate
     Adam      m = beta1 m + (1 - beta1) g
               v = beta2 v + (1 - beta2) g^2   p -= lr m / (sqrt(v) + eps)     with momentum
 
@@ -18,15 +20,15 @@ The trap is weight_decay. In SGD it may be added to the gradient. In Adam, what 
 divided by sqrt(v) too, so weights with large gradients are pulled less than others. AdamW pulls
 directly: p = p - lr * weight_decay * p. That is what people mean by weight decay today; use AdamW.
 
-`amsgrad` divides by the largest v so far. RMSprop's `centered` divides by the standard deviation of
-the gradients instead of their root mean square. `maximize` goes uphill.
+Each update_chunk is the formula of its paper, on the chunks of step 77a. Adam's is the one that is
+measured: it moves millions of weights in each step of a training. So it makes as few new arrays as
+possible, and its corrections for the start change lr and eps, which are numbers, instead of m and
+v, which are arrays.
+(`maximize` goes uphill. The names in state, exp_avg and exp_avg_sq, are PyTorch's: a state_dict
+works in both.)
 
-Adam is written for the pieces of step 77a: t is the only temporary array, each line is one pass
-over 256 KB, and p, m and v are changed in place. Scalars are cheap, passes are not: so the
-corrections for the start go into eps and lr, and (1 - beta2) g^2 is the square of sqrt(1 - beta2)
-g. (The names in state, exp_avg and exp_avg_sq, are PyTorch's: a state_dict works in both.)
-
-Changed: nothing. New: Adam, AdamW, RMSprop, Adagrad. Moved: flat.py and sgd.py.
+Changed: nothing. New: Adam, AdamW, RMSprop, Adagrad, Adadelta.
+Moved: flat.py and sgd.py.
 Try: leave `* root` out of the line with lr, and compare the first steps with the formula.
 """
 
@@ -36,13 +38,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.core.dtype import float32
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.tensor import tensor
 from tinytorch.ops.creation import full_like
-from tinytorch.optim.flat import FlatOptimizer, FlatParameters
+from tinytorch.optim.flat import FlatOptimizer
 from tinytorch.optim.optimizer import checked
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -54,8 +56,10 @@ class Adam(FlatOptimizer):
         p = p - lr * m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
 
     weight_decay adds weight_decay * p to g; decoupled_weight_decay takes lr * weight_decay * p from
-    p instead. With amsgrad, v is the largest that it ever was.
-    Source: Kingma and Ba, 2015; Reddi et al., 2018 (amsgrad). ValueError for options out of range.
+    p instead.
+    Source: Kingma and Ba, Adam: A Method for Stochastic Optimization, 2015.
+    Raises:
+        ValueError: for options out of range.
     """
 
     def __init__(
@@ -78,43 +82,30 @@ class Adam(FlatOptimizer):
         for number, beta in enumerate(betas):
             if not 0.0 <= beta < 1.0:
                 raise ValueError(f"Invalid beta parameter at index {number}: {beta}")
-        if {type(beta) for beta in betas} not in ({float}, {Tensor}):
-            raise ValueError("betas must be either both floats or both Tensors")
-        for name, value in zip(("lr", "betas[0]", "betas[1]"), (lr, *betas), strict=True):
-            if isinstance(value, Tensor) and foreach and not capturable:
-                raise ValueError(
-                    f"{name} as a Tensor is not supported for capturable=False and foreach=True"
-                )
         super().__init__(params, options)
 
-    def kept(self, group: dict[str, Any]) -> list[str]:
-        return ["step", "exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * group["amsgrad"]
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "exp_avg", "exp_avg_sq"]
 
-    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
-        lr, (beta1, beta2) = float(group["lr"]), map(float, group["betas"])
-        # Numerator and denominator times sqrt(1 - beta2^step): one operation less on the arrays.
-        root = math.sqrt(1 - beta2**flat.step)
-        eps, rate, shrink, keep1, new1, keep2, new2 = flat.numbers(
-            group["eps"] * root,
-            lr * root / (1 - beta1**flat.step),
-            1 - lr * group["weight_decay"],
-            *(beta1, 1 - beta1, beta2, math.sqrt(1 - beta2)),
-        )
-        multiply, sqrt, divide = flat.xp.multiply, flat.xp.sqrt, flat.xp.divide
-        for p, g, (m, v, *largest), t in flat.pieces(group):
-            if group["decoupled_weight_decay"]:
-                p *= shrink
-            m *= keep1
-            m += multiply(g, new1, out=t)
-            v *= keep2
-            t = multiply(g, new2, out=t)
-            v += multiply(t, t, out=t)
-            if largest:
-                v = flat.xp.maximum(largest[0], v, out=largest[0])
-            t = sqrt(v, out=t)
-            t += eps
-            t = divide(m, t, out=t)
-            p -= multiply(t, rate, out=t)
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
+        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
+        if group["decoupled_weight_decay"]:
+            p *= 1 - lr * group["weight_decay"]
+        m *= beta1
+        m += (1 - beta1) * g
+        v *= beta2
+        g = math.sqrt(1 - beta2) * g
+        g *= g  # in place, as `d` below: each new array costs about as much as the arithmetic
+        v += g
+        # The unbiased m and v are m / (1 - beta1^step) and v / (1 - beta2^step). Here these numbers
+        # change lr and eps instead of whole arrays, as section 2 of the paper recommends.
+        root = math.sqrt(1 - beta2**step)
+        d = v**0.5
+        d += eps * root
+        d = m / d
+        d *= lr * root / (1 - beta1**step)
+        p -= d
 
 
 class AdamW(Adam):
@@ -149,10 +140,10 @@ class AdamW(Adam):
 class RMSprop(FlatOptimizer):
     """p = p - lr * g / (sqrt(s) + eps), s a running mean of g^2.
 
-        s = alpha * s + (1 - alpha) * g^2;   centered: the variance, s - a^2 with a the mean of g
+        s = alpha * s + (1 - alpha) * g^2
         with momentum: b = momentum * b + g / (sqrt(s) + eps),   p = p - lr * b
 
-    Source: Hinton, Neural Networks for Machine Learning, lecture 6, 2012; Graves, 2013 (centered).
+    Source: Hinton, Neural Networks for Machine Learning, lecture 6, 2012.
     """
 
     def __init__(
@@ -171,32 +162,20 @@ class RMSprop(FlatOptimizer):
     ):
         super().__init__(params, checked(locals()))
 
-    def kept(self, group: dict[str, Any]) -> list[str]:
-        also = {"momentum_buffer": group["momentum"] > 0, "grad_avg": group["centered"]}
-        return ["step", "square_avg", *(name for name, wanted in also.items() if wanted)]
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "square_avg"] + ["momentum_buffer"] * (group["momentum"] > 0)
 
-    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
-        xp, alpha, momentum = flat.xp, group["alpha"], group["momentum"]
-        rate, eps, keep, new, roll = flat.numbers(
-            float(group["lr"]), group["eps"], alpha, 1 - alpha, momentum
-        )
-        for p, g, (square, *others), t in flat.pieces(group):
-            square *= keep
-            t = xp.multiply(g, new, out=t)
-            square += xp.multiply(t, g, out=t)
-            if group["centered"]:
-                mean = others[-1]
-                mean *= keep
-                mean += xp.multiply(g, new, out=t)
-                square = xp.subtract(square, xp.multiply(mean, mean, out=t), out=t)
-            t = xp.sqrt(square, out=t)
-            t += eps
-            d = xp.divide(g, t, out=t)
-            if momentum > 0:
-                d = others[0]
-                d *= roll
-                d += t
-            p -= xp.multiply(d, rate, out=t)
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        s, alpha = state["square_avg"], group["alpha"]
+        s *= alpha
+        s += (1 - alpha) * g * g
+        d = g / (s**0.5 + group["eps"])
+        if group["momentum"] > 0:
+            b = state["momentum_buffer"]
+            b *= group["momentum"]
+            b += d
+            d = b
+        p -= group["lr"] * d
 
 
 class Adagrad(FlatOptimizer):
@@ -228,18 +207,56 @@ class Adagrad(FlatOptimizer):
             sums = full_like(param, param_group["initial_accumulator_value"], requires_grad=False)
             self.state[param] = {"step": tensor(0.0, dtype=float32), "sum": sums}
 
-    def kept(self, group: dict[str, Any]) -> list[str]:
+    def state_names(self, group: dict[str, Any]) -> list[str]:
         return ["step", "sum"]
 
-    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
-        xp, lr = flat.xp, float(group["lr"]) / (1 + (flat.step - 1) * group["lr_decay"])
-        rate, eps = flat.numbers(lr, group["eps"])
-        for p, g, (total,), t in flat.pieces(group):
-            total += xp.multiply(g, g, out=t)
-            t = xp.sqrt(total, out=t)
-            t += eps
-            t = xp.divide(g, t, out=t)
-            p -= xp.multiply(t, rate, out=t)
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        s, lr = state["sum"], group["lr"] / (1 + (state["step"] - 1) * group["lr_decay"])
+        s += g * g
+        p -= lr * g / (s**0.5 + group["eps"])
+
+
+class Adadelta(FlatOptimizer):
+    """p = p - lr * d, with d as large as the steps before it, on average: no rate has to be chosen.
+
+        s = rho * s + (1 - rho) * g^2
+        d = sqrt(a + eps) / sqrt(s + eps) * g
+        a = rho * a + (1 - rho) * d^2
+
+    Source: Zeiler, ADADELTA: An Adaptive Learning Rate Method, 2012.
+    Raises:
+        ValueError: for a negative option, and for rho outside of [0, 1].
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ):
+        options = checked(locals())
+        if not 0 <= rho <= 1:
+            raise ValueError(f"Invalid rho value: {rho}")
+        super().__init__(params, options)
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "square_avg", "acc_delta"]
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        s, a, rho, eps = state["square_avg"], state["acc_delta"], group["rho"], group["eps"]
+        s *= rho
+        s += (1 - rho) * g * g
+        d = (a + eps) ** 0.5 / (s + eps) ** 0.5 * g
+        a *= rho
+        a += (1 - rho) * d * d
+        p -= group["lr"] * d
 
 
 if __name__ == "__main__":
@@ -271,6 +288,8 @@ if __name__ == "__main__":
     # -> Adagrad [0.1, 0.0707, 0.0577, 0.05]
     print("RMSprop", moves(lambda p: RMSprop(p, lr=0.1), [5.0] * 4))
     # -> RMSprop [1.0, 0.7089, 0.5802, 0.5038]
+    print("Adadelta", moves(lambda p: Adadelta(p, lr=100.0), [5.0] * 4))
+    # -> Adadelta [0.3162, 0.3244, 0.3301, 0.3345]
     print("uphill ", moves(lambda p: Adam(p, lr=0.1, maximize=True), [5.0]))  # -> uphill  [-0.1]
 
     # The formula, step by step, in plain Python.
@@ -297,7 +316,7 @@ if __name__ == "__main__":
     # -> Adam  pulls 10 to 9.8
     # -> AdamW pulls 10 to 3.6
 
-    # One network, one budget of 300 steps, five optimizers.
+    # One network, one budget of 300 steps, six optimizers.
     x = linspace(-3, 3, 100).reshape(-1, 1)
     y = (x * 2).sin() * (1 + x / 3)
 
@@ -317,6 +336,7 @@ if __name__ == "__main__":
         "SGD, momentum": train(lambda p: SGD(p, lr=0.05, momentum=0.9)),
         "Adagrad": train(lambda p: Adagrad(p, lr=0.05)),
         "RMSprop": train(lambda p: RMSprop(p, lr=0.005)),
+        "Adadelta": train(lambda p: Adadelta(p)),
         "Adam": train(lambda p: Adam(p, lr=0.01)),
     }
     for name, loss in losses.items():

@@ -8,6 +8,7 @@ import tomllib
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from .number import Number, listed
 from .source import Source
@@ -44,6 +45,8 @@ class Step:
     why: str = ""
     gradcheck: list[str] = field(default_factory=list)
     budget: int = 0  # the lines that it may add, where the kind's number does not do
+    unrun: list[str] = field(default_factory=list)  # definitions that the demo cannot run
+    outcome: Any = None  # how it ran, once it has run
 
     @cached_property
     def source(self) -> Source:
@@ -126,12 +129,21 @@ class Curriculum:
             raise CurriculumError(f"{self.file} is missing") from None
         except tomllib.TOMLDecodeError as error:
             raise CurriculumError(f"steps/curriculum.toml: {error}") from None
-        self._refuse_unknown(table, {"stage", "catalogues", "modules", "step"}, "")
+        known = {"stage", "catalogues", "chapters", "modules", "step"}
+        self._refuse_unknown(table, known, "")
         self.stages = [self._stage(entry) for entry in table.get("stage", [])]
         self._require_contiguous_stages()
-        self.catalogues = {self._number(each) for each in table.get("catalogues", [])}
+        self.catalogues, self.chapters = (
+            {self._number(each) for each in table.get(kind, [])}
+            for kind in ("catalogues", "chapters")
+        )
         self.entries = dict(self._entry(*item) for item in table.get("step", {}).items())
-        for number in [*self.entries, *self.catalogues]:
+        self.named = {
+            "catalogues": self.catalogues,
+            "chapters": self.chapters,
+            "[step]": set(self.entries),
+        }
+        for number in sorted(set.union(*self.named.values())):
             if not any(number in stage for stage in self.stages):
                 raise CurriculumError(f"steps/curriculum.toml: step {number.short} is in no stage")
         self.modules = [
@@ -241,6 +253,7 @@ class Curriculum:
     def _step(self, number, path):
         stage = next((stage for stage in self.stages if number in stage), None)
         kind = "catalogue" if number in self.catalogues else "lesson"
+        kind = "chapter" if number in self.chapters else kind
         return Step(number, path, stage, kind, **self.entries.get(number, {}))
 
     def _stage(self, entry):
@@ -275,7 +288,8 @@ class Curriculum:
     def _entry(self, key, entry):
         """[step.NN] as (NN, its entries), each of the type that it should have."""
         number = self._number(key)
-        types = {"removes": list, "renames": dict, "why": str, "gradcheck": list, "budget": int}
+        types = {"removes": list, "renames": dict, "why": str, "gradcheck": list}
+        types |= {"budget": int, "unrun": list}
         self._refuse_unknown(entry, types, f"[step.{key}]")
         for name, value in entry.items():
             if not isinstance(value, types[name]):

@@ -55,7 +55,6 @@ BINARY = {
     "div": np.divide,
     "fmod": np.fmod,
     "hypot": np.hypot,
-    "logaddexp": np.logaddexp,
 }
 
 
@@ -212,13 +211,7 @@ def test_what_is_saved():
 def test_rounding(device):
     x = tinytorch.tensor([0.5, 1.5, 2.5, -0.5], device=device)
     assert x.round().tolist() == [0.0, 2.0, 2.0, 0.0]
-    y = tinytorch.tensor([1234.5678], dtype=tinytorch.float64, device=device)
-    assert tinytorch.round(y, decimals=2).item() == 1234.57
-    assert tinytorch.round(y, decimals=-2).item() == 1200.0
-    a = tinytorch.tensor([7, -7], device=device)
-    assert tinytorch.div(a, 2, rounding_mode="floor").tolist() == [3, -4]
-    assert tinytorch.div(a, 2, rounding_mode="trunc").tolist() == [3, -3]
-    assert tinytorch.div(a.float(), 2, rounding_mode="trunc").tolist() == [3.0, -3.0]
+    assert tinytorch.tensor([7, -7], device=device).round().tolist() == [7, -7]
 
 
 @pytest.mark.parametrize(
@@ -230,9 +223,7 @@ def test_rounding(device):
         (RuntimeError, lambda x: x**-1),
         (RuntimeError, lambda x: x // 0),
         (RuntimeError, lambda x: x % 0),
-        (RuntimeError, lambda x: tinytorch.div(x, 2, rounding_mode="up")),
         (RuntimeError, lambda x: tinytorch.maximum(x, tinytorch.ones(4))),
-        (RuntimeError, lambda x: tinytorch.round(x, decimals=1)),
     ],
 )
 def test_errors(error, call):
@@ -283,24 +274,8 @@ def test_nan_in_a_maximum_hands_the_gradient_on():
     assert tinytorch.sign(x).tolist() == [0.0, 1.0]
 
 
-def test_added_products_and_quotients(device):
-    x, a, b = (make(device, shape) for shape in ((2, 3), (3,), (2, 1)))
-    for function, expected in (
-        (tinytorch.addcmul, values(x) + 0.5 * values(a) * values(b)),
-        (tinytorch.addcdiv, values(x) + 0.5 * values(a) / values(b)),
-    ):
-        np.testing.assert_allclose(values(function(x, a, b, value=0.5)), expected)
-        assert gradcheck(function, (x, a, b)) and gradgradcheck(function, (x, a, b))
-    y = x.detach().clone()
-    assert y.addcmul_(a.detach(), b.detach()) is y
-    whole = tinytorch.ones(2, dtype=tinytorch.int64)
-    assert tinytorch.addcmul(whole, whole, whole).tolist() == [2, 2]
-    with pytest.raises(RuntimeError, match="integers"):
-        tinytorch.addcdiv(x, whole, whole)
-
-
 def test_no_form_in_place_that_pytorch_lacks():
-    for name in ("maximum_", "minimum_", "logaddexp_"):
+    for name in ("maximum_", "minimum_"):
         assert not hasattr(tinytorch.Tensor, name)
 
 
@@ -309,7 +284,6 @@ def test_two_numbers_make_a_tensor():
         (tinytorch.add(2, 3), 5, "int64"),
         (tinytorch.mul(2.5, 2), 5.0, "float32"),
         (tinytorch.div(1, 2), 0.5, "float32"),
-        (tinytorch.bitwise_left_shift(1, tinytorch.tensor([3])), [8], "int64"),
     ):
         assert (y.tolist(), y.dtype.name) == (expected, dtype)
 

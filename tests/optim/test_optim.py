@@ -1,4 +1,4 @@
-"""Optimizers: groups, closures, hooks, state, and the pieces that they run on."""
+"""Optimizers: groups, closures, hooks, state, and the chunks that they run on."""
 
 import copy
 
@@ -7,17 +7,19 @@ import pytest
 
 import tinytorch
 from tinytorch import nn, optim, tensor
-from tinytorch.optim.flat import aligned_zeros, pieces_of
+from tinytorch.core.device import backends
+from tinytorch.optim.flat import chunk_slices
 
 EVERY = [
     (optim.SGD, {"lr": 0.1}),
     (optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.1}),
     (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "maximize": True}),
     (optim.Adam, {"lr": 0.1}),
-    (optim.Adam, {"lr": 0.1, "weight_decay": 0.1, "amsgrad": True}),
+    (optim.Adam, {"lr": 0.1, "weight_decay": 0.1}),
     (optim.AdamW, {"lr": 0.1, "maximize": True}),
-    (optim.RMSprop, {"lr": 0.01, "momentum": 0.5, "centered": True, "weight_decay": 0.1}),
+    (optim.RMSprop, {"lr": 0.01, "momentum": 0.5, "weight_decay": 0.1}),
     (optim.Adagrad, {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.1}),
+    (optim.Adadelta, {"lr": 0.5, "rho": 0.8, "weight_decay": 0.1}),
 ]
 IDS = [f"{cls.__name__}-{'-'.join(options)}" for cls, options in EVERY]
 
@@ -55,14 +57,14 @@ def test_each_device_computes_the_same_and_keeps_the_type(cls, options, device):
 
 
 @pytest.mark.parametrize(("cls", "options"), EVERY, ids=IDS)
-def test_memory_with_gaps_and_pieces_make_no_difference(cls, options, monkeypatch):
+def test_gaps_in_memory_and_the_size_of_chunks_change_nothing(cls, options, monkeypatch):
     plain, gaps, small = parameters(), parameters(), parameters()
     gaps[3] = tensor(np.asfortranarray(gaps[3].detach().numpy()), requires_grad=True)
     gaps[3] = tinytorch.as_tensor(gaps[3].detach().numpy().T.copy()).T.requires_grad_()
     assert not gaps[3].is_contiguous()
     run(cls, options, plain)
     run(cls, options, gaps)
-    monkeypatch.setattr(optim.flat, "cache_elements", 48)
+    monkeypatch.setattr(backends["cpu"], "chunk_elements", 48)
     monkeypatch.setattr(optim.flat, "few_elements", 4)
     run(cls, options, small)
     for a, b, c in zip(plain, gaps, small, strict=True):
@@ -86,15 +88,12 @@ def test_a_saved_state_continues_as_if_nothing_had_happened(cls, options):
         assert (a == b).all()
 
 
-def test_pieces_cover_everything_once_and_begin_at_a_line_of_memory():
+def test_chunks_cover_everything_once():
     for size in (0, 1, 15, 16, 17, 32, 33, 100):
-        pieces = pieces_of(size, 32)
-        assert all(0 < stop - start <= 32 and start % 16 == 0 for start, stop in pieces)
-        assert [i for start, stop in pieces for i in range(start, stop)] == list(range(size))
-    for dtype in ("float16", "float32", "float64"):
-        rows = aligned_zeros(np, 3, 50, np.dtype(dtype))
-        assert rows.shape == (3, 50) and not rows.any()
-        assert [row.ctypes.data % 64 for row in rows] == [0, 0, 0]
+        chunks = chunk_slices(size, 32)
+        assert all(0 < chunk.stop - chunk.start <= 32 for chunk in chunks)
+        assert [i for chunk in chunks for i in range(size)[chunk]] == list(range(size))
+        assert len(chunk_slices(size, None)) == (size > 0)
 
 
 def test_a_step_is_a_write_that_saved_tensors_notice():
@@ -193,6 +192,9 @@ def test_the_state_is_one_flat_array_and_a_replaced_one_is_taken_in():
         (lambda p: optim.AdamW([p], weight_decay=-1), ValueError),
         (lambda p: optim.RMSprop([p], momentum=-1), ValueError),
         (lambda p: optim.Adagrad([p], lr_decay=-1), ValueError),
+        (lambda p: optim.Adadelta([p], rho=1.1), ValueError),
+        (lambda p: optim.Adam([p], amsgrad=True), RuntimeError),
+        (lambda p: optim.RMSprop([p], centered=True), RuntimeError),
         (lambda p: optim.Optimizer([p], {}).add_param_group([p]), TypeError),
         (lambda p: optim.SGD([("w", p), p]), ValueError),
         (lambda p: optim.SGD([p]).load_state_dict({"state": {}, "param_groups": []}), ValueError),
@@ -214,7 +216,7 @@ def test_the_base_class_says_what_is_missing():
         optim.Optimizer([p], {}).step()
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta"])
 def test_switches_of_pytorchs_implementations_change_nothing(name):
     p = tinytorch.ones(3, requires_grad=True)
     getattr(tinytorch.optim, name)([p], foreach=False, differentiable=False)

@@ -9,7 +9,7 @@ import pytest
 
 import steps
 import tinytorch
-from steps.companion import cli
+from steps.companion import checks, cli
 from steps.companion.cli import main
 from steps.companion.curriculum import Curriculum, CurriculumError
 from steps.companion.history import in_the_package, known_names
@@ -64,9 +64,11 @@ def test_check(command):
     status, out, _ = command("check", "1-2")
     assert status == 0
     assert [line.split() for line in out.splitlines()] == [
-        [name, "2", "steps", "kept"]
-        for name in ("promises", "form", "difference", "imports", "gradients")
+        [name, "2", "steps", "kept"] for name in checks.STEP_CHECKS
     ]
+    assert command("check", "1-2", "--only", "form,kind")[1].split()[::4] == ["form", "kind"]
+    status, out, _ = command("check", "--only", "package imports")
+    assert status == 0 and out.startswith(" package imports  0 files ")
     status, out, _ = command("check")
     assert status == 1
     assert "step 04, line 14: printed 'a 1.0'" in out
@@ -89,6 +91,7 @@ def test_the_others(command):
         (["run", "1-9"], "There is no step 9 yet. The nearest is 4."),
         (["run", "4-1"], "4-1 counts down. Write 1-4."),
         (["check", "2-"], "'2-' does not name steps. Write 14, 54a or 11-18."),
+        (["check", "--only", "forms"], "There is no check 'forms'. Did you mean form"),
         (["run", "two"], "'two' does not name steps. Write 14, 54a or 11-18."),
         (["diff", "99"], "There is no step 99. The nearest is 4."),
         (["diff", "two"], "'two' does not name a step. Write 14 or 54a."),
@@ -158,7 +161,7 @@ def test_propagate_without_git(command, monkeypatch, tmp_path):
 def test_without_numpy(command, monkeypatch):
     monkeypatch.setattr(cli, "find_spec", lambda name: None)
     line = "This Python has no NumPy. After `make tour`: source .venv/bin/activate\n"
-    assert command("run") == command("check", "1") == (2, "", line)
+    assert command("run") == command("check", "1") == command("stats") == (2, "", line)
     assert command("list")[0] == 0
 
 
@@ -192,7 +195,7 @@ def test_a_narrow_terminal_has_no_bar(command, monkeypatch):
         ("torch.nn.functional.relu", "relu"),
         ("Tensor.__ifloordiv__", "floor_divide"),
         ("torch.long", "int64"),
-        ("atleast_2d", "atleast_1d, atleast_2d, atleast_3d"),
+        ("randn_like", "rand_like, randn_like, randint_like"),
     ],
 )
 def test_a_name_as_a_program_writes_it(asked, name, capsys):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from steps.companion.checks import added_lines
+from steps.companion.added import added_lines
 from steps.companion.curriculum import CurriculumError
 from steps.companion.difference import Difference, hunks
 from steps.companion.history import History
@@ -119,8 +119,7 @@ def test_a_line_that_only_follows_a_renaming_is_no_change(make):
     ]
     [hunk] = Difference(curriculum, curriculum.step(2)).framework
     assert [line.text.strip() for line in hunk if line.mark != " "] == ["return 1", "return 5"]
-    first, second = curriculum.steps
-    assert added_lines(curriculum, first, second) == ["        return 5"]
+    assert list(added_lines(curriculum, curriculum.step(2)).values()) == ["        return 5"]
 
 
 def test_what_moved_away_is_not_shown_line_by_line(curriculum):

@@ -218,22 +218,6 @@ def std(
     return moment(Std, input, dim, unbiased, keepdim, correction)
 
 
-def with_mean(function: Callable) -> Callable:
-    """var or std and, beside it, the mean."""
-
-    def call(input: Tensor, dim=None, unbiased=None, keepdim=False, *, correction=None) -> tuple:
-        about = function(input, dim, unbiased, keepdim, correction=correction)
-        return about, mean(input, None if isinstance(dim, bool) else dim, keepdim)
-
-    call.__name__ = call.__qualname__ = f"{function.__name__}_mean"
-    call.__doc__ = f"({function.__name__}, mean) over `dim`."
-    return call
-
-
-var_mean = with_mean(var)
-std_mean = with_mean(std)
-
-
 class Truth(Function):
     """Whether "all" or "any" elements are true, that is not 0. uint8 answers in uint8, as PyTorch
     does."""

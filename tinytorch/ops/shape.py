@@ -1,7 +1,6 @@
 """The same elements in another shape or order: reshape, transpose and their kin."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.node import Function
@@ -234,24 +233,3 @@ def contiguous(input: Tensor) -> Tensor:
 def ravel(input: Tensor) -> Tensor:
     """All elements in one dimension; the tensor itself, or a view, where that is possible."""
     return flatten(contiguous(input))
-
-
-def at_least(name: str, least: int) -> Callable:
-    """atleast_1d, atleast_2d, atleast_3d: a number as a row, a row as a matrix, and so on."""
-
-    def fit(*tensors: Any) -> Any:
-        if len(tensors) != 1 or isinstance(tensors[0], (tuple, list)):
-            return tuple(fit(x) for x in (tensors if len(tensors) != 1 else tensors[0]))
-        if not isinstance(tensors[0], Tensor):
-            raise TypeError(f"{name}(): expected tensors, got {type(tensors[0]).__name__}")
-        shape = tensors[0].array.shape
-        for ndim in range(len(shape), least):
-            shape = (1, *shape) if ndim == 1 else (*shape, 1)
-        return tensors[0] if len(shape) == tensors[0].array.ndim else reshape(tensors[0], shape)
-
-    fit.__name__ = fit.__qualname__ = name
-    fit.__doc__ = f"Each tensor as a view with {least} or more dimensions; several: a tuple."
-    return fit
-
-
-atleast_1d, atleast_2d, atleast_3d = (at_least(f"atleast_{n}d", n) for n in (1, 2, 3))

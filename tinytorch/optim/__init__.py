@@ -3,5 +3,5 @@
 from tinytorch.optim import lr_scheduler
 from tinytorch.optim.adam import Adam, AdamW
 from tinytorch.optim.optimizer import Optimizer
-from tinytorch.optim.rmsprop import Adagrad, RMSprop
+from tinytorch.optim.rmsprop import Adadelta, Adagrad, RMSprop
 from tinytorch.optim.sgd import SGD

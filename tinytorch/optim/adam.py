@@ -1,11 +1,10 @@
-"""Adam and AdamW: a step for each element, in proportion to how sure its gradient is."""
+"""Adam and AdamW: per-element step sizes from running estimates of the gradient's moments."""
 
 import math
 from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.core.tensor import Tensor
-from tinytorch.optim.flat import FlatOptimizer, FlatParameters
+from tinytorch.optim.flat import FlatOptimizer
 from tinytorch.optim.optimizer import checked
 
 
@@ -17,8 +16,10 @@ class Adam(FlatOptimizer):
         p = p - lr * m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
 
     weight_decay adds weight_decay * p to g; decoupled_weight_decay takes lr * weight_decay * p from
-    p instead. With amsgrad, v is the largest that it ever was.
-    Source: Kingma and Ba, 2015; Reddi et al., 2018 (amsgrad). ValueError for options out of range.
+    p instead.
+    Source: Kingma and Ba, Adam: A Method for Stochastic Optimization, 2015.
+    Raises:
+        ValueError: for options out of range.
     """
 
     def __init__(
@@ -41,43 +42,30 @@ class Adam(FlatOptimizer):
         for number, beta in enumerate(betas):
             if not 0.0 <= beta < 1.0:
                 raise ValueError(f"Invalid beta parameter at index {number}: {beta}")
-        if {type(beta) for beta in betas} not in ({float}, {Tensor}):
-            raise ValueError("betas must be either both floats or both Tensors")
-        for name, value in zip(("lr", "betas[0]", "betas[1]"), (lr, *betas), strict=True):
-            if isinstance(value, Tensor) and foreach and not capturable:
-                raise ValueError(
-                    f"{name} as a Tensor is not supported for capturable=False and foreach=True"
-                )
         super().__init__(params, options)
 
-    def kept(self, group: dict[str, Any]) -> list[str]:
-        return ["step", "exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * group["amsgrad"]
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "exp_avg", "exp_avg_sq"]
 
-    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
-        lr, (beta1, beta2) = float(group["lr"]), map(float, group["betas"])
-        # Numerator and denominator times sqrt(1 - beta2^step): one operation less on the arrays.
-        root = math.sqrt(1 - beta2**flat.step)
-        eps, rate, shrink, keep1, new1, keep2, new2 = flat.numbers(
-            group["eps"] * root,
-            lr * root / (1 - beta1**flat.step),
-            1 - lr * group["weight_decay"],
-            *(beta1, 1 - beta1, beta2, math.sqrt(1 - beta2)),
-        )
-        multiply, sqrt, divide = flat.xp.multiply, flat.xp.sqrt, flat.xp.divide
-        for p, g, (m, v, *largest), t in flat.pieces(group):
-            if group["decoupled_weight_decay"]:
-                p *= shrink
-            m *= keep1
-            m += multiply(g, new1, out=t)
-            v *= keep2
-            t = multiply(g, new2, out=t)
-            v += multiply(t, t, out=t)
-            if largest:
-                v = flat.xp.maximum(largest[0], v, out=largest[0])
-            t = sqrt(v, out=t)
-            t += eps
-            t = divide(m, t, out=t)
-            p -= multiply(t, rate, out=t)
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
+        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
+        if group["decoupled_weight_decay"]:
+            p *= 1 - lr * group["weight_decay"]
+        m *= beta1
+        m += (1 - beta1) * g
+        v *= beta2
+        g = math.sqrt(1 - beta2) * g
+        g *= g  # in place, as `d` below: each new array costs about as much as the arithmetic
+        v += g
+        # The unbiased m and v are m / (1 - beta1^step) and v / (1 - beta2^step). Here these numbers
+        # change lr and eps instead of whole arrays, as section 2 of the paper recommends.
+        root = math.sqrt(1 - beta2**step)
+        d = v**0.5
+        d += eps * root
+        d = m / d
+        d *= lr * root / (1 - beta1**step)
+        p -= d
 
 
 class AdamW(Adam):

@@ -1,4 +1,4 @@
-"""Many parameters as a few flat pieces that fit into the cache."""
+"""Many parameters as a few flat chunks that fit into the cache."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -12,112 +12,86 @@ from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import count_write
 from tinytorch.optim.optimizer import Optimizer
 
-# Elements of a piece on the CPU: a dozen operations on it find it in the fast memory near the core.
-# A GPU wants all in one piece, since each operation is a launch.
-cache_elements = 65536
-# Parameters of at most so many elements are copied together: that costs less than more calls.
+# Parameters of at most this many elements are packed: copying them costs less than more calls.
 few_elements = 8192
 
 
-def pieces_of(size: int, limit: int) -> list[tuple[int, int]]:
-    """`size` elements, divided evenly into pieces of at most `limit`: [(start, stop), ...].
-
-    Each starts at a multiple of 16 elements, and `limit` is one.
-    """
-    each = -(-size // (16 * max(-(-size // limit), 1))) * 16
-    return [(start, min(start + each, size)) for start in range(0, size, each or 1)]
-
-
-def aligned_zeros(xp: Any, rows: int, size: int, dtype: Any) -> Any:
-    """An array [rows, size], each row of which begins at a multiple of 64 bytes.
-
-    The processor reads 64 bytes at once: what lies across that border, it reads twice. A GPU's
-    memory begins well by itself.
-    """
-    width = -(-size // 64) * 64
-    block = xp.zeros(rows * width + 64, dtype)
-    start = -block.ctypes.data % 64 // dtype.itemsize if xp is np else 0
-    return block[start : start + rows * width].reshape(rows, width)[:, :size]
+def chunk_slices(size: int, limit: int | None) -> list[slice]:
+    """`size` elements, divided evenly into slices of at most `limit` elements; None: no limit."""
+    count = -(-size // limit) if limit else 1
+    length = -(-size // count) if size else 1
+    return [slice(start, min(start + length, size)) for start in range(0, size, length)]
 
 
 class FlatParameters:
-    """Parameters of one type and device, with what an optimizer keeps for each of their elements.
+    """Parameters of one dtype and device, with their state, as flat arrays cut into chunks.
 
-    The state of all lies in one block of memory; what stands in optimizer.state are views of it.
-    `pieces` hands out parameters, gradients and state as flat arrays that belong together: the
-    optimizer's formula runs on them, in place. With `together`, all are copied into one array first
-    and back afterwards; else each must be contiguous, and is written where it is.
+    The state of all parameters lies in one block of memory; the tensors in optimizer.state are
+    views of it. If `packed`, the parameters are copied into one array before the formula runs, and
+    back afterwards. If not, each must be contiguous, and is written where it is.
     """
 
     def __init__(
-        self, params: list[Tensor], states: list[dict], names: list[str], step: int, together: bool
+        self, params: list[Tensor], states: list[dict], names: list[str], step: int, packed: bool
     ):
         self.params, self.states, self.step = params, states, step
-        self.arrays, self.together = [param.array for param in params], together
-        self.xp, self.dtype = params[0].device.xp, self.arrays[0].dtype
+        self.arrays, self.packed = [param.array for param in params], packed
+        device, dtype = params[0].device, self.arrays[0].dtype
+        self.xp = device.xp
         ends = [0, *itertools.accumulate(array.size for array in self.arrays)]
-        big = [name for name in names if name != "step"]
-        block = aligned_zeros(self.xp, len(big), ends[-1], self.dtype)
+        names_of_arrays = [name for name in names if name != "step"]
+        block = self.xp.zeros((len(names_of_arrays), ends[-1]), dtype)
         self.steps = np.full(len(params), step, np.float32)
         for i, state in enumerate(states):
-            if "step" in names:  # in the host's memory, as PyTorch's
+            if "step" in names:  # PyTorch keeps it on the CPU, too
                 state["step"] = wrap(self.steps[i, ...], as_device("cpu"))
-            for row, name in enumerate(big):
-                view = block[row, ends[i] : ends[i + 1]].reshape(self.arrays[i].shape)
+            for row, name in zip(block, names_of_arrays, strict=True):
+                view = row[ends[i] : ends[i + 1]].reshape(self.arrays[i].shape)
                 if state.get(name) is not None:
                     view[...] = state[name].array
-                state[name] = wrap(view, params[0].device)
+                state[name] = wrap(view, device)
         self.tensors = [value for state in states for value in state.values()]
         flats = [array.reshape(-1) for array in self.arrays]
-        if together:
-            self.copy, self.copied_grads = aligned_zeros(self.xp, 2, ends[-1], self.dtype)
-            parts = zip(self.xp.split(self.copy, ends[1:-1]), self.arrays, strict=True)
+        if packed:
+            self.copies, self.grads = self.xp.zeros((2, ends[-1]), dtype)
+            parts = zip(self.xp.split(self.copies, ends[1:-1]), self.arrays, strict=True)
             self.parts = [part.reshape(array.shape) for part, array in parts]
-            flats = [self.copy]
-        limit = ends[-1] + 1 if params[0].device.type == "cuda" else cache_elements
-        spare = aligned_zeros(self.xp, 2, min(limit, ends[-1]), self.dtype)
-        # Of each piece: its array's number, its place there; parameters, state, spare arrays.
+            flats = [self.copies]
+        # Of each chunk: the number of its array, its slice of that array; parameters, state.
         self.prepared = [
-            (i, slice(a, b), flat[a:b], list(block[:, start + a : start + b]), *spare[:, : b - a])
+            (i, where, flat[where], dict(zip(names_of_arrays, rows[:, where], strict=True)))
             for i, (flat, start) in enumerate(zip(flats, ends, strict=False))
-            for a, b in pieces_of(flat.size, limit)
+            for rows in [block[:, start : start + flat.size]]
+            for where in chunk_slices(flat.size, device.backend.chunk_elements)
         ]
 
     def intact(self) -> bool:
-        """Whether no parameter has got another array, and nobody else has replaced a state or set
-        a count of steps."""
+        """Whether all parameters still have their arrays, and all states and step counts are ours.
+
+        Programs may set param.data, put another tensor into the state, or load a state_dict.
+        """
         arrays = [param.array for param in self.params]
         tensors = [value for state in self.states for value in state.values()]
         counted = self.steps.tolist().count(self.step) == len(self.steps)
         return counted and same(arrays, self.arrays) and same(tensors, self.tensors)
 
-    def numbers(self, *values: float) -> Iterable:
-        """The values as the array library takes them fastest: NumPy as arrays of this type."""
-        return [np.array(value, self.dtype) for value in values] if self.xp is np else values
+    def chunks(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+        """(parameters, gradients, state) of each chunk: flat arrays, and the count of steps.
 
-    def pieces(self, group: dict[str, Any]) -> Iterator[tuple[Any, Any, list, Any]]:
-        """(parameters, gradients, [state, ...], spare) of each piece, all flat.
-
-        The parameters may be written, the gradients not: they may be the gradients themselves.
-        With maximize they are turned round; weight_decay * p is added, if it is not decoupled.
+        Write into the parameters and the state. Treat the gradients as read-only: they may alias
+        `param.grad`.
         """
-        xp, uphill, decay = self.xp, group["maximize"], float(group["weight_decay"])
-        decay = 0.0 if group.get("decoupled_weight_decay") else decay
+        self.step += 1
+        self.steps.fill(self.step)
         grads = [param._grad.array for param in self.params]
-        if self.together:
-            xp.concatenate(self.arrays, axis=None, out=self.copy)
-            grads = [xp.concatenate(grads, axis=None, out=self.copied_grads)]
+        if self.packed:
+            self.xp.concatenate(self.arrays, axis=None, out=self.copies)
+            grads = [self.xp.concatenate(grads, axis=None, out=self.grads)]
         grads = [grad.reshape(-1) for grad in grads]
-        for number, place, p, kept, t, u in self.prepared:
-            g = grads[number][place]
-            if decay:
-                xp.multiply(p, decay, out=u)
-                g = (xp.subtract if uphill else xp.add)(u, g, out=u)
-            elif uphill:
-                g = xp.negative(g, out=u)
-            yield p, g, kept, t
+        for i, where, p, state in self.prepared:
+            yield p, grads[i][where], {**state, "step": self.step}
         for i, array in enumerate(self.arrays):
-            if self.together:
+            if self.packed:
                 array[...] = self.parts[i]
             count_write(array)
 
@@ -127,10 +101,17 @@ def same(these: list, those: list) -> bool:
     return len(these) == len(those) and all(map(is_, these, those))
 
 
-class FlatOptimizer(Optimizer):
-    """An optimizer whose formula works on each element alone: it runs on flat pieces.
+def as_number(option: Any) -> Any:
+    """An option's value as a Python number: it may be a Tensor, or a tuple of Tensors."""
+    if isinstance(option, tuple):
+        return tuple(as_number(each) for each in option)
+    return option.item() if isinstance(option, Tensor) else option
 
-    A subclass names what it keeps for each element (`kept`), and writes `move`.
+
+class FlatOptimizer(Optimizer):
+    """An optimizer whose formula treats each element alone, so that it can run on flat chunks.
+
+    A subclass lists the names of its state (`state_names`), and writes `update_chunk`.
     """
 
     def __init__(self, params: Iterable, options: dict[str, Any]):
@@ -141,23 +122,28 @@ class FlatOptimizer(Optimizer):
         super().__setstate__(state)
         self._flat = {}
 
-    def kept(self, group: dict[str, Any]) -> list[str]:
+    def state_names(self, group: dict[str, Any]) -> list[str]:
         """The names of the state, for these options; "step" for the count of steps."""
-        raise NotImplementedError(f"{type(self).__name__} has no kept")
+        raise NotImplementedError(f"{type(self).__name__} has no state_names")
 
-    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
-        """Changes the pieces of `flat`, and their state, in place: step number flat.step."""
-        raise NotImplementedError(f"{type(self).__name__} has no move")
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        """One step for some elements: changes the arrays `p` and those of `state` in place."""
+        raise NotImplementedError(f"{type(self).__name__} has no update_chunk")
 
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        numbers = {name: as_number(option) for name, option in group.items() if name != "params"}
+        decay = 0 if numbers.get("decoupled_weight_decay") else numbers["weight_decay"]
         for flat in self.flat_parameters(params, group):
-            flat.step += 1
-            flat.steps.fill(flat.step)
-            self.move(flat, group)
+            for p, g, state in flat.chunks():
+                if numbers["maximize"]:
+                    g = -g
+                if decay:
+                    g = g + decay * p
+                self.update_chunk(p, g, state, numbers)
 
     def flat_parameters(self, params: list[Tensor], group: dict) -> list[FlatParameters]:
         """The flat form of these parameters, from the last step where nothing has changed since."""
-        names = self.kept(group)
+        names = self.state_names(group)
         states = [self.state[param] for param in params] if names else []
         *known, flats = self._flat.get(id(group), ([], [], [], []))
         if names == known[0] and same(params, known[1]) and same(states, known[2]):
@@ -165,15 +151,15 @@ class FlatOptimizer(Optimizer):
                 return flats
         alike: dict[tuple, list[int]] = {}
         for i, param in enumerate(params):
-            # PyTorch's SGD keeps no count of its steps: its first one is that without a state.
+            # PyTorch's SGD does not count its steps: its first one is that without a state.
             state = states[i] if names else {}
             step = int(state.get("step", any(value is not None for value in state.values())))
-            few = param.array.size <= few_elements or param.device.type == "cuda"
-            together = few or not param.array.flags.c_contiguous
-            alike.setdefault((param.device, param.dtype, step, together), []).append(i)
+            few = param.array.size <= few_elements or param.device.backend.chunk_elements is None
+            packed = few or not param.array.flags.c_contiguous
+            alike.setdefault((param.device, param.dtype, step, packed), []).append(i)
         flats = []
-        for (_, _, step, together), members in alike.items():
+        for (_, _, step, packed), members in alike.items():
             theirs = [params[i] for i in members], [states[i] for i in members if names]
-            flats.append(FlatParameters(*theirs, names, step, together))
+            flats.append(FlatParameters(*theirs, names, step, packed))
         self._flat[id(group)] = names, params, states, flats
         return flats

@@ -1,4 +1,4 @@
-"""RMSprop and Adagrad: the step of each element divided by the size of its gradients so far."""
+"""RMSprop, Adagrad and Adadelta: each element's step is divided by the size of its gradients."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,17 +6,17 @@ from typing import Any
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import tensor
 from tinytorch.ops.creation import full_like
-from tinytorch.optim.flat import FlatOptimizer, FlatParameters
+from tinytorch.optim.flat import FlatOptimizer
 from tinytorch.optim.optimizer import checked
 
 
 class RMSprop(FlatOptimizer):
     """p = p - lr * g / (sqrt(s) + eps), s a running mean of g^2.
 
-        s = alpha * s + (1 - alpha) * g^2;   centered: the variance, s - a^2 with a the mean of g
+        s = alpha * s + (1 - alpha) * g^2
         with momentum: b = momentum * b + g / (sqrt(s) + eps),   p = p - lr * b
 
-    Source: Hinton, Neural Networks for Machine Learning, lecture 6, 2012; Graves, 2013 (centered).
+    Source: Hinton, Neural Networks for Machine Learning, lecture 6, 2012.
     """
 
     def __init__(
@@ -35,32 +35,20 @@ class RMSprop(FlatOptimizer):
     ):
         super().__init__(params, checked(locals()))
 
-    def kept(self, group: dict[str, Any]) -> list[str]:
-        also = {"momentum_buffer": group["momentum"] > 0, "grad_avg": group["centered"]}
-        return ["step", "square_avg", *(name for name, wanted in also.items() if wanted)]
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "square_avg"] + ["momentum_buffer"] * (group["momentum"] > 0)
 
-    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
-        xp, alpha, momentum = flat.xp, group["alpha"], group["momentum"]
-        rate, eps, keep, new, roll = flat.numbers(
-            float(group["lr"]), group["eps"], alpha, 1 - alpha, momentum
-        )
-        for p, g, (square, *others), t in flat.pieces(group):
-            square *= keep
-            t = xp.multiply(g, new, out=t)
-            square += xp.multiply(t, g, out=t)
-            if group["centered"]:
-                mean = others[-1]
-                mean *= keep
-                mean += xp.multiply(g, new, out=t)
-                square = xp.subtract(square, xp.multiply(mean, mean, out=t), out=t)
-            t = xp.sqrt(square, out=t)
-            t += eps
-            d = xp.divide(g, t, out=t)
-            if momentum > 0:
-                d = others[0]
-                d *= roll
-                d += t
-            p -= xp.multiply(d, rate, out=t)
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        s, alpha = state["square_avg"], group["alpha"]
+        s *= alpha
+        s += (1 - alpha) * g * g
+        d = g / (s**0.5 + group["eps"])
+        if group["momentum"] > 0:
+            b = state["momentum_buffer"]
+            b *= group["momentum"]
+            b += d
+            d = b
+        p -= group["lr"] * d
 
 
 class Adagrad(FlatOptimizer):
@@ -92,15 +80,53 @@ class Adagrad(FlatOptimizer):
             sums = full_like(param, param_group["initial_accumulator_value"], requires_grad=False)
             self.state[param] = {"step": tensor(0.0, dtype=float32), "sum": sums}
 
-    def kept(self, group: dict[str, Any]) -> list[str]:
+    def state_names(self, group: dict[str, Any]) -> list[str]:
         return ["step", "sum"]
 
-    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
-        xp, lr = flat.xp, float(group["lr"]) / (1 + (flat.step - 1) * group["lr_decay"])
-        rate, eps = flat.numbers(lr, group["eps"])
-        for p, g, (total,), t in flat.pieces(group):
-            total += xp.multiply(g, g, out=t)
-            t = xp.sqrt(total, out=t)
-            t += eps
-            t = xp.divide(g, t, out=t)
-            p -= xp.multiply(t, rate, out=t)
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        s, lr = state["sum"], group["lr"] / (1 + (state["step"] - 1) * group["lr_decay"])
+        s += g * g
+        p -= lr * g / (s**0.5 + group["eps"])
+
+
+class Adadelta(FlatOptimizer):
+    """p = p - lr * d, with d as large as the steps before it, on average: no rate has to be chosen.
+
+        s = rho * s + (1 - rho) * g^2
+        d = sqrt(a + eps) / sqrt(s + eps) * g
+        a = rho * a + (1 - rho) * d^2
+
+    Source: Zeiler, ADADELTA: An Adaptive Learning Rate Method, 2012.
+    Raises:
+        ValueError: for a negative option, and for rho outside of [0, 1].
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ):
+        options = checked(locals())
+        if not 0 <= rho <= 1:
+            raise ValueError(f"Invalid rho value: {rho}")
+        super().__init__(params, options)
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "square_avg", "acc_delta"]
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        s, a, rho, eps = state["square_avg"], state["acc_delta"], group["rho"], group["eps"]
+        s *= rho
+        s += (1 - rho) * g * g
+        d = (a + eps) ** 0.5 / (s + eps) ** 0.5 * g
+        a *= rho
+        a += (1 - rho) * d * d
+        p -= group["lr"] * d

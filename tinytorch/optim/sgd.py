@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.optim.flat import FlatOptimizer, FlatParameters
+from tinytorch.optim.flat import FlatOptimizer
 from tinytorch.optim.optimizer import checked
 
 
@@ -14,8 +14,9 @@ class SGD(FlatOptimizer):
         v = momentum * v + (1 - dampening) * g         (v = g at the first step)
         d = v, or g + momentum * v with nesterov
 
-    Source: Sutskever et al., On the importance of initialization and momentum, 2013. ValueError for
-    a negative option, and for nesterov without momentum or with dampening.
+    Source: Sutskever et al., On the importance of initialization and momentum, 2013.
+    Raises:
+        ValueError: for a negative option, and for nesterov without momentum or with dampening.
     """
 
     def __init__(
@@ -37,20 +38,14 @@ class SGD(FlatOptimizer):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         super().__init__(params, options)
 
-    def kept(self, group: dict[str, Any]) -> list[str]:
+    def state_names(self, group: dict[str, Any]) -> list[str]:
         return ["momentum_buffer"] if group["momentum"] else []
 
-    def move(self, flat: FlatParameters, group: dict[str, Any]) -> None:
-        momentum, new = group["momentum"], 1 - group["dampening"]
-        rate, keep = flat.numbers(float(group["lr"]), momentum)
-        multiply = flat.xp.multiply
-        for p, g, kept, t in flat.pieces(group):
-            if momentum:
-                (v,) = kept
-                if flat.step == 1:
-                    v[...] = g
-                else:
-                    v *= keep
-                    v += g if new == 1 else multiply(g, new, out=t)
-                g = flat.xp.add(g, multiply(v, keep, out=t), out=t) if group["nesterov"] else v
-            p -= multiply(g, rate, out=t)
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        lr, momentum = group["lr"], group["momentum"]
+        if momentum:
+            v = state["momentum_buffer"]
+            v *= momentum
+            v += g if state["step"] == 1 else (1 - group["dampening"]) * g
+            g = g + momentum * v if group["nesterov"] else v
+        p -= lr * g

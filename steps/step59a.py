@@ -244,7 +244,7 @@ class Std(Var):
         return ctx.spread(g / (y + (y == 0))) * ctx.deviation(x) / ctx.divisor
 
 
-def moment(
+def variance_or_deviation(
     function: type[Var], input: Tensor, dim: Any, unbiased: Any, keepdim: bool, correction: Any
 ) -> Tensor:
     """Var or Std, with PyTorch's two ways to say what to divide by: unbiased=False is correction=0.
@@ -271,7 +271,7 @@ def var(
 
     nan or inf where n <= correction. RuntimeError for integers.
     """
-    return moment(Var, input, dim, unbiased, keepdim, correction)
+    return variance_or_deviation(Var, input, dim, unbiased, keepdim, correction)
 
 
 @reduction
@@ -279,7 +279,7 @@ def std(
     input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
 ) -> Tensor:
     """The standard deviation over `dim`, the root of `var`. Its gradient at 0 is 0."""
-    return moment(Std, input, dim, unbiased, keepdim, correction)
+    return variance_or_deviation(Std, input, dim, unbiased, keepdim, correction)
 
 
 class AllAny(Function):

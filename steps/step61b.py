@@ -51,7 +51,7 @@ from tinytorch.ops.dims import normalize_dim, normalize_dims
 from tinytorch.ops.shape import Reshape
 
 
-def along(dim: int, part: Any) -> tuple:
+def key_along(dim: int, part: Any) -> tuple:
     """The key that takes `part` (an index or a slice) of dimension `dim`, and all of the others."""
     return (slice(None),) * dim + (part, ...)
 
@@ -117,7 +117,7 @@ def select(input: Tensor, dim: int, index: Any) -> Tensor:
     if input.array.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     dim = normalize_dim(dim, input.array.ndim)
-    return Slice.apply(input, along(dim, operator.index(index)))
+    return Slice.apply(input, key_along(dim, operator.index(index)))
 
 
 class Repeat(Function):
@@ -310,7 +310,7 @@ if __name__ == "__main__":
     rng = np.random.default_rng(0)
     operations = {
         "select": lambda x: x.select(0, 2),
-        "slice": lambda x: Slice.apply(x, along(1, slice(1, 3))),
+        "slice": lambda x: Slice.apply(x, key_along(1, slice(1, 3))),
         "diagonal": lambda x: x.diagonal(1),
         "repeat": lambda x: x.repeat(2, 1, 2),
         "flip": lambda x: x.flip(0, 1),

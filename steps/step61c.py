@@ -15,7 +15,7 @@ Cat takes any number of inputs, and Split has several outputs. Three things foll
   parts can be joined.
 - A tensor that is joined with itself gets a gradient from both places. They are added, as always.
 - The parts are views. A write into one changes the whole, and the graph must know of it. The
-  outputs of one call share one node, so `views` notes for each part which slice of x it shows.
+  outputs of one call share one node, so `views_of` notes for each part which slice of x it shows.
   (PyTorch forbids such a write to the parts of one call. Here it gives the right gradient.)
 
 The trap is a loop: `out = cat([out, new])` copies everything joined so far each time, about n^2 / 2
@@ -43,7 +43,7 @@ from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
 from tinytorch.ops.arithmetic import number_like
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import PutSlice, Slice, along, as_part, flip
+from tinytorch.ops.parts import PutSlice, Slice, as_part, flip, key_along
 from tinytorch.ops.shape import Reshape
 
 
@@ -65,7 +65,7 @@ class Split(Function):
     def forward(ctx, x: Any, sizes: list[int], dim: int) -> Any:
         ctx.dim, ends = dim, accumulate(sizes)
         parts = zip(sizes, ends, strict=True)
-        return tuple(x[along(dim, slice(end - size, end))] for size, end in parts)
+        return tuple(x[key_along(dim, slice(end - size, end))] for size, end in parts)
 
     def backward(ctx, *grads: Any) -> Any:
         return ctx.call(Cat, *grads, ctx.dim)
@@ -97,7 +97,7 @@ class Unbind(Function):
 
     def forward(ctx, x: Any, dim: int) -> Any:
         ctx.dim = dim
-        return tuple(x[along(dim, i)] for i in range(x.shape[dim]))
+        return tuple(x[key_along(dim, i)] for i in range(x.shape[dim]))
 
     def backward(ctx, *grads: Any) -> Any:
         return ctx.call(Stack, *grads, ctx.dim)
@@ -154,7 +154,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -
     return Stack.apply(*tensors, normalize_dim(dim, tensors[0].array.ndim + 1))
 
 
-def views(input: Tensor, keys: Sequence[tuple], function: type[Function], *rest: Any) -> tuple:
+def views_of(input: Tensor, keys: Sequence[tuple], function: type[Function], *rest: Any) -> tuple:
     """The views input[key] for all keys: function.apply(input, *rest) where that leaves a node."""
     if thread.modes or input.requires_grad:
         parts = function.apply(input, *rest)
@@ -186,8 +186,8 @@ def split(
             f"dimension {dim}), but got split_sizes={sizes}"
         )
     ends = zip(sizes, accumulate(sizes), strict=True)
-    keys = [along(dim, slice(end - size, end)) for size, end in ends]
-    return views(tensor, keys, Split, sizes, dim)
+    keys = [key_along(dim, slice(end - size, end)) for size, end in ends]
+    return views_of(tensor, keys, Split, sizes, dim)
 
 
 split_method = tensor_method("split")(lambda self, split_size, dim=0: split(self, split_size, dim))
@@ -208,8 +208,8 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     if input.array.ndim == 0:
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     dim = normalize_dim(dim, input.array.ndim)
-    keys = [along(dim, i) for i in range(input.array.shape[dim])]
-    return views(input, keys, Unbind, dim)
+    keys = [key_along(dim, i) for i in range(input.array.shape[dim])]
+    return views_of(input, keys, Unbind, dim)
 
 
 @tensor_method("__iter__")

@@ -27,7 +27,7 @@ The trap: with three operands the order decides the cost. "ij,jk,kl->il" from le
 unless opt_einsum is installed: write the cheap pair first.
 
 Changed: the module of matrix products is imported. New: contract, einsum, trace.
-Try: leave `permute` out of `arranged`. "ij,jk->ik" still works. Which equation does not?
+Try: leave `permute` out of `permute_and_group`. "ij,jk->ik" still works. Which equation does not?
 """
 
 import math
@@ -45,7 +45,7 @@ from tinytorch.ops.shape import permute, reshape
 DOTS = string.digits
 
 
-def arranged(x: Tensor, labels: str, *groups: str) -> Tensor:
+def permute_and_group(x: Tensor, labels: str, *groups: str) -> Tensor:
     """x with its dimensions in the order of the groups, and each group made one dimension."""
     size = dict(zip(labels, x.array.shape, strict=True))
     order = tuple(labels.index(label) for group in groups for label in group)
@@ -54,7 +54,7 @@ def arranged(x: Tensor, labels: str, *groups: str) -> Tensor:
     return x if shape == x.array.shape else reshape(x, shape)
 
 
-def settled(x: Tensor, labels: str, other: Tensor, other_labels: str, keep: str):
+def reduce_unshared(x: Tensor, labels: str, other: Tensor, other_labels: str, keep: str):
     """x without the dimensions that take no part in a product with `other`: summed over are those
     that nobody else has, and those of size 1 that are longer there (broadcasting repeats them)."""
     size = dict(zip(other_labels, other.array.shape, strict=True))
@@ -76,8 +76,8 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
     kind but batch made one, it is a matrix product: [batch..., left, inner] @ [batch..., inner,
     right].
     """
-    a, a_labels = settled(a, a_labels, b, b_labels, keep)
-    b, b_labels = settled(b, b_labels, a, a_labels, keep)
+    a, a_labels = reduce_unshared(a, a_labels, b, b_labels, keep)
+    b, b_labels = reduce_unshared(b, b_labels, a, a_labels, keep)
     size = dict(zip(a_labels, a.array.shape, strict=True))
     for label, n in zip(b_labels, b.array.shape, strict=True):
         if size.setdefault(label, n) != n:
@@ -91,7 +91,8 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
     left = "".join(label for label in a_labels if label not in both)
     right = "".join(label for label in b_labels if label not in both)
     product = (MatMul.apply if inner else mul)(
-        arranged(a, a_labels, *batch, left, inner), arranged(b, b_labels, *batch, inner, right)
+        permute_and_group(a, a_labels, *batch, left, inner),
+        permute_and_group(b, b_labels, *batch, inner, right),
     )
     labels = batch + left + right
     shape = tuple(size[label] for label in labels)

@@ -27,7 +27,7 @@ elements from the others, which takes one pass or two, and then sorts only those
 different labels and counts them. Like argsort, it has no derivative.
 
 Changed: the module of extremes is imported. New: ArgSort, sort, topk, unique.
-Try: let order_of return xp.flip(xp.argsort(x, axis=dim, kind="stable"), dim) for descending.
+Try: let stable_order return xp.flip(xp.argsort(x, axis=dim, kind="stable"), dim) for descending.
 """
 
 from typing import Any
@@ -47,7 +47,7 @@ SortResult = named_result("sort", "values", "indices")
 TopKResult = named_result("topk", "values", "indices")
 
 
-def order_of(x: Any, dim: int, descending: bool, xp: Any) -> Any:
+def stable_order(x: Any, dim: int, descending: bool, xp: Any) -> Any:
     """The indices that sort x along `dim`; equal elements keep their order, nan is the largest.
 
     Descending is not ascending read backwards, which would reverse equal elements: it is the order
@@ -59,13 +59,13 @@ def order_of(x: Any, dim: int, descending: bool, xp: Any) -> Any:
     return x.shape[dim] - 1 - xp.flip(order, dim)
 
 
-def first_of_order(x: Any, dim: int, descending: bool, k: int, xp: Any) -> Any:
+def stable_order_of_first(x: Any, dim: int, descending: bool, k: int, xp: Any) -> Any:
     """The first k indices of the order. Only they are sorted, once they are parted from the rest,
     which takes one pass or two. Of equal elements at the border any may be among them."""
     rows, n = (slice(None),) * dim, x.shape[dim]
     parted = xp.argpartition(x, n - k if descending else k - 1, axis=dim)
     part = xp.sort(parted[(*rows, slice(n - k, None) if descending else slice(k))], axis=dim)
-    order = order_of(xp.take_along_axis(x, part, axis=dim), dim, descending, xp)
+    order = stable_order(xp.take_along_axis(x, part, axis=dim), dim, descending, xp)
     return xp.take_along_axis(part, order, axis=dim)
 
 
@@ -78,8 +78,8 @@ class ArgSort(Function):
         if x.ndim == 0:
             return ctx.xp.zeros((), np.int64)
         if k is not None and 0 < k < x.shape[dim] // 16:
-            return first_of_order(x, dim, descending, k, ctx.xp)
-        return order_of(x, dim, descending, ctx.xp)[(*(slice(None),) * dim, slice(k))]
+            return stable_order_of_first(x, dim, descending, k, ctx.xp)
+        return stable_order(x, dim, descending, ctx.xp)[(*(slice(None),) * dim, slice(k))]
 
 
 @tensor_method("argsort")

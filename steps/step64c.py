@@ -8,9 +8,9 @@ named too: x[[0, 1, 2], labels]. `gather` says this for any dimension and any sh
     scatter(x, 1, index, s):    out[i, index[i, j]] = s[i, j]        write
     scatter_add:                out[i, index[i, j]] += s[i, j]       add
 
-Counted in one row, element x[i, j] is number i * steps[0] + j * steps[1] (step 61a). So `places`
-computes one number for each element of the index: a column 0, 1, 2, ... times steps[0], plus the
-index itself times steps[1]. With these numbers no new operation is needed:
+Counted in one row, element x[i, j] is number i * steps[0] + j * steps[1] (step 61a). So
+`flat_positions` computes one number for each element of the index: a column 0, 1, 2, ... times
+steps[0], plus the index itself times steps[1]. With these numbers no new operation is needed:
 
     gather is Index, scatter is IndexPut, scatter_add is x + AddIndex
 
@@ -28,7 +28,7 @@ one of the values stays, and nothing says which. If both matter, use scatter_add
 
 Changed: a new module, gather.py, finished here. New: gather, scatter, scatter_add, index_select,
 index_add, masked_fill, repeat_interleave, pad.
-Try: leave check_index out of `places`, and see what the score of class -1 is.
+Try: leave check_index out of `flat_positions`, and see what the score of class -1 is.
 """
 
 import math
@@ -83,7 +83,9 @@ def check_index(name: str, index: Tensor, size: int, error: type = RuntimeError)
         raise error(f"{name}(): an index is out of bounds for a dimension of size {size}")
 
 
-def places(name: str, input: Tensor, dim: int, index: Tensor, src: Tensor | None = None) -> Any:
+def flat_positions(
+    name: str, input: Tensor, dim: int, index: Tensor, src: Tensor | None = None
+) -> Any:
     """The places [i, index[i, j]] of `input` for dim=1, and so on, counted as if it were flat.
 
     A place [i, j] is number i * steps[0] + j * steps[1]. RuntimeError where the shapes of index,
@@ -116,10 +118,10 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     """
     if index.array.size == 0:
         return Index.apply(Slice.apply(input, (slice(0), ...)), (), cast(index, int64))
-    return Index.apply(input, (), places("gather", input, dim, index))
+    return Index.apply(input, (), flat_positions("gather", input, dim, index))
 
 
-def part_of(src: Tensor, index: Tensor) -> Tensor:
+def crop_to_index(src: Tensor, index: Tensor) -> Tensor:
     """The part of `src` that has a partner in `index`, which may be smaller."""
     if src.array.shape == index.array.shape:
         return src
@@ -135,22 +137,22 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value=No
     """
     src = value if src is None else src
     if not isinstance(src, Tensor):
-        key = places("scatter", input, dim, index)
+        key = flat_positions("scatter", input, dim, index)
         return IndexPut.apply(input, number_like(src, input.dtype), (), key)
     check_same_dtype("scatter", input, src)
-    key = places("scatter", input, dim, index, src)
-    return IndexPut.apply(input, part_of(src, index), (), key)
+    key = flat_positions("scatter", input, dim, index, src)
+    return IndexPut.apply(input, crop_to_index(src, index), (), key)
 
 
 @tensor_method("scatter_add")
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with src[i, j] added to out[i, index[i, j]] for dim=1, and so on."""
     check_same_dtype("scatter_add", input, src)
-    key = places("scatter_add", input, dim, index, src)
-    return add(input, AddIndex.apply(part_of(src, index), input.array.shape, (), key))
+    key = flat_positions("scatter_add", input, dim, index, src)
+    return add(input, AddIndex.apply(crop_to_index(src, index), input.array.shape, (), key))
 
 
-def line(name: str, input: Tensor, dim: int, index: Tensor) -> tuple[tuple, Tensor]:
+def index_along_dim(name: str, input: Tensor, dim: int, index: Tensor) -> tuple[tuple, Tensor]:
     """The dimension and the places in it, one number or several in a row, as `Index` takes them."""
     dim, size = normalize_dim(dim, input.array.ndim), input.array.shape or (1,)
     if index.array.ndim > 1:
@@ -174,13 +176,13 @@ def check_source(
 @tensor_method("index_select")
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The places `index` (one dimension) of dimension `dim`, in that order: a copy."""
-    return Index.apply(input, *line("index_select", input, dim, index))
+    return Index.apply(input, *index_along_dim("index_select", input, dim, index))
 
 
 @tensor_method("index_add")
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """A copy of `input` with alpha * source added at the places `index` of dimension `dim`."""
-    dims, index = line("index_add", input, dim, index)
+    dims, index = index_along_dim("index_add", input, dim, index)
     check_source("index_add", input, dims, index, source, RuntimeError)
     source = source if alpha == 1 else mul(source, alpha)
     return add(input, AddIndex.apply(source, input.array.shape, dims, index))

@@ -14,7 +14,7 @@ class LinAlgError(RuntimeError):
     """A matrix for which there is no answer: it is singular."""
 
 
-class OfMatrices(Function):
+class LinalgFunction(Function):
     """An operation on the last two dimensions: those before them count the matrices."""
 
     @classmethod
@@ -24,7 +24,7 @@ class OfMatrices(Function):
         return super().explain(error, arrays)
 
 
-class Solve(OfMatrices):
+class Solve(LinalgFunction):
     """X with A X = B;   dL/dB = A^-T G,   dL/dA = -(dL/dB) X^T."""
 
     def forward(ctx, a: Any, b: Any) -> Any:
@@ -38,7 +38,7 @@ class Solve(OfMatrices):
         return -(gb @ x.swapaxes(-1, -2)), gb
 
 
-def square(name: str, A: Tensor) -> Tensor:
+def check_square(name: str, A: Tensor) -> Tensor:
     """A itself. RuntimeError where it is no square matrix, or several, of float32 or float64."""
     if A.array.ndim < 2 or A.array.shape[-1] != A.array.shape[-2]:
         raise RuntimeError(f"linalg.{name}: A must be square matrices, not of shape {A.shape}")
@@ -50,7 +50,7 @@ def square(name: str, A: Tensor) -> Tensor:
 def solve(A: Tensor, B: Tensor) -> Tensor:
     """X with A X = B: A [..., n, n], B [..., n, k] or one vector for each A. LinAlgError for a
     singular A."""
-    if square("solve", A).dtype is not B.dtype:
+    if check_square("solve", A).dtype is not B.dtype:
         raise RuntimeError(f"linalg.solve: A and B differ in type: {A.dtype!r} and {B.dtype!r}")
     vector = B.array.ndim == 1 or B.array.shape == A.array.shape[:-1]
     B = B.unsqueeze(-1) if vector else B
@@ -62,5 +62,5 @@ def solve(A: Tensor, B: Tensor) -> Tensor:
 @tensor_method("inverse")
 def inv(A: Tensor) -> Tensor:
     """The inverse: X with A X = 1. To solve equations, `solve` is faster and more exact."""
-    unit = eye(square("inv", A).array.shape[-1], dtype=A.dtype, device=A.device)
+    unit = eye(check_square("inv", A).array.shape[-1], dtype=A.dtype, device=A.device)
     return Solve.apply(A, unit.expand(A.shape))

@@ -13,7 +13,7 @@ from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import operands
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.elementwise import (
-    Several,
+    NaryElementwise,
     as_type,
     attach,
     compute,
@@ -23,7 +23,7 @@ from tinytorch.ops.elementwise import (
 )
 
 
-class Discrete(Function):
+class NondifferentiableElementwise(Function):
     """y = f(a) or f(a, b), element for element, by the formula (xp, a, b) -> y."""
 
     elementwise = True
@@ -36,7 +36,7 @@ class Discrete(Function):
 
 def predicate(name: str, formula: Any = None, written: bool = False) -> Callable[[Tensor], Tensor]:
     """A question about each element: a line of the table for one input."""
-    function = entry(name, Discrete, formula or name)
+    function = entry(name, NondifferentiableElementwise, formula or name)
 
     def operation(input: Tensor) -> Tensor:
         """The answer for each element, in the shape of `input`."""
@@ -54,7 +54,7 @@ def relation(
     `numbers` says whether none, the second or each of them may be a Python number. An operator
     leaves to Python what is neither a tensor nor a number: `x == None` is False.
     """
-    function = entry(names, Discrete, formula)
+    function = entry(names, NondifferentiableElementwise, formula)
 
     def operation(input: Tensor, other: Any) -> Tensor:
         if not (
@@ -102,7 +102,9 @@ invert = tensor_method("__invert__")(bitwise_not)
 
 
 # Whether |a - b| <= atol + rtol * |b|.
-IsClose = entry("isclose", Discrete, lambda xp, a, b, *limits: xp.isclose(a, b, *limits))
+IsClose = entry(
+    "isclose", NondifferentiableElementwise, lambda xp, a, b, *limits: xp.isclose(a, b, *limits)
+)
 
 
 @tensor_method("isclose")
@@ -202,7 +204,7 @@ def where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     return where(condition, self, other)
 
 
-def between(xp: Any, a: Any, b: Any, weight: Any) -> Any:
+def interpolate(xp: Any, a: Any, b: Any, weight: Any) -> Any:
     """a + weight * (b - a), beginning at the nearer end: so both ends are met exactly."""
     step = b - a
     if isinstance(weight, float):
@@ -212,8 +214,8 @@ def between(xp: Any, a: Any, b: Any, weight: Any) -> Any:
 
 Lerp = entry(
     "lerp",
-    Several,
-    between,
+    NaryElementwise,
+    interpolate,
     derivatives=(
         lambda xp, g, a, b, weight: g * (1 - weight),
         lambda xp, g, a, b, weight: g * weight,

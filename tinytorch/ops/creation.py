@@ -15,12 +15,12 @@ from tinytorch.ops.broadcast import as_shape, expand
 from tinytorch.ops.conversion import to
 
 
-def finish(array: Any, device: Any, requires_grad: bool) -> Tensor:
+def new_leaf(array: Any, device: Any, requires_grad: bool) -> Tensor:
     """A new leaf around an array of `device`."""
     return wrap(array, device).requires_grad_(requires_grad)
 
 
-def fitting(number: Any, dtype: DType) -> Any:
+def checked_number(number: Any, dtype: DType) -> Any:
     """A number as an element of this type: integers cut a fraction off, and unsigned ones count
     what is negative from their end. RuntimeError for what is too large."""
     number_dtype(number)  # TypeError for what is no number
@@ -53,11 +53,11 @@ def full(
     if type(fill_value) is int and fill_value == 0:  # new pages of memory are zero already
         array = device.xp.zeros(shape, numpy_dtype(dtype))
     else:
-        array = device.xp.full(shape, fitting(fill_value, dtype), numpy_dtype(dtype))
-    return finish(array, device, requires_grad)
+        array = device.xp.full(shape, checked_number(fill_value, dtype), numpy_dtype(dtype))
+    return new_leaf(array, device, requires_grad)
 
 
-def filled(name: str, value: float) -> Callable[..., Tensor]:
+def constant_function(name: str, value: float) -> Callable[..., Tensor]:
     """zeros, ones and empty differ in the value only."""
 
     def create(*sizes: Any, size: Any = None, dtype: DType | None = None, **options: Any) -> Tensor:
@@ -71,10 +71,10 @@ def filled(name: str, value: float) -> Callable[..., Tensor]:
     return create
 
 
-zeros = filled("zeros", 0)
-ones = filled("ones", 1)
+zeros = constant_function("zeros", 0)
+ones = constant_function("ones", 1)
 # What is in new memory is nobody's promise. Here it is zero, so that no run differs from the next.
-empty = filled("empty", 0)
+empty = constant_function("empty", 0)
 
 
 def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
@@ -161,7 +161,7 @@ def arange(
     device = as_device(device)
     values = device.xp.arange(int(count))
     values = values if (start, step) == (0, 1) else start + step * values
-    return finish(values.astype(numpy_dtype(dtype), copy=False), device, requires_grad)
+    return new_leaf(values.astype(numpy_dtype(dtype), copy=False), device, requires_grad)
 
 
 def linspace(
@@ -221,7 +221,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
             raise RuntimeError(f"fill_ only supports a 0-d value, got {value.ndim} dimensions")
         return copy_(self, value)
     check_writable(self)
-    return overwrite(self, fitting(value, self.dtype))
+    return overwrite(self, checked_number(value, self.dtype))
 
 
 @tensor_method("zero_")

@@ -15,7 +15,7 @@ from tinytorch.ops.shape import permute, reshape
 DOTS = string.digits
 
 
-def arranged(x: Tensor, labels: str, *groups: str) -> Tensor:
+def permute_and_group(x: Tensor, labels: str, *groups: str) -> Tensor:
     """x with its dimensions in the order of the groups, and each group made one dimension."""
     size = dict(zip(labels, x.array.shape, strict=True))
     order = tuple(labels.index(label) for group in groups for label in group)
@@ -24,7 +24,7 @@ def arranged(x: Tensor, labels: str, *groups: str) -> Tensor:
     return x if shape == x.array.shape else reshape(x, shape)
 
 
-def settled(x: Tensor, labels: str, other: Tensor, other_labels: str, keep: str):
+def reduce_unshared(x: Tensor, labels: str, other: Tensor, other_labels: str, keep: str):
     """x without the dimensions that take no part in a product with `other`: summed over are those
     that nobody else has, and those of size 1 that are longer there (broadcasting repeats them)."""
     size = dict(zip(other_labels, other.array.shape, strict=True))
@@ -46,8 +46,8 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
     kind but batch made one, it is a matrix product: [batch..., left, inner] @ [batch..., inner,
     right].
     """
-    a, a_labels = settled(a, a_labels, b, b_labels, keep)
-    b, b_labels = settled(b, b_labels, a, a_labels, keep)
+    a, a_labels = reduce_unshared(a, a_labels, b, b_labels, keep)
+    b, b_labels = reduce_unshared(b, b_labels, a, a_labels, keep)
     size = dict(zip(a_labels, a.array.shape, strict=True))
     for label, n in zip(b_labels, b.array.shape, strict=True):
         if size.setdefault(label, n) != n:
@@ -61,7 +61,8 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
     left = "".join(label for label in a_labels if label not in both)
     right = "".join(label for label in b_labels if label not in both)
     product = (MatMul.apply if inner else mul)(
-        arranged(a, a_labels, *batch, left, inner), arranged(b, b_labels, *batch, inner, right)
+        permute_and_group(a, a_labels, *batch, left, inner),
+        permute_and_group(b, b_labels, *batch, inner, right),
     )
     labels = batch + left + right
     shape = tuple(size[label] for label in labels)

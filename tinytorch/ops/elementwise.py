@@ -239,7 +239,7 @@ erf = unary(
 )
 
 
-class Several(Function):
+class NaryElementwise(Function):
     """y = f(a, b, ...), element for element, broadcast: what entries with several inputs share.
 
     Each input has its own derivative(xp, g, a, b, ...).
@@ -277,7 +277,7 @@ def binary(
     """
     if len(derivatives) == 1:
         derivatives = (*derivatives, mirrored(derivatives[0]))
-    function = entry(names, Several, formula, derivatives=derivatives)
+    function = entry(names, NaryElementwise, formula, derivatives=derivatives)
 
     def operation(input: Tensor, other: Any) -> Tensor:
         if input.__class__ is other.__class__ is Tensor:
@@ -290,17 +290,17 @@ def binary(
     return attach(names, written)(operation)
 
 
-def larger(xp: Any, g: Any, a: Any, b: Any) -> Any:
+def gradient_of_larger(xp: Any, g: Any, a: Any, b: Any) -> Any:
     """What the larger one of two gets: half of the gradient where both are equal. A comparison with
     nan is false, and so both get all of it where one of them is nan."""
     return (g * ~(a < b) + g * ~(a <= b)) / 2
 
 
-maximum = binary("maximum", "maximum", larger, written=False)
-minimum = binary("minimum", "minimum", mirrored(larger), written=False)
+maximum = binary("maximum", "maximum", gradient_of_larger, written=False)
+minimum = binary("minimum", "minimum", mirrored(gradient_of_larger), written=False)
 
 
-def squares(a: Any, b: Any) -> Any:
+def nonzero_sum_of_squares(a: Any, b: Any) -> Any:
     """a^2 + b^2 as a divisor: 1 in place of 0, so that the slope of an angle is 0 there."""
     total = a * a + b * b
     return total + (total == 0)
@@ -309,8 +309,8 @@ def squares(a: Any, b: Any) -> Any:
 atan2 = binary(
     "atan2 arctan2",
     "arctan2",
-    lambda xp, g, a, b: g * b / squares(a, b),
-    lambda xp, g, a, b: -g * a / squares(a, b),
+    lambda xp, g, a, b: g * b / nonzero_sum_of_squares(a, b),
+    lambda xp, g, a, b: -g * a / nonzero_sum_of_squares(a, b),
     keeps="",
 )
 hypot = binary("hypot", "hypot", lambda xp, g, a, b: g * a / xp.hypot(a, b), keeps="f")
@@ -385,7 +385,9 @@ floor_divide = binary(
 )
 
 
-def rest(names: str, name: str, rounding: str, numbers: int) -> Callable[[Tensor, Any], Tensor]:
+def remainder_op(
+    names: str, name: str, rounding: str, numbers: int
+) -> Callable[[Tensor, Any], Tensor]:
     """The line of `name`: what a - b * round(a / b) leaves. For float32 that formula, in float64,
     takes a tenth of the time of the array library's, and is exact while the quotient is small."""
 
@@ -404,8 +406,8 @@ def rest(names: str, name: str, rounding: str, numbers: int) -> Callable[[Tensor
     return binary(names, division(formula), *slopes, keeps="iu", numbers=numbers)
 
 
-remainder = rest("remainder __mod__", "remainder", "floor", 2)
-fmod = rest("fmod", "fmod", "trunc", 1)
+remainder = remainder_op("remainder __mod__", "remainder", "floor", 2)
+fmod = remainder_op("fmod", "fmod", "trunc", 1)
 
 
 def swapped(name: str, operation: Callable) -> Callable:

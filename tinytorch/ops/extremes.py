@@ -148,7 +148,7 @@ def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     return Amin.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
 
 
-def place(function: type[ArgMax], input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+def arg_extreme(function: type[ArgMax], input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     """The index of an extreme. RuntimeError for booleans, IndexError for empty input."""
     if input.dtype is bool_:
         raise RuntimeError(f"{function.method}(): does not support bool input")
@@ -160,16 +160,16 @@ def place(function: type[ArgMax], input: Tensor, dim: int | None, keepdim: bool)
 @reduction
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The int64 index of the first largest element along `dim`, or in input.flatten()."""
-    return place(ArgMax, input, dim, keepdim)
+    return arg_extreme(ArgMax, input, dim, keepdim)
 
 
 @reduction
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The int64 index of the first smallest element along `dim`, or in input.flatten()."""
-    return place(ArgMin, input, dim, keepdim)
+    return arg_extreme(ArgMin, input, dim, keepdim)
 
 
-def extreme(
+def max_or_min(
     value: type[Amax], index: type[ArgMax], input: Tensor, dim: Any, keepdim: bool, other: Any
 ) -> Any:
     """The three meanings of max and min, told apart by their arguments."""
@@ -191,10 +191,10 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
     max(input, dim): (values, indices) along one dimension; only the element chosen gets gradient.
     max(input, other): the larger element of each pair, as `maximum`.
     """
-    return extreme(Amax, ArgMax, input, dim, keepdim, other)
+    return max_or_min(Amax, ArgMax, input, dim, keepdim, other)
 
 
 @reduction
 def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """The smallest element, (values, indices) along `dim`, or the smaller of pairs: see `max`."""
-    return extreme(Amin, ArgMin, input, dim, keepdim, other)
+    return max_or_min(Amin, ArgMin, input, dim, keepdim, other)

@@ -33,7 +33,7 @@ def add_at(array: Any, rows: Any, values: Any) -> None:
     xp.add.at(array.reshape(-1), rows, values.reshape(-1))
 
 
-def key_of(dims: tuple[int, ...], indices: tuple) -> tuple:
+def key_at(dims: tuple[int, ...], indices: tuple) -> tuple:
     """The key with indices[i] at dimension dims[i], and `:` at the others."""
     if not dims:
         return indices
@@ -57,7 +57,7 @@ class Index(Function):
             if not dims or (len(dims) == 1 and x.flags.c_contiguous):
                 axis = dims[0] if dims else None
                 return x.take(indices[0], axis=axis)  # three times as fast as x[key]
-            return ctx.xp.asarray(x[key_of(dims, indices)], order="C")
+            return ctx.xp.asarray(x[key_at(dims, indices)], order="C")
         except IndexError as error:
             raise IndexError(str(error).replace("axis", "dimension")) from None
 
@@ -92,7 +92,7 @@ class AddIndex(Function):
         return ctx.call(Index, g, ctx.dims, *ctx.saved)
 
 
-def write(array: Any, key: tuple, values: Any) -> None:
+def write_at(array: Any, key: tuple, values: Any) -> None:
     """array[key] = values, broadcast, with PyTorch's errors."""
     try:
         array[key] = values
@@ -109,7 +109,7 @@ class IndexPut(Function):
         ctx.dims, ctx.shape = dims, getattr(values, "shape", ())
         ctx.save_for_backward(*indices)
         out = x.copy()
-        write(out if dims else out.reshape(-1), key_of(dims, indices), values)
+        write_at(out if dims else out.reshape(-1), key_at(dims, indices), values)
         return out
 
     def backward(ctx, g: Any) -> Any:
@@ -165,7 +165,7 @@ def as_item(item: Any, x: Tensor) -> tuple[Any, int]:
     raise IndexError(f"only int, slice, ..., None, list or tensor can index, not {item!r}")
 
 
-def places_of(mask: Tensor, x: Tensor, dim: int) -> tuple[Tensor, ...]:
+def mask_to_indices(mask: Tensor, x: Tensor, dim: int) -> tuple[Tensor, ...]:
     """Where the mask is true, as one tensor of integers for each of its dimensions.
 
     IndexError unless it has the shape of x from dimension `dim` on.
@@ -179,7 +179,7 @@ def places_of(mask: Tensor, x: Tensor, dim: int) -> tuple[Tensor, ...]:
     return unbind(Nonzero.apply(mask if shape else Reshape.apply(mask, (1,))), 1)
 
 
-def plain(key: Any) -> tuple | None:
+def basic_key(key: Any) -> tuple | None:
     """The key as NumPy takes it, where it is made of integers, slices without a step, None and ...
     only, as most keys are; None for all others."""
     items = key if key.__class__ is tuple else (key,)
@@ -192,13 +192,13 @@ def plain(key: Any) -> tuple | None:
     return items if ... in items else (*items, ...)
 
 
-def parse(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]]:
+def parse_key(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]]:
     """x[key] as two steps: a basic key, which makes a view, and tensors at dimensions of the view.
 
     An integer belongs to the first step: x[0, :, [1, 2]] is x[0][:, [1, 2]]. A mask stands for
     the places where it is true.
     """
-    if (basic := plain(key)) is not None:
+    if (basic := basic_key(key)) is not None:
         return basic, (), []
     if isinstance(key, list) and not all(map(np.isscalar, key)):
         key = tuple(key)  # PyTorch reads a list as a tuple if it holds more than numbers
@@ -213,7 +213,7 @@ def parse(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]]:
             dim, rest = dim + rest, 0
         elif isinstance(item, Tensor):
             place = sum(part.__class__ is not int for part in basic)  # where it stands in the view
-            found = places_of(item, x, dim) if item.dtype is bool_ else (item,)
+            found = mask_to_indices(item, x, dim) if item.dtype is bool_ else (item,)
             dims += range(place, place + len(found))
             indices += found
             basic += [slice(None)] * width or [None]
@@ -238,7 +238,7 @@ def getitem(self: Tensor, key: Any) -> Tensor:
         return Slice.apply(self, (key, ...))
     if is_mask(key, self):
         return masked_select(self, key)
-    basic, dims, indices = parse(self, key)
+    basic, dims, indices = parse_key(self, key)
     whole = dims and basic.count(slice(None)) == len(basic) - 1
     view = self if whole else Slice.apply(self, basic)
     return Index.apply(view, dims, *indices) if dims else view
@@ -263,7 +263,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
     if not recorded and self.array.ndim and is_mask(key, self):
         basic, dims, indices = (...,), (0,), [key]  # NumPy reads masks itself, ten times as fast
     else:
-        basic, dims, indices = parse(self, key)
+        basic, dims, indices = parse_key(self, key)
     if dims and value.array.ndim:
         check_same_dtype("index_put", self, value)
     value, view = value.to(self.device, self.dtype), Slice.apply(self, basic)
@@ -276,7 +276,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         else:
             assign(view, expand(value, view.array.shape))
     else:
-        write(view.array, key_of(dims, [x.array for x in indices]) if dims else ..., value.array)
+        write_at(view.array, key_at(dims, [x.array for x in indices]) if dims else ..., value.array)
         count_write(view.array)
 
 

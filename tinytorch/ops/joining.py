@@ -13,7 +13,7 @@ from tinytorch.core.tensor import Tensor, tensor_method, wrap
 from tinytorch.ops.arithmetic import number_like
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import PutSlice, Slice, along, as_part, flip
+from tinytorch.ops.parts import PutSlice, Slice, as_part, flip, key_along
 from tinytorch.ops.shape import Reshape
 
 
@@ -35,7 +35,7 @@ class Split(Function):
     def forward(ctx, x: Any, sizes: list[int], dim: int) -> Any:
         ctx.dim, ends = dim, accumulate(sizes)
         parts = zip(sizes, ends, strict=True)
-        return tuple(x[along(dim, slice(end - size, end))] for size, end in parts)
+        return tuple(x[key_along(dim, slice(end - size, end))] for size, end in parts)
 
     def backward(ctx, *grads: Any) -> Any:
         return ctx.call(Cat, *grads, ctx.dim)
@@ -67,7 +67,7 @@ class Unbind(Function):
 
     def forward(ctx, x: Any, dim: int) -> Any:
         ctx.dim = dim
-        return tuple(x[along(dim, i)] for i in range(x.shape[dim]))
+        return tuple(x[key_along(dim, i)] for i in range(x.shape[dim]))
 
     def backward(ctx, *grads: Any) -> Any:
         return ctx.call(Stack, *grads, ctx.dim)
@@ -124,7 +124,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -
     return Stack.apply(*tensors, normalize_dim(dim, tensors[0].array.ndim + 1))
 
 
-def views(input: Tensor, keys: Sequence[tuple], function: type[Function], *rest: Any) -> tuple:
+def views_of(input: Tensor, keys: Sequence[tuple], function: type[Function], *rest: Any) -> tuple:
     """The views input[key] for all keys: function.apply(input, *rest) where that leaves a node."""
     if thread.modes or input.requires_grad:
         parts = function.apply(input, *rest)
@@ -156,8 +156,8 @@ def split(
             f"dimension {dim}), but got split_sizes={sizes}"
         )
     ends = zip(sizes, accumulate(sizes), strict=True)
-    keys = [along(dim, slice(end - size, end)) for size, end in ends]
-    return views(tensor, keys, Split, sizes, dim)
+    keys = [key_along(dim, slice(end - size, end)) for size, end in ends]
+    return views_of(tensor, keys, Split, sizes, dim)
 
 
 split_method = tensor_method("split")(lambda self, split_size, dim=0: split(self, split_size, dim))
@@ -178,8 +178,8 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     if input.array.ndim == 0:
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     dim = normalize_dim(dim, input.array.ndim)
-    keys = [along(dim, i) for i in range(input.array.shape[dim])]
-    return views(input, keys, Unbind, dim)
+    keys = [key_along(dim, i) for i in range(input.array.shape[dim])]
+    return views_of(input, keys, Unbind, dim)
 
 
 @tensor_method("__iter__")

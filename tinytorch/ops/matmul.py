@@ -16,16 +16,16 @@ from tinytorch.ops.shape import reshape
 
 
 @functools.singledispatch
-def multiply_halves(a: Any, b: Any) -> Any:
+def matmul_halves(a: Any, b: Any) -> Any:
     """a @ b of float16 or bfloat16 arrays, added up in float32 and rounded once."""
     return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
 
 
-def multiply(a: Any, b: Any) -> Any:
+def matmul_arrays(a: Any, b: Any) -> Any:
     """a @ b, of arrays or of Tensors."""
     if a.dtype.itemsize != 2 or isinstance(a, Tensor) or a.dtype.kind in "iu":
         return a @ b
-    return multiply_halves(a, b)
+    return matmul_halves(a, b)
 
 
 class MatMul(Function):
@@ -46,31 +46,31 @@ class MatMul(Function):
         ctx.shapes = a.shape, b.shape
         if a.ndim > 2 and 1 <= b.ndim <= 2:
             rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
-            return multiply(rows, b).reshape(a.shape[:-1] + b.shape[1:])
-        return multiply(a, b)
+            return matmul_arrays(rows, b).reshape(a.shape[:-1] + b.shape[1:])
+        return matmul_arrays(a, b)
 
     def backward(ctx, g: Any) -> Any:
         a, b = ctx.saved
         a_shape, b_shape = ctx.shapes
         ga = gb = None
         if len(a_shape) == len(b_shape) == 2:
-            ga = None if b is None else multiply(g, b.T)
-            gb = None if a is None else multiply(a.T, g)
+            ga = None if b is None else matmul_arrays(g, b.T)
+            gb = None if a is None else matmul_arrays(a.T, g)
         elif len(b_shape) <= 2:  # all rows of a, whatever its shape, with one matrix or column
             rows, inner, columns = math.prod(a_shape[:-1]), a_shape[-1], math.prod(b_shape[1:])
             g = g.reshape(rows, columns)
             if b is not None:
-                ga = multiply(g, b.reshape(inner, columns).T).reshape(a_shape)
+                ga = matmul_arrays(g, b.reshape(inner, columns).T).reshape(a_shape)
             if a is not None:
-                gb = multiply(a.reshape(rows, inner).T, g).reshape(b_shape)
+                gb = matmul_arrays(a.reshape(rows, inner).T, g).reshape(b_shape)
         else:
             matrices = a_shape if len(a_shape) > 1 else (1, *a_shape)
             g = g if len(a_shape) > 1 else g.reshape(*g.shape[:-1], 1, g.shape[-1])
             if b is not None:
-                ga = multiply(g, b.swapaxes(-1, -2))
+                ga = matmul_arrays(g, b.swapaxes(-1, -2))
                 ga = ctx.call(SumTo, ga, matrices).reshape(a_shape)
             if a is not None:
-                gb = multiply(a.reshape(matrices).swapaxes(-1, -2), g)
+                gb = matmul_arrays(a.reshape(matrices).swapaxes(-1, -2), g)
                 gb = ctx.call(SumTo, gb, b_shape)
         return ga, gb
 

@@ -13,7 +13,7 @@ from tinytorch.ops.dims import normalize_dim, normalize_dims
 from tinytorch.ops.shape import Reshape
 
 
-def along(dim: int, part: Any) -> tuple:
+def key_along(dim: int, part: Any) -> tuple:
     """The key that takes `part` (an index or a slice) of dimension `dim`, and all of the others."""
     return (slice(None),) * dim + (part, ...)
 
@@ -79,7 +79,7 @@ def select(input: Tensor, dim: int, index: Any) -> Tensor:
     if input.array.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     dim = normalize_dim(dim, input.array.ndim)
-    return Slice.apply(input, along(dim, operator.index(index)))
+    return Slice.apply(input, key_along(dim, operator.index(index)))
 
 
 class Repeat(Function):

@@ -12,7 +12,7 @@ from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.broadcast import as_shape
-from tinytorch.ops.creation import finish
+from tinytorch.ops.creation import new_leaf
 
 
 def box_muller(xp: Any, u: Any, v: Any) -> Any:
@@ -145,7 +145,7 @@ def initial_seed() -> int:
     return generator_for(as_device("cpu"), None).initial_seed()
 
 
-def drawn(name: str, distribution: str) -> Callable[..., Tensor]:
+def random_function(name: str, distribution: str) -> Callable[..., Tensor]:
     """rand and randn differ in the distribution only."""
 
     def create(
@@ -155,7 +155,7 @@ def drawn(name: str, distribution: str) -> Callable[..., Tensor]:
         dtype = numpy_dtype(Defaults.dtype if dtype is None else as_dtype(dtype))
         source = generator_for(device, generator).source
         array = getattr(source, distribution)(as_shape(shape if size is None else (size,)), dtype)
-        return finish(array, device, requires_grad)
+        return new_leaf(array, device, requires_grad)
 
     create.__name__ = create.__qualname__ = name
     create.__doc__ = (
@@ -164,8 +164,8 @@ def drawn(name: str, distribution: str) -> Callable[..., Tensor]:
     return create
 
 
-rand = drawn("rand", "uniform")
-randn = drawn("randn", "normal")
+rand = random_function("rand", "uniform")
+randn = random_function("randn", "normal")
 
 
 def check_range(low: int, high: int, dtype: np.dtype) -> None:
@@ -198,10 +198,10 @@ def randint(
     check_range(low, high, dtype)
     source = generator_for(device, generator).source
     array = source.integers(int(low), int(high), as_shape((size,)), dtype)
-    return finish(array, device, requires_grad)
+    return new_leaf(array, device, requires_grad)
 
 
-def like(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def like_function(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """rand_like, randn_like and randint_like are their functions with other defaults."""
 
     def create_like(input: Tensor, *args: Any, **options: Any) -> Tensor:
@@ -213,7 +213,7 @@ def like(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return create_like
 
 
-rand_like, randn_like, randint_like = like(rand), like(randn), like(randint)
+rand_like, randn_like, randint_like = map(like_function, (rand, randn, randint))
 
 
 def randperm(

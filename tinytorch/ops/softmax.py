@@ -100,7 +100,7 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     return widened(Logsumexp, input, reduced_dims(dim, input.array.ndim), keepdim)
 
 
-def along(function: type[Function], input: Tensor, dim: int, dtype: Any) -> Tensor:
+def softmax_along(function: type[Function], input: Tensor, dim: int, dtype: Any) -> Tensor:
     """Softmax or LogSoftmax along one dimension. TypeError for None, NotImplementedError for
     integers."""
     ndim = input.array.ndim
@@ -115,10 +115,10 @@ def along(function: type[Function], input: Tensor, dim: int, dtype: Any) -> Tens
 @reduction
 def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """exp(input), divided by its sum along `dim`: positive numbers that add up to 1."""
-    return along(Softmax, input, dim, dtype)
+    return softmax_along(Softmax, input, dim, dtype)
 
 
 @reduction
 def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """log(softmax(input, dim)), right also where the softmax itself is too small for a float."""
-    return along(LogSoftmax, input, dim, dtype)
+    return softmax_along(LogSoftmax, input, dim, dtype)

@@ -13,7 +13,7 @@ from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.core.version import count_write, storage_of
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import Slice, along
+from tinytorch.ops.parts import Slice, key_along
 
 
 @functools.singledispatch
@@ -148,7 +148,7 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     start = start + size if start < 0 else start
     if length < 0 or start + length > size:
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
-    return Slice.apply(input, along(dim, slice(start, start + length)))
+    return Slice.apply(input, key_along(dim, slice(start, start + length)))
 
 
 @tensor_method("data_ptr")

@@ -71,8 +71,8 @@ def key_at(dims: tuple[int, ...], indices: tuple) -> tuple:
 class Index(Function):
     """y = x[key] with arrays of integers in the key, at the dimensions `dims` (in rising order).
 
-    Without `dims` there is one array, of places counted as if x were flat. An element that is
-    chosen twice gets both gradients: they are added up.
+    Without `dims` there is one array, of positions in the flattened x. An element that is chosen
+    twice gets both gradients: they are added up.
     """
 
     def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:

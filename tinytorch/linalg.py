@@ -11,11 +11,11 @@ from tinytorch.ops.creation import eye
 
 
 class LinAlgError(RuntimeError):
-    """A matrix for which there is no answer: it is singular."""
+    """The matrix is singular."""
 
 
 class LinalgFunction(Function):
-    """An operation on the last two dimensions: those before them count the matrices."""
+    """An operation on matrices: the last two dimensions. Those before them are a batch."""
 
     @classmethod
     def explain(cls, error: Exception, arrays: list) -> Exception:
@@ -39,7 +39,11 @@ class Solve(LinalgFunction):
 
 
 def check_square(name: str, A: Tensor) -> Tensor:
-    """A itself. RuntimeError where it is no square matrix, or several, of float32 or float64."""
+    """Returns A if it holds square matrices.
+
+    Raises:
+        RuntimeError: A is not made of square matrices of float32 or float64.
+    """
     if A.array.ndim < 2 or A.array.shape[-1] != A.array.shape[-2]:
         raise RuntimeError(f"linalg.{name}: A must be square matrices, not of shape {A.shape}")
     if A.array.dtype.kind != "f" or A.array.itemsize < 4:
@@ -48,8 +52,12 @@ def check_square(name: str, A: Tensor) -> Tensor:
 
 
 def solve(A: Tensor, B: Tensor) -> Tensor:
-    """X with A X = B: A [..., n, n], B [..., n, k] or one vector for each A. LinAlgError for a
-    singular A."""
+    """X with A X = B: A [..., n, n], B [..., n, k] or one vector for each A.
+
+    Raises:
+        LinAlgError: a matrix of A is singular.
+        RuntimeError: the shapes do not fit, or the types differ.
+    """
     if check_square("solve", A).dtype is not B.dtype:
         raise RuntimeError(f"linalg.solve: A and B differ in type: {A.dtype!r} and {B.dtype!r}")
     vector = B.array.ndim == 1 or B.array.shape == A.array.shape[:-1]
@@ -61,6 +69,11 @@ def solve(A: Tensor, B: Tensor) -> Tensor:
 
 @tensor_method("inverse")
 def inv(A: Tensor) -> Tensor:
-    """The inverse: X with A X = 1. To solve equations, `solve` is faster and more exact."""
+    """The inverse: X with A X = 1. To solve equations, `solve` is faster and more exact.
+
+    Raises:
+        LinAlgError: a matrix of A is singular.
+        RuntimeError: A is not made of square matrices of float32 or float64.
+    """
     unit = eye(check_square("inv", A).array.shape[-1], dtype=A.dtype, device=A.device)
     return Solve.apply(A, unit.expand(A.shape))

@@ -35,7 +35,7 @@ class NondifferentiableElementwise(Function):
 
 
 def predicate(name: str, formula: Any = None, written: bool = False) -> Callable[[Tensor], Tensor]:
-    """A question about each element: a line of the table for one input."""
+    """A line of the table for one input: a question with a boolean answer for each element."""
     function = entry(name, NondifferentiableElementwise, formula or name)
 
     def operation(input: Tensor) -> Tensor:
@@ -51,8 +51,8 @@ def relation(
 ) -> Callable[[Tensor, Any], Tensor]:
     """A line of the table for two inputs, which are brought to one type.
 
-    `numbers` says whether none, the second or each of them may be a Python number. An operator
-    leaves to Python what is neither a tensor nor a number: `x == None` is False.
+    `numbers` is how many of them may be Python numbers: none, the second, or either. For an operand
+    that is neither a tensor nor a number, an operator returns NotImplemented: `x == None` is False.
     """
     function = entry(names, NondifferentiableElementwise, formula)
 
@@ -60,7 +60,7 @@ def relation(
         if not (
             input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
         ):
-            # One of the two has to be a tensor, also where each may be a number.
+            # At least one of the two must be a tensor.
             require_tensors(names, (input, other)[: 2 - numbers or not isinstance(other, Tensor)])
             if not (is_float(input) and other.__class__ in (int, float)):
                 input, other = operands(input, other)
@@ -86,14 +86,14 @@ ge = relation("ge greater_equal", "greater_equal", "__ge__")
 isnan = predicate("isnan")
 isinf = predicate("isinf")
 isfinite = predicate("isfinite")
-# As comparisons, which take a fifth of the time of the array library's own for numbers.
+# Comparisons take a fifth of the time of the array library's logical functions for numbers.
 logical_not = predicate("logical_not", lambda xp, x: x == 0, written=True)
 logical_and = relation("logical_and", lambda xp, a, b: (a != 0) & (b != 0), numbers=0)
 logical_or = relation("logical_or", lambda xp, a, b: (a != 0) | (b != 0), numbers=0)
 logical_xor = relation("logical_xor", lambda xp, a, b: (a != 0) ^ (b != 0), numbers=0)
 
 
-# On integers bit by bit; on booleans they are the logical ones: mask & other, ~mask.
+# Bit by bit for integers, logical for booleans: mask & other, ~mask.
 bitwise_and = relation("bitwise_and", "bitwise_and", "__and__ __rand__ __iand__", 2)
 bitwise_or = relation("bitwise_or", "bitwise_or", "__or__ __ror__ __ior__", 2)
 bitwise_xor = relation("bitwise_xor", "bitwise_xor", "__xor__ __rxor__ __ixor__", 2)
@@ -111,7 +111,11 @@ IsClose = entry(
 def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
-    """|input - other| <= atol + rtol * |other|, for each pair. RuntimeError for unequal dtypes."""
+    """|input - other| <= atol + rtol * |other|, for each pair.
+
+    Raises:
+        RuntimeError: the dtypes differ, or a tolerance is negative.
+    """
     require_tensors("isclose", (input, other))
     if input.dtype is not other.dtype:
         raise RuntimeError(f"{input.dtype!r} did not match {other.dtype!r}")
@@ -186,7 +190,7 @@ class Where(Function):
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where the boolean `condition` holds, else `other`: tensors or numbers, broadcast.
 
-    where(condition) alone gives the indices, as `condition.nonzero(as_tuple=True)`.
+    where(condition) alone is `condition.nonzero(as_tuple=True)`.
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
@@ -205,7 +209,7 @@ def where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
 
 
 def interpolate(xp: Any, a: Any, b: Any, weight: Any) -> Any:
-    """a + weight * (b - a), beginning at the nearer end: so both ends are met exactly."""
+    """a + weight * (b - a), computed from the nearer end, so that both ends are exact."""
     step = b - a
     if isinstance(weight, float):
         return a + weight * step if weight < 0.5 else b - (1 - weight) * step
@@ -226,8 +230,12 @@ Lerp = entry(
 
 @attach("lerp")
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
-    """input + weight * (end - input): a point between the two. RuntimeError for unequal dtypes,
-    NotImplementedError for integers."""
+    """input + weight * (end - input): a point between the two.
+
+    Raises:
+        RuntimeError: the dtypes differ.
+        NotImplementedError: the type is an integer type.
+    """
     if not input.is_floating_point():
         raise NotImplementedError(f"lerp() is not implemented for {input.dtype!r}")
     for name, x in (("end", end), ("weight", weight)):

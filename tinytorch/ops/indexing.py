@@ -1,4 +1,4 @@
-"""Choosing elements by their places: x[key], read and written."""
+"""Indexing: x[key], read and written."""
 
 import functools
 import math
@@ -46,8 +46,8 @@ def key_at(dims: tuple[int, ...], indices: tuple) -> tuple:
 class Index(Function):
     """y = x[key] with arrays of integers in the key, at the dimensions `dims` (in rising order).
 
-    Without `dims` there is one array, of places counted as if x were flat. An element that is
-    chosen twice gets both gradients: they are added up.
+    Without `dims` there is one array, of positions in the flattened x. An element that is chosen
+    twice gets both gradients: they are added up.
     """
 
     def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:
@@ -93,7 +93,7 @@ class AddIndex(Function):
 
 
 def write_at(array: Any, key: tuple, values: Any) -> None:
-    """array[key] = values, broadcast, with PyTorch's errors."""
+    """array[key] = values, broadcast, with PyTorch's errors for a wrong index or shape."""
     try:
         array[key] = values
     except IndexError as error:
@@ -118,7 +118,7 @@ class IndexPut(Function):
 
 
 class Nonzero(Function):
-    """The places of the elements that are not zero, one in each row. No gradient."""
+    """The indices of the elements that are not zero, one in each row. No gradient."""
 
     differentiable = False
 
@@ -140,10 +140,12 @@ PLAIN = {int, type(None)}
 
 
 def as_item(item: Any, x: Tensor) -> tuple[Any, int]:
-    """One item of a key as an int, slice, None, ..., or a tensor of integers or booleans; and how
-    many dimensions it takes.
+    """One item of a key as an int, slice, None, ..., or a tensor of integers or booleans; and the
+    number of dimensions that it takes.
 
-    IndexError for what cannot index; ValueError for a step below 1, which would need a copy.
+    Raises:
+        IndexError: the item cannot index.
+        ValueError: a step is below 1, which would need a copy.
     """
     if item is None or item is ...:
         return item, 0
@@ -168,7 +170,8 @@ def as_item(item: Any, x: Tensor) -> tuple[Any, int]:
 def mask_to_indices(mask: Tensor, x: Tensor, dim: int) -> tuple[Tensor, ...]:
     """Where the mask is true, as one tensor of integers for each of its dimensions.
 
-    IndexError unless it has the shape of x from dimension `dim` on.
+    Raises:
+        IndexError: the mask does not have the shape of x from dimension `dim` on.
     """
     shape, expected = mask.array.shape, x.array.shape[dim : dim + mask.array.ndim]
     if shape != expected:
@@ -180,8 +183,8 @@ def mask_to_indices(mask: Tensor, x: Tensor, dim: int) -> tuple[Tensor, ...]:
 
 
 def basic_key(key: Any) -> tuple | None:
-    """The key as NumPy takes it, where it is made of integers, slices without a step, None and ...
-    only, as most keys are; None for all others."""
+    """The key in NumPy's form if it holds only integers, slices without a step, None and ..., as
+    most keys do; else None."""
     items = key if key.__class__ is tuple else (key,)
     for item in items:
         if item.__class__ is slice:
@@ -195,8 +198,8 @@ def basic_key(key: Any) -> tuple | None:
 def parse_key(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]]:
     """x[key] as two steps: a basic key, which makes a view, and tensors at dimensions of the view.
 
-    An integer belongs to the first step: x[0, :, [1, 2]] is x[0][:, [1, 2]]. A mask stands for
-    the places where it is true.
+    An integer belongs to the first step: x[0, :, [1, 2]] is x[0][:, [1, 2]]. A mask becomes the
+    indices where it is true.
     """
     if (basic := basic_key(key)) is not None:
         return basic, (), []
@@ -224,7 +227,7 @@ def parse_key(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]
 
 
 def is_mask(key: Any, x: Tensor) -> bool:
-    """Whether a key is a single mask, with an answer for each element of x."""
+    """Whether a key is a single mask of the shape of x."""
     return isinstance(key, Tensor) and key.dtype is bool_ and key.array.shape == x.array.shape
 
 
@@ -232,7 +235,10 @@ def is_mask(key: Any, x: Tensor) -> bool:
 def getitem(self: Tensor, key: Any) -> Tensor:
     """x[key] for integers, slices, None, ..., lists, tensors of integers or booleans, and tuples.
 
-    Without lists and tensors the result is a view. IndexError for what is not there.
+    Without lists and tensors the result is a view.
+
+    Raises:
+        IndexError: there is no such element, or the key cannot index.
     """
     if key.__class__ is int:
         return Slice.apply(self, (key, ...))
@@ -253,7 +259,9 @@ def check_same_dtype(name: str, input: Tensor, src: Tensor) -> None:
 def setitem(self: Tensor, key: Any, value: Any) -> None:
     """x[key] = value, in place: a number or a tensor, broadcast to the shape of x[key].
 
-    RuntimeError for another shape, TypeError for what is no number or tensor.
+    Raises:
+        RuntimeError: the shapes or types do not fit.
+        TypeError: the value is neither a number nor a tensor.
     """
     if not isinstance(value, Tensor):
         if isinstance(value, (list, tuple, str, np.ndarray)):
@@ -261,7 +269,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         value = tensor(value, dtype=self.dtype)
     recorded = thread.grad_enabled and (self.requires_grad or value.requires_grad)
     if not recorded and self.array.ndim and is_mask(key, self):
-        basic, dims, indices = (...,), (0,), [key]  # NumPy reads masks itself, ten times as fast
+        basic, dims, indices = (...,), (0,), [key]  # NumPy writes by a mask ten times as fast
     else:
         basic, dims, indices = parse_key(self, key)
     if dims and value.array.ndim:
@@ -290,8 +298,8 @@ def contains(self: Tensor, element: Any) -> bool:
 
 @tensor_method("nonzero", "argwhere")
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """The places of the elements that are not zero: one row for each, or one tensor for each
-    dimension with as_tuple=True, which can stand in x[...]."""
+    """The indices of the elements that are not zero: one row for each, or with as_tuple=True one
+    tensor for each dimension, which can index x."""
     if as_tuple:
         return unbind(Nonzero.apply(input if input.array.ndim else flatten(input)), 1)
     return Nonzero.apply(input)

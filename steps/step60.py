@@ -78,7 +78,7 @@ class Logsumexp(Reduction):
 
     def backward(ctx, g: Any) -> Any:
         x, y = ctx.saved
-        # Where all x_i are -inf, so is y: a finite number in its place keeps x_i - y from being nan.
+        # Where all x_i are -inf, so is y: with a finite number in its place x_i - y is not nan.
         y = ctx.xp.clip(y, ctx.lowest[y.dtype.itemsize], None)
         return ctx.spread(g) * ctx.xp.exp(x - ctx.spread(y))
 

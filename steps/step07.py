@@ -22,8 +22,8 @@ digit: they multiply the same numbers in the same order. Numerical agrees to abo
 
 Two traps. The gradient of the end must be set first, y.grad = 1, or the first multiplication fails.
 And the way back is a single path, because each function has one input. If one x goes into two
-functions, each backward overwrites x.grad, and the first result is lost. Stage 2 changes both
-functions and paths.
+functions, each backward overwrites x.grad, and the first result is lost. Stage 2 lifts both
+limits.
 
 Changed: Function.__call__ sets the creator. New: Variable.creator, Variable.backward.
 Try: y = squares(x, 1000) with x = 1.0, at the end of the demo. Backward raises RecursionError.

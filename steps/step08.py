@@ -25,7 +25,7 @@ becomes a graph, where several functions wait at a time.
 
 The trap: the output remembers its creator, and the creator now remembers its output. Python frees
 an object when nothing refers to it any more, and these two refer to each other. Only the garbage
-collector finds such cycles, some time later. Step 17 removes this one.
+collector finds such cycles, some time later. Step 17a removes this one.
 
 (PyTorch's engine is a loop as well, for the same reason. It is written in C++.)
 

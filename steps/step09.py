@@ -3,16 +3,16 @@
 Three things make the engine awkward to use.
 
 First, `Square()(x)` is an odd way to write a square. It also invites the trap of step 06: if one
-Square object is used twice, it forgets its first input. Since step 08 the result is worse: its
-output is then its own input, so the way back is a circle, and backward never ends. A plain Python
-function solves both. `square(x)` makes a new object at every call:
+Square object is used twice, it forgets its first input. Its input is then its own output, so the
+way back is a circle, and the loop of step 08 never ends. A plain Python function solves both.
+`square(x)` makes a new object at every call:
 
     y = square(exp(square(x)))
 
 Second, we have to set y.grad = 1 before each backward. Now backward does it, with
 `np.ones_like(y.data)`: a one for each element, in the shape and dtype of y. (A bare 1.0 in an array
-would turn float32 gradients into float64.) Why ones? A gradient belongs to one number. If y is an
-array, ones make it the sum of its elements:
+would turn float32 gradients into float64.) Why ones? Backward computes the derivative of a single
+number. If y is an array, a gradient of ones makes that number the sum of the elements of y:
 
     L = y_1 + ... + y_n        dL/dy_i = 1        x.grad is the derivative of the sum
 

@@ -8,7 +8,7 @@ starts with `test`, and reports each one that fails. For square the answers are 
 the derivative at 3 is 2 * 3 = 6.
 
 For a long formula we do not know the derivative. But we have two ways to compute it, which share
-nothing but forward:
+only forward:
 
     backward          exact, but wrong whenever a backward method is wrong
     numerical_diff    needs no backward method, and is right to about seven digits

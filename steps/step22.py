@@ -19,7 +19,7 @@ The second trap is in the formula. x^0 is 1 everywhere, so its derivative is 0 e
 x = 0 the formula says 0 * 0^-1: zero times infinity. So n = 0 is treated separately. We need it:
 the third derivative of x^2 (stage 4) meets x^0 on the way.
 
-Python's precedence holds here too: -x**2 is -(x^2).
+Python's precedence holds here too: -x**2 is -(x^2). Our pow hides Python's own in this file.
 
 (PyTorch's operators are the same. It also accepts a tensor as the exponent.)
 
@@ -101,7 +101,7 @@ class Variable:
         self.grad = None
 
     def backward(self, retain_grad=False):
-        """Add the derivative of this variable by x to x.grad, for every x that it depends on.
+        """Add d(self)/dx to x.grad, for every variable x that this one was computed from.
 
         Variables that a function made lose their gradient again, unless retain_grad is true.
         """

@@ -3,8 +3,9 @@
 What are gradients for? Above all for this: to find the inputs for which a function is lowest.
 
 The demo begins with a line through measured points (x, t). Its formula w x + b is called a model,
-and w and b are its parameters. The loss says how wrong it is: the mean of (w x + b - t)^2. The
-gradient points where the loss rises fastest, so take a small step the other way, and repeat:
+and w and b are its parameters (a network's are its weights). The loss says how wrong it is: the
+mean of (w x + b - t)^2. The gradient points where the loss rises fastest, so take a small step the
+other way, and repeat:
 
     loss = sum((w * x + b - t) ** 2 for x, t in points) / len(points)
     loss.backward()
@@ -17,9 +18,10 @@ is the size of the step, and it is hard to choose. Rosenbrock's function shows w
     f(x, y) = 100 (y - x^2)^2 + (1 - x)^2       lowest 0 at (1, 1)
 
 It is a narrow valley, bent along y = x^2. Ten steps lead down to its floor; thousands lead along
-it. The curvature of f across the valley is about 2,500 times that along it. One rate has to serve
-both: if it is small enough for the walls, it is much too small for the floor. Above 2 / curvature,
-0.002 near (1, 1), each step lands higher on the opposite wall: with 0.003 it never arrives.
+it. The curvature of f (its second derivative) is about 2,500 times as large across the valley as
+along it. One rate has to serve both: if it is small enough for the walls, it is much too small for
+the floor. Above 2 / curvature, 0.002 near (1, 1), each step lands higher on the opposite wall: with
+0.003 it never arrives.
 
 Two traps in the loop:
 
@@ -112,7 +114,7 @@ class Variable:
         self.grad = None
 
     def backward(self, retain_grad=False):
-        """Add the derivative of this variable by x to x.grad, for every x that it depends on.
+        """Add d(self)/dx to x.grad, for every variable x that this one was computed from.
 
         Variables that a function made lose their gradient again, unless retain_grad is true.
         """
@@ -346,7 +348,7 @@ def numerical_diff(f, x, eps=1e-4):
 
 
 def graph_functions(y):
-    """The functions that y was computed by, in the order of their calls, each of them once."""
+    """The functions in the graph of y, each of them once, in the order of their calls."""
     found = set()
     waiting = [y.creator]
     while waiting:
@@ -366,7 +368,7 @@ def graph_variables(y):
 
 
 def short(array):
-    """A single number to six digits; of a larger array only the shape."""
+    """A single number to six digits, 2 as 2.0; of a larger array only the shape."""
     return str(float(f"{array:.6g}")) if array.ndim == 0 else f"array {array.shape}"
 
 
@@ -392,7 +394,8 @@ def to_dot(y):
     lines = ["digraph {"]
     for v, node in ids.items():
         label = short(v.data) if v.name is None else f"{v.name}\n{short(v.data)}"
-        lines.append(f"  {node} [label={json.dumps(label, ensure_ascii=False)}]")
+        label = json.dumps(label, ensure_ascii=False)  # DOT and JSON quote strings alike
+        lines.append(f"  {node} [label={label}]")
     for i, f in enumerate(graph_functions(y)):
         lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
         lines.extend(f"  {ids[x]} -> f{i}" for x in f.inputs)

@@ -29,7 +29,7 @@ parabola opens downward, and Newton climbs to the maximum at x = 0.
 (PyTorch's optimizers do not use f''. torch.optim.LBFGS estimates it from gradients.)
 
 Changed: nothing above the demo. New: Newton's method.
-Try: start Newton at x = 1.1547, where f'' is nearly 0. The first step goes to about 58,000.
+Try: start Newton at x = 1.1547, where f'' is nearly 0. The first step goes to about -830,000.
 """
 
 import contextlib
@@ -110,7 +110,7 @@ class Variable:
         self.grad = None
 
     def backward(self, retain_grad=False):
-        """Add the derivative of this variable by x to x.grad, for every x that it depends on.
+        """Add d(self)/dx to x.grad, for every variable x that this one was computed from.
 
         Variables that a function made lose their gradient again, unless retain_grad is true.
         """
@@ -344,7 +344,7 @@ def numerical_diff(f, x, eps=1e-4):
 
 
 def graph_functions(y):
-    """The functions that y was computed by, in the order of their calls, each of them once."""
+    """The functions in the graph of y, each of them once, in the order of their calls."""
     found = set()
     waiting = [y.creator]
     while waiting:
@@ -364,7 +364,7 @@ def graph_variables(y):
 
 
 def short(array):
-    """A single number to six digits; of a larger array only the shape."""
+    """A single number to six digits, 2 as 2.0; of a larger array only the shape."""
     return str(float(f"{array:.6g}")) if array.ndim == 0 else f"array {array.shape}"
 
 
@@ -390,7 +390,8 @@ def to_dot(y):
     lines = ["digraph {"]
     for v, node in ids.items():
         label = short(v.data) if v.name is None else f"{v.name}\n{short(v.data)}"
-        lines.append(f"  {node} [label={json.dumps(label, ensure_ascii=False)}]")
+        label = json.dumps(label, ensure_ascii=False)  # DOT and JSON quote strings alike
+        lines.append(f"  {node} [label={label}]")
     for i, f in enumerate(graph_functions(y)):
         lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
         lines.extend(f"  {ids[x]} -> f{i}" for x in f.inputs)

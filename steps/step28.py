@@ -115,7 +115,7 @@ class Variable:
         self.grad = None
 
     def backward(self, retain_grad=False, create_graph=False):
-        """Add the derivative of this variable by x to x.grad, for every x that it depends on.
+        """Add d(self)/dx to x.grad, for every variable x that this one was computed from.
 
         Variables that a function made lose their gradient again, unless retain_grad is true.
         With create_graph the gradients are recorded like any computation, so they have a graph.
@@ -366,7 +366,7 @@ def numerical_diff(f, x, eps=1e-4):
 
 
 def graph_functions(y):
-    """The functions that y was computed by, in the order of their calls, each of them once."""
+    """The functions in the graph of y, each of them once, in the order of their calls."""
     found = set()
     waiting = [y.creator]
     while waiting:
@@ -386,7 +386,7 @@ def graph_variables(y):
 
 
 def short(array):
-    """A single number to six digits; of a larger array only the shape."""
+    """A single number to six digits, 2 as 2.0; of a larger array only the shape."""
     return str(float(f"{array:.6g}")) if array.ndim == 0 else f"array {array.shape}"
 
 
@@ -412,7 +412,8 @@ def to_dot(y):
     lines = ["digraph {"]
     for v, node in ids.items():
         label = short(v.data) if v.name is None else f"{v.name}\n{short(v.data)}"
-        lines.append(f"  {node} [label={json.dumps(label, ensure_ascii=False)}]")
+        label = json.dumps(label, ensure_ascii=False)  # DOT and JSON quote strings alike
+        lines.append(f"  {node} [label={label}]")
     for i, f in enumerate(graph_functions(y)):
         lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
         lines.extend(f"  {ids[x]} -> f{i}" for x in f.inputs)

@@ -25,8 +25,8 @@ It is still the right way: six nested numerical differences consist of rounding 
 (In PyTorch the same loop works, with torch.autograd.grad(y, x, create_graph=True).)
 
 New: Tanh, Log, tanh, log.
-Try: `y = self.outputs[0]().data` in Tanh.backward. The first derivative is right, the second is 0,
-and then x.grad is None.
+Try: `y = self.outputs[0]().data` in Tanh.backward. The first derivative is right. From it no path
+leads to x: x.grad is None, and the demo fails.
 """
 
 import contextlib
@@ -112,7 +112,7 @@ class Variable:
         self.grad = None
 
     def backward(self, retain_grad=False, create_graph=False):
-        """Add the derivative of this variable by x to x.grad, for every x that it depends on.
+        """Add d(self)/dx to x.grad, for every variable x that this one was computed from.
 
         Variables that a function made lose their gradient again, unless retain_grad is true.
         With create_graph the gradients are recorded like any computation, so they have a graph.
@@ -392,7 +392,7 @@ def numerical_diff(f, x, eps=1e-4):
 
 
 def graph_functions(y):
-    """The functions that y was computed by, in the order of their calls, each of them once."""
+    """The functions in the graph of y, each of them once, in the order of their calls."""
     found = set()
     waiting = [y.creator]
     while waiting:
@@ -412,7 +412,7 @@ def graph_variables(y):
 
 
 def short(array):
-    """A single number to six digits; of a larger array only the shape."""
+    """A single number to six digits, 2 as 2.0; of a larger array only the shape."""
     return str(float(f"{array:.6g}")) if array.ndim == 0 else f"array {array.shape}"
 
 
@@ -438,7 +438,8 @@ def to_dot(y):
     lines = ["digraph {"]
     for v, node in ids.items():
         label = short(v.data) if v.name is None else f"{v.name}\n{short(v.data)}"
-        lines.append(f"  {node} [label={json.dumps(label, ensure_ascii=False)}]")
+        label = json.dumps(label, ensure_ascii=False)  # DOT and JSON quote strings alike
+        lines.append(f"  {node} [label={label}]")
     for i, f in enumerate(graph_functions(y)):
         lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
         lines.extend(f"  {ids[x]} -> f{i}" for x in f.inputs)

@@ -29,8 +29,8 @@ more the largest element outweighs the others in |x| = (|x_1|^p + ... + |x_n|^p)
 At x = 0 the norm has a tip, as abs has a corner, and the formula for p = 2 says 0 / 0. One nan in a
 gradient soon makes every weight nan; so here it is 0.
 
-Changed: the module of sums is finished and imported. New: Amax, ArgMax, TakeAlong, max, aminmax,
-norm, dist, count_nonzero; and some methods of the core as functions, such as numel(x).
+Changed: the module of sums is finished and imported. New: Amax, ArgMax, TakeAlong, max, norm,
+count_nonzero; and some methods of the core as functions, such as numel(x).
 Try: return ctx.spread(g) * found from Amax.backward, without dividing. Which line is wrong now?
 """
 
@@ -44,7 +44,6 @@ import numpy as np
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.arithmetic import sub
 from tinytorch.ops.comparison import ne
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.elementwise import abs, maximum, minimum
@@ -65,7 +64,6 @@ def named_result(name: str, *fields: str) -> type:
 
 MaxResult = named_result("max", "values", "indices")
 MinResult = named_result("min", "values", "indices")
-MinMaxResult = named_result("aminmax", "min", "max")
 
 
 @functools.singledispatch
@@ -98,14 +96,12 @@ class Amax(Reduction):
     def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:
         check_not_empty(ctx.method, x, dims)
         ctx.begin(x, dims, keepdims)
-        y = ctx.find(x, dims, keepdims)
+        if dims == (x.ndim - 1,) and x.size > 1000:
+            y = extreme_rows(x, ctx.method).reshape(x.shape[:-1] + (1,) * keepdims)
+        else:
+            y = getattr(x, ctx.method)(axis=dims, keepdims=keepdims)
         ctx.save_for_backward(x, y)
         return y
-
-    def find(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
-        if dims == (x.ndim - 1,) and x.size > 1000:
-            return extreme_rows(x, ctx.method).reshape(x.shape[:-1] + (1,) * keepdims)
-        return getattr(x, ctx.method)(axis=dims, keepdims=keepdims)
 
     def backward(ctx, g: Any) -> Any:
         x, y = ctx.saved
@@ -240,12 +236,6 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
     return extreme(Amin, ArgMin, input, dim, keepdim, other)
 
 
-@reduction
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple:
-    """(min, max) of all elements, or along one dimension: `amin` and `amax`."""
-    return MinMaxResult(amin(input, dim, keepdim), amax(input, dim, keepdim))
-
-
 class Norm(Reduction):
     """y = (|x_1|^p + ... + |x_n|^p)^(1/p);   dy/dx_i = sign(x_i) (|x_i| / y)^(p - 1).
 
@@ -288,12 +278,6 @@ def norm(
     if not math.isinf(p):
         return widened(Norm, input, p, dims, keepdim)
     return (amax if p > 0 else amin)(abs(input), dim, keepdim)
-
-
-@tensor_method("dist")
-def dist(input: Tensor, other: Tensor, p: Any = 2) -> Tensor:
-    """The norm of order p of input - other."""
-    return norm(sub(input, other), p)
 
 
 @reduction

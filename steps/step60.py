@@ -27,17 +27,14 @@ running sum from the other end.
 A product has the derivative y / x_i, the product of all the others, and that is 0 / 0 if x_i is 0.
 But the others can be multiplied without dividing: what stands before x_i, times what stands after
 it. Shifts by 1, 2, 4, ... places do this for n factors in log2(n) rounds, and each round is made
-of ordinary operations. So the second derivative is right as well. `scan` makes running products
-in the same rounds.
+of ordinary operations. So the second derivative is right as well.
 
-Changed: the modules of extremes and norms are imported. New: softmax, logsumexp, cumsum,
-prod, scan, cumprod, logcumsumexp.
+Changed: the modules of extremes and norms are imported. New: softmax, logsumexp, cumsum, prod.
 Try: return x.copy() from minus_max, and see what [1000, 999, 0] becomes.
 """
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.inplace import in_place
@@ -45,10 +42,8 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, as_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators, and clip)
-from tinytorch.ops.arithmetic import mul
-from tinytorch.ops.conversion import cast, clone
+from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.elementwise import logaddexp
 from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, summands, wide, widened
 
@@ -144,13 +139,13 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
 def along(function: type[Function], input: Tensor, dim: int, dtype: Any) -> Tensor:
     """Softmax or LogSoftmax along one dimension. TypeError for None, NotImplementedError for
     integers."""
-    if not isinstance(dim, int):
-        raise TypeError(f"softmax(): argument 'dim' must be int, not {type(dim).__name__}")
+    ndim = input.array.ndim
+    dim = normalize_dim(dim, ndim)
     if dtype is not None:
         input = cast(input, as_dtype(dtype))
     if not input.is_floating_point():
         raise NotImplementedError(f"softmax() is not implemented for {input.dtype!r}")
-    return function.apply(input, reduced_dims(dim, input.array.ndim))
+    return function.apply(input, (dim,) if ndim else ())
 
 
 @reduction
@@ -242,38 +237,10 @@ class Prod(Reduction):
 @reduction
 def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None):
     """The product of all elements, or along one dimension. The gradient is right for zeros too."""
-    if dim is not None and not isinstance(dim, int):
-        raise TypeError(f"prod(): argument 'dim' must be int, not {type(dim).__name__}")
-    dims = reduced_dims(dim, input.array.ndim)
+    ndim = input.array.ndim
+    dims = None if dim is None else reduced_dims(normalize_dim(dim, ndim), ndim)
     input, total = summands(input, dtype)
     return Prod.apply(input, dims, keepdim, total)
-
-
-def scan(combine: Callable, x: Tensor, dim: int, fill: float) -> Tensor:
-    """x_1, x_1 and x_2 combined, x_1 and x_2 and x_3 combined, ... by the rounds of `Shift`."""
-    dim, steps, y = normalize_dim(dim, x.array.ndim), 1, clone(x)
-    while x.array.ndim and steps < x.array.shape[dim]:
-        y = combine(y, Shift.apply(y, dim, steps, fill))
-        steps *= 2
-    return y
-
-
-@reduction
-def cumprod(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """Running products along `dim`. Integers and booleans are multiplied as int64."""
-    input, total = summands(input, dtype)
-    return scan(mul, input if total is None else cast(input, as_dtype(total)), dim, 1)
-
-
-@reduction
-def logcumsumexp(input: Tensor, dim: int) -> Tensor:
-    """log(cumsum(exp(input))), without overflow. NotImplementedError for integers."""
-    if not input.is_floating_point():
-        raise NotImplementedError(f"logcumsumexp() is not implemented for {input.dtype!r}")
-    return scan(logaddexp, input, dim, -math.inf)
-
-
-cumprod_ = tensor_method("cumprod_")(in_place(cumprod))
 
 
 if __name__ == "__main__":
@@ -336,11 +303,5 @@ if __name__ == "__main__":
     two = tensor([2.0, 0.0, 0.0, 3.0], dtype=float64, requires_grad=True)
     print("two zeros, to second order:", gradgradcheck(prod, (two,)))
     # -> two zeros, to second order: True
-    print("running products:", cumprod(factors, 0).tolist())
-    # -> running products: [2.0, 0.0, 0.0, 0.0]
-    for function in (cumprod, logcumsumexp):
-        print("to second order:", gradgradcheck(function, (two, 0)))
-        # -> to second order: True
-        # -> to second order: True
     shifted = Shift.apply(tensor([1.0, 2.0, 3.0]), 0, 1, 1.0)
     print("shifted by one:", shifted.tolist())  # -> shifted by one: [1.0, 1.0, 2.0]

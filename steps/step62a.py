@@ -215,17 +215,6 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
     return MatMul.apply(input, tensor)
 
 
-@tensor_method("inner")
-def inner(input: Tensor, other: Tensor) -> Tensor:
-    """Sums of products over the last dimensions: [..., n] and [*, n] give [..., *]."""
-    if not input.array.ndim or not other.array.ndim:
-        return mul(input, other)
-    check_operands("inner", input, other)
-    shape = other.array.shape
-    columns = reshape(other, math.prod(shape[:-1]), shape[-1]).T
-    return reshape(MatMul.apply(input, columns), input.array.shape[:-1] + shape[:-1])
-
-
 @tensor_method("outer", "ger")
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """All products of two vectors: [n] and [m] give [n, m]."""
@@ -258,21 +247,7 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta=1, alpha=1) -> Tens
     return add_scaled(input, mm(mat1, mat2), beta, alpha)
 
 
-@tensor_method("addmv")
-def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta=1, alpha=1) -> Tensor:
-    """beta * input + alpha * (mat @ vec), [n, m] and [m]; `input` is broadcast to [n]."""
-    return add_scaled(input, mv(mat, vec), beta, alpha)
-
-
-@tensor_method("baddbmm")
-def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta=1, alpha=1) -> Tensor:
-    """beta * input + alpha * bmm(batch1, batch2); `input` is broadcast to [b, n, p]."""
-    return add_scaled(input, bmm(batch1, batch2), beta, alpha)
-
-
 addmm_ = tensor_method("addmm_")(in_place(addmm))
-addmv_ = tensor_method("addmv_")(in_place(addmv))
-baddbmm_ = tensor_method("baddbmm_")(in_place(baddbmm))
 
 
 if __name__ == "__main__":

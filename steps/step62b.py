@@ -26,12 +26,7 @@ The trap: with three operands the order decides the cost. "ij,jk,kl->il" from le
 (A B) C. If C is a vector, A (B C) is far less work. einsum goes from left to right, as PyTorch does
 unless opt_einsum is installed: write the cheap pair first.
 
-tensordot is the same with numbers for names; trace is the sum of a diagonal. A second module holds
-other products and pairs: each element times a whole matrix (kron), a vector perpendicular to two
-others (cross), the distances of all pairs of rows (cdist), and all pairs themselves.
-
-Changed: the module of matrix products is imported. New: contract, einsum, tensordot, trace; kron,
-cross, cdist, cartesian_prod.
+Changed: the module of matrix products is imported. New: contract, einsum, trace.
 Try: leave `permute` out of `arranged`. "ij,jk->ik" still works. Which equation does not?
 """
 
@@ -40,17 +35,11 @@ import string
 from typing import Any
 
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops.arithmetic import mul, sub
-from tinytorch.ops.broadcast import broadcast_shapes
-from tinytorch.ops.conversion import cast
-from tinytorch.ops.creation import meshgrid
-from tinytorch.ops.dims import normalize_dim, normalize_dims
-from tinytorch.ops.joining import stack
+from tinytorch.ops.arithmetic import mul
 from tinytorch.ops.matmul import MatMul, check_operands
-from tinytorch.ops.norm import norm
-from tinytorch.ops.parts import diagonal, roll
+from tinytorch.ops.parts import diagonal
 from tinytorch.ops.reduction import sum
-from tinytorch.ops.shape import permute, reshape, unsqueeze
+from tinytorch.ops.shape import permute, reshape
 
 # Labels for the dimensions behind "...": the last one is 9, as broadcasting counts from the right.
 DOTS = string.digits
@@ -176,27 +165,6 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     return x if labels == output else permute(x, tuple(labels.index(label) for label in output))
 
 
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
-    """Sums of products over `dims`: the last n of a with the first n of b, or (dims_a, dims_b).
-
-    RuntimeError where the sizes differ.
-    """
-    check_operands("tensordot", a, b)
-    n, m = a.array.ndim, b.array.ndim
-    if isinstance(dims, int):
-        if not 0 <= dims <= (n if n < m else m):
-            raise RuntimeError(f"tensordot expects dims <= ndim_a or ndim_b, but got dims={dims}")
-        dims = list(range(n - dims, n)), list(range(dims))
-    dims_a, dims_b = normalize_dims(dims[0], n), normalize_dims(dims[1], m)
-    if len(dims_a) != len(dims_b):
-        raise RuntimeError("both dimension lists should have same length")
-    a_labels, b_labels = string.ascii_letters[:n], list(string.ascii_letters[n : n + m])
-    for i, j in zip(dims_a, dims_b, strict=True):
-        b_labels[j] = a_labels[i]
-    keep = {*a_labels, *b_labels} - {a_labels[i] for i in dims_a}
-    return cast(contract(a, a_labels, b, "".join(b_labels), "".join(keep))[0], a.dtype)
-
-
 @tensor_method("trace")
 def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix. RuntimeError for other shapes."""
@@ -204,55 +172,6 @@ def trace(input: Tensor) -> Tensor:
     if input.array.ndim != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.array.ndim}")
     return sum(diagonal(input))
-
-
-@tensor_method("kron")
-def kron(input: Tensor, other: Tensor) -> Tensor:
-    """`other` times each element of `input`, block by block: [n, m] and [p, q] give [n p, m q]."""
-    ndim = max(input.array.ndim, other.array.ndim)
-    a, b = ((1,) * (ndim - x.array.ndim) + x.array.shape for x in (input, other))
-    left = reshape(input, tuple(size for n in a for size in (n, 1)))
-    right = reshape(other, tuple(size for n in b for size in (1, n)))
-    return reshape(mul(left, right), tuple(n * m for n, m in zip(a, b, strict=True)))
-
-
-@tensor_method("cross")
-def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
-    """The vector product along a dimension of size 3, by default the first one of that size.
-
-    RuntimeError where there is none, or where the numbers of dimensions or the types differ.
-    """
-    check_operands("cross", input, other)
-    shape, ndim = broadcast_shapes(input.array.shape, other.array.shape), input.array.ndim
-    dim = shape.index(3) if dim is None and 3 in shape else -1 if dim is None else dim
-    dim = normalize_dim(dim, ndim)
-    if ndim != other.array.ndim or (input.array.shape[dim], other.array.shape[dim]) != (3, 3):
-        shapes = f"{list(input.array.shape)} and {list(other.array.shape)}"
-        raise RuntimeError(f"cross: as many dimensions, and a size of 3, expected, not {shapes}")
-    one, two = (mul(roll(input, i, dim), roll(other, 3 - i, dim)) for i in (2, 1))
-    return sub(one, two)
-
-
-def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
-    """The distances of order p between the rows of x1 [..., n, d] and x2 [..., m, d]: [..., n, m].
-
-    RuntimeError for integers, for vectors, where d differs, and for a negative p.
-    """
-    check_operands("cdist", x1, x2)
-    a, b = x1.array.shape, x2.array.shape
-    if len(a) < 2 or len(b) < 2 or a[-1] != b[-1] or p < 0 or not x1.is_floating_point():
-        raise RuntimeError(
-            f"cdist: expected two batches of rows of floats, of one length, and p >= 0, but got "
-            f"{list(a)} and {list(b)} of {x1.dtype!r}, and p = {p}"
-        )
-    return norm(sub(unsqueeze(x1, -2), unsqueeze(x2, -3)), p, -1)
-
-
-def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """All combinations of one element from each of some vectors, one in each row."""
-    if any(x.array.ndim != 1 for x in tensors):
-        raise RuntimeError("cartesian_prod: Expect 1D vectors")
-    return stack([x.reshape(-1) for x in meshgrid(*tensors)], 1) if len(tensors) > 1 else tensors[0]
 
 
 if __name__ == "__main__":
@@ -273,8 +192,7 @@ if __name__ == "__main__":
     square = einsum("ij,jk->ik", a, b)
     print("diagonal:", einsum("ii->i", square).tolist(), "trace:", einsum("ii", square).item())
     # -> diagonal: [5.0, 23.0] trace: 28.0
-    print("trace:", trace(square).item(), " tensordot:", tensordot(a, b, 1).tolist())
-    # -> trace: 28.0  tensordot: [[5.0, 11.0], [14.0, 23.0]]
+    print("trace:", trace(square).item())  # -> trace: 28.0
 
     # Each kind of name once: b batch, i left, j inner, k right.
     rng = np.random.default_rng(0)
@@ -299,15 +217,6 @@ if __name__ == "__main__":
         # -> ij,k-> True True
         # -> iji,j->i True True
         # -> ij,jk,kl->il True True
-
-    # The distance of each pair of rows, and a vector perpendicular to two others.
-    print("distances:", cdist(a, a + 3).tolist())
-    # -> distances: [[5.196152, 10.3923], [0.0, 5.196152]]
-    print("perpendicular:", cross(tensor([1.0, 0.0, 0.0]), tensor([0.0, 1.0, 0.0])).tolist())
-    # -> perpendicular: [0.0, 0.0, 1.0]
-    print("kron:", kron(tensor([1, 10]), tensor([1, 2])).tolist())  # -> kron: [1, 2, 10, 20]
-    print("pairs:", cartesian_prod(tensor([1, 2]), tensor([3, 4])).tolist())
-    # -> pairs: [[1, 3], [1, 4], [2, 3], [2, 4]]
 
     for equation in ("ij,jk", "ijk", "ij->iz", "i?"):
         try:

@@ -1,6 +1,6 @@
 """Step 63: Sorting, and the gradient of an order
 
-The five best guesses of a network, the median of its errors: so far nothing puts numbers in order.
+The five best guesses of a network, its worst errors: so far nothing puts numbers in order.
 Sorting moves them around and changes none of them. So its derivative is simple, once you keep apart
 the two things that it computes: an order, and the elements in this order.
 
@@ -22,16 +22,11 @@ Two things have to be agreed on:
 - nan compares with nothing. It is sorted as if it were the largest number, so that all nans are at
   one end and the rest is in order. PyTorch and NumPy agree on that.
 
-The median is the middle of the order. An even number of elements has two in the middle; PyTorch
-takes the lower one, NumPy the mean of both. With a nan in the row the median is nan.
+topk finds a network's best guesses without sorting the rest: it first separates the k largest
+elements from the others, which takes one pass or two, and then sorts only those k. unique lists the
+different labels and counts them. Like argsort, it has no derivative.
 
-topk finds a network's best guesses without sorting the rest, and the median of a long row needs no
-sorting either: it is enough to separate smaller elements from larger ones. unique and bincount
-count labels. searchsorted finds the place of a number in a sorted row by halving the row again and
-again, 20 steps for a million. Like argsort, these three have no derivative.
-
-Changed: the module of extremes is imported. New: ArgSort, sort, topk, kthvalue, median, unique,
-bincount, searchsorted, bucketize.
+Changed: the module of extremes is imported. New: ArgSort, sort, topk, unique.
 Try: let order_of return xp.flip(xp.argsort(x, axis=dim, kind="stable"), dim) for descending.
 """
 
@@ -40,15 +35,16 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import bool_, float32
+from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.extremes import Amax, TakeAlong, check_not_empty, named_result
+from tinytorch.ops.extremes import TakeAlong, named_result
 
-SortResult, TopKResult, KthValueResult, MedianResult = (
-    named_result(name, "values", "indices") for name in ("sort", "topk", "kthvalue", "median")
-)
+SortResult = named_result("sort", "values", "indices")
+
+
+TopKResult = named_result("topk", "values", "indices")
 
 
 def order_of(x: Any, dim: int, descending: bool, xp: Any) -> Any:
@@ -121,66 +117,6 @@ def topk(
     return TopKResult(TakeAlong.apply(input, indices, dim), indices)
 
 
-class KthPlace(Function):
-    """The index of the k-th smallest x_i along `dim`; for None of the median.
-
-    The median is the lower one of two in the middle, and the first nan where there is one.
-    """
-
-    differentiable = False
-
-    def forward(ctx, x: Any, dim: int, keepdims: bool, k: int | None) -> Any:
-        if x.dtype == bool:
-            raise NotImplementedError("median() and kthvalue() are not implemented for booleans")
-        if x.ndim == 0:
-            return ctx.xp.zeros((), np.int64)
-        xp, n = ctx.xp, x.shape[dim]
-        place = (n - 1) // 2 if k is None else k - 1
-        # In a long row it is enough to part what is smaller from what is larger.
-        order = xp.argpartition(x, place, dim) if n > 63 else order_of(x, dim, False, xp)
-        index = order[(*(slice(None),) * dim, place)]
-        if k is None:
-            nans = x != x
-            index = xp.where(nans.any(axis=dim), nans.argmax(axis=dim), index)
-        return xp.expand_dims(index, dim) if keepdims else index
-
-
-@tensor_method("kthvalue")
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> KthValueResult:
-    """(values, indices) of the k-th smallest element along `dim`; k = 1 is the smallest.
-
-    RuntimeError where there is no such element.
-    """
-    dim = normalize_dim(dim, input.array.ndim)
-    if not 1 <= k <= (input.array.shape[dim] if input.array.ndim else 1):
-        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {dim}")
-    indices = KthPlace.apply(input, dim, keepdim, k)
-    return KthValueResult(TakeAlong.apply(input, indices, dim), indices)
-
-
-class Median(Amax):
-    """y = the median of all x_i; as for Amax, those that equal it share the gradient."""
-
-    method = "median"
-
-    def find(ctx, x: Any, dims: None, keepdims: bool) -> Any:
-        row = x.reshape((x.size,))
-        return row[ctx.call(KthPlace, row, 0, False, None)]
-
-
-@tensor_method("median")
-def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """median(input): the median of all elements, the lower of two; nan if there is one.
-    median(input, dim): (values, indices) along one dimension.
-    """
-    if dim is None:
-        return Median.apply(input)
-    dim = normalize_dim(dim, input.array.ndim)
-    check_not_empty("median", input.array, (dim,))
-    indices = KthPlace.apply(input, dim, keepdim, None)
-    return MedianResult(TakeAlong.apply(input, indices, dim), indices)
-
-
 class Unique(Function):
     """The different elements in rising order, where each element is among them, how many it has."""
 
@@ -211,80 +147,6 @@ def unique(
     values, inverse, counts = Unique.apply(input, dim if input.array.ndim else None)
     results = (values, *(inverse,) * return_inverse, *(counts,) * return_counts)
     return results if len(results) > 1 else values
-
-
-class BinCount(Function):
-    """How often each of 0, 1, 2, ... occurs, or the sum of the weights where it does."""
-
-    differentiable = False
-
-    def forward(ctx, x: Any, weights: Any, minlength: int) -> Any:
-        counts = ctx.xp.bincount(x, weights, minlength)
-        return counts if weights is None else counts.astype(weights.dtype)
-
-
-@tensor_method("bincount")
-def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each integer from 0 on occurs in a 1-d tensor, or the sum of its `weights`.
-
-    RuntimeError for negative numbers, or where the weights are of another length.
-    """
-    if input.is_floating_point() or input.dtype is bool_:
-        raise NotImplementedError(f"bincount() is not implemented for {input.dtype!r}")
-    if input.array.ndim != 1 or (input.array.size and input.array.min() < 0):
-        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
-    if minlength < 0:
-        raise RuntimeError("minlength should be >= 0")
-    if weights is not None and weights.array.shape != input.array.shape:
-        shapes = f"{list(weights.shape)} and {list(input.shape)}"
-        raise RuntimeError(f"weights should be 1-d and have the same length as input: {shapes}")
-    if weights is not None and weights.dtype is not float32:
-        weights = weights.double()
-    return BinCount.apply(input, weights, minlength)
-
-
-class SearchSorted(Function):
-    """The places where values go into a sorted row, or each row of values into a row of its own."""
-
-    differentiable = False
-
-    def forward(ctx, rows: Any, values: Any, side: str) -> Any:
-        if rows.ndim == 1:
-            return ctx.xp.searchsorted(rows, values, side)
-        found = ctx.xp.empty(values.shape, np.int64)
-        for i in np.ndindex(values.shape[:-1]):
-            found[i] = ctx.xp.searchsorted(rows[i], values[i], side)
-        return found
-
-
-def searchsorted(
-    sorted_sequence: Tensor, input: Any, *, out_int32=False, right=False, side=None, sorter=None
-) -> Tensor:
-    """Where the elements of `input` go into a sorted row so that it stays sorted: int64 places.
-
-    Before equal elements, or behind them with right=True or side="right". Several rows take as many
-    rows of input; `sorter` is the argsort of rows that are not sorted. RuntimeError for shapes or
-    options that do not fit.
-    """
-    input = input if isinstance(input, Tensor) else tensor(input, device=sorted_sequence.device)
-    rows, shape = sorted_sequence.array.shape, input.array.shape
-    if len(rows) != 1 and (not rows or len(rows) != len(shape) or rows[:-1] != shape[:-1]):
-        raise RuntimeError(f"searchsorted(): rows of {list(rows)} and of {list(shape)} do not fit")
-    if side not in (None, "left", "right") or (side == "left" and right):
-        raise RuntimeError(f"searchsorted(): side={side!r} does not go with right={right}")
-    if sorter is not None:
-        sorted_sequence = TakeAlong.apply(sorted_sequence, sorter, -1)
-    places = SearchSorted.apply(sorted_sequence, input, "right" if right else side or "left")
-    return places.int() if out_int32 else places
-
-
-def bucketize(
-    input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
-) -> Tensor:
-    """The number of the interval between sorted `boundaries` in which each element lies."""
-    if boundaries.array.ndim != 1:
-        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
-    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
 if __name__ == "__main__":
@@ -318,34 +180,20 @@ if __name__ == "__main__":
     print("right class among the two:", (best.indices == labels.reshape(2, 1)).any(1).tolist())
     # -> right class among the two: [True, False]
 
-    even = tensor([1.0, 2.0, 3.0, 10.0])
-    print("median:", median(even).item(), " NumPy's:", np.median(even.numpy()))
-    # -> median: 2.0  NumPy's: 2.5
-    print("second smallest:", kthvalue(even, 2).values.item())  # -> second smallest: 2.0
-    print("with nan:", median(ties).item(), "at", median(ties, 0).indices.item())
-    # -> with nan: nan at 2
-
     z = tensor(np.random.default_rng(0).random((2, 4)), requires_grad=True)
     FUNCTIONS = {
         "sort": lambda x: sort(x, 0, descending=True).values,
         "topk": lambda x: topk(x, 3, largest=False).values,
-        "median": lambda x: median(x, 1).values,
-        "kthvalue": lambda x: kthvalue(x, 1, 0, keepdim=True).values,
     }
     for name, function in FUNCTIONS.items():
         print(name, gradcheck(function, z), gradgradcheck(function, z))
         # -> sort True True
         # -> topk True True
-        # -> median True True
-        # -> kthvalue True True
 
     digits = tensor([3, 1, 3, 0, 3])
     found, counts = unique(digits, return_counts=True)
-    ages = tensor([3, 18, 17, 64])
-    print("age groups:", bucketize(ages, tensor([6, 18, 65]), right=True).tolist())
-    # -> age groups: [0, 2, 1, 2]
-    print("labels", found.tolist(), "seen", counts.tolist(), "bins", bincount(digits).tolist())
-    # -> labels [0, 1, 3] seen [1, 1, 3] bins [1, 1, 0, 3]
+    print("labels", found.tolist(), "seen", counts.tolist())
+    # -> labels [0, 1, 3] seen [1, 1, 3]
     try:
         topk(scores, 4)
     except RuntimeError as error:

@@ -27,10 +27,10 @@ The same holds for numbers in several dimensions, x[rows, columns]. Whatever cho
 the next steps (masks, gather, brackets) comes down to Index, and its gradient to AddIndex, which
 brings every case to the form of rows.
 
-The only function of this step is PyTorch's `take`, which counts places as if x were flat. That is
-the case without any dimension, and the fastest one: x is a single row of numbers.
+Without a dimension, places are counted as if x were flat. That is the fastest case: x is a single
+row of numbers.
 
-Changed: a new module, indexing.py. New: Index, AddIndex, add_at, take.
+Changed: a new module, indexing.py. New: Index, AddIndex, add_at.
 Try: write `array[rows] += values` in add_at, and see which lines notice.
 """
 
@@ -42,8 +42,7 @@ import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
-from tinytorch.core.dtype import int64
-from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.core.tensor import tensor
 
 
 @functools.singledispatch
@@ -118,14 +117,6 @@ class AddIndex(Function):
         return ctx.call(Index, g, ctx.dims, *ctx.saved)
 
 
-@tensor_method("take")
-def take(input: Tensor, index: Tensor) -> Tensor:
-    """The elements at places counted as if `input` had one dimension, in the shape of `index`."""
-    if index.dtype is not int64:
-        raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype!r}")
-    return Index.apply(input, (), index)
-
-
 if __name__ == "__main__":
     import timeit
 
@@ -157,9 +148,9 @@ if __name__ == "__main__":
     # Rows and columns together, with broadcasting: a column of rows against a row of columns.
     corners = Index.apply(table, (0, 1), tensor([[0], [3]]), tensor([0, -1]))
     print("corners:", corners.tolist())  # -> corners: [[0.0, 1.0], [30.0, 31.0]]
-    print("take:", take(table, tensor([7, 0])).tolist())  # -> take: [31.0, 0.0]
+    print("flat:", Index.apply(table, (), tensor([7, 0])).tolist())  # -> flat: [31.0, 0.0]
     try:
-        take(table, tensor([8]))
+        Index.apply(table, (), tensor([8]))
     except IndexError as error:
         print("IndexError:", error)
         # -> IndexError: index 8 is out of bounds for dimension 0 with size 8

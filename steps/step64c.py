@@ -14,8 +14,8 @@ index itself times steps[1]. With these numbers no new operation is needed:
 
     gather is Index, scatter is IndexPut, scatter_add is x + AddIndex
 
-and the gradient of gather is a scatter_add, its adjoint. The same holds for index_select,
-take_along_dim and repeat_interleave. Even padding is an index: a reflection reads the places
+and the gradient of gather is a scatter_add, its adjoint. The same holds for index_select
+and repeat_interleave. Even padding is an index: a reflection reads the places
 2, 1, 0, 1, 2, 3, ...
 
 A mask of the same shape needs no index. masked_fill takes a value where the mask is true, and x
@@ -27,7 +27,7 @@ label of -1 would silently mean the last class. And where scatter writes to a pl
 one of the values stays, and nothing says which. If both matter, use scatter_add.
 
 Changed: a new module, gather.py, finished here. New: gather, scatter, scatter_add, index_select,
-index_add, masked_fill, take_along_dim, repeat_interleave, pad.
+index_add, masked_fill, repeat_interleave, pad.
 Try: leave check_index out of `places`, and see what the score of class -1 is.
 """
 
@@ -40,8 +40,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, number_like
-from tinytorch.ops.broadcast import as_shape, broadcast_shapes, expand
-from tinytorch.ops.comparison import where
+from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
@@ -187,24 +186,6 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     return add(input, AddIndex.apply(source, input.array.shape, dims, index))
 
 
-@tensor_method("take_along_dim")
-def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """`gather` with broadcasting of the other dimensions: for the results of argsort and argmax."""
-    if indices.dtype is not int64:
-        raise RuntimeError(f"take_along_dim(): indices should be int64, not {indices.dtype!r}")
-    if dim is None:
-        return Index.apply(input, (), flatten(indices))
-    shape, index_shape = list(input.array.shape), list(indices.array.shape)
-    if len(shape) != len(index_shape):
-        raise RuntimeError(f"take_along_dim(): {index_shape} has not the dimensions of {shape}")
-    dim = normalize_dim(dim, len(shape))
-    n, length, shape[dim], index_shape[dim] = shape[dim], index_shape[dim], 1, 1
-    both = broadcast_shapes(shape, index_shape)
-    input = expand(input, (*both[:dim], n, *both[dim + 1 :]))
-    indices = expand(indices, (*both[:dim], length, *both[dim + 1 :]))
-    return gather(input, dim, where(indices < 0, indices + n, indices))
-
-
 @tensor_method("repeat_interleave")
 def repeat_interleave(
     input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
@@ -300,9 +281,9 @@ if __name__ == "__main__":
     # Elements in an order given by another tensor.
     x = tensor([[30.0, 10.0, 20.0]], requires_grad=True)
     order = tensor([[1, 2, 0]])
-    print("sorted:", take_along_dim(x, order, 1).tolist())  # -> sorted: [[10.0, 20.0, 30.0]]
+    print("sorted:", gather(x, 1, order).tolist())  # -> sorted: [[10.0, 20.0, 30.0]]
     weights = tensor([[1.0, 2.0, 3.0]])
-    print("gradient, back in place:", grad(take_along_dim(x, order, 1), x, weights)[0].tolist())
+    print("gradient, back in place:", grad(gather(x, 1, order), x, weights)[0].tolist())
     # -> gradient, back in place: [[3.0, 1.0, 2.0]]
 
     # Attention that may not look ahead.

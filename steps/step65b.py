@@ -42,6 +42,7 @@ Try: leave out `p.grad = None`. The gradients of all steps so far pile up: watch
 import ctypes
 import gzip
 import importlib
+import math
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ from tinytorch.core import tensor as neighbour
 from tinytorch.core.dtype import DType, bfloat16, get_default_dtype, int64
 from tinytorch.core.printing import format_tensor
 from tinytorch.core.tensor import Tensor, from_numpy, tensor, wrap
-from tinytorch.ops.comparison import isnan, isneginf, isposinf, where
+from tinytorch.ops.comparison import isnan, where
 from tinytorch.ops.conversion import clone
 from tinytorch.ops.elementwise import attach
 from tinytorch.ops.reduction import sum_rows, wide
@@ -126,10 +127,7 @@ class iinfo:
         if dtype.category != 1:
             raise TypeError(f"iinfo() takes an integer type, not {dtype!r}: use finfo")
         info = np.iinfo(dtype.numpy)
-        self.dtype, self.bits, self.max, self.min = dtype.name, info.bits, info.max, info.min
-
-    def __repr__(self) -> str:
-        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+        self.bits, self.max, self.min = info.bits, info.max, info.min
 
 
 @attach("nan_to_num")
@@ -140,8 +138,8 @@ def nan_to_num(input: Tensor, nan: Any = None, posinf: Any = None, neginf: Any =
         return clone(input)
     limits = finfo(input.dtype)
     out = where(isnan(input), nan or 0.0, input)
-    out = where(isposinf(input), limits.max if posinf is None else posinf, out)
-    return where(isneginf(input), limits.min if neginf is None else neginf, out)
+    out = where(input == math.inf, limits.max if posinf is None else posinf, out)
+    return where(input == -math.inf, limits.min if neginf is None else neginf, out)
 
 
 class Parameter(Tensor):

@@ -25,11 +25,10 @@ guesses which line comes next. Along a row it uses all of each line; down a colu
 each. The demo adds up the same array both ways.
 
 The second half of the step finds the same four things in the real Tensor. Under it lies a NumPy
-array, which counts its strides in bytes; PyTorch and we count elements. Two helpers are for the
-next step: `places` lists the places of all elements, `overlaps` says whether two may share one.
+array, which counts its strides in bytes; PyTorch and we count elements.
 
 Changed: nothing. New: StridedArray, in plain Python; Tensor.storage, untyped_storage,
-storage_offset, narrow and data_ptr; places, overlaps.
+storage_offset, narrow and data_ptr.
 Try: let is_contiguous compare with column order, `row_order(self.shape[::-1])[::-1]`, and see what
 contiguous() then gives.
 """
@@ -249,24 +248,6 @@ def data_ptr(self: Tensor) -> int:
     return address_of(self.array) if self.array.size else 0
 
 
-def places(xp: Any, shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> Any:
-    """The place in memory of each element: start + i * steps[0] + j * steps[1] + ..."""
-    result = xp.full(shape, start, dtype=xp.int64)
-    for dim, (n, step) in enumerate(zip(shape, steps, strict=True)):
-        result += (xp.arange(n) * step).reshape((n,) + (1,) * (len(shape) - dim - 1))
-    return result
-
-
-def overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether two elements may share a place: a step no longer than all shorter ones together."""
-    reach = 0
-    for step, n in sorted(zip(stride, size, strict=True)):
-        if n > 1 and step <= reach:
-            return True
-        reach += (n - 1) * step
-    return False
-
-
 if __name__ == "__main__":
     import time
 
@@ -296,14 +277,6 @@ if __name__ == "__main__":
     # -> twice   [[4, 5, 6], [4, 5, 6]] (0, 1)
     t.storage[4] = 50  # all views see it
     print(row.tolist(), column.tolist(), flipped[1, 1])  # -> [4, 50, 6] [2, 50] 50
-
-    # All places at once, and whether two elements fall on one of them.
-    print("row order:", places(np, (2, 3), (3, 1), 0).tolist(), overlaps((2, 3), (3, 1)))
-    # -> row order: [[0, 1, 2], [3, 4, 5]] False
-    print("every 2nd:", places(np, (2, 2), (3, 2), 0).tolist(), overlaps((2, 2), (3, 2)))
-    # -> every 2nd: [[0, 2], [3, 5]] False
-    print("expanded:", places(np, (2, 3), (0, 1), 3).tolist(), overlaps((2, 3), (0, 1)))
-    # -> expanded: [[3, 4, 5], [3, 4, 5]] True
 
     # The real tensor: the same numbers.
     t = tensor([[1, 2, 3], [4, 5, 6]])

@@ -13,28 +13,24 @@ strides to work out. Their mean is a moving average; a convolution will be a mat
 them.
 
 The gradient follows the places, not the elements: x[2] appears three times, so it receives the sum
-of three gradients. Relay does this for any layout. It lays the gradient out in empty memory as the
-view was laid out, adding where elements share a place, and reads it as x was laid out. (Elements of
-x that share a place themselves, as after expand, also share what arrives there.) Its own backward
-is the same with source and target exchanged, so the second derivative comes for free.
+of three gradients. Fold adds the windows up where they came from, one slice for each of the places
+in a window. It is the adjoint of Unfold, and Unfold is the adjoint of Fold: the second derivative
+comes for free.
 
 Then the hard question: someone writes through a view, `view.mul_(5)`. The base has changed too, and
 so have all other views. CopySlices (step 43) handles this: the new base is the old one with a part
 replaced. But that only works if each element of the view is exactly one element of the base. If
-elements overlap, which of two writes wins? There is no right answer. If they lie outside what the
-view was made from, the graph does not know whose they are. The gradient would be wrong without a
-word. So such a view is not `writable`: a write to it raises an error if gradients are recorded.
-(PyTorch refuses only a stride of 0. It writes to other overlapping elements all the same.)
+windows overlap, which of two writes wins? There is no right answer, and the gradient would be wrong
+without a word. So a view whose elements overlap is not `writable`: a write to it raises an error if
+gradients are recorded. (PyTorch refuses only a stride of 0. It writes to other overlapping elements
+all the same.)
 
 Trap: as_strided knows the storage, not the tensor. Given a slice, it can reach what lies beside
-the slice. It refuses only what lies outside the storage.
+the slice. It refuses only what lies outside the storage. Here it has no gradient; PyTorch's has.
 
-index_fill, index_copy, index_put and masked_scatter are writes with a name: they assign to a copy,
-or, with `_` at the end, to the tensor itself.
-
-Changed: StridedArray goes, the real tensor does it all. New: Relay, AsStrided, as_strided, Unfold,
-Fold, unfold: storage.py is finished. index_fill and its kin: writing.py.
-Try: let Relay write (`memory = xp.zeros(length)`, `memory[to.reshape(-1)] = values`), not add.
+Changed: StridedArray goes, the real tensor does it all. New: AsStrided, as_strided, Unfold, Fold,
+unfold: storage.py is finished.
+Try: let Fold write (`y[...] = x[..., k]`) instead of adding, and see which lines notice.
 """
 
 import functools
@@ -42,21 +38,15 @@ import math
 import operator
 from typing import Any
 
-from tinytorch.autograd.inplace import in_place
+from tinytorch.autograd.modes import thread
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, as_device, device_of
-from tinytorch.core.dtype import DType, bool_
+from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import count_write, storage_of
-from tinytorch.ops.arithmetic import add
-from tinytorch.ops.broadcast import broadcast_tensors, expand
-from tinytorch.ops.conversion import clone
-from tinytorch.ops.creation import zeros
+from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.gather import check_source, line, masked_fill
-from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype, parse
 from tinytorch.ops.parts import Slice, along
-from tinytorch.ops.shape import flatten, is_contiguous, reshape
 
 
 @functools.singledispatch
@@ -83,12 +73,6 @@ def memory_of(array: Any) -> Any:
 def offset_of(array: Any) -> int:
     """How many elements of its memory lie before the first element of `array`."""
     return (address_of(array) - address_of(storage_of(array))) // array.itemsize
-
-
-def steps_of(array: Any) -> tuple[int, ...]:
-    """The strides in elements; 0 where a dimension is too short to make a step."""
-    pairs = zip(array.shape, array.strides, strict=True)
-    return tuple(step // array.itemsize if n > 1 else 0 for n, step in pairs)
 
 
 class UntypedStorage:
@@ -206,85 +190,22 @@ def data_ptr(self: Tensor) -> int:
     return address_of(self.array) if self.array.size else 0
 
 
-def places(xp: Any, shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> Any:
-    """The place in memory of each element: start + i * steps[0] + j * steps[1] + ..."""
-    result = xp.full(shape, start, dtype=xp.int64)
-    for dim, (n, step) in enumerate(zip(shape, steps, strict=True)):
-        result += (xp.arange(n) * step).reshape((n,) + (1,) * (len(shape) - dim - 1))
-    return result
-
-
-def overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether two elements may share a place: a step no longer than all shorter ones together."""
-    reach = 0
-    for step, n in sorted(zip(stride, size, strict=True)):
-        if n > 1 and step <= reach:
-            return True
-        reach += (n - 1) * step
-    return False
-
-
 # A view by hand: any shape and strides over the same memory.
 
 
-class Relay(Function):
-    """Lays x out in empty memory as (shape, steps, start) `source` says, adding where elements fall
-    on one place, and reads it as `target` says. What several elements of `whole` share is divided
-    among them."""
-
-    def forward(ctx, x: Any, source: tuple, target: tuple, whole: tuple) -> Any:
-        ctx.call_with = source, target, whole
-        xp, low = ctx.xp, min(source[2], target[2])
-        to, at, shared = (
-            places(xp, shape, steps, start - low) for shape, steps, start in (source, target, whole)
-        )
-        length = 1 + max(int(part.max()) if part.size else 0 for part in (to, at))
-        values = x.astype(xp.float64).reshape(-1)
-        memory = xp.bincount(to.reshape(-1), weights=values, minlength=length)
-        owners = xp.bincount(shared.reshape(-1), minlength=length)
-        return (memory / xp.maximum(owners, 1))[at].astype(x.dtype)
-
-    def backward(ctx, g: Any) -> Any:
-        source, target, whole = ctx.call_with
-        return ctx.call(Relay, g, target, source, whole)
-
-
 class AsStrided(Function):
-    """y[i, j] = memory[start + i * stride[0] + j * stride[1]], a view of the memory of x.
+    """y[i, j] = memory[start + i * stride[0] + j * stride[1]]: a view of the memory under x.
 
-    start is counted from the first element of x, which lies in memory by `steps`. The gradient of
-    an element is the sum over all places of y where it appears.
+    `start` is counted from the first element of x. Elements of y may share a place or lie outside
+    of x, so a write that is recorded is refused, and there is no gradient.
     """
 
     view = True
+    writable = False
 
-    def forward(ctx, x: Any, size: tuple, stride: tuple, start: int, steps: tuple) -> Any:
-        ctx.places = (x.shape, steps, 0), (size, stride, start)
-        if steps_of(x) != steps:  # a gradient in the place of x, which may lie in another order
-            return ctx.call(Relay, x, ctx.places[0], ctx.places[1], ctx.places[0])
+    def forward(ctx, x: Any, size: tuple, stride: tuple, start: int) -> Any:
         memory = memory_of(x)[offset_of(x) + start :]
         return strided(memory, size, tuple(step * x.itemsize for step in stride))
-
-    def backward(ctx, g: Any) -> Any:
-        whole, part = ctx.places
-        return ctx.call(Relay, g, part, whole, whole)
-
-    def note_view(ctx, out: Tensor, args: tuple) -> None:
-        """The way from the base to this view is one call, whatever views it was made from."""
-        super().note_view(out, args)
-        if out._base is not None:
-            (x, size, stride, start, _), base = args, out._base.array
-            start += offset_of(x.array) - offset_of(base)
-            out._view_calls = ((type(ctx), (size, stride, start, steps_of(base))),)
-
-    def name(ctx) -> str:
-        return "AsStridedBackward0"
-
-
-class AsStridedToRead(AsStrided):
-    """A view whose elements overlap, or lie outside of the tensor that it was made from."""
-
-    writable = False
 
 
 @tensor_method("as_strided")
@@ -294,33 +215,31 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     Args:
         size, stride: one number for each dimension of the view.
         storage_offset: the place of the first element in the storage; that of `input` by default.
-    Raises RuntimeError where the view would reach beyond the storage, and for negative numbers.
+
+    Raises:
+        RuntimeError: the view would reach beyond the storage, or a number is negative.
+        NotImplementedError: `input` requires a gradient; `unfold` has one.
     """
-    size, stride, array = tuple(size), tuple(stride), input.array
-    here = offset_of(array)
-    first = here if storage_offset is None else storage_offset
+    size, stride, here = as_shape((size,)), as_shape((stride,)), offset_of(input.array)
+    first = here if storage_offset is None else operator.index(storage_offset)
     if len(size) != len(stride):
         raise RuntimeError("mismatch in length of strides and shape")
-    if any(step < 0 for step in stride):
-        raise RuntimeError(f"as_strided: Negative strides are not supported, got {list(stride)}")
-    if any(n < 0 for n in size) or first < 0:
-        raise RuntimeError(f"as_strided: invalid size {list(size)} or storage offset {first}")
-    end = first
+    if min((*size, *stride, first)) < 0:
+        raise RuntimeError(
+            f"as_strided: size {list(size)}, stride {list(stride)} and storage offset {first} must "
+            f"not be negative"
+        )
+    if thread.grad_enabled and input.requires_grad:
+        raise NotImplementedError("as_strided() has no gradient: use unfold() or detach()")
     if math.prod(size):
-        end += 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-        available = memory_of(array).nbytes
-        if end * array.itemsize > available:
-            need = f"{end * array.itemsize} bytes from a storage of size {available}"
+        last = first + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        need, available = (last + 1) * input.array.itemsize, memory_of(input.array).nbytes
+        if need > available:
             raise RuntimeError(
-                f"as_strided: sizes {list(size)}, strides {list(stride)} need {need}"
+                f"as_strided: size {list(size)} and stride {list(stride)} need {need} bytes from a "
+                f"storage of size {available}"
             )
-    # Where the graph has to know what a write changes, each element has to be one of input's, and
-    # the base has to lie in memory as its gradient does: row by row.
-    base = input if input._base is None else input._base
-    inside = here <= first and end <= here + array.size and is_contiguous(input)
-    safe = inside and is_contiguous(base) and not overlaps(size, stride)
-    function = AsStrided if safe else AsStridedToRead
-    return function.apply(input, size, stride, first - here, steps_of(array))
+    return AsStrided.apply(input, size, stride, first - here)
 
 
 class Unfold(Function):
@@ -386,57 +305,6 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
 # Writes with a name: a copy, and an assignment to the copy.
 
 
-@tensor_method("index_fill")
-def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """A copy of `input` with one number at the places `index` of dimension `dim`."""
-    if index.array.ndim > 1:
-        raise RuntimeError(f"index_fill: Index has to be a vector/scalar, it has {index.ndim} dims")
-    ndim, dim = input.array.ndim, normalize_dim(dim, input.array.ndim)
-    mask = zeros((input.array.shape or (1,))[dim], dtype=bool_, device=input.device)
-    mask[index] = True  # once for each place, also where the index names it twice
-    shape = (mask.array.size, *(1,) * (ndim - dim - 1))[:ndim]
-    return masked_fill(input, reshape(mask, shape), value)
-
-
-@tensor_method("index_copy")
-def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """A copy of `input` with the slices of `source` at the places `index` of dimension `dim`."""
-    dims, index = line("index_copy", input, dim, index)
-    check_source("index_copy", input, dims, index, source, IndexError)
-    return IndexPut.apply(input, source, dims, index)
-
-
-@tensor_method("index_put")
-def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy of `input` with out[indices] = values, or += where a place may come twice."""
-    check_same_dtype("index_put", input, values)
-    if accumulate:
-        _, dims, places = parse(input, tuple(indices))
-        values = expand(values, Index.apply(input.detach(), dims, *places).array.shape)
-        return add(input, AddIndex.apply(values, input.array.shape, dims, *places))
-    out = clone(input)
-    out[tuple(indices)] = values
-    return out
-
-
-@tensor_method("masked_scatter")
-def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """A copy of `input` with the first elements of `source` where the mask is true; broadcast."""
-    if mask.dtype is not bool_:
-        raise RuntimeError(f"masked_scatter_ only supports boolean masks, got {mask.dtype!r}")
-    check_same_dtype("masked_scatter", input, source)
-    input, mask = broadcast_tensors(input, mask)
-    out = clone(input)
-    out[mask] = flatten(source)[: int(mask.array.sum())]
-    return out
-
-
-index_fill_, index_copy_, index_put_, masked_scatter_ = (
-    tensor_method(f"{write.__name__}_")(in_place(write))
-    for write in (index_fill, index_copy, index_put, masked_scatter)
-)
-
-
 if __name__ == "__main__":
     import numpy as np
 
@@ -445,7 +313,7 @@ if __name__ == "__main__":
     from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
 
     x = tensor([0.0, 1.0, 2.0, 3.0, 4.0], requires_grad=True)
-    windows = x.as_strided((3, 3), (1, 1))
+    windows = x.detach().as_strided((3, 3), (1, 1))
     print(windows.tolist())  # -> [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
     print("the same memory:", windows.data_ptr() == x.data_ptr())  # -> the same memory: True
     print("unfold says the same:", x.unfold(0, 3, 1).tolist() == windows.tolist())
@@ -453,28 +321,23 @@ if __name__ == "__main__":
     print("moving average:", x.unfold(0, 3, 1).mean(1).tolist())
     # -> moving average: [1.0, 2.0, 3.0]
 
-    windows.sum().backward()
+    x.unfold(0, 3, 1).sum().backward()
     print("how often each place is read:", x.grad.tolist())
     # -> how often each place is read: [1.0, 2.0, 3.0, 2.0, 1.0]
     x64 = tensor(np.arange(12.0).reshape(3, 4), requires_grad=True)
-    for view in (
-        lambda x: x.as_strided((2, 2, 2), (1, 0, 3)),
-        lambda x: x.T.as_strided((2, 3), (4, 1), 1),
-        lambda x: x.T.unfold(0, 3, 1),
-    ):
+    for view in (lambda x: x.unfold(1, 2, 2), lambda x: x.T.unfold(0, 3, 1)):
         print(gradcheck(view, (x64,)), gradgradcheck(view, (x64,)))
-        # -> True True
         # -> True True
         # -> True True
 
     # A write through a view: base, view and gradient agree.
     x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
     y = x * 1
-    every_second = y.as_strided((2,), (2,))
-    every_second.mul_(10)
-    print(y.tolist(), y._version, every_second._version)  # -> [10.0, 2.0, 30.0, 4.0] 1 1
+    pairs = y.unfold(0, 2, 2)
+    pairs[0].mul_(10)
+    print(y.tolist(), y._version, pairs._version)  # -> [10.0, 20.0, 3.0, 4.0] 1 1
     y.sum().backward()
-    print(x.grad.tolist())  # -> [10.0, 1.0, 10.0, 1.0]
+    print(x.grad.tolist())  # -> [10.0, 10.0, 1.0, 1.0]
 
     # Views made before the write follow it.
     x.grad = None
@@ -488,28 +351,23 @@ if __name__ == "__main__":
     def refused(action):
         try:
             action()
-        except RuntimeError as error:
-            return str(error).split(":")[0]
+        except (RuntimeError, NotImplementedError) as error:
+            return str(error).split(": its")[0]
         return "allowed"
 
     y = x * 1
     print(refused(lambda: y.unfold(0, 2, 1).mul_(2)))
     # -> a view made by UnfoldToRead cannot be written in place where gradients are recorded
-    print(refused(lambda: y[:1].as_strided((1,), (1,), 3).mul_(2)))
-    # -> a view made by AsStridedToRead cannot be written in place where gradients are recorded
-    print(refused(lambda: (x * 1).detach().unfold(0, 2, 2).mul_(2)))  # -> allowed
-    print(y[:1].as_strided((1,), (1,), 3).tolist(), "was not in y[:1]")
-    # -> [4.0] was not in y[:1]
-    try:
-        y.as_strided((3, 3), (1, 1))
-    except RuntimeError as error:
-        print(error)
-        # -> as_strided: sizes [3, 3], strides [1, 1] need 20 bytes from a storage of size 16
+    print(refused(lambda: (x * 1).detach().unfold(0, 2, 1).mul_(2)))  # -> allowed
+    print(refused(lambda: y.as_strided((2,), (2,))))
+    # -> as_strided() has no gradient: use unfold() or detach()
 
-    # Writes with a name. If a place comes twice, only accumulate=True counts both values.
-    twice = tensor([1, 1])
-    print(index_put(tensor([0, 0]), (twice,), tensor([5, 7]), accumulate=True).tolist())
-    # -> [0, 12]
-    print(tensor([0, 0, 0]).index_fill_(0, tensor([0, -1]), 3).tolist())  # -> [3, 0, 3]
-    mask = tensor([True, False, True])
-    print(masked_scatter(tensor([0, 0, 0]), mask, tensor([8, 9])).tolist())  # -> [8, 0, 9]
+    # Beside the slice, and outside of the storage.
+    part = tensor([1.0, 2.0, 3.0, 4.0])[:1]
+    print(part.as_strided((1,), (1,), 3).tolist(), "is not in", part.tolist())
+    # -> [4.0] is not in [1.0]
+    for size, stride in (((3, 3), (1, 1)), ((2,), (-1,)), ((2,), (1, 1))):
+        print(refused(lambda size=size, stride=stride: part.as_strided(size, stride)))
+        # -> as_strided: size [3, 3] and stride [1, 1] need 20 bytes from a storage of size 16
+        # -> as_strided: size [2], stride [-1] and storage offset 0 must not be negative
+        # -> mismatch in length of strides and shape

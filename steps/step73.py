@@ -42,7 +42,7 @@ from tinytorch.ops.elementwise import erf_of, require_tensors, sigmoid, tanh
 from tinytorch.ops.reduction import wide
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -36,7 +36,7 @@ from tinytorch.ops import softmax as explicit
 from tinytorch.ops.nll import NllLoss
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -48,7 +48,7 @@ from tinytorch.core.version import count_write
 from tinytorch.optim.optimizer import Optimizer, checked
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

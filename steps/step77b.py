@@ -44,7 +44,7 @@ from tinytorch.optim.flat import FlatOptimizer
 from tinytorch.optim.optimizer import checked
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -49,7 +49,7 @@ from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method
 from tinytorch.ops.random import Generator, generator_for, randint, randperm
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -59,7 +59,7 @@ from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, ite
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler, new_seed
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

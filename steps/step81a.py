@@ -55,7 +55,7 @@ from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, strided
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 

@@ -30,22 +30,19 @@ FloatTensor, and a tensor had to be put into a Variable before it could be diffe
 FloatTensor(2, 3) is a new tensor; but isinstance(x, FloatTensor) asks for a type. An object can
 answer to both if it has `__call__` and `__instancecheck__`.
 
-New: save, save_file, load, load_file, save_model, load_model; overlapping, package; FloatTensor and
-its kin, Tensor.type, Tensor.new, variable; squeeze_ and its kin, which give a tensor another shape
-in place. Moved: step 81a, to tinytorch/serialization.py.
+New: save, save_file, load, load_file, save_model, load_model; overlapping, package; FloatTensor,
+LongTensor, Tensor.type, variable. Moved: step 81a, to tinytorch/serialization.py.
 Try: save the state_dict of the demo's tied() network with save_file, and read the error.
 """
 
 import importlib
 import os
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.inplace import check_writable
 from tinytorch.core import dtype as types
 from tinytorch.core.device import as_device, cpu
 from tinytorch.core.dtype import DType, numpy_dtype
@@ -53,12 +50,11 @@ from tinytorch.core.tensor import Size, Tensor, tensor, tensor_method, wrap
 from tinytorch.nn.module import Module
 from tinytorch.ops.conversion import to
 from tinytorch.ops.creation import empty
-from tinytorch.ops.shape import squeeze, t, transpose, unsqueeze
 from tinytorch.ops.storage import address_of
 from tinytorch.serialization import reach, replacing
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -193,79 +189,36 @@ def load_model(
 
 
 class TypedTensor:
-    """FloatTensor, LongTensor and their kin, which older programs write as if they were classes:
-    FloatTensor(2, 3) is a new tensor of that shape on the CPU, LongTensor([1, 2]) one of these
-    elements, and isinstance(x, FloatTensor) asks for the type of x."""
+    """FloatTensor and LongTensor, which older programs use as if they were classes.
 
-    known: dict[types.DType, "TypedTensor"] = {}
+    FloatTensor(2, 3) is a new tensor of that shape on the CPU, FloatTensor([1, 2]) one of these
+    elements, and isinstance(x, FloatTensor) asks for the element type of x.
+    """
 
-    def __init__(self, name: str, dtype: types.DType):
-        self.name, self.dtype = name, dtype
-        TypedTensor.known[dtype] = self
+    def __init__(self, dtype: types.DType):
+        self.dtype = dtype
 
-    def __call__(self, *data: Any, device: Any = "cpu") -> Tensor:
+    def __call__(self, *data: Any) -> Tensor:
         if len(data) == 1 and not isinstance(data[0], (int, Size)):
-            return tensor(data[0], dtype=self.dtype, device=device)
-        return empty(*data or (0,), dtype=self.dtype, device=device)
+            return tensor(data[0], dtype=self.dtype)
+        return empty(*data or (0,), dtype=self.dtype)
 
     def __instancecheck__(self, x: Any) -> bool:
         return isinstance(x, Tensor) and x.dtype is self.dtype and x.device is cpu
 
 
-FloatTensor = TypedTensor("FloatTensor", types.float32)
-DoubleTensor = TypedTensor("DoubleTensor", types.float64)
-HalfTensor = TypedTensor("HalfTensor", types.float16)
-BFloat16Tensor = TypedTensor("BFloat16Tensor", types.bfloat16)
-LongTensor = TypedTensor("LongTensor", types.int64)
-IntTensor = TypedTensor("IntTensor", types.int32)
-ShortTensor = TypedTensor("ShortTensor", types.int16)
-CharTensor = TypedTensor("CharTensor", types.int8)
-ByteTensor = TypedTensor("ByteTensor", types.uint8)
-BoolTensor = TypedTensor("BoolTensor", types.bool_)
+FloatTensor = TypedTensor(types.float32)
+LongTensor = TypedTensor(types.int64)
 
 
 @tensor_method("type")
-def type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The name of this tensor's type, "tinytorch.FloatTensor"; or, as `to` does it, the tensor as
-    another type: a dtype, FloatTensor, or such a name. ValueError for a name of none."""
-    if dtype is None:
-        place = "" if self.device is cpu else f"{self.device.type}."
-        return f"tinytorch.{place}{TypedTensor.known[self.dtype].name}"
-    if isinstance(dtype, str):
-        named = {typed.name: typed for typed in TypedTensor.known.values()}
-        if dtype.partition(".")[2] not in named:
-            raise ValueError(f"invalid type: '{dtype}'")
-        dtype = named[dtype.partition(".")[2]]
+def type_of(self: Tensor, dtype: Any, non_blocking: bool = False) -> Tensor:
+    """The tensor with another element type, given as a dtype or as FloatTensor or LongTensor."""
     return to(self, dtype=getattr(dtype, "dtype", dtype), non_blocking=non_blocking)
 
 
-@tensor_method("new")
-def new(self: Tensor, *data: Any) -> Tensor:
-    """x.new(2, 3) is a new tensor of that shape, x.new([1, 2]) one of these elements, with the type
-    and on the device of x. Prefer new_empty and new_tensor, which say which."""
-    return TypedTensor.known[self.dtype](*data, device=self.device)
-
-
-def in_place_view(function: Callable) -> Callable:
-    """x.unsqueeze_(0): x itself gets the shape of x.unsqueeze(0), on the same memory."""
-
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        check_writable(self)
-        whole = self
-        if self._base is None:  # it becomes a view, of what it was
-            whole = object.__new__(type(self))
-            whole.__dict__.update(self.__dict__)
-        self.__dict__.update(function(whole, *args, **kwargs).__dict__)
-        return self
-
-    return tensor_method(f"{function.__name__}_")(method)
-
-
-squeeze_, unsqueeze_, transpose_, t_ = map(in_place_view, (squeeze, unsqueeze, transpose, t))
-
-
 def variable(data: Tensor, requires_grad: bool = False) -> Tensor:
-    """autograd.Variable, of which Tensor took the place: the memory of `data` as a new leaf."""
+    """autograd.Variable, which Tensor has replaced: a new leaf that shares the memory of `data`."""
     return data.detach().requires_grad_(requires_grad)
 
 
@@ -278,20 +231,13 @@ if __name__ == "__main__":
     from tinytorch.ops.creation import arange
     from tinytorch.ops.random import randn
 
-    # The same tensor in another shape. Its views of before keep theirs.
-    x = tensor([[1.0, 2.0], [3.0, 4.0]])
-    row = x[0]
-    print(x.t_().tolist(), x.unsqueeze_(0).shape, row.tolist())
-    # -> [[1.0, 3.0], [2.0, 4.0]] tinytorch.Size([1, 2, 2]) [1.0, 2.0]
-
     # As it was written in 2017.
     w = variable(FloatTensor([3.0, 2.0]), requires_grad=True)
     loss = (w * w).sum()
     loss.backward()
-    print(w.grad.tolist(), w.type())  # -> [6.0, 4.0] tinytorch.FloatTensor
+    print(w.grad.tolist())  # -> [6.0, 4.0]
     labels = w.detach().type(LongTensor)
-    print(isinstance(labels, LongTensor), labels.tolist(), w.new(2, 3).shape)
-    # -> True [3, 2] tinytorch.Size([2, 3])
+    print(isinstance(labels, LongTensor), labels.tolist())  # -> True [3, 2]
 
     # A file by hand: the length of the header, the header, the bytes.
     header = {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}

@@ -13,19 +13,16 @@ The trap is the size: the Hessian of the network of step 65b, with 17,226 number
 entries. Where a product with a vector is all that you need, never make the matrix.
 
 What is a whole matrix good for? Newton's method goes to the place where a parabola with this slope
-and this curvature has its minimum, x - H^-1 g. Nobody inverts H for that: `solve` finds the d with
-H d = g in a third of the time, and more exactly. And det J says by which factor a function enlarges
-a small volume, which is how a normalizing flow knows the density of what it makes. A determinant of
-100 rows is soon 0 or inf in float32, so slogdet gives its sign and its logarithm.
+and this curvature has its minimum, x - H^-1 g. There is no need to invert H: `solve` finds the d
+with H d = g in a third of the time, and more exactly.
 
-Both can be differentiated. From A X = B follows dA X + A dX = dB, so dX = A^-1 (dB - dA X): the
-gradient of a solution is the solution for the gradient, with A transposed. And each element of A
-changes log |det A| by the element of A^-T in its place.
+A solution can be differentiated. From A X = B follows dA X + A dX = dB, so dX = A^-1 (dB - dA X):
+the gradient of a solution is the solution for the gradient, with A transposed.
 
 (In PyTorch, torch.func is the younger way to these products; autograd.functional came first. The
 functions on matrices are in torch.linalg.)
 
-New: vjp, jvp, jacobian, hessian, vhp, hvp; solve, inv, det, slogdet, logdet; __version__. Modules
+New: vjp, jvp, jacobian, hessian, vhp, hvp; solve, inv; __version__. Modules
 finished: autograd/functional.py, linalg.py, version.py.
 Try: a hessian of a function that returns its input. What does the error ask for?
 """
@@ -42,12 +39,11 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.broadcast import broadcast_shapes
 from tinytorch.ops.creation import eye, ones_like, zeros, zeros_like
-from tinytorch.ops.extremes import named_result
 from tinytorch.ops.joining import stack
 from tinytorch.ops.shape import view_as
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "elementwise gather indexing matmul reduction sampling shape sorting".split():
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
@@ -186,9 +182,6 @@ hvp = vhp
 __version__ = "0.1.0"
 
 
-SlogDetResult = named_result("slogdet", "sign", "logabsdet")
-
-
 class LinAlgError(RuntimeError):
     """A matrix for which there is no answer: it is singular."""
 
@@ -217,19 +210,6 @@ class Solve(OfMatrices):
         return -(gb @ x.swapaxes(-1, -2)), gb
 
 
-class SlogDet(OfMatrices):
-    """The sign of det A, and log |det A|, whose derivative is A^-T."""
-
-    def forward(ctx, a: Any) -> Any:
-        unit = ctx.xp.zeros_like(a) + ctx.xp.eye(a.shape[-1], dtype=a.dtype)
-        ctx.save_for_backward(a, unit)
-        return tuple(ctx.xp.linalg.slogdet(a))
-
-    def backward(ctx, g_sign: Any, g: Any) -> Any:
-        a, unit = ctx.saved
-        return g[..., None, None] * ctx.call(Solve, a.swapaxes(-1, -2), unit)
-
-
 def square(name: str, A: Tensor) -> Tensor:
     """A itself. RuntimeError where it is no square matrix, or several, of float32 or float64."""
     if A.array.ndim < 2 or A.array.shape[-1] != A.array.shape[-2]:
@@ -256,26 +236,6 @@ def inv(A: Tensor) -> Tensor:
     """The inverse: X with A X = 1. To solve equations, `solve` is faster and more exact."""
     unit = eye(square("inv", A).array.shape[-1], dtype=A.dtype, device=A.device)
     return Solve.apply(A, unit.expand(A.shape))
-
-
-@tensor_method("slogdet")
-def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
-    """(the sign of det A, log |det A|): a determinant itself is soon too large for a float."""
-    return SlogDetResult(*SlogDet.apply(square("slogdet", A)))
-
-
-@tensor_method("det")
-def det(A: Tensor) -> Tensor:
-    """The determinant: by which factor A enlarges a volume. No gradient where it is 0."""
-    sign, logabsdet = slogdet(A)
-    return sign * logabsdet.exp()
-
-
-@tensor_method("logdet")
-def logdet(A: Tensor) -> Tensor:
-    """log(det A); nan where that is negative."""
-    sign, logabsdet = slogdet(A)
-    return sign.log() + logabsdet
 
 
 if __name__ == "__main__":
@@ -316,18 +276,9 @@ if __name__ == "__main__":
     except RuntimeError as reason:
         print(reason)  # -> The function must return one Tensor with a single element
 
-    # What a determinant says: a rotation keeps areas, polar coordinates enlarge them by the radius.
-    polar = jacobian(lambda q: stack([q[0] * q[1].cos(), q[0] * q[1].sin()]), tensor([2.0, 0.7]))
-    print(f"{det(J).item():.4f} {det(polar).item():.4f}")  # -> 1.0000 2.0000
-    tiny = 0.1 * eye(100)
-    sign, size = slogdet(tiny)
-    print(det(tiny).item(), sign.item(), round(size.item(), 2))  # -> 0.0 1.0 -230.26
-
-    # The gradient of log |det A| is the inverse, transposed; and a solution has one as well.
+    # The gradient of a solution.
     A = tensor([[2.0, 1.0], [0.0, 4.0]], requires_grad=True)
-    logdet(A).backward()
-    print((A.grad == inv(A).T).all().item())  # -> True
-    A.grad = None
+    print(inv(A).tolist())  # -> [[0.5, -0.125], [0.0, 0.25]]
     solve(A, tensor([3.0, 4.0])).sum().backward()
     print(A.grad.tolist())  # -> [[-0.5, -0.5], [-0.125, -0.125]]
     try:

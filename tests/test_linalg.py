@@ -27,25 +27,12 @@ def test_a_solution_solves_and_is_differentiated_twice(a, b, device):
     assert gradcheck(linalg.solve, (A, B)) and gradgradcheck(linalg.solve, (A, B))
 
 
-@pytest.mark.parametrize("name", ["inv", "det", "slogdet", "logdet"])
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3, 3)])
-def test_functions_of_one_matrix(name, shape, device):
-    A, function = matrices(*shape, device=device), getattr(linalg, name)
-    host = A.detach().cpu().numpy()
-    if name != "logdet":
-        expected = getattr(np.linalg, name)(host)
-        for mine, theirs in zip(function(A), expected, strict=True) if A.ndim == 3 else ():
-            np.testing.assert_allclose(mine.detach().cpu().numpy(), theirs)
-    assert gradcheck(function, (A,)) and gradgradcheck(function, (A,))
-
-
-def test_determinants_below_and_at_zero(device):
-    swapped = tensor([[0.0, 1.0], [1.0, 0.0]], device=device)
-    assert linalg.det(swapped).item() == -1 and linalg.logdet(swapped).isnan().item()
-    sign, size = tinytorch.slogdet(2 * swapped)
-    assert sign.item() == -1 and abs(size.item() - np.log(4)) < 1e-6
-    flat = tensor([[1.0, 2.0], [2.0, 4.0]], device=device)
-    assert flat.det().item() == 0 and flat.logdet().item() == -np.inf
+def test_the_inverse(shape, device):
+    A = matrices(*shape, device=device)
+    expected = np.linalg.inv(A.detach().cpu().numpy())
+    np.testing.assert_allclose(linalg.inv(A).detach().cpu().numpy(), expected)
+    assert gradcheck(linalg.inv, (A,)) and gradgradcheck(linalg.inv, (A,))
 
 
 def test_errors(device):

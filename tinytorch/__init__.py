@@ -70,7 +70,6 @@ from tinytorch.core.limits import finfo, iinfo
 from tinytorch.core.memory import freed_memory_is_kept
 from tinytorch.core.printing import set_printoptions
 from tinytorch.core.tensor import Size, Tensor, as_tensor, from_numpy, is_tensor, tensor
-from tinytorch.linalg import det, logdet, slogdet
 from tinytorch.linalg import inv as inverse
 from tinytorch.ops.arithmetic import add, mul, neg, positive, sub
 from tinytorch.ops.arithmetic import mul as multiply
@@ -80,10 +79,8 @@ from tinytorch.ops.broadcast import broadcast_shapes, broadcast_tensors, broadca
 from tinytorch.ops.comparison import (
     allclose,
     bitwise_and,
-    bitwise_left_shift,
     bitwise_not,
     bitwise_or,
-    bitwise_right_shift,
     bitwise_xor,
     clamp,
     clamp_max,
@@ -96,8 +93,6 @@ from tinytorch.ops.comparison import (
     isfinite,
     isinf,
     isnan,
-    isneginf,
-    isposinf,
     le,
     lerp,
     logical_and,
@@ -141,14 +136,12 @@ from tinytorch.ops.creation import (
     zeros,
     zeros_like,
 )
-from tinytorch.ops.cumulative import cumprod, cumsum, logcumsumexp, prod
-from tinytorch.ops.einsum import einsum, tensordot, trace
+from tinytorch.ops.cumulative import cumsum, prod
+from tinytorch.ops.einsum import einsum, trace
 from tinytorch.ops.elementwise import (
     abs,
     acos,
     acosh,
-    addcdiv,
-    addcmul,
     asin,
     asinh,
     atan,
@@ -171,7 +164,6 @@ from tinytorch.ops.elementwise import (
     log1p,
     log2,
     log10,
-    logaddexp,
     maximum,
     minimum,
     pow,
@@ -226,7 +218,7 @@ from tinytorch.ops.elementwise import (
 from tinytorch.ops.elementwise import (
     trunc as fix,
 )
-from tinytorch.ops.extremes import amax, amin, aminmax, argmax, argmin, max, min
+from tinytorch.ops.extremes import amax, amin, argmax, argmin, max, min
 from tinytorch.ops.finite import nan_to_num
 from tinytorch.ops.gather import (
     gather,
@@ -236,20 +228,15 @@ from tinytorch.ops.gather import (
     repeat_interleave,
     scatter,
     scatter_add,
-    take_along_dim,
 )
-from tinytorch.ops.indexing import masked_select, nonzero, take
+from tinytorch.ops.indexing import masked_select, nonzero
 from tinytorch.ops.indexing import nonzero as argwhere
 from tinytorch.ops.joining import (
     cat,
     chunk,
-    column_stack,
-    dstack,
-    hstack,
     split,
     stack,
     unbind,
-    vstack,
 )
 from tinytorch.ops.joining import (
     cat as concat,
@@ -257,26 +244,14 @@ from tinytorch.ops.joining import (
 from tinytorch.ops.joining import (
     cat as concatenate,
 )
-from tinytorch.ops.joining import vstack as row_stack
 from tinytorch.ops.legacy import (
-    BFloat16Tensor,
-    BoolTensor,
-    ByteTensor,
-    CharTensor,
-    DoubleTensor,
     FloatTensor,
-    HalfTensor,
-    IntTensor,
     LongTensor,
-    ShortTensor,
 )
 from tinytorch.ops.matmul import (
     addmm,
-    addmv,
-    baddbmm,
     bmm,
     dot,
-    inner,
     matmul,
     mm,
     mv,
@@ -290,21 +265,18 @@ from tinytorch.ops.matmul import (
 )
 from tinytorch.ops.methods import detach, is_complex, is_floating_point, numel
 from tinytorch.ops.multinomial import multinomial
-from tinytorch.ops.norm import count_nonzero, dist, norm
+from tinytorch.ops.norm import count_nonzero, norm
 from tinytorch.ops.parts import (
     diag,
     diag_embed,
-    diagflat,
     diagonal,
     flip,
     roll,
-    rot90,
     select,
     tile,
     tril,
     triu,
 )
-from tinytorch.ops.products import cartesian_prod, cdist, cross, kron
 from tinytorch.ops.random import (
     Generator,
     initial_seed,
@@ -319,12 +291,9 @@ from tinytorch.ops.random import (
     randperm,
     seed,
 )
-from tinytorch.ops.reduction import all, any, mean, std, std_mean, sum, var, var_mean
+from tinytorch.ops.reduction import all, any, mean, std, sum, var
 from tinytorch.ops.sampling import bernoulli
 from tinytorch.ops.shape import (
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
     flatten,
     movedim,
     permute,
@@ -342,17 +311,11 @@ from tinytorch.ops.shape import transpose as swapdims
 from tinytorch.ops.softmax import log_softmax, logsumexp, softmax
 from tinytorch.ops.sorting import (
     argsort,
-    bincount,
-    bucketize,
-    kthvalue,
-    median,
-    searchsorted,
     sort,
     topk,
     unique,
 )
 from tinytorch.ops.storage import as_strided, narrow
-from tinytorch.ops.writing import index_copy, index_fill, index_put, masked_scatter
 from tinytorch.random import get_rng_state, set_rng_state
 from tinytorch.serialization import load, save
 from tinytorch.version import __version__

@@ -1,4 +1,4 @@
-"""Linear algebra: systems of equations, inverses, determinants."""
+"""Linear algebra: systems of equations and inverses."""
 
 from typing import Any
 
@@ -8,9 +8,6 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.broadcast import broadcast_shapes
 from tinytorch.ops.creation import eye
-from tinytorch.ops.extremes import named_result
-
-SlogDetResult = named_result("slogdet", "sign", "logabsdet")
 
 
 class LinAlgError(RuntimeError):
@@ -41,19 +38,6 @@ class Solve(OfMatrices):
         return -(gb @ x.swapaxes(-1, -2)), gb
 
 
-class SlogDet(OfMatrices):
-    """The sign of det A, and log |det A|, whose derivative is A^-T."""
-
-    def forward(ctx, a: Any) -> Any:
-        unit = ctx.xp.zeros_like(a) + ctx.xp.eye(a.shape[-1], dtype=a.dtype)
-        ctx.save_for_backward(a, unit)
-        return tuple(ctx.xp.linalg.slogdet(a))
-
-    def backward(ctx, g_sign: Any, g: Any) -> Any:
-        a, unit = ctx.saved
-        return g[..., None, None] * ctx.call(Solve, a.swapaxes(-1, -2), unit)
-
-
 def square(name: str, A: Tensor) -> Tensor:
     """A itself. RuntimeError where it is no square matrix, or several, of float32 or float64."""
     if A.array.ndim < 2 or A.array.shape[-1] != A.array.shape[-2]:
@@ -80,23 +64,3 @@ def inv(A: Tensor) -> Tensor:
     """The inverse: X with A X = 1. To solve equations, `solve` is faster and more exact."""
     unit = eye(square("inv", A).array.shape[-1], dtype=A.dtype, device=A.device)
     return Solve.apply(A, unit.expand(A.shape))
-
-
-@tensor_method("slogdet")
-def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
-    """(the sign of det A, log |det A|): a determinant itself is soon too large for a float."""
-    return SlogDetResult(*SlogDet.apply(square("slogdet", A)))
-
-
-@tensor_method("det")
-def det(A: Tensor) -> Tensor:
-    """The determinant: by which factor A enlarges a volume. No gradient where it is 0."""
-    sign, logabsdet = slogdet(A)
-    return sign * logabsdet.exp()
-
-
-@tensor_method("logdet")
-def logdet(A: Tensor) -> Tensor:
-    """log(det A); nan where that is negative."""
-    sign, logabsdet = slogdet(A)
-    return sign.log() + logabsdet

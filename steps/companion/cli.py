@@ -1,5 +1,5 @@
-"""The command line: `python -m steps list | run | diff | history | where | check | propagate
-| move`."""
+"""The command line: `python -m steps list | run | diff | history | where | check | stats
+| propagate | move`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .checks import check_all
-from .curriculum import Curriculum, CurriculumError, nearest
+from .curriculum import Curriculum, CurriculumError, fault_of
 from .difference import Difference
 from .history import History
 from .move import move
+from .names import nearest
 from .paint import enabled, paint
 from .promises import run_steps
 from .propagate import Stopped, propagate
 from .source import SourceError
+from .stats import table
 
 COMMANDS = {
     "list": "the stages and their steps",
@@ -26,6 +28,7 @@ COMMANDS = {
     "history": "each form that a definition had, and the steps that gave it",
     "where": "the steps that built a definition, and where it lives",
     "check": "check everything that the steps promise",
+    "stats": "how much the steps of each stage add, change and run",
     "propagate": "carry a change of a step into the later steps and the package",
     "move": "rename steps, and every reference to them",
 }
@@ -39,7 +42,7 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
         return _refuse(f"There is no command {arguments[0]!r}." + nearest(arguments[0], COMMANDS))
     try:
         options = parser.parse_args(arguments)
-        if arguments[0] in ("run", "check") and find_spec("numpy") is None:
+        if arguments[0] in ("run", "check", "stats") and find_spec("numpy") is None:
             return _refuse("This Python has no NumPy. After `make tour`: source .venv/bin/activate")
         curriculum = Curriculum(root or Path(__file__).resolve().parents[2])
         return options.run(curriculum, options)
@@ -73,8 +76,11 @@ def _parser():
         return command
 
     add("list", list_steps)
-    for name, run in (("run", run_command), ("check", check_command)):
-        add(name, run).add_argument(
+    for name, run in (("run", run_command), ("check", check_command), ("stats", stats_command)):
+        command = add(name, run)
+        if name == "check":
+            command.add_argument("--only", default="", metavar="CHECK", help="for example coverage")
+        command.add_argument(
             "steps",
             nargs="?",
             metavar="N | N-M",
@@ -105,7 +111,9 @@ def list_steps(curriculum: Curriculum, options) -> int:
         print(paint(title, "bold"))
         for step in curriculum.steps:
             if step.number in stage:
-                print(f"  {step.number!s:3} {step.title}")
+                fault = fault_of(step)
+                kind = "" if step.kind == "lesson" or fault else paint(f"  ({step.kind})", "faint")
+                print(f"  {step.number!s:3} {fault or step.title}{kind}")
                 for module in curriculum.modules:
                     if module.finished == step.number:
                         print(paint(f"      -> {module.name}", "faint"))
@@ -157,13 +165,19 @@ def _bar(stage, chosen, done, text, *styles):
 def check_command(curriculum: Curriculum, options) -> int:
     steps = curriculum.select(options.steps)
     failed = 0
-    for name, size, complaints in check_all(curriculum, steps):
+    for name, size, complaints in check_all(curriculum, steps, options.only):
         verdict = paint(f"{len(complaints)} wrong", "red") if complaints else paint("kept", "green")
         print(f" {name:16} {size:10} {verdict}", flush=True)
         for complaint in complaints:
             print("   " + str(complaint).replace("\n", "\n   "))
         failed += len(complaints)
     return 1 if failed else 0
+
+
+def stats_command(curriculum: Curriculum, options) -> int:
+    for line in table(curriculum, curriculum.select(options.steps)):
+        print(line, flush=True)
+    return 0
 
 
 def diff_command(curriculum: Curriculum, options) -> int:
@@ -173,12 +187,19 @@ def diff_command(curriculum: Curriculum, options) -> int:
 
 
 def history_command(curriculum: Curriculum, options) -> int:
+    _tell_faults(curriculum)
     history = History(curriculum, options.name)
     print(history.text() if options.at is None else history.at(options.at))
     return 0
 
 
+def _tell_faults(curriculum):
+    for fault in curriculum.faults:
+        print(f"left out: {fault}", file=sys.stderr)
+
+
 def where_command(curriculum: Curriculum, options) -> int:
+    _tell_faults(curriculum)
     print(History(curriculum, options.name).where())
     return 0
 

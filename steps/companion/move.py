@@ -8,16 +8,15 @@ numbers; `move` names those lines and leaves them.
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import subprocess
-import tokenize
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .curriculum import Curriculum, CurriculumError
 from .number import Number
+from .references import BETWEEN, FILE, ITEM, WORD, WORDS, prose
 
 # What is searched for references. The tests of the companion use numbers of curricula of their own.
 PLACES = ("README.md", "CONTRIBUTING.md", "Makefile", "docs", "benchmarks", "examples", "notebooks")
@@ -27,14 +26,9 @@ ENDINGS = {".py", ".md", ".ipynb", ".svg", ".toml", ""}
 COLUMNS = 100
 LONG = 100_000  # characters of an output beyond which it is a picture
 
-_ITEM = r"\d{2,}[a-z]?(?![\w%]|\.\d)"
-_BETWEEN = r"(?:, and |, | and | or | to | through |-|–)"
-_FILE = re.compile(r"\bstep(\d{2,}[a-z]?)\b")
-_WORDS = re.compile(rf"\b([Ss]teps\s+)({_ITEM}(?:{_BETWEEN}{_ITEM})*)")
-_WORD = re.compile(rf"\b([Ss]tep\s+)({_ITEM}(?:(?:-|–){_ITEM})?)")
 _COMMAND = re.compile(r"(-m steps [a-z]+ (?:[\w.]+ --at )?)(\d+[a-z]?(?:-\d+[a-z]?)?)\b")
-_HEADING = re.compile(rf"^(#+ )({_ITEM}(?:{_BETWEEN}{_ITEM})*)(?=:)", re.MULTILINE)
-_CALL = re.compile(r"""\b((?:diff|difference|load)\()(\d+|\\?["']\d+[a-z]\\?["'])\)""")
+_HEADING = re.compile(rf"^(#+ )({ITEM}(?:{BETWEEN}{ITEM})*)(?=:)", re.MULTILINE)
+_CALL = re.compile(r"""\b((?:diff|difference|load|show)\()(\d+|\\?["']\d+[a-z]\\?["'])(?=[,)])""")
 _RANGE = re.compile(r"(\d+[a-z]?)( to | through |-|–)(\d+[a-z]?)|\d+[a-z]?")
 _MENTION = re.compile(r"\b[Ss]teps?\s+\d")
 
@@ -77,10 +71,10 @@ class Moves:
 
     def text(self, text: str, calls: bool = False) -> str:
         """A text with all its references renamed; `calls` includes `diff(57)` and `load(57)`."""
-        text = _FILE.sub(lambda match: "step" + self._one(match[1]), text)
+        text = FILE.sub(lambda match: "step" + self._one(match[1]), text)
         text = _COMMAND.sub(lambda match: match[1] + self._items(match[2], padded=False), text)
-        text = _WORDS.sub(lambda match: match[1] + self._items(match[2]), text)
-        text = _WORD.sub(lambda match: match[1] + self._items(match[2]), text)
+        text = WORDS.sub(lambda match: match[1] + self._items(match[2]), text)
+        text = WORD.sub(lambda match: match[1] + self._items(match[2]), text)
         return _CALL.sub(self._call, text) if calls else text
 
     def cell(self, text: str) -> str:
@@ -131,7 +125,7 @@ class Moves:
         new = self._one(old, padded=False)
         if new == old:
             return match[0]
-        return f"{match[1]}{new if new.isdecimal() else quote + new + quote})"
+        return f"{match[1]}{new if new.isdecimal() else quote + new + quote}"
 
     def unsure(self, text: str) -> list[int]:
         """The lines with a bare number of a moved step, in a paragraph that speaks of steps."""
@@ -149,7 +143,7 @@ class Moves:
         return found
 
     def _has_bare_number(self, line):
-        for pattern in (_FILE, _COMMAND, _WORDS, _WORD):
+        for pattern in (FILE, _COMMAND, WORDS, WORD):
             line = pattern.sub("", line)
         bare = re.findall(r"(?:^|\b(?:in|for|by|of|since|until|from|and|step) |\()(\d+)\b", line)
         topics = {old.topic for old in self.map if self.map[old].topic != old.topic}
@@ -203,23 +197,12 @@ def _unsure(path, text, moves):
         cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
         text = "\n\n".join("".join(cell["source"]) for cell in cells)
     elif path.suffix == ".py":
-        text = _prose(text)
+        text = prose(text)
     elif path.suffix == ".svg":
         return
     lines = text.splitlines()
     for number in moves.unsure(text):
         yield number, lines[number - 1].strip()
-
-
-def _prose(text: str) -> str:
-    """The comments and the strings of several lines of a program, each at its line."""
-    lines = [""] * (text.count("\n") + 1)
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        prose = token.type == tokenize.COMMENT and not token.string.startswith("# ->")
-        if prose or token.type == tokenize.STRING and "\n" in token.string:
-            for offset, line in enumerate(token.string.splitlines()):
-                lines[token.start[0] - 1 + offset] = line
-    return "\n".join(lines)
 
 
 def _notebook(text: str, moves: Moves) -> str:

@@ -32,10 +32,12 @@ The rules:
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -45,18 +47,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .curriculum import Step
-from .source import Source
+from .matching import matches
+from .source import Source, SourceError
 
-TIMEOUT = 120  # seconds after which a step is stopped
+TIMEOUT = 60  # seconds after which a step is stopped
 LIMIT = 10.0  # seconds that a step may take, by the clock and by the processor
 AT_ONCE = 2  # steps that run in parallel
 
 _RECORDER = Path(__file__).with_name("recorder.py")
 _MARK = re.compile(r"#\s*->(\s|$)")
-_DECIMAL = re.compile(
-    r"(?<![\w.])[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE][-+]?\d))(?:[eE][-+]?\d+)?(?![\w])(?!\.\d)"
-)
-_ANY_DECIMAL = r"([-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE][-+]?\d))(?:[eE][-+]?\d+)?)"
 
 
 @dataclass
@@ -85,9 +84,8 @@ class Outcome:
     broken: list[Broken]
     kept: int
     seconds: float
-    failure: str = (
-        ""  # why the run itself failed: an exception, too slow, a promise in the wrong place
-    )
+    failure: str = ""  # why the run failed: an exception, too slow, a promise in the wrong place
+    ran: set[int] | None = None  # which of the watched lines ran; None where none were watched
 
     @property
     def ok(self) -> bool:
@@ -147,40 +145,6 @@ def innermost(spans, line):
     return min(holding, key=lambda span: span[1] - span[0], default=None)
 
 
-def matches(promised: str, printed: str) -> bool:
-    """Whether a printed line is what was promised: text exactly, numbers to the digits shown."""
-    promised, printed = promised.strip(), printed.strip()
-    if promised == printed:
-        return True
-    pattern, numbers = [], []
-    for part in re.split(r"(\.\.\.)", promised):
-        if part == "...":
-            pattern.append(".*?")
-            continue
-        end = 0
-        for number in _DECIMAL.finditer(part):
-            pattern += [re.escape(part[end : number.start()]), _ANY_DECIMAL]
-            numbers.append(number[0])
-            end = number.end()
-        pattern.append(re.escape(part[end:]))
-    found = re.fullmatch("".join(pattern), printed)
-    return found is not None and all(map(_agrees, numbers, found.groups()))
-
-
-def _agrees(promised: str, printed: str) -> bool:
-    """Whether two decimal numbers agree to the digits that the first one shows."""
-    wanted, value = float(promised), float(printed)
-    if abs(value - wanted) <= 1e-15 * abs(wanted):
-        return True
-    mantissa, _, exponent = promised.lower().partition("e")
-    digits = len(mantissa.partition(".")[2])
-    if not digits and not exponent:
-        return False  # NumPy writes "2." only for a whole number
-    unit = 10.0 ** (int(exponent or 0) - digits)
-    cut_off = abs(value) >= abs(wanted) and value * wanted > 0
-    return abs(value - wanted) <= unit * (1 - 1e-9 if cut_off else 0.5 + 1e-9)
-
-
 def compare(promises: list[Promise], printed: list[tuple[list[int], str]]) -> list[Broken]:
     """The promised lines that were not kept. `printed` comes from the recorder."""
     texts = {(each.first, each.last): "" for each in promises}
@@ -225,40 +189,66 @@ def _compare_lines(promised, printed):
     return []
 
 
-def run_step(step: Step, root: Path) -> Outcome:
-    """Run a step in a process of its own and compare its output with its promises."""
+def run_step(step: Step, root: Path, lines: list[int] | None = None) -> Outcome:
+    """Run a step in a process of its own and compare its output with its promises.
+
+    It watches which of the `lines` run, if there are any.
+    """
+    nothing = None if lines is None else set()
     try:
         promises = promises_of(step.source)
-    except PromiseError as error:
-        return Outcome(step, [], 0, 0.0, str(error))
+    except (PromiseError, SourceError) as error:
+        return Outcome(step, [], 0, 0.0, str(error), nothing)
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder, "record.json")
         command = [sys.executable, "-W", "error", str(_RECORDER), str(step.path), str(record)]
         try:
-            done = subprocess.run(
-                command,
-                cwd=root,
-                env=one_thread(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=TIMEOUT,
-            )
+            status, errors = _run(command + [str(line) for line in lines or ()], root)
         except subprocess.TimeoutExpired:
-            return Outcome(step, [], 0, float(TIMEOUT), f"stopped after {TIMEOUT} s")
+            message = f"stopped after {TIMEOUT} s"
+            return Outcome(step, [], 0, float(TIMEOUT), message, nothing)
         if not record.exists():
-            return Outcome(step, [], 0, 0.0, f"the process ended with {done.returncode}")
+            return Outcome(step, [], 0, 0.0, f"the process ended with {status}", nothing)
         noted = json.loads(record.read_text(encoding="utf-8"))
     broken = compare(promises, noted["printed"])
     wrong = {each.line for each in broken}
     kept = sum(len(p.lines) for p in promises if not wrong & {line for line, _ in p.lines})
     failure = ""
-    if done.returncode:
-        last = "\n".join(done.stderr.strip().splitlines()[-6:])
-        failure = f"ended with exit status {done.returncode}\n{last}".strip()
+    if status:
+        last = "\n".join(errors.strip().splitlines()[-6:])
+        failure = f"ended with exit status {status}\n{last}".strip()
     elif noted["seconds"] > LIMIT:
         failure = f"took {noted['seconds']:.1f} s; the limit is {LIMIT:.0f} s"
-    return Outcome(step, broken, kept, noted["seconds"], failure)
+    ran = None if lines is None else set(noted["ran"])
+    return Outcome(step, broken, kept, noted["seconds"], failure, ran)
+
+
+def _run(command: list[str], root: Path) -> tuple[int, str]:
+    """Exit status and error output of a command. After TIMEOUT it ends, with all its processes."""
+    process = subprocess.Popen(
+        command,
+        cwd=root,
+        env=one_thread(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        errors = process.communicate(timeout=TIMEOUT)[1]
+    except BaseException:
+        _end(process)
+        raise
+    return process.returncode, errors
+
+
+def _end(process):
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.communicate()
 
 
 def run_steps(steps: list[Step], root: Path):

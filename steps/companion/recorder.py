@@ -1,18 +1,20 @@
 """Runs a step as `python steps/stepNN.py` would, and records which of its lines printed what.
 
-    python -W error steps/companion/recorder.py steps/stepNN.py RECORD.json
+    python -W error steps/companion/recorder.py steps/stepNN.py RECORD.json [LINE ...]
 
 It stands alone, so that a step runs in a process that holds nothing of the companion. RECORD.json
 receives `printed`, a list of [lines, text], where `lines` are the line numbers of the step on the
 call stack, innermost first, and `seconds`: the smaller one of elapsed time and processor time,
-since a busy machine is no fault of the step.
+since a busy machine is no fault of the step. `ran` are those of the LINEs that ran.
 """
 
 import io
 import json
+import mmap
 import os
 import runpy
 import sys
+import threading
 import time
 import traceback
 
@@ -53,14 +55,56 @@ class Recorder(io.TextIOBase):
         return self.out.write(text)
 
 
-def run(path, record):
+class Watcher:
+    """Notes which lines of one file run, in all threads and in processes that are forks.
+
+    A function is left alone once all its lines have run, so that a loop is not slow for long.
+    """
+
+    def __init__(self, path, lines):
+        self.path, self.lines = path, set(lines)
+        self.marks = mmap.mmap(-1, max(self.lines) + 1)  # memory that forks share
+        self.waiting = {}  # for each code object, the lines that have not run yet
+
+    def start(self):
+        threading.settrace(self.enter)
+        sys.settrace(self.enter)
+
+    def stop(self):
+        sys.settrace(None)
+        threading.settrace(None)
+        return [line for line in sorted(self.lines) if self.marks[line]]
+
+    def enter(self, frame, event, value):
+        code = frame.f_code
+        if code.co_filename != self.path:
+            return None
+        if code not in self.waiting:
+            own = {line for _, _, line in code.co_lines()}
+            self.waiting[code] = self.lines & own
+        return self.step if self.waiting[code] else None
+
+    def step(self, frame, event, value):
+        waiting = self.waiting[frame.f_code]
+        if event == "line" and frame.f_lineno in waiting:
+            waiting.discard(frame.f_lineno)
+            self.marks[frame.f_lineno] = 1
+            if not waiting:
+                frame.f_trace_lines = False
+        return self.step
+
+
+def run(path, record, lines=()):
     """Run the step at `path`, write the record, and return the exit status."""
     sys.argv = [path]
     sys.path[0] = os.path.dirname(path)
     recorder = sys.stdout = Recorder(sys.stdout, path)
+    watcher = Watcher(path, lines) if lines else None
     began = time.perf_counter()
     status = 0
     try:
+        if watcher:
+            watcher.start()
         runpy.run_path(path, run_name="__main__")
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
@@ -68,9 +112,11 @@ def run(path, record):
         status = 1
         _print_from_step(error, path)
     elapsed = time.perf_counter() - began
+    ran = watcher.stop() if watcher else []
     with open(record, "w", encoding="utf-8") as file:
         printed = [(lines, "".join(texts)) for lines, texts in recorder.printed]
-        json.dump({"printed": printed, "seconds": min(elapsed, sum(os.times()[:4]))}, file)
+        seconds = min(elapsed, sum(os.times()[:4]))
+        json.dump({"printed": printed, "seconds": seconds, "ran": ran}, file)
     return status
 
 
@@ -83,4 +129,5 @@ def _print_from_step(error, path):
 
 
 if __name__ == "__main__":
-    sys.exit(run(os.path.abspath(sys.argv[1]), sys.argv[2]))
+    _, step, record, *lines = sys.argv
+    sys.exit(run(os.path.abspath(step), record, [int(line) for line in lines]))

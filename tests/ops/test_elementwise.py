@@ -55,7 +55,6 @@ BINARY = {
     "div": np.divide,
     "fmod": np.fmod,
     "hypot": np.hypot,
-    "logaddexp": np.logaddexp,
 }
 
 
@@ -209,16 +208,27 @@ def test_what_is_saved():
         y.backward(tinytorch.ones(2))
 
 
+@pytest.mark.parametrize("name", ["sign", "floor", "ceil", "trunc", "round", "frac"])
+def test_a_constant_slope_saves_nothing(name, device):
+    x = tinytorch.tensor([1.5, -2.5], device=device, requires_grad=True)
+    y = x * 1
+    z = 3 * getattr(y, name)()
+    y.zero_()
+    z.backward(tinytorch.ones(2, device=device))
+    assert x.grad.tolist() == ([3.0, 3.0] if name == "frac" else [0.0, 0.0])
+
+
+def test_the_slope_of_powers_of_zero(device):
+    for base in (0, 0.0, tinytorch.zeros(3, device=device)):
+        x = tinytorch.tensor([-1.0, 0.0, 2.0], device=device, requires_grad=True)
+        (base**x).backward(tinytorch.ones(3, device=device))
+        assert x.grad.tolist() == [-math.inf, 0.0, 0.0] and x.grad.dtype is tinytorch.float32
+
+
 def test_rounding(device):
     x = tinytorch.tensor([0.5, 1.5, 2.5, -0.5], device=device)
     assert x.round().tolist() == [0.0, 2.0, 2.0, 0.0]
-    y = tinytorch.tensor([1234.5678], dtype=tinytorch.float64, device=device)
-    assert tinytorch.round(y, decimals=2).item() == 1234.57
-    assert tinytorch.round(y, decimals=-2).item() == 1200.0
-    a = tinytorch.tensor([7, -7], device=device)
-    assert tinytorch.div(a, 2, rounding_mode="floor").tolist() == [3, -4]
-    assert tinytorch.div(a, 2, rounding_mode="trunc").tolist() == [3, -3]
-    assert tinytorch.div(a.float(), 2, rounding_mode="trunc").tolist() == [3.0, -3.0]
+    assert tinytorch.tensor([7, -7], device=device).round().tolist() == [7, -7]
 
 
 @pytest.mark.parametrize(
@@ -230,9 +240,7 @@ def test_rounding(device):
         (RuntimeError, lambda x: x**-1),
         (RuntimeError, lambda x: x // 0),
         (RuntimeError, lambda x: x % 0),
-        (RuntimeError, lambda x: tinytorch.div(x, 2, rounding_mode="up")),
         (RuntimeError, lambda x: tinytorch.maximum(x, tinytorch.ones(4))),
-        (RuntimeError, lambda x: tinytorch.round(x, decimals=1)),
     ],
 )
 def test_errors(error, call):
@@ -283,24 +291,8 @@ def test_nan_in_a_maximum_hands_the_gradient_on():
     assert tinytorch.sign(x).tolist() == [0.0, 1.0]
 
 
-def test_added_products_and_quotients(device):
-    x, a, b = (make(device, shape) for shape in ((2, 3), (3,), (2, 1)))
-    for function, expected in (
-        (tinytorch.addcmul, values(x) + 0.5 * values(a) * values(b)),
-        (tinytorch.addcdiv, values(x) + 0.5 * values(a) / values(b)),
-    ):
-        np.testing.assert_allclose(values(function(x, a, b, value=0.5)), expected)
-        assert gradcheck(function, (x, a, b)) and gradgradcheck(function, (x, a, b))
-    y = x.detach().clone()
-    assert y.addcmul_(a.detach(), b.detach()) is y
-    whole = tinytorch.ones(2, dtype=tinytorch.int64)
-    assert tinytorch.addcmul(whole, whole, whole).tolist() == [2, 2]
-    with pytest.raises(RuntimeError, match="integers"):
-        tinytorch.addcdiv(x, whole, whole)
-
-
 def test_no_form_in_place_that_pytorch_lacks():
-    for name in ("maximum_", "minimum_", "logaddexp_"):
+    for name in ("maximum_", "minimum_"):
         assert not hasattr(tinytorch.Tensor, name)
 
 
@@ -309,7 +301,6 @@ def test_two_numbers_make_a_tensor():
         (tinytorch.add(2, 3), 5, "int64"),
         (tinytorch.mul(2.5, 2), 5.0, "float32"),
         (tinytorch.div(1, 2), 0.5, "float32"),
-        (tinytorch.bitwise_left_shift(1, tinytorch.tensor([3])), [8], "int64"),
     ):
         assert (y.tolist(), y.dtype.name) == (expected, dtype)
 

@@ -44,17 +44,6 @@ CASES = {
         lambda x: x[:, :0],
         [(2, 3)],
     ),
-    "take_along_dim": (
-        lambda d, x: x.take_along_dim(d(I22[:1] - 3), 1),
-        lambda x: np.take_along_axis(x, I22[:1] - 3, 1),
-        [(2, 3)],
-    ),
-    "take_along_dim flat": (
-        lambda d, x: x.take_along_dim(d(I22)),
-        lambda x: x.reshape(-1)[I22.reshape(-1)],
-        [(2, 3)],
-    ),
-    "take": (lambda d, x: x.take(d(I22 - 1)), lambda x: x.reshape(-1)[I22 - 1], [(2, 3)]),
     "index_select": (
         lambda d, x: x.index_select(1, d([2, 0, 2])),
         lambda x: x[:, [2, 0, 2]],

@@ -205,7 +205,6 @@ ERRORS = {
     "set a list": (lambda x, d: x.__setitem__(0, [1, 2, 3]), TypeError, "list"),
     "set a size": (lambda x, d: x.__setitem__(0, d([1.0, 2.0])), RuntimeError, "shape"),
     "set a type": (lambda x, d: x.__setitem__([0], d([1, 2, 3])), RuntimeError, "int64"),
-    "take": (lambda x, d: x.take(d([6])), IndexError, "out of bounds"),
     "select mask": (lambda x, d: x.masked_select(d([1, 0, 1])), RuntimeError, "BoolTensor"),
 }
 

@@ -30,9 +30,6 @@ JOIN = {
     "stack": (lambda *x: tinytorch.stack(x), lambda *x: np.stack(x), [(2, 3), (2, 3)]),
     "stack last": (lambda *x: tinytorch.stack(x, -1), lambda *x: np.stack(x, -1), [(2,), (2,)]),
     "stack 0-d": (lambda *x: tinytorch.stack(x), lambda *x: np.stack(x), [(), (), ()]),
-    "hstack": (lambda *x: tinytorch.hstack(x), lambda *x: np.hstack(x), [(2, 3), (2, 1)]),
-    "hstack 0-d": (lambda *x: tinytorch.hstack(x), lambda *x: np.hstack(x), [(), (2,)]),
-    "vstack": (lambda *x: tinytorch.vstack(x), lambda *x: np.vstack(x), [(3,), (2, 3)]),
     "pad": (
         lambda x: constant_pad(x, (1, 2, 0, 1), 5.0),
         lambda x: np.pad(x, ((0, 1), (1, 2)), constant_values=5.0),
@@ -157,16 +154,6 @@ def test_errors(name, device):
     function, error, message = ERRORS[name]
     with pytest.raises(error, match=message):
         function(tensor(values(2, 3), device=device))
-
-
-def test_at_least_takes_one_or_several():
-    x = tinytorch.ones(2, 3)
-    assert tinytorch.atleast_1d(x) is x
-    assert tinytorch.atleast_3d(x).shape == (2, 3, 1)
-    one, two = tinytorch.atleast_2d(tinytorch.tensor(1.0), x[0])
-    assert (one.shape, two.shape) == ((1, 1), (1, 3))
-    with pytest.raises(TypeError, match="atleast_2d"):
-        tinytorch.atleast_2d(3)
 
 
 def test_unbound_rows_know_their_base():

@@ -201,6 +201,13 @@ def test_too_few_for_a_variance():
     assert tt.tensor([1.0, 3.0]).var(False).item() == 1.0
 
 
+def test_the_slope_of_a_variance_of_too_few(device):
+    for correction, expected in ((0, 0.0), (1, math.nan), (2, 0.0)):
+        x = tt.tensor([3.0], device=device, requires_grad=True)
+        x.var(0, correction=correction).backward()
+        np.testing.assert_equal(abs(x.grad.item()), expected)
+
+
 def test_no_slope_at_the_bottom_of_std_and_norm():
     for name in ("std", "norm"):
         x = tt.zeros(3, requires_grad=True)
@@ -353,22 +360,6 @@ def test_a_product_that_underflows_still_has_a_gradient():
     np.testing.assert_allclose(values(x.grad), [1.0, 1.0, 0.0])
 
 
-def test_spread_and_mean_together(device):
-    x = tt.tensor([[1.0, 2.0, 6.0], [3.0, 3.0, 3.0]], device=device)
-    for both, alone in ((tt.var_mean, x.var), (tt.std_mean, x.std)):
-        for arguments in ((1,), (None, False), (0, None, True)):
-            spread, mean = both(x, *arguments)
-            assert tt.equal(spread, alone(*arguments))
-            assert tt.equal(mean, x.mean(arguments[0], keepdim=len(arguments) == 3))
-
-
-def test_smallest_and_largest_together(device):
-    x = tt.tensor([[1.0, 2.0], [5.0, 0.0]], device=device, requires_grad=True)
-    low, high = x.aminmax(dim=0, keepdim=True)
-    assert (low.tolist(), high.tolist()) == ([[1.0, 0.0]], [[5.0, 2.0]])
-    assert [y.item() for y in tt.aminmax(x)] == [0.0, 5.0]
-
-
 @pytest.mark.parametrize("name", ["amax", "amin"])
 def test_extremes_of_many_short_rows(name, device):
     array = np.random.default_rng(0).standard_normal((60, 5, 7)).astype(np.float32)
@@ -380,31 +371,11 @@ def test_extremes_of_many_short_rows(name, device):
     assert getattr(x, name)(-1, keepdim=True).shape == (60, 5, 1)
 
 
-def test_distance_and_count(device):
+def test_count_and_functions_of_methods(device):
     x = tt.tensor([[3.0, 0.0], [0.0, 4.0]], device=device)
-    assert tt.dist(x, x * 0).item() == 5.0 and x.dist(x * 0, 1).item() == 7.0
     assert x.count_nonzero(0).tolist() == [1, 1] and tt.count_nonzero(x).item() == 2
     assert tt.numel(x) == 4 and tt.is_floating_point(x)
     assert not tt.detach(x.requires_grad_()).requires_grad
-
-
-def test_running_products_and_logsumexps(device):
-    array = np.random.default_rng(0).uniform(0.5, 1.5, (3, 6))
-    array[1, 2] = 0.0
-    x = tt.tensor(array, device=device, requires_grad=True)
-    y = tt.cumprod(x, 1)
-    np.testing.assert_allclose(y.detach().cpu().numpy(), np.cumprod(array, 1))
-    y = tt.logcumsumexp(x * 1000, 0)
-    np.testing.assert_allclose(
-        y.detach().cpu().numpy(), np.logaddexp.accumulate(array * 1000, 0), rtol=1e-12
-    )
-    for function in (tt.cumprod, tt.logcumsumexp):
-        for dim in (0, 1):
-            assert gradcheck(function, (x, dim)) and gradgradcheck(function, (x, dim))
-    assert tt.tensor([2, 3, 4], device=device).cumprod_(0).tolist() == [2, 6, 24]
-    assert tt.tensor([2, 3], device=device).cumsum_(0).tolist() == [2, 5]
-    with pytest.raises(NotImplementedError):
-        tt.logcumsumexp(tt.tensor([1]), 0)
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])

@@ -46,7 +46,7 @@ def test_sort_other_types(dtype):
 
 def test_zero_dimensions_and_nothing():
     x = tt.tensor(3.0, requires_grad=True)
-    for result in (x.sort(0), x.topk(1), x.kthvalue(1), x.median(0), x.sort(-1, True)):
+    for result in (x.sort(0), x.topk(1), x.sort(-1, True)):
         assert result.values.item() == 3.0 and result.indices.item() == 0
     x.sort(0).values.backward()
     assert x.grad.item() == 1.0
@@ -66,30 +66,6 @@ def test_topk(dim, largest, device):
     assert gradgradcheck(lambda x: x.topk(2, dim, largest).values, x)
 
 
-@pytest.mark.parametrize("keepdim", [False, True])
-@pytest.mark.parametrize("dim", [0, 1, 2])
-def test_kthvalue_and_median(dim, keepdim, device):
-    x = tt.tensor(X, device=device, requires_grad=True)
-    place = (X.shape[dim] - 1) // 2
-    want = np.take(np.sort(X, axis=dim), [place], axis=dim)
-    want = want if keepdim else want.squeeze(dim)
-    for result in (x.median(dim, keepdim), x.kthvalue(place + 1, dim, keepdim)):
-        np.testing.assert_array_equal(values(result.values), want)
-        assert result.indices.shape == want.shape
-    assert gradcheck(lambda x: x.median(dim, keepdim).values, x)
-    assert gradgradcheck(lambda x: x.kthvalue(1, dim, keepdim).values, x)
-
-
-def test_median_of_all(device):
-    x = tt.tensor([4.0, 1.0, 3.0, 1.0], device=device, requires_grad=True)
-    x.median().backward()
-    assert x.median().item() == 1.0
-    assert x.grad.tolist() == [0.0, 0.5, 0.0, 0.5]
-    assert math.isnan(tt.tensor(TIES).median().item())
-    result = tt.tensor([TIES]).median(1)
-    assert math.isnan(result.values.item()) and result.indices.item() == 2
-
-
 def test_unique(device):
     x = tt.tensor([[3, 1], [1, 3], [3, 1]], device=device)
     assert x.unique().tolist() == [1, 3]
@@ -100,34 +76,17 @@ def test_unique(device):
     assert tt.tensor([math.nan, math.nan]).unique().numel() == 2
 
 
-def test_bincount(device):
-    x = tt.tensor([0, 3, 3], device=device)
-    assert x.bincount().tolist() == [1, 0, 0, 2]
-    assert x.bincount(minlength=6).tolist() == [1, 0, 0, 2, 0, 0]
-    weighted = x.bincount(tt.tensor([0.5, 1.0, 2.0], device=device))
-    assert weighted.tolist() == [0.5, 0.0, 0.0, 3.0] and weighted.dtype is tt.float32
-
-
 def test_refusals():
     x = tt.zeros(2, 3)
     for call in (
         lambda: x.topk(4),
         lambda: x.topk(-1),
-        lambda: x.kthvalue(0),
-        lambda: x.kthvalue(4),
-        lambda: tt.zeros(0).median(),
-        lambda: tt.tensor([-1]).bincount(),
-        lambda: tt.tensor([[1]]).bincount(),
-        lambda: tt.tensor([1]).bincount(tt.zeros(2)),
-        lambda: tt.zeros(3).bincount(),
     ):
         with pytest.raises(RuntimeError):
             call()
-    for call in (lambda: x.sort(2), lambda: x.argsort(-3), lambda: x.median(2)):
+    for call in (lambda: x.sort(2), lambda: x.argsort(-3)):
         with pytest.raises(IndexError):
             call()
-    with pytest.raises(IndexError):
-        tt.zeros(0, 2).median(0)
 
 
 @pytest.mark.parametrize("largest", [False, True])
@@ -140,39 +99,3 @@ def test_topk_of_long_rows_sorts_only_what_it_returns(largest, device):
     np.testing.assert_array_equal(values(result.indices), values(order)[:, :5])
     few = tt.tensor([2.0] * 4 + [1.0] * 20 + [3.0], device=device).topk(5)
     assert few.indices.tolist() == [24, 0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_searchsorted_is_numpys_row_by_row(side, device):
-    rng = np.random.default_rng(0)
-    rows, values = np.sort(rng.integers(0, 9, (2, 3, 5)), axis=-1), rng.integers(-1, 10, (2, 3, 4))
-    found = tt.searchsorted(
-        tt.tensor(rows, device=device), tt.tensor(values, device=device), side=side
-    )
-    for i in np.ndindex(2, 3):
-        assert found[i].tolist() == np.searchsorted(rows[i], values[i], side).tolist()
-    row = tt.tensor([3.0, 1.0, 2.0], device=device)
-    assert tt.searchsorted(row, 2.5, sorter=row.argsort()).item() == 2
-    assert tt.bucketize(row, row.sort().values, right=True).tolist() == [3, 1, 2]
-
-
-def test_searchsorted_refuses_what_does_not_fit():
-    rows = tt.zeros(2, 3)
-    for wrong in (
-        lambda: tt.searchsorted(rows, 1.0),
-        lambda: tt.searchsorted(rows, tt.zeros(3, 1)),
-        lambda: tt.searchsorted(rows[0], 1.0, side="left", right=True),
-        lambda: tt.bucketize(1.0, rows),
-    ):
-        with pytest.raises(RuntimeError):
-            wrong()
-
-
-def test_the_median_of_a_long_row(device):
-    x = np.random.default_rng(0).permutation(200.0 * np.arange(2 * 101)).reshape(2, 101)
-    values, indices = tt.tensor(x, device=device).median(1)
-    assert values.tolist() == np.median(x, axis=1).tolist()
-    assert x[[0, 1], indices.numpy(force=True)].tolist() == values.tolist()
-    x[1, 7] = x[1, 9] = np.nan
-    values, indices = tt.tensor(x, device=device).median(1, keepdim=True)
-    assert np.isnan(values[1].item()) and indices[1].item() == 7 and not np.isnan(values[0].item())

@@ -324,10 +324,12 @@ def an_optimizer_of_ones_own(torch):
 @program
 def what_older_programs_write(torch):
     x = torch.autograd.Variable(torch.FloatTensor([1.0, 2.0]), requires_grad=True)
-    print(x, isinstance(x, torch.FloatTensor), x.data.type(), (x > 1).type(torch.LongTensor))
-    print(x.data.new(2, 2).fill_(3), torch.LongTensor(x.size()).zero_(), x.type("torch.IntTensor"))
+    print(x, isinstance(x, torch.FloatTensor), (x > 1).type(torch.LongTensor))
+    print(torch.LongTensor(x.size()).zero_(), x.type(torch.int32))
     target = torch.empty(100, dtype=torch.long).random_(5)
-    print(target.min() >= 0, target.max() < 5, torch.finfo(torch.float64), torch.iinfo(torch.int8))
+    print(
+        target.min() >= 0, target.max() < 5, torch.finfo(torch.float64), torch.iinfo(torch.int8).max
+    )
 
 
 @program

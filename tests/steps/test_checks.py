@@ -3,7 +3,9 @@
 import pytest
 
 from steps.companion import checks
+from steps.companion.added import added_lines
 from steps.companion.curriculum import CurriculumError
+from steps.companion.gradient_checks import gradient_result
 
 from .conftest import STAGE, step_text
 
@@ -68,9 +70,9 @@ def test_a_step_that_is_no_python(make):
 # Difference
 
 
-@pytest.mark.parametrize(("kind", "budget"), [("lesson", 60), ("catalogue", 150)])
+@pytest.mark.parametrize(("kind", "budget"), [("lesson", 50), ("catalogue", 150), ("chapter", 150)])
 def test_budget(make, kind, budget):
-    toml = "catalogues = [2]\n" if kind == "catalogue" else ""
+    toml = "" if kind == "lesson" else f"{kind}s = [2]\n"
     first = step_text(1, "x = 1")
     good = make({1: first, 2: step_text(2, "x = 1\n" + lines(budget))}, toml=toml)
     assert complaints(checks.check_difference, good, good.step(2)) == []
@@ -80,12 +82,16 @@ def test_budget(make, kind, budget):
 
 
 def test_a_budget_of_its_own_needs_a_reason(make):
-    files = {1: step_text(1, "x = 1"), 2: step_text(2, "x = 1\n" + lines(70))}
-    reasoned = make(files, toml='[step.02]\nbudget = 70\nwhy = "one module"\n')
+    files = {1: step_text(1, "x = 1"), 2: step_text(2, "x = 1\n" + lines(60))}
+    reasoned = make(files, toml='[step.02]\nbudget = 60\nwhy = "one idea"\n')
     assert complaints(checks.check_difference, reasoned, reasoned.step(2)) == []
-    silent = make(files, toml="[step.02]\nbudget = 70\n")
+    assert complaints(checks.check_kind, reasoned, reasoned.step(2)) == []
+    silent = make(files, toml="[step.02]\nbudget = 60\n")
     [complaint] = complaints(checks.check_difference, silent, silent.step(2))
     assert "says no `why`" in complaint
+    long = make(files, toml='[step.02]\nbudget = 61\nwhy = "long"\n')
+    [complaint] = complaints(checks.check_kind, long, long.step(2))
+    assert complaint.endswith("a budget of 61 (at most 60 for a lesson)")
 
 
 def test_words_do_not_count(make):
@@ -93,8 +99,7 @@ def test_words_do_not_count(make):
         'def f():\n    """Words.\n' + "\n    more" * 100 + '\n    """\n\n\n    # c\n    return 1'
     )
     curriculum = make({1: step_text(1, "x = 1"), 2: step_text(2, "x = 1\n\n\n" + words)})
-    [first, second] = curriculum.steps
-    assert len(checks.added_lines(curriculum, first, second)) == 2
+    assert len(added_lines(curriculum, curriculum.step(2))) == 2
 
 
 def test_a_step_that_changes_only_words(make):
@@ -133,6 +138,8 @@ def test_a_class_that_is_renamed_takes_its_methods_along(make):
         ('removes = ["x"]\nwhy = "w"', "step 02 still has x"),
         ('renames = {x = "z"}\nwhy = "w"', "step 02 has no z"),
         ('removes = ["gone"]', "says no `why`"),
+        ('unrun = ["x"]', "says no `why`"),
+        ('unrun = ["y"]\nwhy = "w"', "step 02 has no y"),
     ],
 )
 def test_false_declarations(make, entry, found):
@@ -167,10 +174,49 @@ def test_what_a_step_takes_up_again_is_no_addition(make):
     module = '[modules]\n"tinytorch/a.py" = [1, 3]\n'
     curriculum = make(steps, toml=module + toml)
     assert complaints(checks.check_difference, curriculum, curriculum.step(3)) == []
-    [_, second, third] = curriculum.steps
-    assert checks.added_lines(curriculum, second, third) == ["    print(-5)"]
+    assert list(added_lines(curriculum, curriculum.step(3)).values()) == ["    print(-5)"]
     unrelated = make(steps, toml=toml)
     assert len(complaints(checks.check_difference, unrelated, unrelated.step(3))) == 1
+
+
+# Kinds
+
+
+def test_a_catalogue_says_so_in_its_title(make):
+    steps = {1: step_text(1, title="Catalogue: the rest"), 2: step_text(2, title="A lesson")}
+    right = make(steps, toml="catalogues = [1]\n")
+    assert [complaints(checks.check_kind, right, step) for step in right.steps] == [[], []]
+    wrong = make(steps, toml="catalogues = [2]\n")
+    found = [complaints(checks.check_kind, wrong, step) for step in wrong.steps]
+    assert [each.partition(" (")[0] for [each] in found] == [
+        "step 01, line 1: is a lesson",
+        "step 02, line 1: is a catalogue",
+    ]
+
+
+def test_only_a_lesson_has_a_budget_of_its_own(make):
+    curriculum = make({1: step_text(1)}, toml='chapters = [1]\n[step.1]\nbudget = 9\nwhy = "w"\n')
+    [complaint] = complaints(checks.check_kind, curriculum, curriculum.step(1))
+    assert "a chapter has 150 lines" in complaint
+
+
+def test_one_step_in_five_may_be_a_catalogue(make):
+    steps = {n: step_text(n) for n in range(1, 12)}
+    assert complaints(checks.check_kinds, make(steps, toml="catalogues = [1, 2]\n")) == []
+    assert complaints(checks.check_kinds, make(steps, toml="catalogues = [1, 2, 3]\n")) == [
+        "curriculum.toml, catalogues: 3 of 11 steps are catalogues (at most one in five may be)"
+    ]
+    chapters = "catalogues = [1, 2]\nchapters = [3, 4]\n"  # these count for nothing
+    assert len(complaints(checks.check_kinds, make(steps, toml=chapters))) == 1
+
+
+def test_what_curriculum_toml_names_is_there(make):
+    toml = 'catalogues = [2]\nchapters = ["1a"]\n[step.3]\ngradcheck = ["x"]\n'
+    found = complaints(checks.check_kinds, make({1: step_text(1)}, toml=toml))
+    assert found == [
+        f"curriculum.toml, {name}: there is no step {number} (take it out)"
+        for name, number in (("catalogues", "02"), ("chapters", "01a"), ("[step]", "03"))
+    ]
 
 
 # Imports
@@ -333,7 +379,7 @@ def test_parts_build_a_module_and_are_compared_in_order(make):
 @pytest.mark.parametrize(
     ("toml", "found"),
     [
-        ("catalogs = [1]\n", "'catalogs' means nothing here. Did you mean catalogues?"),
+        ("catalogs = [1]\n", "'catalogs' means nothing here. Did you mean catalogues"),
         (
             '[step.1]\nremove = ["x"]\n',
             "'remove' means nothing here. Did you mean removes or renames?",
@@ -393,7 +439,7 @@ def test_gradients_by_backward_and_by_hand(make):
     by_hand = FRAMEWORK.replace("def backward(self):", "def not_yet(self):")
     curriculum = make({6: step_text(6, by_hand), 7: step_text(7, FRAMEWORK)})
     for step in curriculum.steps:
-        assert checks.gradient_result(step) == {"checked": ["Square"], "wrong": {}}
+        assert gradient_result(step) == {"checked": ["Square"], "wrong": {}}
 
 
 @pytest.mark.parametrize("wrong", ["3 * self.input.data * gy", "2 * self.input.data", "gy[0]"])
@@ -415,7 +461,7 @@ class Exp(Square):
 """
     )
     curriculum = make({7: step_text(7, text)})
-    assert checks.gradient_result(curriculum.step(7)) == {"checked": ["Square"], "wrong": {}}
+    assert gradient_result(curriculum.step(7)) == {"checked": ["Square"], "wrong": {}}
 
 
 def test_a_framework_in_which_nothing_can_be_checked(make):

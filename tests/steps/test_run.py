@@ -1,9 +1,12 @@
 """Running a step: which statement printed what, and whether that is what it promised."""
 
+import time
+
 import pytest
 
 from steps.companion import promises
-from steps.companion.promises import PromiseError, matches, promises_of, run_step
+from steps.companion.matching import matches
+from steps.companion.promises import PromiseError, promises_of, run_step
 
 from .conftest import step_text
 
@@ -168,6 +171,18 @@ def test_exit_status(outcome):
 def test_a_step_that_hangs_is_stopped(outcome, monkeypatch):
     monkeypatch.setattr(promises, "TIMEOUT", 1)
     assert outcome("while True:\n    pass").failure == "stopped after 1 s"
+
+
+def test_what_a_step_started_ends_with_it(outcome, monkeypatch):
+    """A process that outlives the step would hold its error output open."""
+    monkeypatch.setattr(promises, "TIMEOUT", 1)
+    demo = """
+        import subprocess, sys
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).wait()
+    """
+    began = time.monotonic()
+    assert outcome(demo).failure == "stopped after 1 s"
+    assert time.monotonic() - began < 30
 
 
 def test_a_slow_step_fails(outcome, monkeypatch):

@@ -38,7 +38,4 @@ class iinfo:
         if dtype.category != 1:
             raise TypeError(f"iinfo() takes an integer type, not {dtype!r}: use finfo")
         info = np.iinfo(dtype.numpy)
-        self.dtype, self.bits, self.max, self.min = dtype.name, info.bits, info.max, info.min
-
-    def __repr__(self) -> str:
-        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+        self.bits, self.max, self.min = info.bits, info.max, info.min

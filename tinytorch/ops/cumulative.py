@@ -1,17 +1,11 @@
-"""Running sums and products, and products whose gradient survives a zero."""
+"""Running sums, and products whose gradient is right at a zero."""
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import as_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.arithmetic import mul
-from tinytorch.ops.conversion import cast, clone
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.elementwise import logaddexp
 from tinytorch.ops.reduction import Reduction, reduced_dims, reduction, summands, wide
 
 
@@ -92,35 +86,7 @@ class Prod(Reduction):
 @reduction
 def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None):
     """The product of all elements, or along one dimension. The gradient is right for zeros too."""
-    if dim is not None and not isinstance(dim, int):
-        raise TypeError(f"prod(): argument 'dim' must be int, not {type(dim).__name__}")
-    dims = reduced_dims(dim, input.array.ndim)
+    ndim = input.array.ndim
+    dims = None if dim is None else reduced_dims(normalize_dim(dim, ndim), ndim)
     input, total = summands(input, dtype)
     return Prod.apply(input, dims, keepdim, total)
-
-
-def scan(combine: Callable, x: Tensor, dim: int, fill: float) -> Tensor:
-    """x_1, x_1 and x_2 combined, x_1 and x_2 and x_3 combined, ... by the rounds of `Shift`."""
-    dim, steps, y = normalize_dim(dim, x.array.ndim), 1, clone(x)
-    while x.array.ndim and steps < x.array.shape[dim]:
-        y = combine(y, Shift.apply(y, dim, steps, fill))
-        steps *= 2
-    return y
-
-
-@reduction
-def cumprod(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """Running products along `dim`. Integers and booleans are multiplied as int64."""
-    input, total = summands(input, dtype)
-    return scan(mul, input if total is None else cast(input, as_dtype(total)), dim, 1)
-
-
-@reduction
-def logcumsumexp(input: Tensor, dim: int) -> Tensor:
-    """log(cumsum(exp(input))), without overflow. NotImplementedError for integers."""
-    if not input.is_floating_point():
-        raise NotImplementedError(f"logcumsumexp() is not implemented for {input.dtype!r}")
-    return scan(logaddexp, input, dim, -math.inf)
-
-
-cumprod_ = tensor_method("cumprod_")(in_place(cumprod))

@@ -6,8 +6,6 @@ from typing import Any
 
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import mul
-from tinytorch.ops.conversion import cast
-from tinytorch.ops.dims import normalize_dims
 from tinytorch.ops.matmul import MatMul, check_operands
 from tinytorch.ops.parts import diagonal
 from tinytorch.ops.reduction import sum
@@ -135,27 +133,6 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     labels = "".join(label for label in labels if label in output)
     x = sum(x, over) if over else x
     return x if labels == output else permute(x, tuple(labels.index(label) for label in output))
-
-
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
-    """Sums of products over `dims`: the last n of a with the first n of b, or (dims_a, dims_b).
-
-    RuntimeError where the sizes differ.
-    """
-    check_operands("tensordot", a, b)
-    n, m = a.array.ndim, b.array.ndim
-    if isinstance(dims, int):
-        if not 0 <= dims <= (n if n < m else m):
-            raise RuntimeError(f"tensordot expects dims <= ndim_a or ndim_b, but got dims={dims}")
-        dims = list(range(n - dims, n)), list(range(dims))
-    dims_a, dims_b = normalize_dims(dims[0], n), normalize_dims(dims[1], m)
-    if len(dims_a) != len(dims_b):
-        raise RuntimeError("both dimension lists should have same length")
-    a_labels, b_labels = string.ascii_letters[:n], list(string.ascii_letters[n : n + m])
-    for i, j in zip(dims_a, dims_b, strict=True):
-        b_labels[j] = a_labels[i]
-    keep = {*a_labels, *b_labels} - {a_labels[i] for i in dims_a}
-    return cast(contract(a, a_labels, b, "".join(b_labels), "".join(keep))[0], a.dtype)
 
 
 @tensor_method("trace")

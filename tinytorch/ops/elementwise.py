@@ -12,7 +12,7 @@ from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type
 from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.arithmetic import add, mul, number_like, true_divide
+from tinytorch.ops.arithmetic import number_like, true_divide
 from tinytorch.ops.conversion import cast
 
 
@@ -48,9 +48,14 @@ def unary_function(names: str, formula: Any, derivative: Callable, keeps_y: bool
     return entry(names, Function, formula, forward=forward, backward=backward)
 
 
-def flat(xp: Any, g: Any, *inputs: Any) -> Any:
-    """The derivative of a staircase: between two steps nothing changes."""
-    return g * 0
+class Staircase(Function):
+    """y = f(x), where f is constant between its steps: the slope is 0, and nothing is saved."""
+
+    def forward(ctx, x: Any) -> Any:
+        return ctx.formula(ctx.xp, x)
+
+    def backward(ctx, g: Any) -> Any:
+        return g * 0
 
 
 def as_type(x: Any, dtype: DType) -> Any:
@@ -118,11 +123,13 @@ def unary(
     Args:
         names: of the function, the first one and aliases.
         formula: (xp, x) -> y, or the name of a function of the array library.
-        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the derivative is 0.
+        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the slope is 0: a `Staircase`.
         from_y: (xp, g, y) -> g * dy/dx, where y alone is enough.
         keeps: the kinds of integers and booleans that stay what they are; see `compute`.
     """
-    function = unary_function(names, formula, from_x or from_y or flat, from_y is not None)
+    function = entry(names, Staircase, formula)
+    if derivative := from_x or from_y:
+        function = unary_function(names, formula, derivative, from_y is not None)
 
     def operation(input: Tensor) -> Tensor:
         if input.__class__ is Tensor and input.array.dtype.char in "fd":
@@ -179,8 +186,9 @@ def staircase(name: str) -> Callable:
 floor = unary("floor", staircase("floor"), keeps="iu")
 ceil = unary("ceil", staircase("ceil"), keeps="iu")
 trunc = unary("trunc fix", staircase("trunc"), keeps="iu")
-frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_x=lambda xp, g, x: g, keeps="f")
-Round = unary_function("round", staircase("rint"), flat)
+round = unary("round", staircase("rint"), keeps="iu")  # halves go to the even neighbour
+# dy/dx is 1; y is kept, so that x may be overwritten.
+frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_y=lambda xp, g, y: g, keeps="f")
 sign = unary(
     "sign sgn",  # and not that of the array library: the sign of nan is 0
     lambda xp, x: x.copy() if x.dtype == bool else xp.subtract(x > 0, x < 0, dtype=x.dtype),
@@ -308,22 +316,6 @@ atan2 = binary(
 hypot = binary("hypot", "hypot", lambda xp, g, a, b: g * a / xp.hypot(a, b), keeps="f")
 
 
-def log_of_sum(xp: Any, a: Any, b: Any) -> Any:
-    """log(e^a + e^b), in a tenth of the time that the array library's own function takes."""
-    gap = xp.where(a == b, xp.zeros_like(a), a - b)  # inf - inf would be nan
-    return xp.maximum(a, b) + xp.log1p(xp.exp(-xp.abs(gap)))
-
-
-logaddexp = binary(
-    "logaddexp",
-    log_of_sum,
-    # e^80 is beyond all that counts, and finite: the derivative of this formula stays a number.
-    lambda xp, g, a, b: g / (1 + xp.exp(xp.clip(b - a, None, 80.0))),
-    keeps="f",
-    written=False,
-)
-
-
 def power(a: Any, b: Any) -> Any:
     """a ** b. For small numbers b as products, which take a tiny part of the time of a power."""
     if isinstance(b, (int, float)):
@@ -344,11 +336,14 @@ def any_power(xp: Any, a: Any, b: Any) -> Any:
     return a ** xp.abs(b) * ((b >= 0) | (xp.abs(a) == 1))
 
 
-def log_of_base(xp: Any, a: Any) -> Any:
-    """log(a), and 0 where a is 0: there a^b does not change with b."""
-    if isinstance(a, (int, float)):
-        return math.log(a) if a > 0 else (0.0 if a == 0 else math.nan)
-    return xp.log(a + (a == 0))
+def slope_of_exponent(xp: Any, g: Any, a: Any, b: Any) -> Any:
+    """g * a^b log(a). Where a is 0, that is 0 for b >= 0, and -inf for b < 0, as in PyTorch."""
+    y = power(a, b)
+    if not isinstance(a, (int, float)):
+        return g * (y * xp.log(a + ((a == 0) & (b >= 0))))
+    if a == 0:
+        return g * (0 - y * (b < 0))
+    return g * (y * (math.log(a) if a > 0 else math.nan))
 
 
 # b + (b == 0) - 1 is b - 1, and 0 for b = 0: b * a^(b - 1) would be 0 * infinity for a = 0.
@@ -356,7 +351,7 @@ pow = binary(
     "pow __pow__",
     any_power,
     lambda xp, g, a, b: g * (b * power(a, b + (b == 0) - 1)),
-    lambda xp, g, a, b: g * (power(a, b) * log_of_base(xp, a)),
+    slope_of_exponent,
     keeps="iu",
     numbers=2,
 )
@@ -381,16 +376,13 @@ def division(formula: Any) -> Callable:
     return divide
 
 
-def truncated(xp: Any, a: Any, b: Any) -> Any:
-    """a / b without its digits behind the point; exact for integers."""
-    whole = xp.asarray(a).dtype.kind in "iu"
-    return (a - xp.fmod(a, b)) // b if whole else xp.trunc(a / b)
-
-
 floor_divide = binary(
-    "floor_divide __floordiv__", division("floor_divide"), flat, flat, keeps="iu", numbers=2
+    "floor_divide __floordiv__",
+    division("floor_divide"),
+    lambda xp, g, a, b: g * 0,
+    keeps="iu",
+    numbers=2,
 )
-trunc_divide = entry("div_trunc", Several, division(truncated), derivatives=(flat, flat))
 
 
 def rest(names: str, name: str, rounding: str, numbers: int) -> Callable[[Tensor, Any], Tensor]:
@@ -428,45 +420,6 @@ magnitude = tensor_method("__abs__")(lambda self: abs(self))
 
 
 @attach("div divide true_divide")
-def div(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-    """input / other, broadcast; rounding_mode "floor" or "trunc" makes it whole and keeps integers.
-
-    RuntimeError for another mode, and for an integer division by 0.
-    """
-    if rounding_mode is None:
-        return true_divide(input, other)
-    if rounding_mode not in ("floor", "trunc"):
-        raise RuntimeError(
-            f"div(): rounding_mode is None, 'trunc' or 'floor', not {rounding_mode!r}"
-        )
-    if rounding_mode == "floor":
-        return floor_divide(input, other)
-    return compute(trunc_divide, (input, other), "iu", 2)
-
-
-@attach("round")
-def round(input: Tensor, *, decimals: int = 0) -> Tensor:
-    """Rounded to whole numbers or to `decimals` places, halves to the even neighbour."""
-    if decimals == 0:
-        return compute(Round, (input,), "iu")
-    if not input.is_floating_point():
-        raise NotImplementedError(f"round(): decimals={decimals} needs a floating point tensor")
-    up, down = (mul, true_divide) if decimals > 0 else (true_divide, mul)
-    scale = 10.0 ** (decimals if decimals > 0 else -decimals)
-    return down(round(up(input, scale)), scale)
-
-
-@attach("addcmul")
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
-    """input + value * tensor1 * tensor2, broadcast."""
-    tensor1 = cast(tensor1, result_type(input, tensor1, tensor2))
-    return add(input, mul(tensor1, tensor2), alpha=value)
-
-
-@attach("addcdiv")
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
-    """input + value * tensor1 / tensor2, broadcast. RuntimeError for integers over integers."""
-    if not (tensor1.is_floating_point() or tensor2.is_floating_point()):
-        raise RuntimeError("addcdiv(): integers cannot be divided by integers: cast one of them")
-    tensor1 = cast(tensor1, result_type(input, tensor1, tensor2))
-    return add(input, true_divide(tensor1, tensor2), alpha=value)
+def div(input: Tensor, other: Any) -> Tensor:
+    """input / other, broadcast, in floating point also for integers."""
+    return true_divide(input, other)

@@ -28,7 +28,6 @@ def named_result(name: str, *fields: str) -> type:
 
 MaxResult = named_result("max", "values", "indices")
 MinResult = named_result("min", "values", "indices")
-MinMaxResult = named_result("aminmax", "min", "max")
 
 
 @functools.singledispatch
@@ -61,14 +60,12 @@ class Amax(Reduction):
     def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:
         check_not_empty(ctx.method, x, dims)
         ctx.begin(x, dims, keepdims)
-        y = ctx.find(x, dims, keepdims)
+        if dims == (x.ndim - 1,) and x.size > 1000:
+            y = extreme_rows(x, ctx.method).reshape(x.shape[:-1] + (1,) * keepdims)
+        else:
+            y = getattr(x, ctx.method)(axis=dims, keepdims=keepdims)
         ctx.save_for_backward(x, y)
         return y
-
-    def find(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
-        if dims == (x.ndim - 1,) and x.size > 1000:
-            return extreme_rows(x, ctx.method).reshape(x.shape[:-1] + (1,) * keepdims)
-        return getattr(x, ctx.method)(axis=dims, keepdims=keepdims)
 
     def backward(ctx, g: Any) -> Any:
         x, y = ctx.saved
@@ -201,9 +198,3 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
 def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """The smallest element, (values, indices) along `dim`, or the smaller of pairs: see `max`."""
     return extreme(Amin, ArgMin, input, dim, keepdim, other)
-
-
-@reduction
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple:
-    """(min, max) of all elements, or along one dimension: `amin` and `amax`."""
-    return MinMaxResult(amin(input, dim, keepdim), amax(input, dim, keepdim))

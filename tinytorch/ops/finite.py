@@ -1,10 +1,11 @@
 """Numbers in the place of nan and inf."""
 
+import math
 from typing import Any
 
 from tinytorch.core.limits import finfo
 from tinytorch.core.tensor import Tensor
-from tinytorch.ops.comparison import isnan, isneginf, isposinf, where
+from tinytorch.ops.comparison import isnan, where
 from tinytorch.ops.conversion import clone
 from tinytorch.ops.elementwise import attach
 
@@ -17,5 +18,5 @@ def nan_to_num(input: Tensor, nan: Any = None, posinf: Any = None, neginf: Any =
         return clone(input)
     limits = finfo(input.dtype)
     out = where(isnan(input), nan or 0.0, input)
-    out = where(isposinf(input), limits.max if posinf is None else posinf, out)
-    return where(isneginf(input), limits.min if neginf is None else neginf, out)
+    out = where(input == math.inf, limits.max if posinf is None else posinf, out)
+    return where(input == -math.inf, limits.min if neginf is None else neginf, out)

@@ -9,8 +9,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, number_like
-from tinytorch.ops.broadcast import as_shape, broadcast_shapes, expand
-from tinytorch.ops.comparison import where
+from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
@@ -154,24 +153,6 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     check_source("index_add", input, dims, index, source, RuntimeError)
     source = source if alpha == 1 else mul(source, alpha)
     return add(input, AddIndex.apply(source, input.array.shape, dims, index))
-
-
-@tensor_method("take_along_dim")
-def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """`gather` with broadcasting of the other dimensions: for the results of argsort and argmax."""
-    if indices.dtype is not int64:
-        raise RuntimeError(f"take_along_dim(): indices should be int64, not {indices.dtype!r}")
-    if dim is None:
-        return Index.apply(input, (), flatten(indices))
-    shape, index_shape = list(input.array.shape), list(indices.array.shape)
-    if len(shape) != len(index_shape):
-        raise RuntimeError(f"take_along_dim(): {index_shape} has not the dimensions of {shape}")
-    dim = normalize_dim(dim, len(shape))
-    n, length, shape[dim], index_shape[dim] = shape[dim], index_shape[dim], 1, 1
-    both = broadcast_shapes(shape, index_shape)
-    input = expand(input, (*both[:dim], n, *both[dim + 1 :]))
-    indices = expand(indices, (*both[:dim], length, *both[dim + 1 :]))
-    return gather(input, dim, where(indices < 0, indices + n, indices))
 
 
 @tensor_method("repeat_interleave")

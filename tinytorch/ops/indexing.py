@@ -92,14 +92,6 @@ class AddIndex(Function):
         return ctx.call(Index, g, ctx.dims, *ctx.saved)
 
 
-@tensor_method("take")
-def take(input: Tensor, index: Tensor) -> Tensor:
-    """The elements at places counted as if `input` had one dimension, in the shape of `index`."""
-    if index.dtype is not int64:
-        raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype!r}")
-    return Index.apply(input, (), index)
-
-
 def write(array: Any, key: tuple, values: Any) -> None:
     """array[key] = values, broadcast, with PyTorch's errors."""
     try:
@@ -156,8 +148,7 @@ def as_item(item: Any, x: Tensor) -> tuple[Any, int]:
     if item is None or item is ...:
         return item, 0
     if isinstance(item, slice):
-        parts = (item.start, item.stop, item.step)
-        parts = [None if part is None else operator.index(part) for part in parts]
+        parts = [p if p is None else operator.index(p) for p in (item.start, item.stop, item.step)]
         if parts[2] is not None and parts[2] < 1:
             raise ValueError("step must be greater than zero")
         return slice(*parts), 1

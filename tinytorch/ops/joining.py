@@ -14,7 +14,7 @@ from tinytorch.ops.arithmetic import number_like
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import PutSlice, Slice, along, as_part, flip
-from tinytorch.ops.shape import Reshape, atleast_1d, atleast_2d, atleast_3d
+from tinytorch.ops.shape import Reshape
 
 
 class Cat(Function):
@@ -124,28 +124,6 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -
     return Stack.apply(*tensors, normalize_dim(dim, tensors[0].array.ndim + 1))
 
 
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Side by side: `cat` along dimension 1, of 1-d tensors along dimension 0."""
-    tensors = atleast_1d(tensor_list("hstack", tensors))
-    return cat(tensors, min(tensors[0].array.ndim - 1, 1))
-
-
-def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """One above the other: `cat` along dimension 0, a 1-d tensor being a row."""
-    return cat(atleast_2d(tensor_list("vstack", tensors)))
-
-
-def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    """One behind the other: `cat` along dimension 2."""
-    return cat(atleast_3d(tensor_list("dstack", tensors)), 2)
-
-
-def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """Side by side: `cat` along dimension 1, a 1-d tensor being a column."""
-    tensors = tensor_list("column_stack", tensors)
-    return cat([x if x.array.ndim > 1 else Reshape.apply(x, (-1, 1)) for x in tensors], 1)
-
-
 def views(input: Tensor, keys: Sequence[tuple], function: type[Function], *rest: Any) -> tuple:
     """The views input[key] for all keys: function.apply(input, *rest) where that leaves a node."""
     if thread.modes or input.requires_grad:
@@ -166,7 +144,8 @@ def split(
         raise RuntimeError("split expects at least a 1-dimensional tensor")
     sizes, dim = split_size_or_sections, normalize_dim(dim, tensor.array.ndim)
     n = tensor.array.shape[dim]
-    if isinstance(sizes, int):
+    if not isinstance(sizes, (tuple, list)):
+        sizes = operator.index(sizes)
         if sizes < 0 or (sizes == 0 and n):
             raise RuntimeError(f"split_size {sizes} cannot split a dimension of size {n}")
         sizes = [min(sizes, n - start) for start in range(0, n, sizes or 1)] or [0]

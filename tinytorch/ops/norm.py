@@ -3,8 +3,7 @@
 import math
 from typing import Any
 
-from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.arithmetic import sub
+from tinytorch.core.tensor import Tensor
 from tinytorch.ops.comparison import ne
 from tinytorch.ops.elementwise import abs
 from tinytorch.ops.extremes import amax, amin
@@ -53,12 +52,6 @@ def norm(
     if not math.isinf(p):
         return widened(Norm, input, p, dims, keepdim)
     return (amax if p > 0 else amin)(abs(input), dim, keepdim)
-
-
-@tensor_method("dist")
-def dist(input: Tensor, other: Tensor, p: Any = 2) -> Tensor:
-    """The norm of order p of input - other."""
-    return norm(sub(input, other), p)
 
 
 @reduction

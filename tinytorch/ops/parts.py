@@ -10,7 +10,7 @@ from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.conversion import Clone
 from tinytorch.ops.dims import normalize_dim, normalize_dims
-from tinytorch.ops.shape import Reshape, flatten, transpose
+from tinytorch.ops.shape import Reshape
 
 
 def along(dim: int, part: Any) -> tuple:
@@ -242,25 +242,6 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     if input.array.ndim != 2:
         raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.array.ndim}D")
     return Clone.apply(Diagonal.apply(input, diagonal, 0, 1))
-
-
-@tensor_method("diagflat")
-def diagflat(input: Tensor, offset: int = 0) -> Tensor:
-    """A matrix with all elements of `input` on a diagonal."""
-    return diag_embed(flatten(input), offset)
-
-
-@tensor_method("rot90")
-def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
-    """A copy, turned k times by 90 degrees in the plane of two dimensions, from dims[0] to dims[1].
-
-    RuntimeError unless they are two, and different.
-    """
-    if len(dims) != 2 or input.array.ndim < 2:
-        raise RuntimeError(f"expected 2 rotation dims of 2 or more, got {dims} of {input.ndim}")
-    a, b = normalize_dims(dims, input.array.ndim)
-    k, turned = k % 4, transpose(input, a, b) if k % 2 else input
-    return flip(turned, *((), (a,), (a, b), (b,))[k])
 
 
 tril_ = tensor_method("tril_")(in_place(tril))

@@ -1,7 +1,6 @@
 """The same elements in another shape or order: reshape, transpose and their kin."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.node import Function
@@ -53,7 +52,8 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     that is possible. RuntimeError where the number of elements differs.
     """
     if shape is None:
-        shape = sizes if len(sizes) != 1 or isinstance(sizes[0], int) else tuple(sizes[0])
+        one = len(sizes) == 1 and isinstance(sizes[0], (tuple, list))
+        shape = tuple(sizes[0]) if one else sizes
     if shape and min(shape) < -1:
         raise RuntimeError(f"invalid shape dimension {min(shape)} of shape {list(shape)}")
     return Reshape.apply(input, shape)
@@ -112,6 +112,8 @@ def permute(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
 
     RuntimeError unless each dimension is named once.
     """
+    if not sizes and dims is None:
+        raise TypeError("permute() missing 1 required positional argument: 'dims'")
     dims, ndim = as_shape(sizes if dims is None else (dims,)), input.array.ndim
     if len(dims) != ndim:
         raise RuntimeError(f"permute: {ndim} dimensions cannot have the order {list(dims)}")
@@ -234,24 +236,3 @@ def contiguous(input: Tensor) -> Tensor:
 def ravel(input: Tensor) -> Tensor:
     """All elements in one dimension; the tensor itself, or a view, where that is possible."""
     return flatten(contiguous(input))
-
-
-def at_least(name: str, least: int) -> Callable:
-    """atleast_1d, atleast_2d, atleast_3d: a number as a row, a row as a matrix, and so on."""
-
-    def fit(*tensors: Any) -> Any:
-        if len(tensors) != 1 or isinstance(tensors[0], (tuple, list)):
-            return tuple(fit(x) for x in (tensors if len(tensors) != 1 else tensors[0]))
-        if not isinstance(tensors[0], Tensor):
-            raise TypeError(f"{name}(): expected tensors, got {type(tensors[0]).__name__}")
-        shape = tensors[0].array.shape
-        for ndim in range(len(shape), least):
-            shape = (1, *shape) if ndim == 1 else (*shape, 1)
-        return tensors[0] if len(shape) == tensors[0].array.ndim else reshape(tensors[0], shape)
-
-    fit.__name__ = fit.__qualname__ = name
-    fit.__doc__ = f"Each tensor as a view with {least} or more dimensions; several: a tuple."
-    return fit
-
-
-atleast_1d, atleast_2d, atleast_3d = (at_least(f"atleast_{n}d", n) for n in (1, 2, 3))

@@ -5,14 +5,15 @@ import math
 import operator
 from typing import Any
 
+from tinytorch.autograd.modes import thread
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.core.version import count_write, storage_of
+from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import Slice, along
-from tinytorch.ops.shape import is_contiguous
 
 
 @functools.singledispatch
@@ -39,12 +40,6 @@ def memory_of(array: Any) -> Any:
 def offset_of(array: Any) -> int:
     """How many elements of its memory lie before the first element of `array`."""
     return (address_of(array) - address_of(storage_of(array))) // array.itemsize
-
-
-def steps_of(array: Any) -> tuple[int, ...]:
-    """The strides in elements; 0 where a dimension is too short to make a step."""
-    pairs = zip(array.shape, array.strides, strict=True)
-    return tuple(step // array.itemsize if n > 1 else 0 for n, step in pairs)
 
 
 class UntypedStorage:
@@ -162,82 +157,19 @@ def data_ptr(self: Tensor) -> int:
     return address_of(self.array) if self.array.size else 0
 
 
-def places(xp: Any, shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> Any:
-    """The place in memory of each element: start + i * steps[0] + j * steps[1] + ..."""
-    result = xp.full(shape, start, dtype=xp.int64)
-    for dim, (n, step) in enumerate(zip(shape, steps, strict=True)):
-        result += (xp.arange(n) * step).reshape((n,) + (1,) * (len(shape) - dim - 1))
-    return result
-
-
-def overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether two elements may share a place: a step no longer than all shorter ones together."""
-    reach = 0
-    for step, n in sorted(zip(stride, size, strict=True)):
-        if n > 1 and step <= reach:
-            return True
-        reach += (n - 1) * step
-    return False
-
-
-class Relay(Function):
-    """Lays x out in empty memory as (shape, steps, start) `source` says, adding where elements fall
-    on one place, and reads it as `target` says. What several elements of `whole` share is divided
-    among them."""
-
-    def forward(ctx, x: Any, source: tuple, target: tuple, whole: tuple) -> Any:
-        ctx.call_with = source, target, whole
-        xp, low = ctx.xp, min(source[2], target[2])
-        to, at, shared = (
-            places(xp, shape, steps, start - low) for shape, steps, start in (source, target, whole)
-        )
-        length = 1 + max(int(part.max()) if part.size else 0 for part in (to, at))
-        values = x.astype(xp.float64).reshape(-1)
-        memory = xp.bincount(to.reshape(-1), weights=values, minlength=length)
-        owners = xp.bincount(shared.reshape(-1), minlength=length)
-        return (memory / xp.maximum(owners, 1))[at].astype(x.dtype)
-
-    def backward(ctx, g: Any) -> Any:
-        source, target, whole = ctx.call_with
-        return ctx.call(Relay, g, target, source, whole)
-
-
 class AsStrided(Function):
-    """y[i, j] = memory[start + i * stride[0] + j * stride[1]], a view of the memory of x.
+    """y[i, j] = memory[start + i * stride[0] + j * stride[1]]: a view of the memory under x.
 
-    start is counted from the first element of x, which lies in memory by `steps`. The gradient of
-    an element is the sum over all places of y where it appears.
+    `start` is counted from the first element of x. Elements of y may share a place or lie outside
+    of x, so a write that is recorded is refused, and there is no gradient.
     """
 
     view = True
+    writable = False
 
-    def forward(ctx, x: Any, size: tuple, stride: tuple, start: int, steps: tuple) -> Any:
-        ctx.places = (x.shape, steps, 0), (size, stride, start)
-        if steps_of(x) != steps:  # a gradient in the place of x, which may lie in another order
-            return ctx.call(Relay, x, ctx.places[0], ctx.places[1], ctx.places[0])
+    def forward(ctx, x: Any, size: tuple, stride: tuple, start: int) -> Any:
         memory = memory_of(x)[offset_of(x) + start :]
         return strided(memory, size, tuple(step * x.itemsize for step in stride))
-
-    def backward(ctx, g: Any) -> Any:
-        whole, part = ctx.places
-        return ctx.call(Relay, g, part, whole, whole)
-
-    def note_view(ctx, out: Tensor, args: tuple) -> None:
-        """The way from the base to this view is one call, whatever views it was made from."""
-        super().note_view(out, args)
-        if out._base is not None:
-            (x, size, stride, start, _), base = args, out._base.array
-            start += offset_of(x.array) - offset_of(base)
-            out._view_calls = ((type(ctx), (size, stride, start, steps_of(base))),)
-
-    def name(ctx) -> str:
-        return "AsStridedBackward0"
-
-
-class AsStridedToRead(AsStrided):
-    """A view whose elements overlap, or lie outside of the tensor that it was made from."""
-
-    writable = False
 
 
 @tensor_method("as_strided")
@@ -247,33 +179,31 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     Args:
         size, stride: one number for each dimension of the view.
         storage_offset: the place of the first element in the storage; that of `input` by default.
-    Raises RuntimeError where the view would reach beyond the storage, and for negative numbers.
+
+    Raises:
+        RuntimeError: the view would reach beyond the storage, or a number is negative.
+        NotImplementedError: `input` requires a gradient; `unfold` has one.
     """
-    size, stride, array = tuple(size), tuple(stride), input.array
-    here = offset_of(array)
-    first = here if storage_offset is None else storage_offset
+    size, stride, here = as_shape((size,)), as_shape((stride,)), offset_of(input.array)
+    first = here if storage_offset is None else operator.index(storage_offset)
     if len(size) != len(stride):
         raise RuntimeError("mismatch in length of strides and shape")
-    if any(step < 0 for step in stride):
-        raise RuntimeError(f"as_strided: Negative strides are not supported, got {list(stride)}")
-    if any(n < 0 for n in size) or first < 0:
-        raise RuntimeError(f"as_strided: invalid size {list(size)} or storage offset {first}")
-    end = first
+    if min((*size, *stride, first)) < 0:
+        raise RuntimeError(
+            f"as_strided: size {list(size)}, stride {list(stride)} and storage offset {first} must "
+            f"not be negative"
+        )
+    if thread.grad_enabled and input.requires_grad:
+        raise NotImplementedError("as_strided() has no gradient: use unfold() or detach()")
     if math.prod(size):
-        end += 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-        available = memory_of(array).nbytes
-        if end * array.itemsize > available:
-            need = f"{end * array.itemsize} bytes from a storage of size {available}"
+        last = first + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        need, available = (last + 1) * input.array.itemsize, memory_of(input.array).nbytes
+        if need > available:
             raise RuntimeError(
-                f"as_strided: sizes {list(size)}, strides {list(stride)} need {need}"
+                f"as_strided: size {list(size)} and stride {list(stride)} need {need} bytes from a "
+                f"storage of size {available}"
             )
-    # Where the graph has to know what a write changes, each element has to be one of input's, and
-    # the base has to lie in memory as its gradient does: row by row.
-    base = input if input._base is None else input._base
-    inside = here <= first and end <= here + array.size and is_contiguous(input)
-    safe = inside and is_contiguous(base) and not overlaps(size, stride)
-    function = AsStrided if safe else AsStridedToRead
-    return function.apply(input, size, stride, first - here, steps_of(array))
+    return AsStrided.apply(input, size, stride, first - here)
 
 
 class Unfold(Function):

@@ -1,0 +1,53 @@
+"""The check of a step's derivatives; gradients.py does the work, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from .complaint import Complaint
+from .curriculum import Curriculum, Step
+from .promises import one_thread
+
+FIRST_RULE = 6  # the first topic whose framework has derivatives
+
+_GRADIENTS = Path(__file__).with_name("gradients.py")
+
+
+def check_gradients(curriculum: Curriculum, step: Step):
+    """The framework passes the gradient checks that it can already pass."""
+    result = gradient_result(step)
+    if isinstance(result, str):
+        yield Complaint(step.label, f"the gradient check failed: {result}")
+        return
+    for name, found in result["wrong"].items():
+        yield Complaint(step.label, f"the derivative of {name} is wrong: {found}")
+    if result["checked"]:
+        return
+    own = {"Variable", "Tensor"} & step.source.top_level.keys()
+    if own and step.number.topic >= FIRST_RULE:
+        yield Complaint(step.label, "the gradient check found no operation that it knows")
+    for name, definition in step.source.definitions.items():
+        if definition.owner and name.endswith(".backward"):
+            yield Complaint(
+                f"{step.label}, line {definition.first}",
+                f"nothing checks {name}",
+                f"list an expression under [step.{step.number}] gradcheck in curriculum.toml",
+            )
+            break
+
+
+def gradient_result(step: Step) -> dict | str:
+    """What gradients.py prints for a step; the last lines of its error output when it fails."""
+    command = [sys.executable, str(_GRADIENTS), str(step.path), *step.gradcheck]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=one_thread(), timeout=120, check=True
+        )
+    except subprocess.TimeoutExpired:
+        return "stopped after 120 s"
+    except subprocess.CalledProcessError as error:
+        return "\n".join(error.stderr.strip().splitlines()[-4:])
+    return json.loads(done.stdout.splitlines()[-1])

@@ -1,0 +1,58 @@
+"""Checks of numbers and kinds: parts in order, few catalogues, and a reason for what is special."""
+
+from __future__ import annotations
+
+import re
+from string import ascii_lowercase
+
+from .complaint import Complaint
+from .curriculum import Curriculum, Step
+
+CATALOGUES = 1 / 5  # of the lessons and catalogues together
+BUDGET = {"lesson": 50, "catalogue": 150, "chapter": 150}
+LONG_LESSON = 60  # lines of a lesson that cannot be divided
+
+
+def check_numbers(curriculum: Curriculum):
+    """The parts of a topic are a, b, c, ..., and each step belongs to a stage."""
+    parts: dict[int, str] = {}
+    for step in curriculum.steps:
+        parts[step.number.topic] = parts.get(step.number.topic, "") + (step.number.part or "-")
+    for topic, letters in parts.items():
+        if letters not in ("-", ascii_lowercase[: len(letters)]):
+            names = ", ".join(f"{topic}{each}".strip("-") for each in letters)
+            yield Complaint("steps", f"the parts of {topic} are {names}", "write a, b, c, ...")
+    for step in curriculum.steps:
+        if step.stage is None:
+            yield Complaint(step.label, "is in no stage", "add the stage to curriculum.toml")
+    for path in sorted(curriculum.folder.glob("step*.py")):
+        if not re.fullmatch(r"step\d\d+[a-z]?\.py", path.name):
+            yield Complaint(f"steps/{path.name}", "is not named stepNN.py or stepNNa.py")
+
+
+def check_kinds(curriculum: Curriculum):
+    """What curriculum.toml names is there, and at most one step in five is a catalogue."""
+    for name, numbers in curriculum.named.items():
+        for number in sorted(set(numbers) - curriculum.by_number.keys()):
+            yield Complaint(f"curriculum.toml, {name}", f"there is no step {number}", "take it out")
+    counted = [step for step in curriculum.steps if step.kind != "chapter"]
+    catalogues = [step for step in counted if step.kind == "catalogue"]
+    if len(catalogues) > max(1, len(counted) * CATALOGUES):
+        yield Complaint(
+            "curriculum.toml, catalogues",
+            f"{len(catalogues)} of {len(counted)} steps are catalogues",
+            "at most one in five may be",
+        )
+
+
+def check_kind(curriculum: Curriculum, step: Step):
+    """The title says what is a catalogue, and a lesson that is longer than others says why."""
+    says = step.title.startswith("Catalogue: ")
+    where = f"curriculum.toml, [step.{step.number}]"
+    if says != (step.kind == "catalogue"):
+        how = "begin the title with `Catalogue: ` and name it under `catalogues`, or do neither"
+        yield Complaint(f"{step.label}, line 1", f"is a {step.kind}", how)
+    if step.kind == "lesson" and step.budget > LONG_LESSON:
+        yield Complaint(where, f"a budget of {step.budget}", f"at most {LONG_LESSON} for a lesson")
+    if step.kind != "lesson" and step.budget:
+        yield Complaint(where, f"a {step.kind} has {BUDGET[step.kind]} lines", "take it out")

@@ -1,0 +1,77 @@
+"""The check that words like "step 57" and "steps 40 to 42" name steps that are there."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tokenize
+from pathlib import Path
+
+from .complaint import Complaint
+from .curriculum import Curriculum, Step
+from .number import Number
+from .source import Source
+
+ITEM = r"\d{2,}[a-z]?(?![\w%]|\.\d)"
+BETWEEN = r"(?:, and |, | and | or | to | through |-|–)"
+FILE = re.compile(r"\bstep(\d{2,}[a-z]?)\b")
+WORDS = re.compile(rf"\b([Ss]teps\s+)({ITEM}(?:{BETWEEN}{ITEM})*)")
+WORD = re.compile(rf"\b([Ss]tep\s+)({ITEM}(?:(?:-|–){ITEM})?)")
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "Makefile", "benchmarks/README.md")
+
+
+def prose(text: str) -> str:
+    """The comments and the strings of several lines of a program, each at its line."""
+    lines = [""] * (text.count("\n") + 1)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        words = token.type == tokenize.COMMENT and not token.string.startswith("# ->")
+        if words or token.type == tokenize.STRING and "\n" in token.string:
+            for offset, line in enumerate(token.string.splitlines()):
+                lines[token.start[0] - 1 + offset] = line.removeprefix("#")
+    return "\n".join(lines)
+
+
+def dangling(curriculum: Curriculum, text: str) -> list[tuple[int, str]]:
+    """The references in a text to steps that do not exist: (line, number)."""
+    topics = {step.number.topic for step in curriculum.steps}
+    found = set()
+    for pattern in (FILE, WORDS, WORD):
+        for match in pattern.finditer(text):
+            for item in re.finditer(ITEM, match[0][4:]):
+                number = Number.parse(item[0])
+                whole = not number.part and number.topic in topics
+                if not whole and number not in curriculum.by_number:
+                    line = text.count("\n", 0, match.start() + 4 + item.start()) + 1
+                    found.add((line, str(number)))
+    return sorted(found)
+
+
+def check_references(curriculum: Curriculum, step: Step):
+    """The steps that the text and the comments of a step speak of are there."""
+    yield from _complaints(curriculum, step.label, prose(step.source.text))
+
+
+def check_documents(curriculum: Curriculum):
+    """The same for package, documents and notebooks."""
+    for path in curriculum.package_files():
+        name = path.relative_to(curriculum.root).as_posix()
+        yield from _complaints(curriculum, name, prose(Source(path).text))
+    for name in DOCUMENTS:
+        path = curriculum.root / name
+        if path.exists():
+            yield from _complaints(curriculum, name, path.read_text(encoding="utf-8"))
+    for path in sorted((curriculum.root / "notebooks").glob("*.ipynb")):
+        yield from _in_notebook(curriculum, path)
+
+
+def _in_notebook(curriculum: Curriculum, path: Path):
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    for position, cell in enumerate(cells):
+        text = "".join(cell["source"])
+        yield from _complaints(curriculum, f"notebooks/{path.name}, cell {position}", text)
+
+
+def _complaints(curriculum, where, text):
+    for line, number in dangling(curriculum, text):
+        yield Complaint(f"{where}, line {line}", f"speaks of step {number}, which is not there")

@@ -21,7 +21,8 @@ There are two remainders: `remainder` (%) goes with the quotient that is rounded
 the one that is rounded toward zero. -7 divided by 3 leaves 2 for one and -1 for the other.
 
 Changed: nothing. New: Several, binary, maximum, minimum, atan2, hypot, pow, division, remainder,
-fmod, div.
+fmod, div; ceil, trunc,
+round and frac for the table.
 Try: let `larger` say ~(a < b) twice, and see what becomes of a tie.
 """
 
@@ -73,9 +74,14 @@ def unary_function(names: str, formula: Any, derivative: Callable, keeps_y: bool
     return entry(names, Function, formula, forward=forward, backward=backward)
 
 
-def flat(xp: Any, g: Any, *inputs: Any) -> Any:
-    """The derivative of a staircase: between two steps nothing changes."""
-    return g * 0
+class Staircase(Function):
+    """y = f(x), where f is constant between its steps: the slope is 0, and nothing is saved."""
+
+    def forward(ctx, x: Any) -> Any:
+        return ctx.formula(ctx.xp, x)
+
+    def backward(ctx, g: Any) -> Any:
+        return g * 0
 
 
 def as_type(x: Any, dtype: DType) -> Any:
@@ -143,11 +149,13 @@ def unary(
     Args:
         names: of the function, the first one and aliases.
         formula: (xp, x) -> y, or the name of a function of the array library.
-        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the derivative is 0.
+        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the slope is 0: a `Staircase`.
         from_y: (xp, g, y) -> g * dy/dx, where y alone is enough.
         keeps: the kinds of integers and booleans that stay what they are; see `compute`.
     """
-    function = unary_function(names, formula, from_x or from_y or flat, from_y is not None)
+    function = entry(names, Staircase, formula)
+    if derivative := from_x or from_y:
+        function = unary_function(names, formula, derivative, from_y is not None)
 
     def operation(input: Tensor) -> Tensor:
         if input.__class__ is Tensor and input.array.dtype.char in "fd":
@@ -205,7 +213,8 @@ floor = unary("floor", staircase("floor"), keeps="iu")
 ceil = unary("ceil", staircase("ceil"), keeps="iu")
 trunc = unary("trunc fix", staircase("trunc"), keeps="iu")
 round = unary("round", staircase("rint"), keeps="iu")  # halves go to the even neighbour
-frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_x=lambda xp, g, x: g, keeps="f")
+# dy/dx is 1; y is kept, so that x may be overwritten.
+frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_y=lambda xp, g, y: g, keeps="f")
 sign = unary(
     "sign sgn",  # and not that of the array library: the sign of nan is 0
     lambda xp, x: x.copy() if x.dtype == bool else xp.subtract(x > 0, x < 0, dtype=x.dtype),
@@ -353,11 +362,14 @@ def any_power(xp: Any, a: Any, b: Any) -> Any:
     return a ** xp.abs(b) * ((b >= 0) | (xp.abs(a) == 1))
 
 
-def log_of_base(xp: Any, a: Any) -> Any:
-    """log(a), and 0 where a is 0: there a^b does not change with b."""
-    if isinstance(a, (int, float)):
-        return math.log(a) if a > 0 else (0.0 if a == 0 else math.nan)
-    return xp.log(a + (a == 0))
+def slope_of_exponent(xp: Any, g: Any, a: Any, b: Any) -> Any:
+    """g * a^b log(a). Where a is 0, that is 0 for b >= 0, and -inf for b < 0, as in PyTorch."""
+    y = power(a, b)
+    if not isinstance(a, (int, float)):
+        return g * (y * xp.log(a + ((a == 0) & (b >= 0))))
+    if a == 0:
+        return g * (0 - y * (b < 0))
+    return g * (y * (math.log(a) if a > 0 else math.nan))
 
 
 # b + (b == 0) - 1 is b - 1, and 0 for b = 0: b * a^(b - 1) would be 0 * infinity for a = 0.
@@ -365,7 +377,7 @@ pow = binary(
     "pow __pow__",
     any_power,
     lambda xp, g, a, b: g * (b * power(a, b + (b == 0) - 1)),
-    lambda xp, g, a, b: g * (power(a, b) * log_of_base(xp, a)),
+    slope_of_exponent,
     keeps="iu",
     numbers=2,
 )
@@ -391,7 +403,11 @@ def division(formula: Any) -> Callable:
 
 
 floor_divide = binary(
-    "floor_divide __floordiv__", division("floor_divide"), flat, flat, keeps="iu", numbers=2
+    "floor_divide __floordiv__",
+    division("floor_divide"),
+    lambda xp, g, a, b: g * 0,
+    keeps="iu",
+    numbers=2,
 )
 
 
@@ -475,6 +491,7 @@ if __name__ == "__main__":
     n = tensor([7, -7])
     print("//:", (n // 2).tolist(), " %:", (n % 3).tolist(), " /:", (n / 2).tolist())
     # -> //: [3, -4]  %: [1, 2]  /: [3.5, -3.5]
+    print("to even:", round(tensor([0.5, 1.5, 2.5])).tolist())  # -> to even: [0.0, 2.0, 2.0]
     print("two remainders:", remainder(n, 3).tolist(), fmod(n, 3).tolist())
     # -> two remainders: [1, 2] [1, -1]
     try:
@@ -494,7 +511,15 @@ if __name__ == "__main__":
     b = tensor([[2.0], [1.2]], dtype=float64, requires_grad=True)
     for function in (maximum, minimum, atan2, hypot, pow, remainder, fmod, div):
         assert gradcheck(function, (a, b)), function
-    for function in (square, lambda x: x**3, lambda x: 1.7**x, lambda x: 2.1 % x):
+    for function in (
+        square,
+        ceil,
+        trunc,
+        frac,
+        lambda x: x**3,
+        lambda x: 1.7**x,
+        lambda x: 2.1 % x,
+    ):
         assert gradcheck(function, a) and gradgradcheck(function, a), function
     assert gradgradcheck(hypot, (a, b)) and gradgradcheck(div, (a, b))
     print("all derivatives are right")  # -> all derivatives are right

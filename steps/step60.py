@@ -139,13 +139,13 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
 def along(function: type[Function], input: Tensor, dim: int, dtype: Any) -> Tensor:
     """Softmax or LogSoftmax along one dimension. TypeError for None, NotImplementedError for
     integers."""
-    if not isinstance(dim, int):
-        raise TypeError(f"softmax(): argument 'dim' must be int, not {type(dim).__name__}")
+    ndim = input.array.ndim
+    dim = normalize_dim(dim, ndim)
     if dtype is not None:
         input = cast(input, as_dtype(dtype))
     if not input.is_floating_point():
         raise NotImplementedError(f"softmax() is not implemented for {input.dtype!r}")
-    return function.apply(input, reduced_dims(dim, input.array.ndim))
+    return function.apply(input, (dim,) if ndim else ())
 
 
 @reduction
@@ -237,9 +237,8 @@ class Prod(Reduction):
 @reduction
 def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None):
     """The product of all elements, or along one dimension. The gradient is right for zeros too."""
-    if dim is not None and not isinstance(dim, int):
-        raise TypeError(f"prod(): argument 'dim' must be int, not {type(dim).__name__}")
-    dims = reduced_dims(dim, input.array.ndim)
+    ndim = input.array.ndim
+    dims = None if dim is None else reduced_dims(normalize_dim(dim, ndim), ndim)
     input, total = summands(input, dtype)
     return Prod.apply(input, dims, keepdim, total)
 

@@ -86,7 +86,8 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     that is possible. RuntimeError where the number of elements differs.
     """
     if shape is None:
-        shape = sizes if len(sizes) != 1 or isinstance(sizes[0], int) else tuple(sizes[0])
+        one = len(sizes) == 1 and isinstance(sizes[0], (tuple, list))
+        shape = tuple(sizes[0]) if one else sizes
     if shape and min(shape) < -1:
         raise RuntimeError(f"invalid shape dimension {min(shape)} of shape {list(shape)}")
     return Reshape.apply(input, shape)
@@ -145,6 +146,8 @@ def permute(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
 
     RuntimeError unless each dimension is named once.
     """
+    if not sizes and dims is None:
+        raise TypeError("permute() missing 1 required positional argument: 'dims'")
     dims, ndim = as_shape(sizes if dims is None else (dims,)), input.array.ndim
     if len(dims) != ndim:
         raise RuntimeError(f"permute: {ndim} dimensions cannot have the order {list(dims)}")

@@ -174,7 +174,8 @@ def split(
         raise RuntimeError("split expects at least a 1-dimensional tensor")
     sizes, dim = split_size_or_sections, normalize_dim(dim, tensor.array.ndim)
     n = tensor.array.shape[dim]
-    if isinstance(sizes, int):
+    if not isinstance(sizes, (tuple, list)):
+        sizes = operator.index(sizes)
         if sizes < 0 or (sizes == 0 and n):
             raise RuntimeError(f"split_size {sizes} cannot split a dimension of size {n}")
         sizes = [min(sizes, n - start) for start in range(0, n, sizes or 1)] or [0]

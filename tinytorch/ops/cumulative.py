@@ -86,8 +86,7 @@ class Prod(Reduction):
 @reduction
 def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None):
     """The product of all elements, or along one dimension. The gradient is right for zeros too."""
-    if dim is not None and not isinstance(dim, int):
-        raise TypeError(f"prod(): argument 'dim' must be int, not {type(dim).__name__}")
-    dims = reduced_dims(dim, input.array.ndim)
+    ndim = input.array.ndim
+    dims = None if dim is None else reduced_dims(normalize_dim(dim, ndim), ndim)
     input, total = summands(input, dtype)
     return Prod.apply(input, dims, keepdim, total)

@@ -48,9 +48,14 @@ def unary_function(names: str, formula: Any, derivative: Callable, keeps_y: bool
     return entry(names, Function, formula, forward=forward, backward=backward)
 
 
-def flat(xp: Any, g: Any, *inputs: Any) -> Any:
-    """The derivative of a staircase: between two steps nothing changes."""
-    return g * 0
+class Staircase(Function):
+    """y = f(x), where f is constant between its steps: the slope is 0, and nothing is saved."""
+
+    def forward(ctx, x: Any) -> Any:
+        return ctx.formula(ctx.xp, x)
+
+    def backward(ctx, g: Any) -> Any:
+        return g * 0
 
 
 def as_type(x: Any, dtype: DType) -> Any:
@@ -118,11 +123,13 @@ def unary(
     Args:
         names: of the function, the first one and aliases.
         formula: (xp, x) -> y, or the name of a function of the array library.
-        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the derivative is 0.
+        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the slope is 0: a `Staircase`.
         from_y: (xp, g, y) -> g * dy/dx, where y alone is enough.
         keeps: the kinds of integers and booleans that stay what they are; see `compute`.
     """
-    function = unary_function(names, formula, from_x or from_y or flat, from_y is not None)
+    function = entry(names, Staircase, formula)
+    if derivative := from_x or from_y:
+        function = unary_function(names, formula, derivative, from_y is not None)
 
     def operation(input: Tensor) -> Tensor:
         if input.__class__ is Tensor and input.array.dtype.char in "fd":
@@ -180,7 +187,8 @@ floor = unary("floor", staircase("floor"), keeps="iu")
 ceil = unary("ceil", staircase("ceil"), keeps="iu")
 trunc = unary("trunc fix", staircase("trunc"), keeps="iu")
 round = unary("round", staircase("rint"), keeps="iu")  # halves go to the even neighbour
-frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_x=lambda xp, g, x: g, keeps="f")
+# dy/dx is 1; y is kept, so that x may be overwritten.
+frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_y=lambda xp, g, y: g, keeps="f")
 sign = unary(
     "sign sgn",  # and not that of the array library: the sign of nan is 0
     lambda xp, x: x.copy() if x.dtype == bool else xp.subtract(x > 0, x < 0, dtype=x.dtype),
@@ -328,11 +336,14 @@ def any_power(xp: Any, a: Any, b: Any) -> Any:
     return a ** xp.abs(b) * ((b >= 0) | (xp.abs(a) == 1))
 
 
-def log_of_base(xp: Any, a: Any) -> Any:
-    """log(a), and 0 where a is 0: there a^b does not change with b."""
-    if isinstance(a, (int, float)):
-        return math.log(a) if a > 0 else (0.0 if a == 0 else math.nan)
-    return xp.log(a + (a == 0))
+def slope_of_exponent(xp: Any, g: Any, a: Any, b: Any) -> Any:
+    """g * a^b log(a). Where a is 0, that is 0 for b >= 0, and -inf for b < 0, as in PyTorch."""
+    y = power(a, b)
+    if not isinstance(a, (int, float)):
+        return g * (y * xp.log(a + ((a == 0) & (b >= 0))))
+    if a == 0:
+        return g * (0 - y * (b < 0))
+    return g * (y * (math.log(a) if a > 0 else math.nan))
 
 
 # b + (b == 0) - 1 is b - 1, and 0 for b = 0: b * a^(b - 1) would be 0 * infinity for a = 0.
@@ -340,7 +351,7 @@ pow = binary(
     "pow __pow__",
     any_power,
     lambda xp, g, a, b: g * (b * power(a, b + (b == 0) - 1)),
-    lambda xp, g, a, b: g * (power(a, b) * log_of_base(xp, a)),
+    slope_of_exponent,
     keeps="iu",
     numbers=2,
 )
@@ -366,7 +377,11 @@ def division(formula: Any) -> Callable:
 
 
 floor_divide = binary(
-    "floor_divide __floordiv__", division("floor_divide"), flat, flat, keeps="iu", numbers=2
+    "floor_divide __floordiv__",
+    division("floor_divide"),
+    lambda xp, g, a, b: g * 0,
+    keeps="iu",
+    numbers=2,
 )
 
 

@@ -41,7 +41,7 @@ def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...] | None:
 
     Errors as of `normalize_dims`.
     """
-    if dim is None or dim == () or dim == []:
+    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         return None
     dims = normalize_dims(dim, ndim)
     return dims if ndim else ()  # a 0-d tensor has nothing to sum over
@@ -155,9 +155,12 @@ class Var(Reduction):
 
     def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
         ctx.begin(x, dims, keepdims)
-        ctx.divisor = max(ctx.count() - correction, 0)
+        n = ctx.count()
+        # Where n < c, PyTorch divides by 0, but in backward along dimensions by n - c.
+        ctx.divisor = max(n - correction, 0) if dims is None else n - correction
         ctx.save_for_backward(x)
-        return ctx.call(Sum, ctx.xp.square(ctx.deviation(x)), dims, keepdims) / ctx.divisor
+        squares = ctx.call(Sum, ctx.xp.square(ctx.deviation(x)), dims, keepdims)
+        return squares / max(n - correction, 0)
 
     def deviation(ctx, x: Any) -> Any:
         return x - ctx.call(Sum, x, ctx.dims, True) / ctx.count()
@@ -218,7 +221,7 @@ def std(
     return moment(Std, input, dim, unbiased, keepdim, correction)
 
 
-class Truth(Function):
+class AllAny(Function):
     """Whether "all" or "any" elements are true, that is not 0. uint8 answers in uint8, as PyTorch
     does."""
 
@@ -229,16 +232,18 @@ class Truth(Function):
         return answer.astype(x.dtype) if x.dtype == np.uint8 else answer
 
 
+def tested_dims(dim: Any, ndim: int) -> tuple[int, ...] | None:
+    """`reduced_dims`, but () means no dimension, as in PyTorch: each element is its own answer."""
+    return () if isinstance(dim, (tuple, list)) and not dim else reduced_dims(dim, ndim)
+
+
 @reduction
 def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether all elements over `dim` are true (not 0): a bool tensor, for uint8 a uint8 one."""
-    # Here, unlike in the other reductions, PyTorch takes () at its word: no dimension.
-    dims = () if dim in ((), []) else reduced_dims(dim, input.array.ndim)
-    return Truth.apply(input, "all", dims, keepdim)
+    return AllAny.apply(input, "all", tested_dims(dim, input.array.ndim), keepdim)
 
 
 @reduction
 def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether any element over `dim` is true (not 0): a bool tensor, for uint8 a uint8 one."""
-    dims = () if dim in ((), []) else reduced_dims(dim, input.array.ndim)
-    return Truth.apply(input, "any", dims, keepdim)
+    return AllAny.apply(input, "any", tested_dims(dim, input.array.ndim), keepdim)

@@ -7,6 +7,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, as_dtype
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.conversion import cast
+from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, wide, widened
 
@@ -102,13 +103,13 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
 def along(function: type[Function], input: Tensor, dim: int, dtype: Any) -> Tensor:
     """Softmax or LogSoftmax along one dimension. TypeError for None, NotImplementedError for
     integers."""
-    if not isinstance(dim, int):
-        raise TypeError(f"softmax(): argument 'dim' must be int, not {type(dim).__name__}")
+    ndim = input.array.ndim
+    dim = normalize_dim(dim, ndim)
     if dtype is not None:
         input = cast(input, as_dtype(dtype))
     if not input.is_floating_point():
         raise NotImplementedError(f"softmax() is not implemented for {input.dtype!r}")
-    return function.apply(input, reduced_dims(dim, input.array.ndim))
+    return function.apply(input, (dim,) if ndim else ())
 
 
 @reduction

@@ -57,7 +57,7 @@ class Variable:
         self.grad = None
 
     def backward(self):
-        """Add the derivative of this variable by x to x.grad, for every x that it depends on."""
+        """Add d(self)/dx to x.grad, for every variable x that this one was computed from."""
         if self.grad is None:
             self.grad = np.ones_like(self.data)
         if self.creator is None:
@@ -89,7 +89,7 @@ class Function:
         outputs = [Variable(y) for y in ys]
         self.sequence_nr = next(Function.sequence_numbers)
         self.inputs = inputs
-        self.outputs = outputs
+        self.outputs = list(outputs)
         for output in outputs:
             output.creator = self
         return outputs[0] if len(outputs) == 1 else outputs

@@ -26,7 +26,7 @@ still there, at the other end of the graph, and its gradient arrives there. The 
 (In PyTorch + and * are the same. Its += is different: it changes the tensor in place.)
 
 New: Variable.__add__, Variable.__mul__.
-Try: x + 1.0. It raises AttributeError, because a float has no .data. The next step mends that.
+Try: x + 1.0. It raises AttributeError, because a float has no .data. The next step changes that.
 """
 
 import contextlib
@@ -100,7 +100,7 @@ class Variable:
         self.grad = None
 
     def backward(self, retain_grad=False):
-        """Add the derivative of this variable by x to x.grad, for every x that it depends on.
+        """Add d(self)/dx to x.grad, for every variable x that this one was computed from.
 
         Variables that a function made lose their gradient again, unless retain_grad is true.
         """

@@ -18,9 +18,10 @@ is the size of the step, and it is hard to choose. Rosenbrock's function shows w
     f(x, y) = 100 (y - x^2)^2 + (1 - x)^2       lowest 0 at (1, 1)
 
 It is a narrow valley, bent along y = x^2. Ten steps lead down to its floor; thousands lead along
-it. The curvature of f across the valley is about 2,500 times that along it. One rate has to serve
-both: if it is small enough for the walls, it is much too small for the floor. Above 2 / curvature,
-0.002 near (1, 1), each step lands higher on the opposite wall: with 0.003 it never arrives.
+it. The curvature of f (its second derivative) is about 2,500 times as large across the valley as
+along it. One rate has to serve both: if it is small enough for the walls, it is much too small for
+the floor. Above 2 / curvature, 0.002 near (1, 1), each step lands higher on the opposite wall: with
+0.003 it never arrives.
 
 Two traps in the loop:
 
@@ -113,7 +114,7 @@ class Variable:
         self.grad = None
 
     def backward(self, retain_grad=False):
-        """Add the derivative of this variable by x to x.grad, for every x that it depends on.
+        """Add d(self)/dx to x.grad, for every variable x that this one was computed from.
 
         Variables that a function made lose their gradient again, unless retain_grad is true.
         """
@@ -347,7 +348,7 @@ def numerical_diff(f, x, eps=1e-4):
 
 
 def graph_functions(y):
-    """The functions that y was computed by, in the order of their calls, each of them once."""
+    """The functions in the graph of y, each of them once, in the order of their calls."""
     found = set()
     waiting = [y.creator]
     while waiting:

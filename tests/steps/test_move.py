@@ -60,7 +60,7 @@ def curriculum(make):
         "tests/steps/test_x.py": "# step 12\n",
         "notebooks/stage01.ipynb": notebook(
             ("markdown", "## 11 and 12: both\n\nStep 12 is next.", ""),
-            ("code", "steps.diff(12)\nfind(12)\ns = load(13)", "    12 + step\n    13 - step 12\n"),
+            ("code", "show(12, f)\nfind(12)\ns = load(13)", "    12 + step\n    13 - step 12\n"),
         ),
     }
     numbers = {n: step_text(n, WORDS, title=f"Number {n}") for n in (10, 11, 12, 13)}
@@ -91,7 +91,7 @@ def test_a_lesson_is_put_in(curriculum):
     assert text("tests/steps/test_x.py") == "# step 12\n"
     cells = json.loads(text("notebooks/stage01.ipynb"))["cells"]
     assert "".join(cells[0]["source"]) == "## 11 and 12a: both\n\nStep 12a is next."
-    assert "".join(cells[1]["source"]) == 'steps.diff("12a")\nfind(12)\ns = load("12c")'
+    assert "".join(cells[1]["source"]) == 'show("12a", f)\nfind(12)\ns = load("12c")'
     assert "".join(cells[1]["outputs"][0]["text"]) == "    12 + step\n    13 - step 12a\n"
 
 
@@ -113,6 +113,26 @@ def test_there_and_back_changes_nothing(curriculum):
     assert "steps 15a to 15c (" in (curriculum.root / "tinytorch/a.py").read_text()
     moved(Curriculum(curriculum.root), "15c", "13", "15a", "11", "15b", "12")
     assert [path.name for path, text in before.items() if path.read_text() != text] == []
+
+
+def test_a_range_inside_a_topic_keeps_its_letters(make):
+    moves = Moves(make({n: step_text(n) for n in ("5a", "5b", "6")}), [("5b", "5c"), ("6", "7")])
+    assert moves.text("steps 05a to 05b, steps 05b to 06") == "steps 05a to 05c, steps 05c to 07"
+
+
+def test_long_lists_are_wrapped_as_they_were(make):
+    numbers = [f"{n:02d}{part}" for n in range(1, 18) for part in "abc"]
+    rows = [""]
+    for number in numbers:
+        if len(rows[-1]) > 90:
+            rows.append("")
+        rows[-1] += f' "{number}",'
+    toml = "chapters = [\n" + "\n".join("   " + row for row in rows) + "\n]\n"
+    assert max(map(len, toml.splitlines())) <= 100
+    curriculum = make({number: step_text(number) for number in numbers}, toml=toml)
+    moved(curriculum, "17c", "18c")
+    moved(Curriculum(curriculum.root), "18c", "17c")
+    assert curriculum.file.read_text().startswith(toml)
 
 
 def test_a_permutation(curriculum):

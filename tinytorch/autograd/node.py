@@ -140,6 +140,10 @@ class Function:
             record_view(out, args[0], ctx.view_call(0, args))
         return out
 
+    def save_for_backward(ctx, *values: Any) -> None:
+        """Keep arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
+        ctx.saved = values
+
     def as_array(ctx, result: Any) -> Any:
         """A 0-d result as an array: NumPy gives a scalar object for it, also to what is saved."""
         array = ctx.xp.asarray(result)
@@ -209,10 +213,6 @@ class Function:
         return translate_error(error, cls.__name__, arrays)
 
     # For forward and backward of a subclass.
-
-    def save_for_backward(ctx, *values: Any) -> None:
-        """Keep arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
-        ctx.saved = values
 
     @property
     def needs_input_grad(ctx) -> tuple[bool, ...]:

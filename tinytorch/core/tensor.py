@@ -75,75 +75,6 @@ class Tensor:
             shape = data[0] if data and isinstance(data[0], Size) else data or (0,)
             self.array = self.device.xp.empty(shape, numpy_dtype(Defaults.dtype))
 
-    # What a tensor is like.
-
-    @property
-    def shape(self) -> Size:
-        return Size(self.array.shape)
-
-    @property
-    def dtype(self) -> DType:
-        return DType.by_numpy[self.array.dtype]
-
-    @property
-    def ndim(self) -> int:
-        return self.array.ndim
-
-    def size(self, dim: int | None = None) -> Size | int:
-        """The shape, or the length of dimension `dim`.
-
-        Raises:
-            IndexError: the tensor has no such dimension.
-        """
-        if dim is None:
-            return self.shape
-        if not -max(self.array.ndim, 1) <= dim < max(self.array.ndim, 1) or not self.array.ndim:
-            raise IndexError(
-                f"Dimension out of range (expected to be in range of "
-                f"[{-self.array.ndim}, {self.array.ndim - 1}], but got {dim})"
-                if self.array.ndim
-                else "Dimension specified as 0 but tensor has no dimensions"
-            )
-        return self.array.shape[dim]
-
-    def dim(self) -> int:
-        return self.array.ndim
-
-    ndimension = dim
-
-    def numel(self) -> int:
-        return int(self.array.size)
-
-    nelement = numel
-
-    def element_size(self) -> int:
-        """Bytes of one element."""
-        return self.array.itemsize
-
-    @property
-    def itemsize(self) -> int:
-        return self.array.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.array.nbytes
-
-    def is_floating_point(self) -> bool:
-        return self.dtype.is_floating_point
-
-    def is_complex(self) -> bool:
-        return False
-
-    def is_signed(self) -> bool:
-        return self.dtype.is_signed
-
-    def get_device(self) -> int:
-        return -1 if self.device.index is None else self.device.index
-
-    @property
-    def is_cuda(self) -> bool:
-        return self.device.type == "cuda"
-
     # Its place in the graph.
 
     @property
@@ -193,10 +124,6 @@ class Tensor:
         return 0 if self._edge is None else self._edge[1]
 
     @property
-    def _base(self) -> "Tensor | None":
-        return None if self._view is None else self._view.base
-
-    @property
     def grad(self) -> "Tensor | None":
         return self._grad
 
@@ -243,7 +170,101 @@ class Tensor:
     def _version(self) -> int:
         return version_of(self.array)
 
+    @property
+    def _base(self) -> "Tensor | None":
+        return None if self._view is None else self._view.base
+
+    # What a tensor is like.
+
+    @property
+    def shape(self) -> Size:
+        return Size(self.array.shape)
+
+    @property
+    def ndim(self) -> int:
+        return self.array.ndim
+
+    @property
+    def dtype(self) -> DType:
+        return DType.by_numpy[self.array.dtype]
+
+    def numel(self) -> int:
+        return int(self.array.size)
+
+    nelement = numel
+
+    def size(self, dim: int | None = None) -> Size | int:
+        """The shape, or the length of dimension `dim`.
+
+        Raises:
+            IndexError: the tensor has no such dimension.
+        """
+        if dim is None:
+            return self.shape
+        if not -max(self.array.ndim, 1) <= dim < max(self.array.ndim, 1) or not self.array.ndim:
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of "
+                f"[{-self.array.ndim}, {self.array.ndim - 1}], but got {dim})"
+                if self.array.ndim
+                else "Dimension specified as 0 but tensor has no dimensions"
+            )
+        return self.array.shape[dim]
+
+    def dim(self) -> int:
+        return self.array.ndim
+
+    ndimension = dim
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self.array.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        return self.array.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.array.nbytes
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        return False
+
+    def is_signed(self) -> bool:
+        return self.dtype.is_signed
+
+    def get_device(self) -> int:
+        return -1 if self.device.index is None else self.device.index
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
     # Out of tinytorch, into Python and NumPy.
+
+    def __len__(self) -> int:
+        if self.array.ndim == 0:
+            raise TypeError("len() of a 0-d tensor")
+        return self.array.shape[0]
+
+    def item(self) -> int | float | bool:
+        """The only element as a Python number.
+
+        Raises:
+            RuntimeError: there is not exactly one element.
+        """
+        if self.array.size != 1:
+            raise RuntimeError(
+                f"a Tensor with {self.array.size} elements cannot be converted to Scalar"
+            )
+        return self.array.item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers; a number for a 0-d tensor."""
+        return self.numpy(force=True).tolist()
 
     def numpy(self, *, force: bool = False) -> np.ndarray:
         """The elements as a numpy.ndarray that shares the memory where that is possible.
@@ -270,22 +291,6 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
-    def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers; a number for a 0-d tensor."""
-        return self.numpy(force=True).tolist()
-
-    def item(self) -> int | float | bool:
-        """The only element as a Python number.
-
-        Raises:
-            RuntimeError: there is not exactly one element.
-        """
-        if self.array.size != 1:
-            raise RuntimeError(
-                f"a Tensor with {self.array.size} elements cannot be converted to Scalar"
-            )
-        return self.array.item()
-
     def __bool__(self) -> bool:
         if self.array.size != 1:
             many = "no values" if self.array.size == 0 else "more than one value"
@@ -302,11 +307,6 @@ class Tensor:
         if self.dtype.is_floating_point or self.array.size != 1:
             raise TypeError("only integer tensors of a single element can be converted to an index")
         return int(self.item())
-
-    def __len__(self) -> int:
-        if self.array.ndim == 0:
-            raise TypeError("len() of a 0-d tensor")
-        return self.array.shape[0]
 
     def __format__(self, spec: str) -> str:
         if self.array.ndim == 0 and type(self) is Tensor:

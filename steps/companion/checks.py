@@ -33,7 +33,7 @@ DEMO_ONLY = {"graphviz", "matplotlib"}
 
 
 def check_form(curriculum: Curriculum, step: Step):
-    """The docstring says what a step must say, and the file is no longer than a reader can bear."""
+    """The docstring says what a step must say, and the file is short enough to read."""
     source = step.source
     if not re.match(rf"Step {step.number}: \S", source.docstring):
         yield Complaint(f"{step.label}, line 1", f"the title is not `Step {step.number}: Title`")
@@ -54,7 +54,9 @@ def check_form(curriculum: Curriculum, step: Step):
     length = source.demo_first - 1
     allowed = LONG_LINES if step.number.topic in LONG_TOPICS else FRAMEWORK_LINES
     if length > allowed:
-        yield Complaint(step.label, f"has {length} lines above the demo, at most {allowed} may be")
+        yield Complaint(
+            step.label, f"has {length} lines above the demo; at most {allowed} are allowed"
+        )
     for number, line in enumerate(source.lines, 1):
         if len(line) > COLUMNS:
             yield Complaint(
@@ -79,7 +81,7 @@ def check_imports(curriculum: Curriculum, step: Step):
                 if name not in finished:
                     yield Complaint(
                         where,
-                        f"imports {name}, which is no module of [modules] in curriculum.toml",
+                        f"imports {name}, which is not listed under [modules] in curriculum.toml",
                         "import the module itself: from tinytorch.folder.module import name",
                     )
                 elif finished[name].finished >= step.number:

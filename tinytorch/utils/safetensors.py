@@ -14,9 +14,8 @@ import numpy as np
 from tinytorch.core.device import as_device
 from tinytorch.core.dtype import DType, numpy_dtype
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.nn.module import Module
 from tinytorch.ops.storage import address_of
-from tinytorch.serialization import reach, replacing
+from tinytorch.serialization import replacing
 
 DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
 
@@ -41,8 +40,9 @@ def overlapping(tensors: dict[str, Tensor]) -> list[list[str]]:
     areas = []
     for name, value in tensors.items():
         if value.array.size:
-            start, array = address_of(value.array), value.array
-            stop = start + reach(array.shape, array.strides, array.itemsize)
+            array, start = value.array, address_of(value.array)
+            span = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))
+            stop = start + span + array.itemsize
             areas.append((str(value.device), start, -stop, name))
     groups, where, end = [], None, 0
     for device, start, stop, name in sorted(areas):
@@ -105,45 +105,3 @@ def load(data: bytes, device: Any = "cpu") -> dict[str, Tensor]:
 def load_file(filename: str | os.PathLike, device: Any = "cpu") -> dict[str, Tensor]:
     """The tensors in a safetensors file, by name, on `device`. Errors as `load`."""
     return load(Path(filename).read_bytes(), device)
-
-
-def save_model(
-    model: Module,
-    filename: str | os.PathLike,
-    metadata: dict[str, str] | None = None,
-    force_contiguous: bool = True,
-) -> None:
-    """Writes the state_dict of a module. Of tensors that share memory it writes one, which has to
-    contain the others (else RuntimeError), and notes in the metadata whose place it takes."""
-    state, notes = model.state_dict(), dict(metadata or {})
-    for first, *others in overlapping(state):
-        if state[first].untyped_storage().nbytes() > state[first].nbytes:
-            raise RuntimeError(f"`{first}` and {others} share memory, and none has all of it")
-        for name in others:
-            notes.setdefault(name, first)
-            del state[name]
-    if force_contiguous:
-        state = {name: value.contiguous() for name, value in state.items()}
-    save_file(dict(state), filename, notes or None)
-
-
-def load_model(
-    model: Module, filename: str | os.PathLike, strict: bool = True, device: Any = "cpu"
-) -> tuple[list[str], list[str]]:
-    """Reads what save_model wrote into a module: (missing names, unexpected names).
-
-    RuntimeError where there are such, unless `strict` is False. A name is not missing where a
-    tensor that shares its memory was in the file.
-    """
-    state = load_file(filename, device)
-    missing, unexpected = map(list, model.load_state_dict(state, strict=False))
-    for group in overlapping(model.state_dict()):
-        found = [name for name in group if name in state]
-        unexpected += found[1:]
-        missing = [name for name in missing if not found or name not in group]
-    if strict and (missing or unexpected):
-        raise RuntimeError(
-            f"Error(s) in loading state_dict for {type(model).__name__}: missing key(s) "
-            f"{sorted(missing)}, unexpected key(s) {sorted(unexpected)}"
-        )
-    return missing, unexpected

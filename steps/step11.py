@@ -66,7 +66,7 @@ class Function:
     def __call__(self, inputs):
         ys = self.forward([x.data for x in inputs])
         outputs = [Variable(y) for y in ys]
-        self.inputs = list(inputs)  # a list of our own: the caller may go on to change theirs
+        self.inputs = list(inputs)  # a copy: the caller may change its list later
         self.outputs = outputs
         for output in outputs:
             output.creator = self

@@ -57,7 +57,7 @@ class Variable:
         self.grad = None
 
     def backward(self):
-        """Add the derivative of this variable by x to x.grad, for every x that it depends on."""
+        """Add d(self)/dx to x.grad, for every variable x that this one was computed from."""
         if self.grad is None:
             self.grad = np.ones_like(self.data)
         if self.creator is None:

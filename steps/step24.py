@@ -106,7 +106,7 @@ class Variable:
         self.grad = None
 
     def backward(self, retain_grad=False):
-        """Add the derivative of this variable by x to x.grad, for every x that it depends on.
+        """Add d(self)/dx to x.grad, for every variable x that this one was computed from.
 
         Variables that a function made lose their gradient again, unless retain_grad is true.
         """
@@ -340,7 +340,7 @@ def numerical_diff(f, x, eps=1e-4):
 
 
 def graph_functions(y):
-    """The functions that y was computed by, in the order of their calls, each of them once."""
+    """The functions in the graph of y, each of them once, in the order of their calls."""
     found = set()
     waiting = [y.creator]
     while waiting:
@@ -431,9 +431,9 @@ if __name__ == "__main__":
 
     x, y = Variable(1.0), Variable(1.0)
     partial = numerical_diff(lambda x: goldstein_price(x, y), x)
-    print("numerically, by x:", round(float(partial), 2))  # -> numerically, by x: -5376.0
+    print("numerical df/dx:", round(float(partial), 2))  # -> numerical df/dx: -5376.0
     partial = numerical_diff(lambda y: goldstein_price(x, y), y)
-    print("numerically, by y:", round(float(partial), 2))  # -> numerically, by y: 8064.0
+    print("numerical df/dy:", round(float(partial), 2))  # -> numerical df/dy: 8064.0
 
     print("the same at the lowest point:")
     print("sphere", report(sphere, 0.0, 0.0))  # -> sphere 0.00, gradient 0.00 and 0.00

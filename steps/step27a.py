@@ -110,7 +110,7 @@ class Variable:
         self.grad = None
 
     def backward(self, retain_grad=False):
-        """Add the derivative of this variable by x to x.grad, for every x that it depends on.
+        """Add d(self)/dx to x.grad, for every variable x that this one was computed from.
 
         Variables that a function made lose their gradient again, unless retain_grad is true.
         """
@@ -358,7 +358,7 @@ def numerical_diff(f, x, eps=1e-4):
 
 
 def graph_functions(y):
-    """The functions that y was computed by, in the order of their calls, each of them once."""
+    """The functions in the graph of y, each of them once, in the order of their calls."""
     found = set()
     waiting = [y.creator]
     while waiting:
@@ -486,11 +486,11 @@ if __name__ == "__main__":
     x.cleargrad()
     y.cleargrad()
     gx.backward()
-    print("x^2 y, by x and then y:", y.grad)  # -> x^2 y, by x and then y: variable(4.0)
+    print("d/dy of d(x^2 y)/dx:", y.grad)  # -> d/dy of d(x^2 y)/dx: variable(4.0)
     x.cleargrad()
     y.cleargrad()
     gy.backward()
-    print("x^2 y, by y and then x:", x.grad)  # -> x^2 y, by y and then x: variable(4.0)
+    print("d/dx of d(x^2 y)/dy:", x.grad)  # -> d/dx of d(x^2 y)/dy: variable(4.0)
 
     x = Variable(np.float32(3.0))
     y = x**4 - 8 / x + sin(x) * exp(2 * x) - square(x)

@@ -9,6 +9,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from steps.companion.notebook import OPEN, show
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -50,6 +52,36 @@ def test_notebook_is_committed_as_it_ran(path):
     assert kinds and "error" not in kinds
     # A path of the machine where it ran helps nobody.
     assert not re.search(r"/(home|root|Users|work|tmp)/\w", path.read_text())
+
+
+def opened(page):
+    """What a reader sees of a page before unfolding anything."""
+    return re.sub(r"<details>.*?</details>", "", page, flags=re.S)
+
+
+@each_notebook
+def test_differences_are_those_of_today_and_long_ones_are_folded(path):
+    """A difference that stands alone in its cell is made again, without running the notebook."""
+    for cell in code_cells(path):
+        if not re.fullmatch(r"show\(.*\)", cell.source):
+            continue
+        today = eval(cell.source, {"show": show})._repr_html_()
+        (output,) = cell.outputs
+        assert opened("".join(output.data["text/html"])) == opened(today), "make notebooks-refresh"
+        assert opened(today).count("\n") + opened(today).count("<div") <= 2 * OPEN, cell.source
+
+
+@each_notebook
+def test_an_untrusted_notebook_shows_its_drawings(path):
+    """Jupyter leaves SVG and scripts of a notebook out until the reader trusts it; images stay."""
+    for cell in code_cells(path):
+        for output in cell.outputs:
+            data = output.get("data", {})
+            assert "image/svg+xml" not in data and "application/javascript" not in data
+            page = "".join(data.get("text/html", ""))
+            assert "<svg" not in page and "<script" not in page
+            for image in re.findall(r"<img[^>]*>", page):
+                assert 'src="data:image/' in image and "max-width:100%" in image
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ LONG = 100_000  # characters of an output beyond which it is a picture
 
 _COMMAND = re.compile(r"(-m steps [a-z]+ (?:[\w.]+ --at )?)(\d+[a-z]?(?:-\d+[a-z]?)?)\b")
 _HEADING = re.compile(rf"^(#+ )({ITEM}(?:{BETWEEN}{ITEM})*)(?=:)", re.MULTILINE)
-_CALL = re.compile(r"""\b((?:diff|difference|load)\()(\d+|\\?["']\d+[a-z]\\?["'])\)""")
+_CALL = re.compile(r"""\b((?:diff|difference|load|show)\()(\d+|\\?["']\d+[a-z]\\?["'])(?=[,)])""")
 _RANGE = re.compile(r"(\d+[a-z]?)( to | through |-|–)(\d+[a-z]?)|\d+[a-z]?")
 _MENTION = re.compile(r"\b[Ss]teps?\s+\d")
 
@@ -125,7 +125,7 @@ class Moves:
         new = self._one(old, padded=False)
         if new == old:
             return match[0]
-        return f"{match[1]}{new if new.isdecimal() else quote + new + quote})"
+        return f"{match[1]}{new if new.isdecimal() else quote + new + quote}"
 
     def unsure(self, text: str) -> list[int]:
         """The lines with a bare number of a moved step, in a paragraph that speaks of steps."""

@@ -60,7 +60,7 @@ def curriculum(make):
         "tests/steps/test_x.py": "# step 12\n",
         "notebooks/stage01.ipynb": notebook(
             ("markdown", "## 11 and 12: both\n\nStep 12 is next.", ""),
-            ("code", "steps.diff(12)\nfind(12)\ns = load(13)", "    12 + step\n    13 - step 12\n"),
+            ("code", "show(12, f)\nfind(12)\ns = load(13)", "    12 + step\n    13 - step 12\n"),
         ),
     }
     numbers = {n: step_text(n, WORDS, title=f"Number {n}") for n in (10, 11, 12, 13)}
@@ -91,7 +91,7 @@ def test_a_lesson_is_put_in(curriculum):
     assert text("tests/steps/test_x.py") == "# step 12\n"
     cells = json.loads(text("notebooks/stage01.ipynb"))["cells"]
     assert "".join(cells[0]["source"]) == "## 11 and 12a: both\n\nStep 12a is next."
-    assert "".join(cells[1]["source"]) == 'steps.diff("12a")\nfind(12)\ns = load("12c")'
+    assert "".join(cells[1]["source"]) == 'show("12a", f)\nfind(12)\ns = load("12c")'
     assert "".join(cells[1]["outputs"][0]["text"]) == "    12 + step\n    13 - step 12a\n"
 
 

@@ -1,0 +1,269 @@
+"""What the notebooks share: steps to load and to show, graphs to draw, exercises to check.
+
+A notebook begins with
+
+    import sys
+
+    sys.path += [".", ".."]  # the repository's root, wherever Jupyter was started
+    from steps.companion.notebook import check, draw, load, show
+"""
+
+from __future__ import annotations
+
+import html
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .curriculum import Curriculum, CurriculumError, Step
+from .difference import Difference, Line, hunks
+from .drawing import Picture, picture, quoted
+from .history import History
+
+ROOT = Path(__file__).resolve().parents[2]
+OPEN = 40  # lines: a longer difference is folded
+PRE = "font-family:monospace;font-size:12px;line-height:1.3;overflow-x:auto;margin:4px 0"
+ADDED, REMOVED = "rgba(46,160,67,0.22)", "rgba(248,81,73,0.22)"
+
+
+def find(name: int | str) -> tuple[Curriculum, Step]:
+    """A step by its number: 14, "17b"; 17 means the last part of a topic that has parts."""
+    curriculum = Curriculum(ROOT)
+    return curriculum, curriculum.select(str(name))[-1]
+
+
+def load(step: int | str) -> types.ModuleType:
+    """The framework of a step: all that stands above its demo. Each call makes a fresh one."""
+    _, found = find(step)
+    module = types.ModuleType(found.path.stem)
+    module.__file__ = str(found.path)
+    exec(compile(found.path.read_text(encoding="utf-8"), found.path, "exec"), vars(module))
+    return module
+
+
+# --- differences -------------------------------------------------------------------------------
+
+
+class Shown:
+    """A step on a page: its title, the definitions that matter, and the rest folded."""
+
+    def __init__(self, difference: Difference, names: tuple[str, ...]):
+        unknown = [name for name in names if name not in difference.new.definitions]
+        if unknown:
+            raise CurriculumError(f"{difference.heading}: there is no {', '.join(unknown)}")
+        self.difference, self.names = difference, names
+
+    def __repr__(self) -> str:
+        changes = ", ".join(f"{c.kind} {c.name}" for c in self.difference.changes)
+        return f"{self.difference.heading}\n{changes or 'nothing changes above the demo'}"
+
+    def _repr_html_(self) -> str:
+        difference = self.difference
+        whole = difference.framework or difference.demo
+        lines = sum(map(len, whole))
+        what = "difference" if difference.framework else "demo"
+        parts = [
+            f"<b>{html.escape(difference.heading)}</b>"
+            f" <small>({html.escape(difference.place)})</small>",
+            _summary(difference),
+        ]
+        if self.names:
+            parts += [_named(name, self._of(name)) for name in self.names]
+        elif lines <= OPEN:
+            parts.append(_code(whole))
+        if self.names or lines > OPEN:
+            parts.append(_folded(f"the whole {what}: {lines} lines", _code(whole)))
+        if difference.framework and difference.demo:
+            parts.append(_folded(f"its demo: {difference.demo_size}", _code(difference.demo)))
+        words = html.escape(difference.new.docstring.partition("\n")[2].strip("\n"))
+        parts.append(_folded("what the step says", f'<pre style="{PRE}">{words}</pre>'))
+        inside = "\n".join(parts)
+        style = "border-left:3px solid #0969da;padding-left:12px;margin:6px 0"
+        return f"<div style={quoted(style)}>{inside}</div>"
+
+    def _of(self, name: str) -> list[list[Line]]:
+        """One definition against its form in the step before; whole, if it is new or small."""
+        old, new = self.difference.old.definitions, self.difference.new.definitions
+        numbered = _numbered(new[name])
+        if name not in old:
+            return [[Line(" ", *each) for each in numbered]]
+        return hunks(_numbered(old[name]), numbered)
+
+
+def show(step: int | str, *names: str) -> Shown:
+    """What a step changes. With names, these definitions are open and all else is folded."""
+    return Shown(Difference(*find(step)), names)
+
+
+def _numbered(definition):
+    return list(enumerate(definition.text.splitlines(), definition.first))
+
+
+def _summary(difference):
+    rows = []
+    for change in difference.changes:
+        size = f" {change.size}" if change.size else ""
+        note = f" ({change.note})" if change.note else ""
+        rows.append(
+            f"{change.kind} <code>{html.escape(change.name)}</code>{html.escape(size + note)}"
+        )
+    rows += [f"moved to <code>{html.escape(module)}</code>" for module in difference.moved_to]
+    if len(rows) > 6:
+        rows[5:] = [f"and {len(rows) - 5} more"]
+    return f"<div><small>{'; '.join(rows) or 'nothing changes above the demo'}</small></div>"
+
+
+def _named(name, found):
+    return f"<div><small><code>{html.escape(name)}</code></small></div>{_code(found)}"
+
+
+def _folded(title, inside):
+    return f"<details><summary><small>{title}</small></summary>{inside}</details>"
+
+
+def _code(found: list[list[Line]]) -> str:
+    rows = []
+    for position, hunk in enumerate(found):
+        if position:
+            rows.append('<div style="opacity:0.5">  ...</div>')
+        marks = any(line.mark != " " for line in hunk)
+        for line in _without_gaps(hunk):
+            color = {"+": ADDED, "-": REMOVED}.get(line.mark)
+            style = f' style="background:{color}"' if color else ""
+            mark = f"{line.mark} " if marks else ""
+            rows.append(f"<div{style}>{html.escape(mark + line.text) or '&nbsp;'}</div>")
+    return f'<pre style="{PRE}">{"".join(rows)}</pre>'
+
+
+def _without_gaps(hunk: list[Line]) -> list[Line]:
+    """The lines, with one blank line where there are several, and none at the ends."""
+    kept: list[Line] = []
+    for line in hunk:
+        if line.text.strip() or kept and kept[-1].text.strip():
+            kept.append(line)
+    while kept and not kept[-1].text.strip():
+        kept.pop()
+    return kept
+
+
+def history(name: str) -> None:
+    """Print every form that a definition had: `python -m steps history NAME`."""
+    print(History(Curriculum(ROOT), name).text())
+
+
+# --- graphs ------------------------------------------------------------------------------------
+
+
+def draw(graph: Any, names: dict[str, Any] | None = None, box=None, fill=None) -> Picture:
+    """Draw a graph: that behind a Variable or a Tensor, or one in Graphviz's language.
+
+    names: what to write at a variable; box(f): what to write into a function's box, by default
+    its class; fill(thing): the colour of a variable or function, or None.
+    """
+    if isinstance(graph, str):
+        return picture(graph)
+    if hasattr(graph, "creator"):
+        return picture(variable_graph(graph, names, box, fill))
+    from tinytorch.autograd.graph import to_dot
+
+    return picture(to_dot(graph, names))
+
+
+class Stack:
+    """Pictures below one another, each with its title."""
+
+    def __init__(self, pictures: dict[str, Picture]):
+        self.pictures = pictures
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{title}: {each!r}" for title, each in self.pictures.items())
+
+    def _repr_html_(self) -> str:
+        return "\n".join(
+            f'<div style="margin:8px 0"><div><small>{html.escape(title)}</small></div>'
+            f"{each._repr_html_()}</div>"
+            for title, each in self.pictures.items()
+        )
+
+
+def stack(pictures: dict[str, Picture]) -> Stack:
+    """Show several drawings in one output: {title: drawing}."""
+    return Stack(pictures)
+
+
+def variable_graph(y, names=None, box=None, fill=None) -> str:
+    """The graph behind a Variable of steps 07 to 30, with values and gradients."""
+    names = {id(variable): name for name, variable in (names or {}).items()}
+    functions = functions_behind(y)
+    variables = list(
+        {id(v): v for v in [y, *(x for f in functions for x in inputs_of(f))]}.values()
+    )
+    ids = {id(v): f"v{i}" for i, v in enumerate(variables)}
+    ids |= {id(f): f"f{i}" for i, f in enumerate(functions)}
+    lines = ["digraph {"]
+
+    def add(thing, text, shape):
+        color = fill(thing) if fill else None
+        look = f", fillcolor={quoted(color)}" if color else ""
+        lines.append(f"{ids[id(thing)]} [label={quoted(text)}, shape={shape}{look}]")
+
+    for v in variables:
+        title = names.get(id(v)) or getattr(v, "name", None)
+        add(v, "\n".join([title, *describe(v)] if title else describe(v)), "ellipse")
+    for f in functions:
+        add(f, box(f) if box else type(f).__name__, "box")
+        lines += [f"{ids[id(x)]} -> {ids[id(f)]}" for x in inputs_of(f)]
+    lines += [f"{ids[id(v.creator)]} -> {ids[id(v)]}" for v in variables if v.creator is not None]
+    return "\n".join([*lines, "}"])
+
+
+def functions_behind(y) -> list:
+    """All functions that made a Variable; from step 16 on in the order in which they ran."""
+    found: dict[int, Any] = {}
+    waiting = [y.creator]
+    while waiting:
+        f = waiting.pop()
+        if f is not None and id(f) not in found:
+            found[id(f)] = f
+            waiting += [x.creator for x in inputs_of(f)]
+    return sorted(reversed(found.values()), key=lambda f: getattr(f, "sequence_nr", 0))
+
+
+def inputs_of(f) -> list:
+    return list(f.inputs) if hasattr(f, "inputs") else [f.input]
+
+
+def describe(v) -> list[str]:
+    """What a Variable holds, in one or two lines: numbers, or the shape of an array."""
+
+    def short(array):
+        return f"{float(array):.4g}" if np.ndim(array) == 0 else f"{np.shape(array)}"
+
+    gradient = v.grad
+    if isinstance(gradient, type(v)):  # from step 27 on
+        gradient = gradient.data
+    return [short(v.data)] + ([] if gradient is None else [f"grad {short(gradient)}"])
+
+
+# --- exercises ---------------------------------------------------------------------------------
+
+
+def check(number: int, test) -> None:
+    """Print whether an answer is right, and if it is not, which part of it fails first.
+
+    `test` is a generator function: it yields pairs, what a part is about and whether it is right.
+    """
+    part = ""
+    try:
+        for part, right in test():
+            if not right:
+                print(f"exercise {number}: not yet; look at {part}")
+                return
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        after = f" ({part} was right)" if part else ""
+        print(f"exercise {number}: not yet; {reason}{after}")
+        return
+    print(f"exercise {number}: right")

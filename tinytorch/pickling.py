@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from tinytorch.core.dtype import DType
 
-# The machine: bytes to a value.
-
 
 class Call(NamedTuple):
     """A function that a pickle may call, and the types of the arguments that it may pass."""
@@ -49,9 +47,7 @@ UTF8 = "utf-8", "surrogatepass"  # Python's strings may hold half a pair of surr
 def expect(value: Any, *types: type) -> Any:
     """`value`, if it is of one of `types` exactly; else ValueError."""
     if type(value) not in types:
-        raise ValueError(
-            f"the pickle uses a {type(value).__name__} as if it were a {types[0].__name__}"
-        )
+        raise ValueError(f"the pickle uses {type(value).__name__} as {types[0].__name__}")
     return value
 
 
@@ -168,9 +164,6 @@ class Unpickler:
         return stack.pop()
 
 
-# The writer: a value to bytes.
-
-
 class Name(str):
     """The dotted name of a function or class, to be written as such and not as a string."""
 
@@ -268,9 +261,6 @@ class Pickler:
         for place, item in enumerate(values):
             self.write(item, f"{path}[{place}]")
         self.program += opcode
-
-
-# Both: the types of Python that are written as calls, and the functions that are called.
 
 
 def encode(text: str, encoding: str) -> bytes:

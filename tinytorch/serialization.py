@@ -80,9 +80,8 @@ class Writer:
         view = start // size, tuple(array.shape), strides, tensor.requires_grad, OrderedDict()
         return "torch._utils._rebuild_tensor_v2", PersistentId(storage), *view
 
-    def call_of_parameter(self, parameter: Parameter) -> tuple:
-        data, requires_grad = parameter.detach(), parameter.requires_grad
-        return "torch._utils._rebuild_parameter", data, requires_grad, OrderedDict()
+    def call_of_parameter(self, p: Parameter) -> tuple:
+        return "torch._utils._rebuild_parameter", p.detach(), p.requires_grad, OrderedDict()
 
 
 class Reader:
@@ -154,16 +153,8 @@ class Reader:
             raise ValueError(f"it describes storage {key} in two ways")
         return storage
 
-    def rebuild_tensor(
-        self,
-        storage: UntypedStorage,
-        offset: int,
-        size: tuple,
-        stride: tuple,
-        requires_grad: bool,
-        hooks: OrderedDict,
-    ) -> Tensor:
-        """A view of a storage."""
+    def rebuild_tensor(self, storage, offset, size, stride, requires_grad, hooks) -> Tensor:
+        """A view of a storage. The table of names has the types of the arguments."""
         if any(type(n) is not int or n < 0 for n in (offset, *size, *stride)):
             raise ValueError("it has a tensor whose size, stride or offset is not a natural number")
         steps = [(n - 1) * step for n, step in zip(size, stride, strict=True)]

@@ -84,7 +84,7 @@ class Writer:
                 f"Cannot save multiple tensors or storages that view the same data as different "
                 f"types: {dtype} and {tensor.dtype}"
             )
-        count, strides = memory.size // size, tuple(step // size for step in array.strides)
+        count, strides = memory.size // size, wrap(array, tensor.device).stride()
         storage = "storage", Name(storage_names[dtype.name]), key, str(tensor.device), count
         view = start // size, tuple(array.shape), strides, tensor.requires_grad, OrderedDict()
         return "torch._utils._rebuild_tensor_v2", PersistentId(storage), *view

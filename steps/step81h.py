@@ -29,7 +29,7 @@ from typing import Any
 
 from tinytorch.core.device import Device
 from tinytorch.core.dtype import DType
-from tinytorch.core.tensor import Size, Tensor
+from tinytorch.core.tensor import Size, Tensor, wrap
 from tinytorch.core.version import storage_of
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.storage import address_of, memory_of
@@ -82,7 +82,7 @@ class Writer:
                 f"Cannot save multiple tensors or storages that view the same data as different "
                 f"types: {dtype} and {tensor.dtype}"
             )
-        count, strides = memory.size // size, tuple(step // size for step in array.strides)
+        count, strides = memory.size // size, wrap(array, tensor.device).stride()
         storage = "storage", Name(storage_names[dtype.name]), key, str(tensor.device), count
         view = start // size, tuple(array.shape), strides, tensor.requires_grad, OrderedDict()
         return "torch._utils._rebuild_tensor_v2", PersistentId(storage), *view

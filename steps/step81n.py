@@ -9,10 +9,10 @@ In those years type and place of a tensor stood in one word, and a tensor had to
 Variable before it could be differentiated, as in our first steps. Such programs still run in
 PyTorch, and many of the best tutorials are among them. So they run here.
 
-Variable(x) is easy: a new leaf on the same memory. FloatTensor is used in two ways. FloatTensor(2,
-3) makes a tensor; isinstance(x, FloatTensor) asks for the type of the elements. But it is not a class:
-all our tensors are Tensors. An object can answer to both uses if it has the methods `__call__` and
-`__instancecheck__`.
+Variable(x) is easy: a new leaf on the same memory. FloatTensor is used in two ways: as a function
+that makes a tensor, and in isinstance(x, FloatTensor), which asks for the type of the elements. But
+it is not a class: all our tensors are Tensors. An object can answer to both uses if it has the
+methods `__call__` and `__instancecheck__`.
 
 Moved: step 81m, to tinytorch/utils/safetensors.py. New: FloatTensor, LongTensor, Tensor.type,
 variable.

@@ -39,8 +39,7 @@ def overlapping(tensors: dict[str, Tensor]) -> list[list[str]]:
         if value.array.size:
             array, start = value.array, address_of(value.array)
             span = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))
-            stop = start + span + array.itemsize
-            areas.append((str(value.device), start, -stop, name))
+            areas.append((str(value.device), start, -(start + span + array.itemsize), name))
     groups, where, end = [], None, 0
     for device, start, stop, name in sorted(areas):
         if device == where and start < end:

@@ -97,9 +97,10 @@ class CustomFunction(Function):
         wrapped anew for backward: kept as a tensor, it would close a cycle."""
         ctx.sequence_nr = next_sequence_nr()
         ctx.saves = ctx.roles_of((), results)
-        constant = [x.array for x in ctx.non_differentiable]
-        tensors = [x if isinstance(x, Tensor) else None for x in outputs]
-        ctx.record_outputs(tensors, constant)
+        ctx.record_outputs([x if isinstance(x, Tensor) else None for x in outputs])
+        for x in outputs:
+            if any(x is y for y in ctx.non_differentiable):
+                x._requires_grad, x._edge = False, None
         ctx.several = len(outputs) > 1
         saved = list(ctx.saved)
         for number, role in enumerate(ctx.saves):

@@ -86,13 +86,20 @@ def added_statements(curriculum: Curriculum, step: Step) -> list[range]:
 
 
 def _nodes(node):
-    """All statements that run, without what stands below `if TYPE_CHECKING:`."""
+    """All statements that run, without what stands below `if TYPE_CHECKING:`, and without an
+    import that has a fallback where a package is missing: a machine runs one half of it."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, ast.Try) and _only_imports(child):
             continue
         if isinstance(child, ast.stmt) and not _does_nothing(child, node):
             yield child
         yield from _nodes(child)
+
+
+def _only_imports(node):
+    return all(isinstance(each, (ast.Import, ast.ImportFrom)) for each in node.body)
 
 
 def _does_nothing(node, parent):

@@ -165,15 +165,13 @@ class Function:
                 record_view(out, args[0], ctx.view_call(number, args))
         return tuple(outs)
 
-    def record_outputs(ctx, outs: Sequence, constant: Sequence = ()) -> None:
-        """Make `outs` the results of this call: tensors, or None for what is not one. Those whose
-        array is among `constant` get no gradient."""
+    def record_outputs(ctx, outs: Sequence) -> None:
+        """Make `outs` the results of this call: tensors, or None for what is not one. Those of
+        integer type get no gradient."""
         ctx.several, ctx.plain = True, False
         ctx.outputs = [None if x is None else (x.array.shape, x.array.dtype) for x in outs]
         for number, out in enumerate(outs):
-            if out is None or not out.dtype.is_floating_point:
-                continue
-            if not any(out.array is array for array in constant):
+            if out is not None and out.dtype.is_floating_point:
                 out._requires_grad, out._edge = True, (ctx, number)
 
     def roles_of(ctx, inputs: Sequence, outputs: Sequence) -> list:

@@ -39,7 +39,7 @@ def refresh_view_grad_fn(tensor: Tensor) -> None:
     """Repeat the calls that made a view, on its base as it is in the graph now.
 
     Raises:
-        RuntimeError: the view came from a user's Function, or its base became a view itself.
+        RuntimeError: the view came from a user's Function.
     """
     view = tensor._view
     if tensor._edge is not None and tensor._edge[0].takes_tensors:
@@ -47,8 +47,6 @@ def refresh_view_grad_fn(tensor: Tensor) -> None:
             f"the base of a view that {tensor._edge[0].name()} returned was changed in place. "
             f"Please clone() the result in its forward."
         )
-    if view.base._view is not None:
-        raise RuntimeError("the base of a view was given another shape in place: clone() the view")
     before = state.grad_enabled
     state.grad_enabled = True
     try:

@@ -62,7 +62,7 @@ LATER = [
     ("sum", "keepdim", "x.sum(0, True)", 1, SHAPE),
     ("mean", None, "x.mean()", 1, SHAPE),
     ("mean", "dim", "x.mean(1)", 1, SHAPE),
-    ("SumTo", None, "x * y.sum(0)", 2, SHAPE),
+    ("SumTo", None, "x * y.sum()", 2, SHAPE),
     ("matmul", None, "x @ y", 2, (3, 3)),
     ("reshape", None, "x.reshape(2, 6) ** 2", 1, SHAPE),
     ("transpose", None, "x.transpose(0, 1) * x", 1, (3, 3)),

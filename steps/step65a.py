@@ -13,8 +13,9 @@ A `Generator` is a place in such a stream. Each number that is drawn moves it on
 `get_state` is a bookmark: save it, return to it later, and the stream continues from there.
 
 Every device has a default generator, and `manual_seed` seeds them all, even those that do not exist
-yet. A generator draws from a source: NumPy and a copy to the device, unless the device registers a
-source of its own in `random_sources`. Then a GPU does not have to wait for the host.
+yet. A generator draws from a source: NumPy and a copy to the device, unless the device's
+backend has a source of its own (Backend.random_source). Then a GPU does not have to wait for the
+host.
 
     rand     uniform on [0, 1)        mean 1/2, variance 1/12
     randn    normal                   mean 0,   variance 1
@@ -61,7 +62,7 @@ def box_muller(xp: Any, u: Any, v: Any) -> Any:
 
 
 class HostSource:
-    """Random numbers from NumPy, copied to a device. `random_sources` may name a better source."""
+    """Random numbers from NumPy, copied to a device. A backend may have a better source."""
 
     def __init__(self, device: Device):
         self.device = device
@@ -112,10 +113,6 @@ class HostSource:
         return self.device.backend.from_numpy(array, self.device.index)
 
 
-# A device type with a source of its own registers it here.
-random_sources: dict[str, Callable[[Device], Any]] = {}
-
-
 class Generator:
     """A stream of random numbers on one device. The same seed gives the same stream."""
 
@@ -124,7 +121,7 @@ class Generator:
 
     def __init__(self, device: Any = "cpu"):
         self.device = as_device(device)
-        self.source = random_sources.get(self.device.type, HostSource)(self.device)
+        self.source = (self.device.backend.random_source or HostSource)(self.device)
         self.manual_seed(Generator.first_seed)
 
     def manual_seed(self, seed: int) -> "Generator":

@@ -42,7 +42,6 @@ import numpy as np
 from tinytorch.core.device import Backend, Device, backends, cpu, register_backend
 from tinytorch.core.tensor import Tensor, tensor_method, wrap
 from tinytorch.core.version import storage_of
-from tinytorch.ops.storage import address_of, strided
 
 
 def load_cupy() -> Any:
@@ -128,10 +127,16 @@ def register() -> Backend | MissingBackend:
     if not is_available():
         backends["cuda"] = MissingBackend()
         return backends["cuda"]
-    address_of.register(cupy.ndarray, lambda array: array.data.ptr)
-    strided.register(cupy.ndarray, strided_view)
     backend = Backend(
-        cupy, cupy.ndarray, from_numpy, cupy.asnumpy, lambda array: array.device.id, send
+        cupy,
+        cupy.ndarray,
+        from_numpy,
+        cupy.asnumpy,
+        index_of=lambda array: array.device.id,
+        send=send,
+        address=lambda array: array.data.ptr,
+        strided=strided_view,
+        chunk_elements=None,
     )
     register_backend("cuda", backend)
     return backend

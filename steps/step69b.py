@@ -19,7 +19,7 @@ From words to numbers: the top 24 of 64 random bits, divided by 2^24, make a flo
 more bits than the mantissa holds, the largest would be rounded up to 1. (Trap: log(1 - u) is always
 finite; log(u) is not, as u can be 0.) Pairs of them become normal by box_muller, as in step 65a.
 
-PhiloxSource is what step 65a left room for: named in `random_sources`, it draws for every function
+PhiloxSource is what step 65a left room for: as Backend.random_source it draws for every function
 there is, and for those that are new. These write into memory that is there already, as the first
 values of a network are written: uniform_, normal_, exponential_, random_ and bernoulli_.
 
@@ -44,8 +44,8 @@ from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import float32
 from tinytorch.core.limits import finfo, iinfo
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.cuda.backend import cupy, device_count, is_available, on_cuda
-from tinytorch.ops.random import Generator, box_muller, check_range, generator_for, random_sources
+from tinytorch.cuda.backend import backend, cupy, device_count, is_available, on_cuda
+from tinytorch.ops.random import Generator, box_muller, check_range, generator_for
 
 LOW = 0xFFFFFFFF  # the lower 32 bits
 
@@ -148,7 +148,7 @@ class PhiloxSource:
 def register() -> bool:
     """Lets the generators of `cuda` draw on the GPU."""
     if is_available():
-        random_sources["cuda"] = PhiloxSource
+        backend.random_source = PhiloxSource
     return is_available()
 
 

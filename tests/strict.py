@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import Backend, register_backend
-from tinytorch.ops.storage import address_of, strided
+from tinytorch.core.device import Backend, numpy_address, register_backend
 
 # NumPy's functions that CuPy 14.2 does not have (found by comparing the two namespaces).
 MISSING = frozenset(
@@ -307,8 +306,8 @@ def register() -> None:
             StrictArray,
             from_numpy=lambda array, index: StrictArray(np.array(array)),
             to_numpy=lambda array: array._array.copy(),
+            # As for CuPy's arrays: NumPy's ways to ask for an address and to make a view fail.
+            address=lambda array: numpy_address(array._array),
+            strided=strided_view,
         ),
     )
-    # As for CuPy's arrays: NumPy's ways to ask for an address and to make a view do not work.
-    address_of.register(StrictArray, lambda array: address_of(array._array))
-    strided.register(StrictArray, strided_view)

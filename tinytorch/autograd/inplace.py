@@ -131,7 +131,7 @@ def into(out: Tensor, values: Tensor) -> Tensor:
 
 def take_history(target: Tensor, values: Tensor) -> None:
     """Make `target` the result of the call that made `values`. If the call saved this result (exp_
-    needs it for backward), it saves `target` instead, so that a later write into it is noticed."""
+    needs it for backward), it keeps the memory of `target` instead, and the second array can go."""
     call = values._edge[0]
     rebase_history(target, values._edge)
     if has_saved(call, values.array):

@@ -67,7 +67,7 @@ class Function:
         if open_modes and state.modes:
             return call_through_modes(cls, args)
         ctx = new(cls)
-        enabled = state.grad_enabled
+        enabled = state.grad_enabled  # before forward: in a new thread this silences NumPy
         device = edge = edge_b = broadcast = None
         if len(args) <= 2 and isinstance(args[0], Tensor):
             # The loop below, written out: it would take a third of a small operation's time.

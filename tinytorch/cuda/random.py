@@ -9,8 +9,8 @@ import numpy as np
 
 from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.tensor import Tensor
-from tinytorch.cuda.backend import cupy, device_count, is_available, on_cuda
-from tinytorch.ops.random import Generator, box_muller, generator_for, random_sources
+from tinytorch.cuda.backend import backend, cupy, device_count, is_available, on_cuda
+from tinytorch.ops.random import Generator, box_muller, generator_for
 
 LOW = 0xFFFFFFFF  # the lower 32 bits
 
@@ -113,7 +113,7 @@ class PhiloxSource:
 def register() -> bool:
     """Lets the generators of `cuda` draw on the GPU."""
     if is_available():
-        random_sources["cuda"] = PhiloxSource
+        backend.random_source = PhiloxSource
     return is_available()
 
 

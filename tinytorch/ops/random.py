@@ -26,7 +26,7 @@ def box_muller(xp: Any, u: Any, v: Any) -> Any:
 
 
 class HostSource:
-    """Random numbers from NumPy, copied to a device. `random_sources` may name a better source."""
+    """Random numbers from NumPy, copied to a device. A backend may have a better source."""
 
     def __init__(self, device: Device):
         self.device = device
@@ -77,10 +77,6 @@ class HostSource:
         return self.device.backend.from_numpy(array, self.device.index)
 
 
-# A device type with a source of its own registers it here.
-random_sources: dict[str, Callable[[Device], Any]] = {}
-
-
 class Generator:
     """A stream of random numbers on one device. The same seed gives the same stream."""
 
@@ -89,7 +85,7 @@ class Generator:
 
     def __init__(self, device: Any = "cpu"):
         self.device = as_device(device)
-        self.source = random_sources.get(self.device.type, HostSource)(self.device)
+        self.source = (self.device.backend.random_source or HostSource)(self.device)
         self.manual_seed(Generator.first_seed)
 
     def manual_seed(self, seed: int) -> "Generator":

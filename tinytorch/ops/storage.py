@@ -1,6 +1,5 @@
 """Storages, and views made by stride and offset: narrow, as_strided, unfold."""
 
-import functools
 import math
 import operator
 from typing import Any
@@ -16,16 +15,14 @@ from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import Slice, key_along
 
 
-@functools.singledispatch
 def address_of(array: Any) -> int:
-    """The address of the first element of an array."""
-    return array.__array_interface__["data"][0]
+    """The address of the first element of an array, in bytes."""
+    return device_of(array).backend.address(array)
 
 
-@functools.singledispatch
 def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
     """A view that starts where `array` starts, with any shape and strides (in bytes). No check."""
-    return device_of(array).xp.lib.stride_tricks.as_strided(array, shape, strides)
+    return device_of(array).backend.strided(array, shape, strides)
 
 
 def memory_of(array: Any) -> Any:
@@ -33,13 +30,14 @@ def memory_of(array: Any) -> Any:
     owner = storage_of(array)
     span = sum((n - 1) * step for n, step in zip(owner.shape, owner.strides, strict=True))
     count = (span + owner.itemsize) // owner.itemsize if owner.size else 0
-    flat = strided(owner, (count,), (owner.itemsize,))
+    flat = device_of(array).backend.strided(owner, (count,), (owner.itemsize,))
     return flat if owner.dtype == array.dtype else flat.view(array.dtype)
 
 
 def offset_of(array: Any) -> int:
     """The number of elements in memory before the first element of `array`."""
-    return (address_of(array) - address_of(storage_of(array))) // array.itemsize
+    address = device_of(array).backend.address
+    return (address(array) - address(storage_of(array))) // array.itemsize
 
 
 class UntypedStorage:

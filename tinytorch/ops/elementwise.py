@@ -247,6 +247,24 @@ erf = unary(
 )
 
 
+@erf_of.register(Tensor)
+def erf_of_tensor(x: Tensor, xp: Any) -> Tensor:
+    """The same for a Tensor, so that a formula may call `erf_of` on either."""
+    return erf(x)
+
+
+@functools.singledispatch
+def sigmoid_of(x: Any, xp: Any) -> Any:
+    """1 / (1 + exp(-x)) of an array."""
+    return 1 / (1 + xp.exp(-x))
+
+
+@sigmoid_of.register(Tensor)
+def sigmoid_of_tensor(x: Tensor, xp: Any) -> Tensor:
+    """The same for a Tensor: its derivative is finite where exp(-x) overflows."""
+    return sigmoid(x)
+
+
 class NaryElementwise(Function):
     """y = f(a, b, ...), element for element, broadcast. `derivatives` holds one function for each
     input: (xp, g, a, b, ...) -> g * dy/d(input).

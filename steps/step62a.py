@@ -23,7 +23,7 @@ It is computed as a single product with b t rows, and so are its gradients.
 
 Two traps:
 
-- NumPy multiplies float32 by float64 and returns float64 without a word. After one such constant
+- NumPy multiplies float32 by float64 and returns float64 without a warning. After one such constant
   the rest of a network would compute in float64, which is slower. PyTorch refuses, and so do we.
 - In half precision NumPy neither uses BLAS, the library of fast products, nor adds up in float32.
   matmul_halves does both.

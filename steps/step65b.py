@@ -19,7 +19,7 @@ The gradient of all this is so simple that it is worth one Function, NllLoss, in
 
     l = log(exp(x_1) + ... + exp(x_c)) - x_t         dl/dx_i = softmax(x)_i - [i = t]
 
-What the network says, minus what is true. (On Tensors backward computes the softmax once more, as
+The prediction minus the target. (On Tensors backward computes the softmax once more, as
 a function of x: step 33 explains the two kinds of backward.)
 
 Did the network learn, or only memorize? 360 digits are held out, and it never sees them in
@@ -29,8 +29,8 @@ Training makes and frees the same large arrays again and again. The C library re
 to the system, which must then provide fresh pages of memory (page faults). `keep_freed_memory`
 tells the library to reuse the memory instead.
 
-What is to be learned says so itself: a Parameter is a tensor of a class of its own. So far nobody
-asks; stage 12 does.
+A Parameter is a tensor that is to be learned: it has a class of its own. So far no code asks for
+it; stage 12 does.
 
 (In PyTorch this loop looks the same. Its nn and optim shorten it; stages 12 and 13 build them.)
 
@@ -349,9 +349,9 @@ faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
     # -> and gradient: True
     logits = network(x[:3]).detach().requires_grad_()
     cross_entropy(logits, t[:3]).backward()
-    said_minus_true = logits.detach().softmax(1) - one_hot(t[:3], 10)
-    print("what is said minus what is true:", allclose(3 * logits.grad, said_minus_true, atol=1e-6))
-    # -> what is said minus what is true: True
+    prediction_minus_target = logits.detach().softmax(1) - one_hot(t[:3], 10)
+    print("prediction minus target:", allclose(3 * logits.grad, prediction_minus_target, atol=1e-6))
+    # -> prediction minus target: True
     before = accuracy(x_test, t_test)
     print(f"before: loss {losses[0].item():.1f}, right: {before:.1%}")  # -> ...
     print("no better than guessing:", before < 0.2)  # -> no better than guessing: True

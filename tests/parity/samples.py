@@ -58,6 +58,7 @@ ABSENT_ARGUMENTS = {
     "names",
     "reduce",
     "rounding_mode",
+    "output_size",
     "decimals",
 }
 # Entries of op_db (with their variant) that tinytorch leaves out, or tests elsewhere as random.

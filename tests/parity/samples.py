@@ -59,6 +59,7 @@ ABSENT_ARGUMENTS = {
     "reduce",
     "rounding_mode",
     "output_size",
+    "weights",
     "decimals",
 }
 # Entries of op_db (with their variant) that tinytorch leaves out, or tests elsewhere as random.

@@ -20,7 +20,7 @@ thread would leave with what the first one noted. So each call enters a copy of 
 
 Changed: GradMode is ThreadState, set_grad_enabled and no_grad are classes, apply. New: GradSwitch,
 enable_grad, is_grad_enabled.
-Try: write `class ThreadState:` without threading.local. Which two lines of the demo change?
+Try: write `class ThreadState:` without threading.local. Which three lines of the demo change?
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Step 47c: A mode sees every call
+"""Step 47c: Function modes, which see every call
 
 How many multiplications does a model need, and which shapes do they have? Which calls should run in
 half precision? To answer such questions, someone has to see each call before it runs. Today that
@@ -24,7 +24,7 @@ PyTorch has TorchFunctionMode and TorchDispatchMode for this.
 
 Changed: ThreadState, Function.apply, tensor_backward. New: open_modes, FunctionMode,
 call_through_modes. Finished: core/state.py and autograd/modes.py.
-Try: leave `state.modes = stack[:-1]` out of call_through_modes, and use Twice.
+Try: leave `state.modes = stack[:-1]` out of call_through_modes. What stops the demo?
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Step 48b: Outputs that were not used
+"""Step 48b: Several results: outputs that were not used
 
 s, d = SumAndDifference.apply(a, b), and then only d is used: d.backward(). No gradient arrives for
 s, so the rule gets None for it, and fails: None + array.
@@ -17,8 +17,8 @@ What backward_pass does with a node has become long enough for a function of its
 gradients of its outputs to those of its inputs.
 
 Changed: record_outputs, backward_pass. New: general_step, materialize_grads.
-Try: without the test of is_floating_point, what does `place.requires_grad` say, and
-place.backward()?
+Try: leave the test of is_floating_point out. What does the rule get for place.backward(), and what
+comes of it?
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Step 48c: Functions of your own
+"""Step 48c: Functions of your own, on Tensors
 
 The package's rules work on arrays, and use only what arrays and Tensors have in common. To write
 one function for one model, PyTorch offers an easier way: two static methods, both on Tensors.
@@ -20,10 +20,10 @@ The trap: y.grad_fn is ctx. If ctx kept y, both would wait for the garbage colle
 apply keeps a saved output as a bare array, and saved_tensor wraps it anew, with its place in the
 graph. A tensor kept as ctx.y = y has no such care.
 
-PyTorch's name of it is torch.autograd.Function. Mistakes in such rules are the topic of step 52.
+PyTorch's name of it is torch.autograd.Function. Step 52 checks what such rules return.
 
 Changed: record_outputs, Function.gradients, general_step. New: CustomFunction.
-Try: write ctx.y = y in Exponential in place of save_for_backward. Is the node still freed?
+Try: add the line ctx.y = y to Exponential.forward. Is the node still freed at once?
 """
 
 import copy

@@ -1,17 +1,17 @@
-"""Step 49a: Writes are counted
+"""Step 49a: Version counters: writes are counted
 
 A rule needs its saved array as it was at the call. The demo multiplies y by itself and then writes
 100 into y's memory. The gradient of x^2 should be [2, 4], and comes out as [200, 200], without an
 error. Before such a write can be noticed, it has to be counted.
 
 Where does the count belong? Not to the Tensor: y.detach() and each view are other Tensors on the
-same memory. They are views of one array, the storage, which owns the memory. A view knows where it
-comes from, so storage_of follows .base to its end:
+same memory. Their arrays are views of one array, which owns the memory: the storage. A view refers
+to the array that it was made from as .base, often in one link, sometimes in several:
 
-    view ── .base ──> view ── .base ──> storage        versions[id(storage)] -> number of writes
+    wide ── .base ──> row ── .base ──> storage        versions[id(storage)] = [..., number of writes]
 
-An array takes no attributes, so the counts are in a dictionary, by the id of the storage. It has
-entries only for what was ever written.
+A NumPy array takes no attributes, so the counts are in a dictionary, by the id of the storage. It
+has entries only for what was ever written.
 
 The trap: when an array is freed, Python gives its id to another one, which would inherit the
 count. A weak reference does not keep the storage alive, and calls back when it is freed: the entry
@@ -19,8 +19,8 @@ goes too.
 
 x._version is PyTorch's name. There the count is in the tensor, and views share one counter.
 
-The operations that write arrive with step 49c. Until then whoever writes into x.array calls
-bump_version.
+The operations that write arrive with step 49c. Until then, who writes into x.array calls
+bump_version. And nothing asks for the count yet: that is step 49b.
 
 New: versions, storage_of, version_of, bump_version, Tensor._version.
 Try: write `lambda _: None` for the callback, and look at len(versions) at the end of the demo.
@@ -1386,13 +1386,16 @@ if __name__ == "__main__":
     bump_version(row.array)
     print(table, "version", table._version)  # -> tensor([[5.0, 5.0], [3.0, 4.0]]) version 1
     print(other._version, row._version, len(versions))  # -> 1 1 1
-    print(storage_of(row.array) is storage_of(table.array), table.clone()._version)  # -> True 0
-    bump_version(table.array)
-    print(row._version)  # -> 2
+    wide = row.expand(3, 2)
+    storage = storage_of(table.array)
+    print(wide.array.base is row.array, row.array.base is storage)  # -> True True
+    print(storage_of(wide.array) is storage, table.clone()._version)  # -> True 0
+    bump_version(wide.array)
+    print(table._version)  # -> 2
 
     buffer = np.frombuffer(bytearray(8), np.float32)  # its base is not an array
     print(storage_of(buffer[1:]) is buffer)  # -> True
     ids = {id(np.empty(3)) for _ in range(100)}
     print("100 arrays, fewer ids:", len(ids) < 100)  # -> 100 arrays, fewer ids: True
-    del table, other, row
+    del table, other, row, wide, storage
     print("forgotten with the storage:", len(versions))  # -> forgotten with the storage: 0

@@ -1,6 +1,6 @@
 """Step 52a: Functions of your own: wrong gradients
 
-Since step 48b a program can write its own rules. Rules have mistakes, and a wrong gradient is
+Since step 48c a program can write its own rules. Rules have mistakes, and a wrong gradient is
 passed on until something far away fails, or until nothing fails and the numbers are wrong:
 
     backward returns one gradient for two arguments     the second one silently gets none

@@ -15,8 +15,8 @@ no_grad was a generator. A generator runs once, so its object cannot be entered 
 decorator it needed parentheses. Now the switches are classes, as in PyTorch. An object of
 GradSwitch keeps the values to return to in a tuple, one for each time it was entered.
 
-The trap: two threads may run one decorated function at the same time. With one object, the second
-thread would leave with what the first one noted. So each call enters a copy of the switch.
+The trap: two threads may run one decorated function at the same time. With one object
+for both, a thread would restore what the other one had noted. So each call enters a copy.
 
 Changed: GradMode is ThreadState, set_grad_enabled and no_grad are classes, apply. New: GradSwitch,
 enable_grad, is_grad_enabled.

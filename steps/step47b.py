@@ -17,7 +17,7 @@ return to. If the object is used as a decorator, __call__ takes back what __init
 
 inference_mode is PyTorch's no_grad for programs that never train: the tensors made inside cannot
 enter a graph later, which saves PyTorch some bookkeeping. tinytorch keeps no such books. Here it is
-a no_grad that enable_grad cannot lift, only inference_mode(False).
+a no_grad that only inference_mode(False) lifts, and not enable_grad or set_grad_enabled(True).
 
 Changed: ThreadState, GradSwitch, set_grad_enabled. New: inference_mode, is_inference_mode_enabled.
 Try: leave the first line of set_grad_enabled.__enter__ out. What remains after the block?
@@ -1348,6 +1348,8 @@ if __name__ == "__main__":
         with enable_grad():
             print("enable_grad does not lift it:", (x * x).requires_grad)
             # -> enable_grad does not lift it: False
+        set_grad_enabled(True)
+        print("nor does the statement:", (x * x).requires_grad)  # -> nor does the statement: False
         with inference_mode(False):
             print("inference_mode(False) does:", (x * x).requires_grad)
             # -> inference_mode(False) does: True

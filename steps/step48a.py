@@ -8,7 +8,7 @@ Each result of a call becomes a tensor of its own now. An edge says which one it
 
     s, d = SumAndDifference.apply(a, b)        s: (node, 0)      d: (node, 1)
 
-The number in an edge has been 0 until now. A tensor's own number is its output_nr, as in PyTorch.
+The number in an edge was always 0 until now. PyTorch calls a tensor's own number output_nr, too.
 
 backward gets one gradient for each output, and they arrive one after the other, each perhaps in
 several parts. add_part collects them in a list: [gradient of s, gradient of d]. When does the node

@@ -7,11 +7,11 @@ A result that was not used does not change the loss, so its gradient is zero. ge
 such gaps with zeros of the shape and dtype that the node has kept. Rules need not know about it.
 
 Zeros cost memory and time. A rule that can do better sets materialize_grads = False and gets None.
-PyTorch calls it the same: ctx.set_materialize_grads(False).
+In PyTorch a rule calls ctx.set_materialize_grads(False).
 
-Some outputs can have no gradient at all: the place of the largest element is an integer, and a
-small change of the input does not move it a little. So a result of integer type does not require
-grad. The rule gets zeros for it too, and ignores them.
+Some outputs cannot have a gradient: the place of the largest element is an integer, and a small
+change of the input leaves it as it is, or moves it by a whole place. So a result of integer type
+does not require grad. The rule gets zeros for it too, and ignores them.
 
 What backward_pass does with a node has become long enough for a function of its own: from the
 gradients of its outputs to those of its inputs.

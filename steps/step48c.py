@@ -1,7 +1,8 @@
 """Step 48c: Functions of your own, on Tensors
 
-The package's rules work on arrays, and use only what arrays and Tensors have in common. To write
-one function for one model, PyTorch offers an easier way: two static methods, both on Tensors.
+A Function's forward works on arrays, and its backward on what arrays and Tensors have in common. So
+x.exp() in a forward of your own fails: an array has no such method. PyTorch has an easier way to
+write one function for one model: two static methods, both on Tensors.
 
     class Cube(CustomFunction):
         @staticmethod

@@ -6,12 +6,14 @@ error. Before such a write can be noticed, it has to be counted.
 
 Where does the count belong? Not to the Tensor: y.detach() and each view are other Tensors on the
 same memory. Their arrays are views of one array, which owns the memory: the storage. A view refers
-to the array that it was made from as .base, often in one link, sometimes in several:
+to it as .base, usually at once. With as_strided, which Expand uses, there is an object between
+them:
 
-    wide ── .base ──> row ── .base ──> storage        versions[id(storage)] = [..., number of writes]
+    row  ── .base ──────────────> storage        versions[id(storage)] = [..., number of writes]
+    wide ── .base ──> ─ .base ──> storage
 
-A NumPy array takes no attributes, so the counts are in a dictionary, by the id of the storage. It
-has entries only for what was ever written.
+A NumPy array takes no attributes, so a dictionary has the counts, by the id of the storage, and
+only of what was ever written.
 
 The trap: when an array is freed, Python gives its id to another one, which would inherit the
 count. A weak reference does not keep the storage alive, and calls back when it is freed: the entry
@@ -19,8 +21,8 @@ goes too.
 
 x._version is PyTorch's name. There the count is in the tensor, and views share one counter.
 
-The operations that write arrive with step 49c. Until then, who writes into x.array calls
-bump_version. And nothing asks for the count yet: that is step 49b.
+The operations that write come with step 49c. Until then a program that writes into x.array has to
+call bump_version itself. Step 49b asks for the count.
 
 New: versions, storage_of, version_of, bump_version, Tensor._version.
 Try: write `lambda _: None` for the callback, and look at len(versions) at the end of the demo.
@@ -1386,9 +1388,8 @@ if __name__ == "__main__":
     bump_version(row.array)
     print(table, "version", table._version)  # -> tensor([[5.0, 5.0], [3.0, 4.0]]) version 1
     print(other._version, row._version, len(versions))  # -> 1 1 1
-    wide = row.expand(3, 2)
-    storage = storage_of(table.array)
-    print(wide.array.base is row.array, row.array.base is storage)  # -> True True
+    storage, wide = storage_of(table.array), from_numpy(table.array[:, 0]).expand(3, 2)
+    print(row.array.base is storage, wide.array.base is storage)  # -> True False
     print(storage_of(wide.array) is storage, table.clone()._version)  # -> True 0
     bump_version(wide.array)
     print(table._version)  # -> 2

@@ -9,12 +9,12 @@ last write, each node has the time of its call, and backward compares them:
     call -7, write -9      written after the call: error        (the clock counts down)
     call -7, write -3      written before it: the rule saved the new values, all is well
 
-To ask each saved array in every backward would be slow. WriteClock.last is the time of the last
+To look up each saved array in every backward would be slow. WriteClock.last is the time of the last
 write to any storage. If it came before the call, nothing that the call saved can have changed, and
-the test has cost one comparison. Most programs write only between two graphs.
+one comparison was enough. Most programs write only between two graphs.
 
-Now a gradient is right, or backward raises PyTorch's error; it is never a wrong number. Who wants
-to write and keep the graph writes into a copy: x.clone().
+Where a saved value has changed, backward raises PyTorch's error, and never returns a wrong
+gradient. The remedy is to write into a copy: x.clone().
 
 accumulate made a new array for each sum, because a graph may have saved the array of .grad. Now it
 adds in place and counts the write: an error has replaced the danger.

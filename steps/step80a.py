@@ -22,6 +22,8 @@ wait forever. So pickle (protocol 5) splits a value into the memory of its array
 copy, and a short rest. Both go into a file in /dev/shm, a folder that Linux keeps in memory, and
 only its name goes through the pipe: a message that always fits.
 
+A worker's products take one thread each (step 79a).
+
 Each worker has its own copy of the dataset, so each would deliver all of a stream: get_worker_info
 says which part is yours. (The datasets of the demo, Slow and Counted, stand above it: a worker that
 starts Python anew finds a class by its name in the file.)
@@ -43,6 +45,7 @@ import pickle
 import shutil
 import tempfile
 import time
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -58,6 +61,7 @@ import numpy as np
 
 from tinytorch.cuda.backend import is_available
 from tinytorch.ops.random import Generator
+from tinytorch.threads import set_num_threads, threadpoolctl
 from tinytorch.utils.data.collate import default_collate, default_convert, walk
 from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
@@ -131,6 +135,8 @@ def work(
 ) -> None:
     """A worker's life: it gets numbers of items, and sends back the batch. A None ends it."""
     here["worker"] = info
+    if threadpoolctl is not None:  # the processes share the cores: one for the products of each
+        set_num_threads(1)
     fetch = make_fetch(info.dataset)
     for (task,) in iter(connection.recv, None):
         try:
@@ -199,6 +205,12 @@ class BatchIterator:
     def __init__(self, loader: "DataLoader"):
         self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
         self.pinned = loader.pin_memory and is_available()
+        if loader.pin_memory and not self.pinned:
+            warnings.warn(
+                "'pin_memory' argument is set as true but no accelerator is found, "
+                "then device pinned memory won't be used.",
+                stacklevel=3,
+            )
         self.start(loader)
 
     def start(self, loader: "DataLoader") -> None:
@@ -276,7 +288,7 @@ class DataLoader:
         shuffle: a new random order in each epoch; or a `sampler` of your own, or a `batch_sampler`.
         num_workers: processes that make batches, `prefetch_factor` (2) each ahead; 0: made here.
         collate_fn: makes a batch from a list of items.
-        pin_memory: puts batches where a GPU fetches them faster; without a GPU, nothing.
+        pin_memory: puts batches where a GPU fetches them faster; warns where there is no GPU.
         drop_last: leaves out a last batch that is shorter.
         generator: draws the order.
         pin_memory_device: has no effect, as in PyTorch, which has given it up.

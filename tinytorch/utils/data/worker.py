@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.ops.random import manual_seed
+from tinytorch.threads import set_num_threads, threadpoolctl
 from tinytorch.utils.data.dataset import IterableDataset
 
 END = "end"  # what a worker answers when its stream has no more items
@@ -134,6 +135,8 @@ def work(
     random.seed(info.seed)
     np.random.seed(info.seed % (1 << 32))  # noqa: NPY002 (what programs still use)
     manual_seed(info.seed)
+    if threadpoolctl is not None:  # the processes share the cores: one for the products of each
+        set_num_threads(1)
     try:
         for epoch, task in commands(connection):
             try:

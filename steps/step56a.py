@@ -70,7 +70,7 @@ def unary_function(names: str, formula: Any, derivative: Callable, keeps_y: bool
     """The Function y = f(x), element for element, of a line of the table with one input.
 
     formula(xp, x) is f on an array, or names a function of the array library. derivative(xp, g,
-    kept) is g * dy/dx: y is kept for it, if the line says so, or x.
+    saved) is g * dy/dx, where `saved` is y if `keeps_y` says so, else x.
     """
     named = isinstance(formula, str)
 
@@ -101,12 +101,16 @@ def as_type(x: Any, dtype: DType) -> Any:
 
 
 def is_float(x: Any) -> bool:
-    """Whether x is a float32 or float64 tensor, by far the most common case: no further look."""
+    """Whether x is a float32 or float64 tensor, the most common case: it needs no other check."""
     return isinstance(x, Tensor) and x.array.dtype.char in "fd"
 
 
 def require_tensors(name: str, inputs: tuple) -> None:
-    """TypeError where one of the inputs is no tensor."""
+    """Checks that all inputs are tensors.
+
+    Raises:
+        TypeError: an input is not a tensor.
+    """
     for x in inputs:
         if not isinstance(x, Tensor):
             raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
@@ -115,9 +119,13 @@ def require_tensors(name: str, inputs: tuple) -> None:
 def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0) -> Tensor:
     """function.apply on inputs of one type; the last `numbers` of them may be Python numbers.
 
-    Integers and booleans keep a type of the kinds (as NumPy calls them) that the function `keeps`.
-    If it keeps none, they become the default float type; others are a NotImplementedError.
-    float16 and bfloat16 are computed as float32 and rounded only once, at the end.
+    Integers and booleans keep their type where `keeps` names its kind (as NumPy calls it). Where
+    `keeps` is empty, they become the default float type. float16 and bfloat16 are computed as
+    float32 and rounded once, at the end.
+
+    Raises:
+        TypeError: an input is not a tensor.
+        NotImplementedError: the function has no result for this type.
     """
     require_tensors(function.__name__.lower(), inputs[: len(inputs) - numbers])
     first, *others = inputs
@@ -133,8 +141,8 @@ def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0)
 
 
 def attach(names: str, written: bool = True) -> Callable:
-    """Makes an operation a method under all its names, and its form that is written in place, if
-    there is one: exp_ for exp."""
+    """Attaches an operation as a method under all its names, with its in-place form if `written`:
+    exp_ for exp."""
 
     def decorate(operation: Callable) -> Callable:
         operation.__name__ = operation.__qualname__ = names.split()[0]
@@ -216,7 +224,7 @@ atanh = unary("atanh arctanh", "arctanh", from_x=lambda xp, g, x: g / (1 - x * x
 
 
 def staircase(name: str) -> Callable:
-    """The formula of a function that makes floats whole, and has nothing to do for integers."""
+    """The formula of a function that makes floats whole and returns integers as they are."""
     return lambda xp, x: getattr(xp, name)(x) if x.dtype.kind == "f" else x.copy()
 
 

@@ -57,9 +57,13 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
 ) -> Tensor:
-    """Draws indices with the weights `input` [n] or [rows, n]: int64 [num_samples] or
-    [rows, num_samples]. RuntimeError for weights that are no floats, negative, not finite or all
-    zero, for no samples, and for more of them than there are positive weights to draw once."""
+    """Draws indices with the weights `input` [n] or [rows, n]: int64, [num_samples] or [rows,
+    num_samples].
+
+    Raises:
+        RuntimeError: the weights are not floats, negative, not finite or all zero; or there are
+            fewer than `num_samples` positive weights to draw from without replacement.
+    """
     weights = input.device.backend.to_numpy(input.array).astype(np.float64)
     if not input.is_floating_point() or weights.ndim not in (1, 2):
         found = f"{input.dtype!r} in {input.ndim}"
@@ -121,7 +125,7 @@ def new_seed(generator: Generator | None) -> int:
 
 
 def check_positive(name: str, value: Any) -> None:
-    """ValueError unless it is a positive integer, which a bool is not."""
+    """Raises ValueError unless it is a positive integer. A bool is not one."""
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
 
@@ -157,7 +161,9 @@ class RandomSampler(Sampler):
     """A shuffled dataset; with replacement, each number is drawn from all of them.
 
     num_samples, the length of the dataset if not given, may be larger than any memory: the numbers
-    are drawn while they are asked for. TypeError, ValueError for options that are none.
+    are drawn while they are asked for.
+    Raises:
+        TypeError, ValueError: for an invalid option.
     """
 
     def __init__(
@@ -208,7 +214,11 @@ class SubsetRandomSampler(Sampler):
 
 class WeightedRandomSampler(Sampler):
     """Item i is drawn with a probability in proportion to weights[i]: one weight for each sample,
-    not for each class. ValueError for options that are none."""
+    not for each class.
+
+    Raises:
+        ValueError: for an invalid option.
+    """
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ class of that line, because there are choices in it, and some exclude each other
     DataLoader(data, batch_sampler=mine)      you say which items go together
     DataLoader(data, 64, collate_fn=mine)     you say how items become a batch
     DataLoader(data, None)                    no batches: item after item
-    DataLoader(stream, 64)                    the next 64 of a stream; nobody knows when it ends
+    DataLoader(stream, 64)                    the next 64 of a stream, whose end is unknown
 
 The loader itself has no state. iter(loader) makes a BatchIterator, with its own place in the data,
 so two loops over one loader do not disturb each other. Each batch is made when it is asked for. An

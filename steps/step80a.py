@@ -13,8 +13,8 @@ gives all batches in order, whichever was ready first. (in_order=False takes wha
 item then does not hold up the others, but no two runs are the same.) `prefetch_factor` is how many
 tasks each worker is given in advance: with 1, it would be idle after each answer. The first tasks
 go to a worker as soon as it runs, while the next is still being started; a worker with no more
-tasks ends while the others still work; and nobody waits for the last. All this matters in short
-epochs.
+tasks ends while the others still work; the main process waits for none of them. All this matters in
+short epochs.
 
 Two processes do not share memory, so a batch must travel. A pipe copies it through the kernel in
 small portions, and a full pipe makes the writer wait. If both sides write and neither reads, both
@@ -72,7 +72,7 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 END = "end"  # what a worker answers when its stream has no more items
-leaving: list[tuple] = []  # the arguments of close() for epochs that are over: nobody waits for it
+leaving: list[tuple] = []  # the arguments of close() for epochs that are over: run at the next one
 
 
 @dataclass
@@ -101,7 +101,7 @@ def shared_folder() -> str:
 
 def send(connection: Connection, value: Any, folder: str, small: int = 1024) -> None:
     """Sends any value that pickle knows. What is not small goes into a file in shared memory, and
-    only its name through the pipe: so a pipe never fills up, and nobody waits while it writes."""
+    only its name through the pipe: so a pipe never fills up, and writing never waits."""
     arrays: list[pickle.PickleBuffer] = []  # the memory of arrays, which pickle does not copy
     head = pickle.dumps(value, protocol=5, buffer_callback=arrays.append)
     parts = [head, *(array.raw() for array in arrays)]
@@ -431,7 +431,7 @@ if __name__ == "__main__":
         time.sleep(0.01)
     print("processes left:", len(left))  # -> processes left: 0
 
-    # Without the order, nobody waits for the slow item.
+    # Without the order, the other items do not wait for the slow one.
     for in_order in (True, False):
         came = order(DataLoader(Slow(8, late=0), num_workers=2, in_order=in_order))
         print(sorted(came) == list(range(8)), "and 0 comes first:", came[0] == 0)

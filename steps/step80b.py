@@ -2,13 +2,13 @@
 
 Step 80a works as long as nothing goes wrong. But things do:
 
-    errors      an item raises: the worker dies of it, and nobody learns why. So the error is
+    errors      an item raises: the worker dies of it, and the reason is lost. So the error is
                 caught, comes back as text with the worker's traceback, and is raised in the loop
     death       the system kills a worker that uses too much memory. It cannot report that, but its
                 end of the pipe closes, which is noticed at once. `timeout` is for one that hangs
     orphans     the main process is killed, and its workers wait forever for the next task. So a
                 worker that hears nothing for some seconds checks whether its parent is still alive
-    left loops  after `break`, batches are still on their way that nobody wants. Each task carries
+    left loops  after `break`, batches are still on their way that are not wanted. Each task carries
                 the number of its epoch, and both sides throw away what belongs to an older one
     randomness  a fork copies the random generator: all workers would rotate pictures by the same
                 "random" angles. Each gets a seed of its own, drawn even if there are no workers
@@ -64,7 +64,7 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 END = "end"  # what a worker answers when its stream has no more items
-leaving: list[tuple] = []  # the arguments of close() for epochs that are over: nobody waits for it
+leaving: list[tuple] = []  # the arguments of close() for epochs that are over: run at the next one
 
 
 @dataclass
@@ -94,7 +94,7 @@ def shared_folder() -> str:
 
 def send(connection: Connection, value: Any, folder: str, small: int = 1024) -> None:
     """Sends any value that pickle knows. What is not small goes into a file in shared memory, and
-    only its name through the pipe: so a pipe never fills up, and nobody waits while it writes."""
+    only its name through the pipe: so a pipe never fills up, and writing never waits."""
     arrays: list[pickle.PickleBuffer] = []  # the memory of arrays, which pickle does not copy
     head = pickle.dumps(value, protocol=5, buffer_callback=arrays.append)
     parts = [head, *(array.raw() for array in arrays)]
@@ -188,7 +188,7 @@ def work(
                 over = type(error) is StopIteration and isinstance(info.dataset, IterableDataset)
                 answer = (END, None) if over else ("error", describe(error, info.id))
                 send(connection, (epoch, *answer), folder)
-    except (EOFError, OSError):  # nobody is there any more, and nobody else clears away
+    except (EOFError, OSError):  # the main process is gone, and cannot clear away
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -435,7 +435,7 @@ class DataLoader:
         context = multiprocessing_context
         context = get_context(context) if isinstance(context, str) else context
         if not isinstance(context, BaseContext | None):
-            raise TypeError(f"multiprocessing_context is no context: {context}")
+            raise TypeError(f"multiprocessing_context is not a context: {context}")
         if stream:
             sampler = itertools.repeat(None)  # endless: only the stream knows its end
         elif sampler is None:

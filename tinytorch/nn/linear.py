@@ -9,7 +9,7 @@ from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty
-from tinytorch.ops.matmul import MatMul, check_operands, matmul, multiply
+from tinytorch.ops.matmul import MatMul, check_operands, matmul, matmul_arrays
 
 
 class Addmm(Function):
@@ -21,7 +21,7 @@ class Addmm(Function):
     def forward(ctx, x: Any, weight: Any, bias: Any = None) -> Any:
         ctx.save_for_backward(x, weight)
         rows = x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-        y = multiply(rows, weight.T)
+        y = matmul_arrays(rows, weight.T)
         if bias is not None:
             y += bias
         return y if x.ndim == 2 else y.reshape((*x.shape[:-1], len(weight)))
@@ -34,8 +34,8 @@ class Addmm(Function):
             n = math.prod(shape[:-1])
             x, g = x.reshape(n, shape[-1]), g.reshape(n, weight.shape[0])
         return (
-            multiply(g, weight).reshape(shape) if need_x else None,
-            multiply(g.T, x) if need_weight else None,
+            matmul_arrays(g, weight).reshape(shape) if need_x else None,
+            matmul_arrays(g.T, x) if need_weight else None,
             g.sum(axis=0) if any(need_bias) else None,
         )
 
@@ -51,7 +51,8 @@ class Addmm(Function):
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input @ weight.T + bias: [..., n] with a weight [m, n] gives [..., m].
 
-    RuntimeError where shapes or types do not fit.
+    Raises:
+        RuntimeError: where shapes or types do not fit.
     """
     check_operands("linear", input, weight)
     if weight.array.ndim != 2 or input.array.ndim == 0:

@@ -49,10 +49,10 @@ class Shift(Function):
 
 
 def product_before(ctx: Function, x: Any, dim: int, direction: int) -> Any:
-    """The product of all that stands before x_i (direction 1) or after it (-1).
+    """The product of all factors before x_i (direction 1) or after it (-1).
 
-    Each round doubles how many factors are in: 1, 2, 4, ... Nothing is ever divided, so that a
-    factor of 0 does no harm, here and in the derivatives.
+    Each round doubles the number of factors: 1, 2, 4, ... There is no division, so a factor of 0
+    does no harm, here and in the derivatives.
     """
     y, steps = ctx.call(Shift, x, dim, direction, 1.0), 1
     while steps < x.shape[dim]:

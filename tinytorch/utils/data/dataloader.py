@@ -230,7 +230,7 @@ class DataLoader:
         context = multiprocessing_context
         context = get_context(context) if isinstance(context, str) else context
         if not isinstance(context, BaseContext | None):
-            raise TypeError(f"multiprocessing_context is no context: {context}")
+            raise TypeError(f"multiprocessing_context is not a context: {context}")
         if stream:
             sampler = itertools.repeat(None)  # endless: only the stream knows its end
         elif sampler is None:

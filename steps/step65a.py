@@ -31,7 +31,7 @@ The numbers are not those of PyTorch for the same seed; PyTorch's own CPU and GP
 Names, types and rules are PyTorch's.
 
 Changed: the modules before are finished. New: HostSource, Generator, manual_seed, rand, randn,
-randint, randperm, normal and their kin.
+randint, randperm, normal, and rand_like, randn_like, randint_like.
 Try: take `generator=own` out of the line `there = ...`, and see which promises fail.
 """
 

@@ -262,6 +262,13 @@ if __name__ == "__main__":
     print([x.tolist() for x, _ in DataLoader(data, batch_sampler=[[4], [1, 1]])])
     # -> [[4], [1, 1]]
 
+    # Pinned memory is for a GPU; where there is none, the loader says so, as PyTorch's does.
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        list(DataLoader(data, 2, pin_memory=True))
+    print(*{str(warning.message).partition(", then")[0] for warning in caught} or ["a GPU is here"])
+    # -> ...
+
     # Pictures of different sizes, each with its label and its file: they need a collate of our own.
     class Files(Dataset):
         def __len__(self):

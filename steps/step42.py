@@ -115,6 +115,7 @@ class Tensor:
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
+        # A view, not the array itself: roles_of tells saved values apart by their array objects.
         return wrap(self.array.view())
 
     @property
@@ -651,8 +652,6 @@ class MemoryFormat:
 
 
 preserve_format = MemoryFormat("preserve_format", "K")
-
-
 contiguous_format = MemoryFormat("contiguous_format", "C")
 
 
@@ -734,11 +733,7 @@ def caster(name: str, dtype: str) -> Callable[[Tensor], Tensor]:
 
 
 CAST_METHODS = "double float half bfloat16 long int short char byte bool"
-
-
 CAST_TYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool"
-
-
 casters = list(map(caster, CAST_METHODS.split(), CAST_TYPES.split()))
 
 

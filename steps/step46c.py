@@ -13,6 +13,7 @@ is used in programs. Read the setter of `grad` and __deepcopy__; skim the rest.
 - tensor_method refuses a second method of the same name. Only a program that you run yourself may
   replace one of the package.
 - Tensor(2, 3) is an uninitialised tensor of this shape, Tensor([2, 3]) holds these two numbers.
+- tensor(..., pin_memory=True) is accepted. It has a meaning where there is a GPU (step 68).
 - requires_grad_ returns the tensor, dim() is ndim, nelement() is numel(), is_tensor() asks.
 - Printing becomes a function, attached as __repr__: step 54a writes it properly.
 
@@ -934,8 +935,6 @@ class MemoryFormat:
 
 
 preserve_format = MemoryFormat("preserve_format", "K")
-
-
 contiguous_format = MemoryFormat("contiguous_format", "C")
 
 
@@ -1060,11 +1059,7 @@ def caster(name: str, dtype: str) -> Callable[[Tensor], Tensor]:
 
 
 CAST_METHODS = "double float half bfloat16 long int short char byte bool"
-
-
 CAST_TYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool"
-
-
 casters = list(map(caster, CAST_METHODS.split(), CAST_TYPES.split()))
 
 

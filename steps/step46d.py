@@ -477,8 +477,6 @@ def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
 
 
 new = object.__new__
-
-
 NOTHING = ()  # what a call has saved that saved nothing
 
 
@@ -1103,8 +1101,6 @@ class MemoryFormat:
 
 
 preserve_format = MemoryFormat("preserve_format", "K")
-
-
 contiguous_format = MemoryFormat("contiguous_format", "C")
 
 
@@ -1229,11 +1225,7 @@ def caster(name: str, dtype: str) -> Callable[[Tensor], Tensor]:
 
 
 CAST_METHODS = "double float half bfloat16 long int short char byte bool"
-
-
 CAST_TYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool"
-
-
 casters = list(map(caster, CAST_METHODS.split(), CAST_TYPES.split()))
 
 

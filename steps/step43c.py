@@ -21,7 +21,7 @@ The trap: the copy of a leaf is not a leaf. After w = w.to("box") the gradient a
 of the first w, on the CPU, and that of the second stays None.
 
 Changed: Function.apply, Tensor.numpy, Tensor.to. New: Transfer, on_one_device, Tensor.cpu.
-Try: let Transfer.backward return g, and see on which device the gradient of `h` is.
+Try: let Transfer.backward return g. What is inside the gradient of `h` then?
 """
 
 import contextlib

@@ -19,7 +19,8 @@ None for "no gradient here". Functions of your own can ask ctx.needs_input_grad,
 The trap: `is None` of an array is asked, not its truth. `if not a` of an array with several
 elements is an error, and of one that holds a zero it would drop a gradient.
 
-Changed: Mul, Sub, Div, Function.apply, backward_pass. New: note_shapes, needs_input_grad.
+Changed: Mul, Sub, Div, Function.apply, backward_pass; edge_of and others get annotations. New:
+note_shapes, needs_input_grad.
 Try: let Mul keep both factors always, and see which lines of the demo change.
 """
 

@@ -1428,6 +1428,7 @@ if __name__ == "__main__":
             action(*args)
         except RuntimeError as error:
             return str(error)
+        return "no error"
 
     x = tensor([3.0, 4.0], requires_grad=True)
     y = x * 2.0

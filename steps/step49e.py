@@ -6,7 +6,7 @@ demo doubles a leaf x and asks for the derivative of the sum of its elements. Th
 element, but x.grad says 2: it belongs to the elements that x had before. In a training loop this is
 the usual slip:
 
-    w -= 0.1 * w.grad            every update becomes a part of the formula, and the graph grows
+    w.add_(w.grad * -0.1)        every update becomes a part of the formula, and the graph grows
 
 So a leaf that requires a gradient refuses to be written, before anything is computed. PyTorch says
 "a leaf Variable that requires grad is being used in an in-place operation"; Variable is its old
@@ -1457,6 +1457,7 @@ if __name__ == "__main__":
             action(*args)
         except RuntimeError as error:
             return str(error)
+        return "no error"
 
     x = tensor([1.0, 2.0], requires_grad=True)
     assign(x, x * 2.0)  # the in-place product of step 49d

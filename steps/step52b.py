@@ -7,7 +7,7 @@ the input a history: it becomes the output of a function of itself. So such a re
 another tensor on the same memory (output).
 
 It writes into an input. Values that earlier calls saved are then wrong, and nothing has counted
-the write. ctx.mark_dirty(x) says so: the write is checked as in step 49d and counted, and x, which
+the write. ctx.mark_dirty(x) says so: the write is checked as in step 49e and counted, and x, which
 forward has to return, becomes the output.
 
 It returns something that has no derivative: a mask, or the positions of a maximum.

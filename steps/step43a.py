@@ -448,7 +448,8 @@ def accumulate(leaf, grad):
     if isinstance(grad, Tensor):
         leaf.grad = grad.clone() if leaf.grad is None else leaf.grad + grad
     elif leaf.grad is None:
-        leaf.grad = wrap(np.array(grad), cpu)  # a copy: Add hands the same array to both inputs
+        # A copy: Add hands the same array to both inputs.
+        leaf.grad = wrap(np.array(grad), cpu)
     else:
         # Not in place: a graph may have saved the array of leaf.grad.
         leaf.grad = wrap(np.asarray(leaf.grad.array + grad), cpu)

@@ -541,9 +541,8 @@ def accumulate(leaf, grad):
     if isinstance(grad, Tensor):
         leaf.grad = grad.clone() if leaf.grad is None else leaf.grad + grad
     elif leaf.grad is None:
-        leaf.grad = wrap(
-            leaf.device.xp.array(grad), leaf.device
-        )  # a copy: Add hands the same array to both inputs
+        # A copy: Add hands the same array to both inputs.
+        leaf.grad = wrap(leaf.device.xp.array(grad), leaf.device)
     else:
         # Not in place: a graph may have saved the array of leaf.grad.
         leaf.grad = wrap(leaf.grad.array + grad, leaf.device)

@@ -19,8 +19,7 @@ None for "no gradient here". Functions of your own can ask ctx.needs_input_grad,
 The trap: `is None` of an array is asked, not its truth. `if not a` of an array with several
 elements is an error, and of one that holds a zero it would drop a gradient.
 
-Changed: Mul, Sub, Div, Function.apply, backward_pass; edge_of and others get annotations. New:
-note_shapes, needs_input_grad.
+Changed: Mul, Sub, Div, Function.apply, backward_pass. New: note_shapes, needs_input_grad.
 Try: let Mul keep both factors always, and see which lines of the demo change.
 """
 
@@ -54,7 +53,7 @@ class GradMode:
 
 
 @contextlib.contextmanager
-def set_grad_enabled(flag: bool):
+def set_grad_enabled(flag):
     """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
     before = GradMode.enabled
     GradMode.enabled = flag
@@ -65,7 +64,7 @@ def set_grad_enabled(flag: bool):
 
 
 def no_grad():
-    """Inside this block no call is recorded."""
+    """Inside this block no call is recorded: outputs have no grad_fn."""
     return set_grad_enabled(False)
 
 
@@ -287,12 +286,12 @@ def from_numpy(array: np.ndarray) -> Tensor:
     return wrap(array.view(), device_of(array))
 
 
-def edge_of(tensor: Tensor) -> tuple | None:
+def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
 
 
-# Numbers the calls. It counts down (0, -1, -2, ...), so that a min-heap yields the newest first.
+# Numbers the calls. It counts down, so that a min-heap yields the newest call first.
 next_sequence_nr = itertools.count(0, -1).__next__
 
 
@@ -448,18 +447,15 @@ def on_one_device(args: tuple) -> list:
     return [x.to(target) if isinstance(x, Tensor) and x.device is not target else x for x in args]
 
 
-def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
-    """Carry the gradients `grads` of `edges` to the leaves: {leaf: gradient}.
+def backward_pass(edges, grads, as_tensors):
+    """Carry gradients from the edges of the outputs to the leaves: {leaf: gradient}.
 
     The heap yields the newest node that has a gradient. All calls that used its result are newer
     still, so by then every part of its gradient has arrived.
-
-    Gradients are plain arrays on their way, or Tensors (`as_tensors`) if they are to be
-    differentiated.
     """
-    arrived: dict = {}  # node or leaf -> its gradient
-    own: set = set()  # those whose gradient is a sum made here: only these are added to in place
-    heap: list = []
+    arrived = {}  # node or leaf -> its gradient
+    own = set()  # those whose gradient is a sum made here: only these are added to in place
+    heap = []
     while True:
         for edge, grad in zip(edges, grads, strict=False):
             if edge is None or grad is None:
@@ -493,18 +489,15 @@ def accumulate(leaf, grad):
     if isinstance(grad, Tensor):
         leaf.grad = grad.clone() if leaf.grad is None else leaf.grad + grad
     elif leaf.grad is None:
-        leaf.grad = wrap(
-            leaf.device.xp.array(grad), leaf.device
-        )  # a copy: Add hands the same array to both inputs
+        # A copy: Add hands the same array to both inputs.
+        leaf.grad = wrap(leaf.device.xp.array(grad), leaf.device)
     else:
         # Not in place: a graph may have saved the array of leaf.grad.
         leaf.grad = wrap(leaf.grad.array + grad, leaf.device)
 
 
 @tensor_method("backward")
-def tensor_backward(
-    self: Tensor, gradient: Tensor | None = None, create_graph: bool = False
-) -> None:
+def tensor_backward(self, gradient=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
@@ -539,10 +532,10 @@ class Add(Function):
 
     elementwise = True
 
-    def forward(ctx, a: Any, b: Any) -> Any:
+    def forward(ctx, a, b):
         return a + b
 
-    def backward(ctx, g: Any) -> Any:
+    def backward(ctx, g):
         return g, g
 
 
@@ -564,10 +557,10 @@ class Mul(Function):
 class Neg(Function):
     """y = -x;   dy/dx = -1."""
 
-    def forward(ctx, x: Any) -> Any:
+    def forward(ctx, x):
         return -x
 
-    def backward(ctx, g: Any) -> Any:
+    def backward(ctx, g):
         return -g
 
 

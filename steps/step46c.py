@@ -19,7 +19,8 @@ is used in programs. Read the setter of `grad` and __deepcopy__; skim the rest.
 
 The trap is Tensor(2) against tensor(2): two uninitialised numbers, or the number 2.
 
-Changed: Tensor, wrap, tensor, tensor_method. New: unpickle, is_tensor, tensor_repr.
+Changed: Tensor, wrap, tensor, tensor_method; annotations of the engine, Add and Neg. New: unpickle,
+is_tensor, tensor_repr.
 Try: copy.deepcopy([w, w]) for a leaf w. Are the two copies one tensor? See `memo`.
 """
 

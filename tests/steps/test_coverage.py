@@ -93,6 +93,24 @@ class Base:
     assert missed(make, guard, "f(0); print(1)  # -> 1") == ["raise NotImplementedError"]
 
 
+def test_an_import_with_a_fallback_is_not_owed(make):
+    framework = """
+try:
+    import json
+except ImportError:
+    json = None
+try:
+    limit = int("2")
+except ValueError:
+    limit = 3
+
+
+def known(x):
+    return x
+"""
+    assert missed(make, framework, "print(known(1))  # -> 1") == ["limit = 3"]
+
+
 def test_each_kind_of_statement_is_seen(make):
     text = """
 import contextlib

@@ -1,7 +1,7 @@
 """Step 31a: PyTorch's names: Tensor, grad_fn
 
-What we write runs only here: PyTorch has no Variable, no creator and no cleargrad. From now on the
-names are PyTorch's, and code that uses them can run on either side.
+A program that uses our framework cannot run on PyTorch, which has no Variable, no creator and no
+cleargrad. From now on the names are PyTorch's, so that the same program can run on both.
 
     until now           from here on
     Variable            Tensor
@@ -12,16 +12,17 @@ names are PyTorch's, and code that uses them can run on either side.
     square(v)           t**2
     variable([1. 2.])   tensor([1., 2.])   what print shows
 
-The core of the framework is rebuilt in this stage, piece by piece, and a few things are laid aside
-until it stands. Functions with several outputs return in step 48, retain_grad in 51, numerical_diff
+This stage rebuilds the core of the framework piece by piece. To keep the pieces small, a few things
+are laid aside. Functions with several outputs return in step 48, retain_grad in 51, numerical_diff
 in 53 as gradcheck, the names and the drawing of a graph in 55. All the rest stays: + - * / ** exp
 log sin cos tanh, no_grad and create_graph.
 
-With one output for each call, backward is shorter: an output that it reaches always has a gradient,
-and no zeros have to stand in for a missing one.
+So each call has exactly one output, and a Function keeps one weak reference instead of a list. That
+makes backward shorter: it only comes to an output through a gradient of that output, so no zeros
+have to stand in for a missing one.
 
-The trap: Python lets you set any attribute. After this step `x.data = ...` or `x.name = ...` is
-no error, and has no effect.
+The trap: Python lets you set any attribute. Old lines such as `x.data = ...` or `x.name = ...`
+raise no error after this step, but they have no effect.
 
 Changed: Variable is Tensor, as_variable is as_tensor. Gone: Square, numerical_diff, the drawing.
 Try: in Function.__call__ write `self.output = lambda: output`, which is a strong reference. The

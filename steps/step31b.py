@@ -18,17 +18,20 @@ So a tensor says whether it wants a gradient: Tensor(2.0, requires_grad=True). T
     x (leaf, no gradient) -----+     Sub --- ...     backward passes x and t by
     t (leaf, no gradient) -----------+
 
-A formula still computes the gradients of all its inputs; those of x and t are dropped. A part of a
-model is frozen, so that training does not change it, by turning its flags off.
+A formula still computes the gradients of all its inputs; those of x and t are dropped. To freeze a
+part of a model, so that training does not change it, set its flags to False.
 
-The trap: backward complains only if nothing at all requires a gradient. If w requires one and b was
-forgotten, there is no error, and b.grad is None. Two other mistakes are refused by the setter of
-requires_grad: the flag of a result follows from its inputs, and integers have no small changes.
-(The messages are PyTorch's. "Element 0" because its backward can start from several tensors.)
+requires_grad is a property with a setter, a method that runs at each assignment and can refuse it.
+(The value is stored in `_requires_grad`.) It refuses integers, which cannot change a little, and
+results, whose flag follows from the inputs.
+
+The trap: backward raises an error only if nothing at all requires a gradient. If w requires one and
+b was forgotten, there is no error, and b.grad is None. (The messages are PyTorch's. It says
+"element 0" because its backward can start from several tensors.)
 
 Changed: Tensor, Tensor.backward, Function.__call__. New: requires_grad, is_leaf.
-Try: take `if not x.requires_grad: continue` out of Tensor.backward, both lines. The
-target then gets 8 MB of gradient, and x.grad is a tensor.
+Try: take `if not x.requires_grad: continue` out of Tensor.backward, both lines. The target then
+gets 8 MB of gradient, and x.grad is a tensor.
 """
 
 import contextlib

@@ -2,25 +2,25 @@
 
 y = x^2 for an x of three elements has three outputs, and y.backward() gives [2, 4, 6]. That is the
 derivative of y_1 + y_2 + y_3, since backward begins with ones (step 09). Nothing in the program
-speaks of a sum. A program that forgot to make one number of its losses gets gradients all the same,
-and trains on something that its author did not write.
+mentions a sum. If you forget to turn the losses of three samples into one number, you get gradients
+all the same, of a sum that you did not write.
 
 Three outputs and three inputs have nine derivatives dy_i/dx_j. This table is the Jacobian matrix J.
 Backward never builds it. It carries one number for each output back to one for each input:
 
-    x.grad_j = v_1 dy_1/dx_j + v_2 dy_2/dx_j + ...       in matrices:  v J,  v a row
+    x.grad_j = v_1 dy_1/dx_j + v_2 dy_2/dx_j + ...       in matrices: v J, with v as a row
 
 v_i says how much some final number L changes with y_i: it is dL/dy_i, the gradient that would
 arrive at y from L. So y.backward(v) continues a backward pass that began elsewhere. With ones it is
 the sum, with a single 1 it gives one row of J. For a single output v = 1 is the only sensible
-choice, and backward() still takes it. For several it has to be said.
+choice, and backward() still takes it. For several outputs you have to give v.
 
 Our operations work on each element alone, so that J has entries on its diagonal only. Sums and
 products of matrices, whose J is full, come in stage 6.
 
-The trap: v has to have the shape of y, and this is not checked before step 51. A v of one number
-is broadcast, which means that it counts for each output. (Operands of different shapes are still to
-be avoided, too. From step 36 on their gradients are right.)
+The trap: v has to have the shape of y, and this is not checked before step 51. A v of one number is
+broadcast, which means that it counts for each output. (Operands of different shapes, as in step 21,
+still get gradients of the wrong shape. Step 36 corrects that.)
 
 (PyTorch's parameter is called gradient too, and the error is PyTorch's. The product has a name,
 vector-Jacobian product, short vjp.)

@@ -1,15 +1,15 @@
 """Step 31d: detach: the same values without history
 
-Some values are computed and are to count as constants all the same: a target that the model made
-itself, a number that is only printed. Take a model w x and a target that lies 1 above what the
-model says now:
+Some values are computed from weights, but should count as constants: a target that the model made
+itself, a number that is only printed. Take a model w x, and a target that lies 1 above the present
+output of the model:
 
     target = w x + 1,      loss = (w x - target)^2
 
 The model should rise: d loss/dw = 2 (w x - target) x = -2 x. But w is also in the target, and when
-w changes, the target moves along. Backward says 0, which is right for this formula and not what was
-meant. no_grad is of no help: it keeps whole calls out of the record, and here the same w x is
-wanted twice, once with its history and once without.
+w changes, the target moves along. Backward says 0, which is right for this formula, but not what we
+meant. no_grad does not help: it leaves whole calls unrecorded, and here the same w x is needed
+twice, once with its history (the graph behind it) and once without.
 
 x.detach() is a new tensor with the elements of x, without history and without requires_grad: a
 leaf. A gradient that arrives there goes no further.

@@ -7,9 +7,9 @@ already knows, under the name that PyTorch gives it.
     x.item()    a number        x.tolist()    nested lists of numbers
     float(x)    a float         x.numpy()     the array
 
-Only numpy() may refuse. It hands out the memory of the tensor, and what is written there escapes
-the graph (see step 31d). So a tensor that requires gradients has to be detached first, which shows
-that this is meant. item() and tolist() make new Python numbers, and are always allowed.
+Only numpy() may refuse. It hands out the memory of the tensor, and the graph does not notice what
+is written there (see step 31d). So a tensor that requires gradients has to be detached first, which
+shows that you know this. item() and tolist() make new Python numbers, and are always allowed.
 
 The trap: size is a method. `x.size == 3` compares the method itself with 3, and is False for every
 tensor. In NumPy, array.size is the number of elements, which is numel() here.

@@ -6,9 +6,9 @@ replaces what the first one recorded. In the demo the gradient of e^a + e^b by a
 is no error.
 
 So the call makes the object. Exp.apply(x) is a class method: it creates the object, runs forward
-with it, and records the call in it. There is no other way to call, and no way to do it twice. The
-object is passed to forward and backward as their first parameter, which Python's methods call self.
-Here it is named ctx, for context, as in PyTorch: what forward keeps there, backward finds there.
+with it, and records the call in it. So no object can serve two calls any more. The object is passed
+to forward and backward as their first parameter, which Python's methods call self. Here it is named
+ctx, for context, as in PyTorch: what forward keeps there, backward finds there.
 
     Pow.apply(x, 3)
         ctx = Pow()                          the object of this one call
@@ -19,12 +19,13 @@ The exponent used to be given to the object, Pow(3). Now it is an argument like 
 forward as numbers, and NumPy itself keeps float32 beside them, so as_tensor is no longer needed.
 
 The trap: backward returns gradients by position. Arguments that are not Tensors and come last, like
-the exponent, need none. So zip is no longer strict, and a gradient too few is no longer an error.
+the exponent, need none. So zip is no longer strict, and a formula that returns one gradient too few
+by mistake is no longer noticed.
 
 (PyTorch: torch.autograd.Function has the same apply, forward(ctx, ...) and backward(ctx, ...).)
 
-Changed: Function, Pow, all calls; the numbers count down, so that the heap needs no minus. Classes
-whose formulas stay as they are still say self. Gone: as_tensor, sequence_numbers.
+Changed: Function, Pow, all calls, whose operands are now a and b. next_sequence_nr() counts down,
+so that the heap needs no minus. Classes whose formulas stay still say self. Gone: as_tensor.
 Try: write `ctx.inputs = arrays`. Arrays have no history, so no gradient arrives: "apply:" prints
 None twice.
 """

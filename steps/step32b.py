@@ -4,22 +4,25 @@ backward uses y.grad of every tensor on its way as a note pad, and clears it at 
 stops in the middle (an error in a formula, Ctrl-C), its notes remain, and the next pass adds to
 them. In the demo the derivative of (2x)^2 at 3 is 48 after that, instead of 24.
 
-What a pass needs while it runs belongs to the pass: a dictionary {node: gradient}, which vanishes
-with it. Only at the end are the gradients of the leaves written down. For this a node has to know
-which nodes come next, so for each argument it keeps an edge: (node, 0) for the result of a call,
-(leaf, 0) for a leaf, None where no gradient goes. (The 0 is the number of the output. It is always
-0 until functions have several outputs again, in step 48.)
+So a pass keeps its gradients to itself, in a dictionary {node: gradient} that vanishes with it.
+Only at the end does it write .grad, and only of leaves. For this a node has to know which nodes
+come next, so for each argument it keeps an edge: (node, 0) for the result of a call, (leaf, 0) for
+a leaf, None where no gradient goes. (The 0 is the number of the output. It is always 0 until
+functions have several outputs again, in step 48.)
 
     y = x * w               node Mul:  edges (x, 0), (w, 0)
     z = y + 1               node Add:  edges (Mul, 0), None
 
-    backward from z:        {Add: 1}  ->  {Mul: 1}  ->  {x: w, w: x}
+    backward from z:        {Add: 1}  ->  {Mul: 1}  ->  {x: 5, w: 3}     with x = 3, w = 5
 
-The loop is that of step 16: the newest node first. Its set `seen` is gone, because a node is put
-into the heap when its first gradient arrives.
+Each round of backward_pass has two halves. First gradients arrive over edges: in the first round
+over the edge to z, later over those of the node just visited. Then the newest node is taken out of
+the heap, as in step 16, and its backward gives the next gradients. A visited node leaves the
+dictionary, so that in the end only leaves are in it. The set `seen` is gone: a node is put into the
+heap when its first gradient arrives.
 
-The trap: a gradient is taken out of the dictionary with pop, when its node is visited. By then all
-its parts have arrived, since every call that used the result is newer.
+The trap: a gradient may be used only when all its parts have arrived. They have, since every call
+that used the result is newer than its node, and was visited before.
 
 (PyTorch's nodes have next_functions, a list of such pairs.)
 

@@ -1,8 +1,9 @@
 """Step 32c: Keep only what the formula needs: save_for_backward
 
-A node keeps all its inputs, whatever its formula says. d(a + b)/da is 1, for which neither a nor b
-is needed. Yet a sum of a hundred terms, each of one megabyte, keeps all its intermediate results
-until backward: 100 MB, where one is in use. Memory is what training large models runs out of first.
+A node keeps all its inputs, whether its formula needs them or not. d(a + b)/da is 1, for which
+neither a nor b is needed. Yet a sum of a hundred terms, each of one megabyte, keeps all its
+intermediate results until backward: 100 MB, where one is in use. Memory is what training large
+models runs out of first.
 
 Forward knows what its formula needs, so forward says it:
 
@@ -21,13 +22,14 @@ compares with `is`. Until now x.detach() held the same array object as x, and x 
 take the constant for x. So each Tensor now makes its own array object, a view of the same memory.
 
 The trap: an output cannot be saved in this way. Its Tensor refers to the node, and a node that
-refers to it is the cycle of step 17a. So Exp and Tanh save x, and compute e^x or tanh x once more
-in backward. The next step does better.
+refers to it is the cycle of step 17a. The weak reference that Tanh used is of no use either: the
+Tensor lived because the next node kept it as an input, and that is over. So Exp and Tanh save x,
+and compute e^x or tanh x once more in backward. The next step does better.
 
 (PyTorch has the same method, ctx.save_for_backward, and reads with ctx.saved_tensors.)
 
-Changed: apply keeps `saved` instead of inputs and output; all formulas that read them;
-Tensor.__init__. New: save_for_backward, as_tensors.
+Changed: apply keeps `saved` instead of inputs and output; all formulas that read them, and Div says
+b * b, so that it does not depend on Pow; Tensor.__init__. New: save_for_backward, as_tensors.
 Try: take `.view()` out of Tensor.__init__. "x times a constant" then has a history.
 """
 

@@ -7,21 +7,21 @@ because there are two ways to save an output, and both are wrong:
 - its array: a formula on Tensors takes a bare array for a constant, and d(e^x)/dx has no history.
   To differentiate it once more is an error or, in a longer formula, a wrong number.
 
-The second way has the value, and lacks only where it came from. This can be noted without a
-reference. When a call is recorded, everything is alive, so each saved array can be compared with
-the inputs and the output. Its role is kept as one number:
+The second way keeps the right value. What is missing is where it came from, and that can be noted
+without a reference. When a call is recorded, each saved array is compared with the inputs and the
+output, and its role is kept as one number:
 
     i       it is input i                          its gradient goes to ctx.edges[i]
     ~0      it is the output (~0 is -1: no input    its gradient goes to (ctx, 0), the node itself
             has that number)
     None    neither: a constant                    nowhere
 
-For backward each saved array is wrapped in a new Tensor with its edge. The Tensors live in a
-shallow copy of the node, the twin, since on the node itself they would be the cycle again.
+For backward each saved array is wrapped in a new Tensor with its edge. (A Python number stays one.)
+The new Tensors are put into a copy of the node, the twin, which is dropped after its backward. On
+the node itself they would be the cycle again.
 
-The trap: to look for the role later, in backward, when it is needed. By then an array can have been
-replaced, or freed and its address given to another one. What was compared while everything was
-alive stays true.
+The trap is to look for the role later, in backward, when it is needed. By then an input may have
+been freed, or may hold another array. During the call all of them are alive, and `is` is reliable.
 
 (PyTorch's SavedVariable keeps the values of an output and a flag, and is given the node when it is
 unpacked.)

@@ -2,18 +2,18 @@
 
 A backward formula calls our own operations. So each gradient is a Tensor, and each `g * b` goes
 through apply: it makes a ctx and looks at every argument, only to find that nothing is recorded.
-Tensors are needed only for create_graph. In the demo, a backward pass through 400 small calls goes
-through apply 600 times more, and takes about five times as long as on arrays.
+Tensors are needed only for create_graph. In the demo, a backward pass through 400 small calls makes
+600 further calls of apply, and takes about five times as long as on arrays.
 
-Should each operation have two formulas, then, a fast one on arrays and a differentiable one on
-Tensors? They would say the same:
+Each operation could have two formulas, a fast one on arrays and a differentiable one on Tensors.
+But they would say the same:
 
     Mul     g * b, g * a        arrays and Tensors both have *
     Exp     g * y
 
-Python looks up `*` when it runs. So the formula as it stands works on arrays, if it is given
-arrays. Only cos and sin are functions, and on arrays they are NumPy's. ctx.xp is the place where a
-formula finds functions: the module numpy, or the class Tensor, whose methods are ours.
+Python decides at run time what `*` does. So the formula as it stands works on arrays, if it is
+given arrays. Only cos and sin are functions, and on arrays they are NumPy's. ctx.xp is the place
+where a formula finds functions: the module numpy, or the class Tensor, whose methods are ours.
 
     plain backward()    node.backward(g)     g and ctx.saved are arrays, ctx.xp is numpy
     create_graph        node.gradients(g)    the twin: Tensors, with twin.xp = Tensor
@@ -549,6 +549,7 @@ if __name__ == "__main__":
             backward_pass([edge_of(y)], [v], as_tensors)
         return time.perf_counter() - start
 
+    # Count the calls of apply, with a version of it that notes each one.
     calls = []
     apply = Function.apply.__func__
     Function.apply = classmethod(lambda cls, *args: calls.append(cls) or apply(cls, *args))
@@ -560,7 +561,6 @@ if __name__ == "__main__":
     Function.apply = classmethod(apply)
 
     on_tensors, on_arrays = (min(one_pass(flag) for _ in range(15)) for flag in (True, False))
-    print(
-        f"on Tensors {on_tensors / on_arrays:.1f} times as long"
-    )  # -> on Tensors ... times as long
+    print(f"on Tensors {on_tensors / on_arrays:.1f} times as long")
+    # -> on Tensors ... times as long
     print("arrays are faster:", on_arrays < on_tensors)  # -> arrays are faster: True

@@ -1,11 +1,11 @@
 """Step 34a: Ownership of gradients: copy, share, add in place
 
 Add hands one array to both of its inputs. So after (a + b).backward(v), step 33 leaves a.grad,
-b.grad and v on the same memory. To halve a.grad in place, as a program does that limits the size of
-its gradients, halves all three.
+b.grad and v on the same memory. Some programs limit the size of a gradient by scaling it in place.
+If one of them halves a.grad, it halves all three.
 
-The rule is the one of step 14, and applies to more than sums: write only into an array that you
-made yourself and that nothing else refers to. It has two sides here.
+The rule is that of step 14: write only into an array that you made yourself and that nothing else
+refers to. It applies in two places.
 
 - A leaf owns its gradient. What arrives first is copied, and after that a program may write into
   x.grad. With create_graph the copy is recorded: grad + 0 is a new Tensor with the history of grad.
@@ -14,9 +14,9 @@ made yourself and that nothing else refers to. It has two sides here.
   A tensor that is used a hundred times, like a weight that all time steps of a recurrent network
   share, then needs one new array instead of 99. The demo measures what that saves.
 
-The trap: is leaf.grad then also safe to add to? No: since a program sees it, a formula may have
-used it, and a node may have saved its array. With `+=` the derivative of that formula would change
-afterwards. The last lines of the demo show it.
+The trap is to add to leaf.grad in place too. The program has access to it: a formula may have used
+it, and a node may have saved its array. With `+=` the derivative of that formula would change
+afterwards. In the last lines of the demo it stays right.
 
 (PyTorch does add in place there. It counts the writes, and so notices that a saved array has
 changed. We count them from step 49 on.)

@@ -1,12 +1,11 @@
 """Step 34b: Methods beside their operation: @tensor_method
 
-PyTorch has x.exp() as well as exp(x). How do operations become methods? Step 20 wrote
-`Tensor.__add__ = add` below each function, which can be forgotten, and silently replaces a method
-that has the same name. A reversed operator was a lambda: in an error's traceback its name is
-<lambda>. And backward, with all that the class Tensor itself defines, stood above the Functions and
-the loop that it calls.
+PyTorch has x.exp() as well as exp(x). So far `Tensor.__add__ = add` stands below each function
+(step 20). Such a line can be forgotten, and silently replaces a method that has the same name. A
+reversed operator was a lambda: in an error's traceback its name is <lambda>. And backward, with all
+that the class Tensor itself defines, stood above the Functions and the loop that it calls.
 
-A decorator says it in the line above the function, where it is read together with it:
+A decorator says the same in the line above the function, where both are read together:
 
     @tensor_method("__add__", "__radd__")          def add(a, b): ...
     def add(a, b):                        means    add = attach(add)
@@ -25,7 +24,7 @@ and a file that is never imported adds nothing.
 
 Changed: all functions, and backward, are attached; rsub and rdiv were lambdas. New: tensor_method,
 the methods exp, log, tanh.
-Try: write @tensor_method("exp") above log, too.
+Try: write @tensor_method("exp") above log, too. The file stops there with an error.
 """
 
 import contextlib

@@ -2,18 +2,18 @@
 
 A loss is one number (step 25): gradient descent makes it smaller, and "smaller" has no meaning for
 three numbers at once. But our operations return as many elements as they are given, and backward()
-refuses to begin at three of them. Something has to make one number of many.
+refuses to begin at three of them. We need an operation that turns many numbers into one.
 
     y = x_1 + x_2 + ... + x_n,      dy/dx_i = 1
 
-Raise any x_i a little, and y rises by just as much. So the gradient of y goes to every element:
+If any x_i rises a little, y rises by the same amount. So the gradient of y goes to every element:
 backward repeats one number in the shape of x. It needs that shape and nothing else of x.
 
 The trap is to divide the gradient among the inputs. Add hands all of its g to both of its inputs,
 and Sum does the same with n inputs.
 
-`broadcast_to` repeats without copying: all elements of its result are one place in memory, which
-is why NumPy does not let us write there. `accumulate` copies what arrives, so that x.grad is an
+`broadcast_to` repeats without copying: all elements of its result are one place in memory, which is
+why NumPy does not let us write there. `accumulate` copies what arrives, so that x.grad is an
 ordinary array.
 
 One thing is missing. With create_graph, ctx.xp is the class Tensor, and that has no broadcast_to
@@ -22,7 +22,8 @@ yet. So a second derivative through a sum stops with an error until step 36b.
 PyTorch: torch.sum and x.sum(). From here on the name `sum` hides Python's own in this file.
 
 New: Sum, sum.
-Try: divide g by the number of elements in Sum.backward, and watch the descent slow down.
+Try: divide g by the number of elements, `g / np.prod(ctx.shape)`, in Sum.backward. The descent
+slows down: the last loss is 0.016.
 """
 
 import contextlib

@@ -1,21 +1,21 @@
 """Step 35b: The sum along one dimension
 
 A table often has a row for each sample, and we want one sum for each row. Step 35a can only add up
-everything. NumPy's sum takes the dimension that is to disappear: dimension 0 runs down the rows,
+everything. NumPy's sum takes the dimension that disappears: dimension 0 runs down the rows,
 dimension 1 runs along a row.
 
     y_i = x_i1 + ... + x_im,      dy_i/dx_ij = 1
 
-Forward passes the dimension on to NumPy. Backward has to repeat g_i along row i, and before that
-it must put the lost dimension back, with size 1:
+Forward passes the dimension on to NumPy. Backward has to repeat g_i along row i, and before that it
+must put the lost dimension back, with size 1:
 
     x  [2, 3]  -- sum(1) -->  y  [2]
     gx [2, 3]  <-- repeat --  [2, 1]  <-- expand_dims --  g  [2]
 
-The trap: for a square table it seems to work without expand_dims. broadcast_to aligns shapes at
-the right, so a g of shape [3] fits [3, 3], but as a row: every row then gets the gradients of all
-three rows, and there is no error. (For [2, 3] there is one: [2] does not fit.) The demo takes
-expand_dims out to show both.
+The trap: for a square table it seems to work without expand_dims. broadcast_to aligns shapes at the
+right, so a g of shape [3] fits [3, 3], but as a row: every row then gets the gradients of all three
+rows, and there is no error. (For [2, 3] there is one: [2] does not fit.) The demo takes expand_dims
+out to show both.
 
 With keepdim=True the result keeps the dimension, with size 1, and fits x again: a table divided by
 the sums of its rows is x / x.sum(1, keepdim=True). Then backward has nothing to put back. (The
@@ -24,7 +24,8 @@ gradient of such a quotient is the subject of step 36a.)
 PyTorch says dim and keepdim where NumPy says axis and keepdims.
 
 Changed: Sum, sum.
-Try: let `lost` be dim also where keepdim is true, and see what broadcast_to says.
+Try: write `ctx.lost = dim`, also where keepdim is true. Which error does broadcast_to raise, and
+why?
 """
 
 import contextlib

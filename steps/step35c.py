@@ -8,13 +8,13 @@ too large for a thousand. The mean does not depend on how many there are.
 
 No new Function is needed: a sum and a division have their gradients already, and the chain rule
 puts them together. Such a function is called composite. The only question is n, the number of
-elements that become one. It depends on dim, which may be one dimension, several or all; but the
-sizes before and after the sum tell it in every case:
+elements that are added up to one. It depends on dim, which may be one dimension, several or all,
+but in each case it follows from the sizes before and after the sum:
 
     n = elements before / elements after
 
-The trap is to take n = len(x), which is right for the mean over dimension 0 of a table and wrong
-for all others.
+The trap is to take n = len(x), the number of rows. That is right for the mean over dimension 0 of a
+table, and wrong for all others.
 
 (In PyTorch, and in this package at the end, the mean is one node in place of two. The result is the
 same; only a call is saved. As long as speed is not the topic, we compose.)

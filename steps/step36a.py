@@ -1,8 +1,8 @@
 """Step 36a: Broadcasting, backwards
 
 Add a row of 3 numbers to a table of 2 x 3, and NumPy uses the row for each line of the table: it
-broadcasts. The rule: write the shapes one below the other, aligned at the right. In each column
-the sizes must be equal, or one of them 1 or missing; there the array is repeated.
+broadcasts. The rule: write the shapes one below the other, aligned at the right. In each column the
+sizes must be equal, or one of them 1 or missing; there the array is repeated.
 
     x   2 x 3
     b       3      ->  2 x 3
@@ -16,16 +16,17 @@ count, and they are added:
 
     y = repeat(x)   ->   dL/dx = the sum of dL/dy over the places where x was repeated
 
-The formulas of the operations stay as they are. Their classes only declare `elementwise = True`.
-Then a recorded call notes the shapes of its inputs, and the backward pass sums each gradient back
-to the shape of its input (sum_back). PyTorch does the same.
+The formulas of the operations stay as they are. Each class that broadcasts declares `elementwise =
+True`. Then a recorded call notes the shapes of its inputs, and the backward pass sums each gradient
+back to the shape of its input (sum_back). All others have one input, whose gradient has its shape
+already. PyTorch does the same.
 
 The trap is shape (2, 1) with shape (2,): the result is 2 x 2, which is hardly ever meant.
 
 sum_to works on arrays only. With create_graph it gets a Tensor, and fails until the next step.
 
 Changed: Function, backward_pass, Add, Sub, Mul, Div. New: sum_to, Function.sum_back.
-Try: take `elementwise = True` out of Mul, and see what becomes of `slope` in the demo.
+Try: take `elementwise = True` out of Mul. What shape does `slope` have when the demo stops?
 """
 
 import contextlib

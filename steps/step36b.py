@@ -15,9 +15,9 @@ How does one formula call a Function, if it may be given an array or a Tensor? `
 a Tensor it is an ordinary call, which is recorded; on an array it only runs forward, and leaves
 neither a Tensor nor a node. So a formula may use operators, ctx.xp and ctx.call.
 
-Expand copies nothing. The stride of a dimension says how many bytes lie between neighbours, and
-with stride 0 the same number is seen again and again. The trap is to write into such an array: one
-write would change all of them. NumPy marks it as read-only.
+Expand copies nothing. The stride of a dimension says how many bytes lie between two neighbours, and
+with stride 0 each neighbour is the same number. The trap is to write into such an array: one write
+would change them all. NumPy marks it as read-only.
 
 One error is left: after a sum along one dimension, backward asks for Tensor.expand_dims. Step 37b
 removes it.
@@ -25,7 +25,8 @@ removes it.
 PyTorch: x.expand and x.sum_to_size.
 
 Changed: Sum.backward, Function.sum_back. New: Function.call, Expand, SumTo.
-Try: let Expand.backward return sum_to(g, ctx.shape). What still works, and what does not?
+Try: let Expand.backward return sum_to(g, ctx.shape). First derivatives are still right. Which line
+of the demo is the first to fail?
 """
 
 import contextlib
@@ -611,7 +612,7 @@ if __name__ == "__main__":
     print("1,000 rows:", table.shape, "with strides", table.array.strides)
     # -> 1,000 rows: (1000, 3) with strides (0, 8)
     print("no copy:", np.shares_memory(table.array, row.array))  # -> no copy: True
-    print("to be written:", table.array.flags.writeable)  # -> to be written: False
+    print("may be written:", table.array.flags.writeable)  # -> may be written: False
     print("and back:", SumTo.apply(table, (3,)))
     # -> and back: tensor([1000., 2000., 3000.], grad_fn=<SumTo>)
 

@@ -7,23 +7,26 @@ is [n, m, p], and these n m p numbers are kept only to be summed away. A matrix 
 
     C = A B,      c_ij = sum over k of a_ik b_kj           [n, m] [m, p] = [n, p]
 
-Now the gradients, with G = dL/dC. The element a_ik is part of every element of row i of C, each
-time with another factor b_kj. All these ways count, and are added:
+Now the gradients, with G = dL/dC. The element a_ik is used in every element of row i of C, each
+time with another factor b_kj. Each use contributes to the gradient, and the contributions are
+added:
 
     dL/da_ik = sum over j of g_ij b_kj,      that is      dL/dA = G B^T,      dL/dB = A^T G
 
-There is no need to remember which one is transposed and on which side it stands: the shapes leave
-no other choice. dL/dA must be [n, m], and of G [n, p] and B [m, p] only G B^T has that shape.
+(B^T is the transpose of B: its rows are B's columns.) If you forget which matrix is transposed and
+on which side it stands, look at the shapes. dL/dA must be [n, m], and of G [n, p] and B [m, p] only
+the product G B^T has that shape.
 
 The trap is `*`, which works element by element: for square matrices A * B gives no error.
 
 A second derivative fails until step 37c, because Tensors do not have `.T` yet.
 
-PyTorch: x @ w, torch.matmul. It and the finished form here also take vectors and batches of
-matrices; this one takes matrices only.
+PyTorch: x @ w, torch.matmul. It also takes vectors and batches of matrices, as ours will in stage
+9.
 
 New: MatMul, matmul.
-Try: let backward return `b.T @ g` first. For two square matrices only the numbers would be wrong.
+Try: let backward return `b.T @ g` first. NumPy refuses the shapes. For square matrices there would
+be no error, only wrong numbers.
 """
 
 import contextlib
@@ -639,7 +642,7 @@ if __name__ == "__main__":
     print("dL/dB: the first row of A, in column 0:", b.grad.tolist())
     # -> dL/dB: the first row of A, in column 0: [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]
 
-    # What shapes cannot show, differences can: for each element of A, raise it and look at L.
+    # The numbers, checked by differences: raise one element at a time, and see how much L rises.
     rng = np.random.default_rng(0)
     left, right, weights = rng.random((2, 3)), rng.random((3, 4)), rng.random((2, 4))
     a, b = Tensor(left, requires_grad=True), Tensor(right, requires_grad=True)

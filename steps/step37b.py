@@ -6,13 +6,13 @@ changes, and so the gradient only needs its old shape back.
 
     y = reshape(x),      dL/dx = reshape(dL/dy), in the shape of x
 
-Reshape also removes the error that step 36b left behind. The lost dimension comes back by
+Reshape also removes the error that step 36b left. Sum.backward puts the lost dimension back with
 `g.reshape(ctx.kept)`, where `kept` is the shape of the sum with keepdim=True. Arrays and Tensors
 both have a method reshape, so the formula serves both. Forward sums with keepdims=True to learn
-that shape, and then squeezes the dimensions of size 1 away again if they are not wanted.
+that shape. NumPy's squeeze then removes these dimensions of size 1 if they are not wanted.
 
-The trap: reshape does not transpose. [2, 3] reshaped to [3, 2] has the shape of a transpose, and
-its elements in other places. The demo shows both.
+The trap: reshape does not transpose. [2, 3] reshaped to [3, 2] has the shape of the transpose, but
+its elements are in other places. The demo shows both.
 
 No element is copied: NumPy returns a view, an array that shows the same memory. (PyTorch also has
 `view`, which refuses where a copy would be needed.) One size may be -1, and follows from the rest.
@@ -654,6 +654,6 @@ if __name__ == "__main__":
     first.sum().backward()
     print("second:", table.grad.tolist())  # -> second: [[6.0, 6.0, 6.0], [6.0, 6.0, 6.0]]
 
-    # The sums are what they were.
+    # The values of the sums are the same as before.
     print(table.sum().item(), table.sum(0).tolist(), table.sum((0, 1), keepdim=True).tolist())
     # -> 21.0 [5.0, 7.0, 9.0] [[21.0]]

@@ -1,7 +1,7 @@
 """Step 37c: Transpose: rows become columns
 
-The gradient of a product cannot be differentiated yet: its backward says `b.T`, and Tensors have
-no T (step 37a). It has to be a Function, as everything that backward does.
+The gradient of a product cannot be differentiated yet: its backward says `b.T`, and Tensors have no
+T (step 37a). It has to be a Function, like everything that backward does.
 
     y = x^T,      y_ji = x_ij,      dL/dx = (dL/dy)^T
 
@@ -16,11 +16,12 @@ PyTorch's x.transpose(1, 0) exchanges these two. For a matrix that is the same, 
 dimensions on it is not. A formula for arrays and Tensors may only use what means the same on both.
 Here that is `swapaxes`, which PyTorch has as a second name of transpose.
 
-Like reshape, transpose copies nothing: only the strides are exchanged. And now all operations of
-this file have derivatives of any order.
+Like reshape, transpose copies nothing: only the strides are exchanged. Now every operation of this
+file can be differentiated any number of times.
 
 New: Transpose, transpose, matrix_transpose (Tensor.T).
-Try: return g from Transpose.backward as it is. The line "H v" stays right: nothing learns from A.
+Try: return g from Transpose.backward as it is. Which lines change? "H v" does not, because it
+transposes only A, which requires no gradient.
 """
 
 import contextlib

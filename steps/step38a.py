@@ -4,27 +4,30 @@
 Tensor(1.0) == Tensor(1.0) is False. Worse, `if x:` asks for the length of x, because Tensor has
 `__len__`: a tensor that holds one 0 counts as true.
 
-A comparison answers with False or True for each pair of elements. What is its derivative? The
-answer does not change when x moves a little, except at one place, where it jumps. So the slope is
-0 wherever there is one. A gradient of 0 would say nothing, and would look like that of a lowest
-point. So these operations are not differentiable: the result does not require a gradient, and
-backward() refuses to start from it.
+A comparison answers with False or True for each pair of elements. The answer does not change when x
+moves a little, except at one place, where it jumps. So its derivative is 0 wherever it exists. A
+gradient of 0 would be of no use, and would look like that of a minimum. So these operations are not
+differentiable: the result does not require a gradient, and backward() refuses to start from it.
 
-    differentiable = False          declared by the class, asked by apply
+    differentiable = False          declared by the class, read by apply
+
+The six comparisons differ only in NumPy's function for them. So `relation` makes each of them from
+that function, and attaches it under its names.
 
 Two traps come with the operators:
 
 - `0 < x < 1` means (0 < x) and (x < 1), and `and` asks for one truth value. For several elements
   there is none: bool() refuses. Write (0 < x) * (x < 1).
-- `x in [a, b]` asks for the truth value of x == a, and is refused as well. Dictionaries are safe:
-  they look for the same object first. The engine keeps its gradients in one.
+- `x in [a, b]` asks for the truth value of x == a, and is refused as well. Dictionaries, such as
+  that of the engine, are safe: they look for the same object first. And Tensors keep their hash:
+  Python removes it only if the body of the class defines `__eq__`. Ours is attached later.
 
 (as_array now takes np.generic: for single elements NumPy answers with an np.bool_, which is not an
 np.number. PyTorch has the same operators, and methods: x.eq(y), x.gt(2).)
 
-Changed: as_array, Function.apply. New: Tensor.__bool__, Compare, relation, eq, ne,
-lt, le, gt, ge.
-Try: take the condition `cls.differentiable` out of apply. Where does backward() stop?
+Changed: as_array, Function.apply. New: Tensor.__bool__, Compare, relation, eq, ne, lt, le, gt, ge.
+Try: take the condition `cls.differentiable` out of apply. backward() then starts, and stops in
+Compare, which has no backward.
 """
 
 import contextlib
@@ -726,7 +729,7 @@ if __name__ == "__main__":
     # -> between 0 and 1: [False, False, True, False]
     print("in a dictionary:", {x: "found"}[x], x + 1 in {x: 1})  # -> in a dictionary: found False
 
-    # The answer may be a factor, as any constant: the gradient goes to the other one.
+    # The answer can be a factor, like any constant: the gradient goes to the other factor.
     ((x > 0) * x).sum().backward()
     print("gradient of (x > 0) * x:", x.grad.tolist())
     # -> gradient of (x > 0) * x: [0.0, 0.0, 1.0, 1.0]

@@ -1,19 +1,19 @@
 """Step 38b: Where: the gradient goes to what was chosen
 
-A function in two pieces, x^2 on the right of 0 and -x on the left, could be written as
-(x >= 0) * x**2 + (x < 0) * -x. That fails as soon as a piece that is not wanted is infinite,
-because 0 * inf is nan. A choice does not touch what it does not take:
+A function in two pieces, x^2 on the right of 0 and -x on the left, could be written as (x >= 0) *
+x**2 + (x < 0) * -x. That fails as soon as the piece that is not chosen is infinite, because 0 * inf
+is nan. where takes elements from one of two arrays, and ignores the others:
 
     y = where(c, a, b)      y_i = a_i where c_i holds, else b_i
-    dL/da_i = g_i where c_i holds, else 0          dL/db_i = the other way round
+    dL/da_i = g_i where c_i holds, else 0          dL/db_i = 0 where c_i holds, else g_i
 
-So gradients flow through a choice, though not through the comparison that it rests on. Backward
-returns None for the condition, and sum_back has to leave a None alone.
+So gradients flow to a and b, but not to the condition. Backward returns None for it, and sum_back
+has to leave a None alone. (`condition == 0` is "not condition", for arrays and Tensors alike.)
 
-The trap: `where` chooses among results, and for the gradient that is too late. Take
-where(x > 0, log(x), 0) at x = 0. Forward is right, 0. Backward gives log a gradient of 0, and log
-multiplies it by its slope, 1/x = inf: the gradient of x is nan. So choose the input instead. In
-log(where(x > 0, x, 1)) the logarithm never sees the 0.
+The trap: `where` chooses among results, and for the gradient that is too late. Take where(x > 0,
+log(x), 0) at x = 0. Forward is right, 0. Backward gives log a gradient of 0, and log multiplies it
+by its slope, 1/x = inf: the gradient of x is nan. So choose the input instead. In log(where(x > 0,
+x, 1)) the logarithm never sees the 0.
 
 PyTorch: torch.where, and the same nan.
 
@@ -714,7 +714,7 @@ if __name__ == "__main__":
     y.sum().backward()
     print("slopes:", x.grad.tolist())  # -> slopes: [-1.0, -1.0, 0.0, 6.0]
 
-    # Both alternatives learn, a number and a condition do not; and the number is broadcast.
+    # Both a and b get gradients, the condition gets none; a and b are broadcast.
     a, b = Tensor(np.array([1.0, 2.0]), True), Tensor(5.0, True)
     where(np.array([[True, False], [False, False]]), a, b).sum().backward()
     print(a.grad, b.grad)  # -> tensor([1., 0.]) tensor(3.)

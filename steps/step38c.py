@@ -1,25 +1,25 @@
 """Step 38c: Relu, and the corner at 0
 
 Put two layers one after the other, x W1 and then W2. Nothing is gained: (x W1) W2 = x (W1 W2), and
-W1 W2 is one matrix. However many layers, the network can only do what a single one can. There has
-to be a bend between them, a function that is not a straight line. Most networks use the simplest:
+W1 W2 is one matrix. A network of many such layers can do no more than a single one. There has to be
+a bend between them, a function that is not a straight line. Most networks use the simplest:
 
     relu(x) = x where x > 0, else 0          slope 1 where x > 0, else 0
 
 Two of them already make what no line can, |x| = relu(x) + relu(-x). Another bend is tanh. But its
 slope is 1 only at 0, and close to 0 further out: after some layers little is left of a gradient.
-Relu hands it on whole, wherever it is not 0.
+Relu passes all of it on where x > 0.
 
-At x = 0 there is a corner. From the right the slope is 1, from the left 0, and a derivative does
-not exist. Every line through that point with a slope from 0 to 1 stays below the curve (such a
-slope is called a subgradient), and we have to take one of them. PyTorch takes 0, and so do we:
-`y > 0` is False there. In practice it hardly matters, but a check by differences finds 1/2.
+At x = 0 there is a corner. The slope is 1 on its right and 0 on its left, so there is no
+derivative. We have to choose a number from 0 to 1 (all of these are called subgradients). PyTorch
+takes 0, and so do we: `y > 0` is False there. It rarely matters, but a check by differences finds
+1/2.
 
 The trap: a unit (one output of a layer) whose relu is 0 for every sample has the gradient 0. Its
 weights never change again. It is called a dead unit.
 
-relu could be composed, where(x > 0, x, 0). As a Function of its own it needs no comparison in the
-forward pass, and keeps only its output, which the next layer keeps anyway.
+relu could be composed: where(x > 0, x, 0). As a Function of its own it needs no comparison in the
+forward pass, and saves only its output, which the next layer saves anyway.
 
 New: Relu, relu.
 Try: write y >= 0 in backward. Why are all slopes 1 now, and not only the one at 0?
@@ -759,7 +759,7 @@ if __name__ == "__main__":
         # -> through ten times tanh: 0.0112
         # -> through ten times relu: 1.0000
 
-    # A hidden layer of three units finds |x| - 1; a line can only find the mean height.
+    # Two layers, three units between them: with relu they find |x| - 1, without it only a line.
     points = np.linspace(-2, 2, 21).reshape(-1, 1)
     goal = abs(points) - 1
     for name, bend in (("a line", lambda h: h), ("with relu", Tensor.relu)):

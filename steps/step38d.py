@@ -1,16 +1,17 @@
 """Step 38d: The largest element, and ties
 
-A classifier gives one score for each class, and its answer is the class with the largest score. So
-we need the largest element of a row, and the place where it is.
+A classifier says to which class a sample belongs, for example which digit an image shows. It gives
+one score for each class, and its answer is the class with the largest. So we need the largest
+element of a row, and its place.
 
-Raise the largest a little, and the maximum rises with it. Raise any other, and nothing happens:
+If the largest element rises a little, the maximum rises with it. Any other has no effect:
 
     y = max(x_1, ..., x_n),      dy/dx_i = 1 where x_i = y, else 0
 
-The trap is a tie. Where two elements are largest, raising either raises y, and lowering either
-does nothing: there is no derivative. A gradient of 1 for both is certainly wrong. If both rise by
-d, y rises by d, not by 2 d. So the gradients of k equal elements have to add up to 1, and the
-natural choice is 1/k for each. PyTorch's amax divides in the same way.
+The trap is a tie. If two elements are largest, y rises when one of them rises, but does not fall
+when one of them falls: there is no derivative. A gradient of 1 for both is certainly wrong. If both
+rise by d, y rises by d, not by 2 d. So the gradients of k equal elements have to add up to 1, and
+the natural choice is 1/k for each. PyTorch's amax divides in the same way.
 
 `share` holds these numbers, 0 or 1/k. It is computed in forward, where x and y are at hand. The
 numbers do not change when x moves a little, so a second derivative may take them as constants.
@@ -797,7 +798,7 @@ if __name__ == "__main__":
     small.amax().backward()
     print(small.grad.dtype)  # -> float32
 
-    # y^2 has the slope 2 y where the largest is, and that has the slope 2.
+    # The derivative of y^2 is 2 y at the largest element and 0 elsewhere; the second is 2 there.
     x.grad = None
     (x.amax() ** 2).backward(create_graph=True)
     slope, x.grad = x.grad, None

@@ -6,25 +6,25 @@ scores into probabilities, which are positive and add up to 1:
     p_i = e^(x_i) / (e^(x_1) + ... + e^(x_n))
 
 The loss is -log p of the right class: 0 if the network is sure of it, and large if the network
-holds it to be unlikely. Computed as it is written, it fails. e^710 is more than a float64 can hold
-(in float32 e^89 is), and inf / inf is nan. At the other end e^-800 is 0, and log(0) is -inf.
+finds it unlikely. Computed as it is written, it fails. e^710 is more than a float64 can hold (in
+float32 e^89 is), and inf / inf is nan. At the other end e^-800 is 0, and log(0) is -inf.
 
-The way out has two parts. Take the logarithm of the whole fraction, so that nothing is divided. And
-divide numerator and denominator by e^m first, which changes no p. With m = max(x) no exponent is
-above 0, so nothing overflows, and the largest term is 1, so the logarithm of the sum is finite:
+The solution has two parts. First divide numerator and denominator by e^m, which changes no p. With
+m = max(x) no exponent is above 0, so nothing overflows. Then take the logarithm of the fraction by
+hand: a difference, with no division. The largest term of the sum is 1, so its logarithm is finite:
 
     log p_i = z_i - log(e^(z_1) + ... + e^(z_n)),      z = x - m
 
-The trap is to leave this to two functions, log(softmax(x)). Where p is rounded to 0, the logarithm
-cannot bring back what is lost. So a loss starts from scores, not from probabilities.
+The trap is to compute this as log(softmax(x)), with a softmax that is safe from overflow. Where p
+is rounded to 0, its logarithm is lost. So a loss starts from scores, not from probabilities.
 
-m is detached: since m changes no p_i, no gradient has to flow through it. What amax would send
-back is 0, up to rounding.
+m is detached: since m changes no p_i, no gradient has to flow through it. What amax would send back
+is 0, up to rounding.
 
 PyTorch: x.log_softmax(dim). The probabilities themselves are log_softmax(x, dim).exp().
 
 New: log_softmax.
-Try: leave out keepdim=True in the sum. For which shapes would there be no error?
+Try: leave out keepdim=True in the sum. Is there an error for three rows of three scores, too?
 """
 
 import contextlib

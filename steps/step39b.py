@@ -1,17 +1,17 @@
 """Step 39b: Indexing: an element chosen twice
 
 For each image a loss takes one of ten numbers: row 0 column 7, row 1 column 3, and so on. NumPy
-writes that as x[rows, columns], with an array for each. Tensors have no brackets yet.
+writes that as x[rows, columns], with an array for each. A Tensor has no x[...] yet.
 
-The forward pass is one line. The backward pass puts each gradient back at its place, and looks
-like one line as well:
+The forward pass is one line. The backward pass puts each gradient back at its place, and looks like
+one line as well:
 
     grad = zeros;   grad[key] += g            (wrong)
 
-If the key names a place twice, that element is used twice, so both gradients count. But
-`grad[key] += g` reads all these places, adds, and then writes them all: the second write replaces
-the first, and NumPy says nothing. It is the mistake of step 13 again, hidden in one operation on
-arrays. `np.add.at` reads, adds and writes for one place after the other.
+If the key names a place twice, that element is used twice, so both gradients count. But `grad[key]
++= g` reads all these places, adds, and then writes them all: the second write replaces the first,
+without an error. It is the mistake of step 13 again, hidden in one operation on arrays. `np.add.at`
+reads, adds and writes for one place after the other.
 
 That is AddIndex: zeros, with g added at y[key]. What is its own derivative? The element g_j was
 added at the place key_j, so its gradient is what arrives at that place: a choice again, x[key]. As
@@ -821,7 +821,7 @@ if __name__ == "__main__":
 
     print("row by row:", [row.sum().item() for row in x])  # -> row by row: [3.0, 33.0]
 
-    # Four words of a language with three: word 2 occurs three times.
+    # A table with a row for each of three words, and a text of four: word 2 occurs three times.
     table = Tensor(np.array([[0.0, 1.0], [10.0, 11.0], [20.0, 21.0]]), requires_grad=True)
     text = Tensor(np.array([2, 0, 2, 2]))
     words = table[text]
@@ -832,19 +832,19 @@ if __name__ == "__main__":
     print("grad[key] += g:", wrong[:, 0])  # -> grad[key] += g: [1. 0. 1.]
     print("the gradient:  ", table.grad.array[:, 0])  # -> the gradient:   [1. 0. 3.]
 
-    # A choice is also a product with a matrix that has one 1 in each row; its gradient is P^T g.
+    # The same as a product with a matrix P that has one 1 in each row; its gradient is P^T g.
     P = np.array([[0.0, 0, 1], [1, 0, 0], [0, 0, 1], [0, 0, 1]])
     print("P x:", np.array_equal(P @ table.array, words.array))  # -> P x: True
     print("P^T g:", (P.T @ np.ones((4, 2)))[:, 0])  # -> P^T g: [1. 0. 3.]
 
-    # Twice: the sum of cubes of what was chosen. A word that occurs three times counts three times.
+    # Second derivatives, of a sum of cubes. A word that occurs three times counts three times.
     table.grad = None
     (table[text] ** 3).sum().backward(create_graph=True)
     slope, table.grad = table.grad, None
     slope.sum().backward()
     print("3 * 6 * word 2:", table.grad.tolist()[2])  # -> 3 * 6 * word 2: [360.0, 378.0]
 
-    # And the derivative of a derivative that reaches AddIndex with something to learn.
+    # Here the gradient itself depends on weights, so the second pass goes back through AddIndex.
     table.grad = None
     weights = Tensor(np.array([1.0, 2.0, 3.0, 4.0]).reshape(4, 1), requires_grad=True)
     (table[text] * weights).sum().backward(create_graph=True)

@@ -1,25 +1,25 @@
 """Step 40a: A network reads digits
 
-The package contains 1,797 digits, written by hand and scanned at 8 x 8 pixels (UCI, CC BY 4.0).
-All that a network needs to read them is above the demo of this file. Two layers give ten scores for
-an image, one for each digit:
+The package contains 1,797 digits, written by hand and scanned at 8 x 8 pixels (UCI, CC BY 4.0). The
+operations of this file are enough for a network that reads them. Two layers give ten scores for an
+image, one for each digit:
 
     h = relu(x W1 + b1)         scores = h W2 + b2
     loss = the mean over the batch of -log p(right digit)         (cross entropy)
 
-Then come the four moves that all of deep learning repeats:
+Training repeats four lines, here and in all of deep learning:
 
     loss = cross_entropy(network(x), t)         forward
     loss.backward()                             backward
     p.array = p.array - rate * p.grad.array     a step downhill, for each parameter p
     p.grad = None                               forget the gradient
 
-Each step looks at 32 digits only, a minibatch. Its gradient is an estimate of that of all digits,
-and so cheap that many such steps get further than a few exact ones. This is called stochastic
-gradient descent (SGD). An epoch is one round through all digits, each in a new random order.
+Each step uses 32 digits only, a minibatch. Their gradient is an estimate of that of all digits, but
+so cheap that many such steps get further than a few exact ones. This is called stochastic gradient
+descent (SGD). An epoch is one round through all digits, each in a new random order.
 
-The trap is to measure success on the digits that the network has learned from: it may know those by
-heart. So 360 digits are held out. Training never sees them, and only they count.
+The trap is to measure success on the digits that the network was trained on: it may know those by
+heart. So 360 digits are held out. They are not used for training, only for the measurement.
 
 This is PyTorch in one file, and you have written it, in about 500 lines of code. The names are
 PyTorch's, and the loop is that of every PyTorch program. What is still to come: element types and
@@ -28,7 +28,7 @@ optimizers and data loaders (12 and 13). The operations of this stage are laid a
 where they come back one by one, faster and complete.
 
 New: cross_entropy.
-Try: leave out `p.grad = None`. The gradients of all steps pile up: watch the loss.
+Try: leave out `p.grad = None`. What happens to the loss when the gradients of all steps add up?
 """
 
 import contextlib

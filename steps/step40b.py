@@ -5,7 +5,7 @@ Sub, Index, Sum, Div, Neg. The network itself has only five. Each node is a call
 backward, and arrays that are kept in between. For 32 rows of 10 scores nearly all of the time goes
 into the calls, not into the arithmetic.
 
-By hand the whole chain becomes short. For one row of scores x and its class t:
+If we differentiate the whole chain by hand, it becomes short. For one row of scores x and class t:
 
     l = -log p_t = log(e^(x_1) + ... + e^(x_n)) - x_t
     dl/dx_i = e^(x_i) / (e^(x_1) + ... + e^(x_n)) - [i = t] = p_i - [i = t]
@@ -15,13 +15,13 @@ Function can take the place of nine: NllLoss, for negative log likelihood. (PyTo
 other is log_softmax.) The demo measures both. That is the rule here: an operation stays composed
 until a measurement says that it matters.
 
-The trap is the second derivative. Forward could keep the probabilities p for backward. But p is
-neither an input nor the output, so it would be a constant in the graph, and a second derivative
-through it would be missing. So forward saves x, and backward computes p from x. The maximum m may
-be a constant, because p does not depend on it.
+The trap is the second derivative. Forward could save the probabilities p for backward. But p is
+neither an input nor the output (step 32d), so it would be a constant in the graph, and a second
+derivative through it would be missing. So forward saves x, and backward computes p from x. The
+maximum m may be a constant, because p does not depend on it.
 
 Changed: cross_entropy. New: NllLoss.
-Try: save p in forward instead of x and m, and see which line of the demo fails.
+Try: save p in forward instead of x and m, and use it in backward. Which line of the demo fails?
 """
 
 import contextlib

@@ -37,9 +37,11 @@ def find(name: int | str) -> tuple[Curriculum, Step]:
 def load(step: int | str) -> types.ModuleType:
     """The framework of a step: all that stands above its demo. Each call makes a fresh one."""
     _, found = find(step)
-    module = types.ModuleType(found.path.stem)
+    source = found.source
+    module = types.ModuleType("__main__")  # a step may replace methods of the package: then only
     module.__file__ = str(found.path)
-    exec(compile(found.path.read_text(encoding="utf-8"), found.path, "exec"), vars(module))
+    text = "\n".join(source.lines[: source.demo_first - 1])
+    exec(compile(text, found.path, "exec"), vars(module))
     return module
 
 

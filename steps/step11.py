@@ -9,8 +9,8 @@ So a call now takes a list of variables and returns a list of variables:
     [x0, x1, ...]  ->  forward on the arrays  ->  [y0, y1, ...]
 
 All outputs of one call have the same creator, because one call made them. The function remembers
-both lists, since backward will need them. It keeps a copy of the list of inputs: if it kept the
-caller's list, and the caller appended to that list later, the record would be wrong.
+both lists, since backward will need them. It keeps copies: the caller has both lists too, and if it
+appended to one of them later, the record would be wrong.
 
 Lists put brackets into every function: `square` has to wrap its x in a list, and to take its y out
 of one. Worse, if `forward` forgets the brackets, nothing complains: the call loops over whatever it
@@ -66,8 +66,8 @@ class Function:
     def __call__(self, inputs):
         ys = self.forward([x.data for x in inputs])
         outputs = [Variable(y) for y in ys]
-        self.inputs = list(inputs)  # a copy: the caller may change its list later
-        self.outputs = outputs
+        self.inputs = list(inputs)  # copies: the caller may change its lists later
+        self.outputs = list(outputs)
         for output in outputs:
             output.creator = self
         return outputs
@@ -144,6 +144,11 @@ if __name__ == "__main__":
     inputs.append(s)
     print("the list grew, the record did not:", len(inputs), len(s.creator.inputs))
     # -> the list grew, the record did not: 3 2
+
+    outputs = Add()(inputs[:2])
+    outputs.append(a)
+    print("and the outputs:", len(outputs), len(outputs[0].creator.outputs))
+    # -> and the outputs: 2 1
 
     class Forgetful(Function):
         def forward(self, xs):

@@ -15,8 +15,8 @@ For this, forward must say whether its result is one array or several. The rule:
 a tuple, as in `return x0 + x1, x0 - x1`. That removes the trap of step 11: an array is not a tuple,
 so an array of three numbers is one output. A list could mean either; Variable refuses it.
 
-`*inputs` also makes a new tuple at each call, which cannot be changed. So the copy that step 11
-made is no longer needed.
+`*inputs` also makes a new tuple at each call, which cannot be changed. So the copy of the inputs
+that step 11 made is no longer needed.
 
 Too many or too few inputs are now an error that Python itself reports. (Its message counts self.)
 
@@ -72,7 +72,7 @@ class Function:
             ys = (ys,)
         outputs = [Variable(y) for y in ys]
         self.inputs = inputs
-        self.outputs = outputs
+        self.outputs = list(outputs)
         for output in outputs:
             output.creator = self
         return outputs[0] if len(outputs) == 1 else outputs

@@ -75,7 +75,7 @@ class Function:
             ys = (ys,)
         outputs = [Variable(y) for y in ys]
         self.inputs = inputs
-        self.outputs = outputs
+        self.outputs = list(outputs)
         for output in outputs:
             output.creator = self
         return outputs[0] if len(outputs) == 1 else outputs

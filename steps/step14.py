@@ -20,8 +20,8 @@ Adding has a consequence. If x is used in a second computation, its new gradient
 one: 2, then 4, then 6. Sometimes this is wanted, to add up the gradients of several results.
 Otherwise call `x.cleargrad()` before.
 
-(PyTorch accumulates gradients too, and there the call is `optimizer.zero_grad()`. To forget it is a
-very common mistake.)
+(PyTorch accumulates gradients too. There the call is `optimizer.zero_grad()`; an optimizer is an
+object that changes the weights of a network. To forget the call is a very common mistake.)
 
 Changed: Variable.backward adds. New: Variable.cleargrad.
 Try: let backward do `x.grad += gx` where x.grad is not None. "dy/dy is still" then prints 2.0, and
@@ -78,7 +78,7 @@ class Function:
             ys = (ys,)
         outputs = [Variable(y) for y in ys]
         self.inputs = inputs
-        self.outputs = outputs
+        self.outputs = list(outputs)
         for output in outputs:
             output.creator = self
         return outputs[0] if len(outputs) == 1 else outputs

@@ -23,7 +23,7 @@ Square Exp, and x gets the derivative of one term only, 2.00. A function may onl
 functions that use its outputs have run. Only then is the gradient of its outputs complete.
 
 The demo runs the functions in each of these orders. One order is right for both formulas: Add Exp
-Square. A function with two outputs has the same problem by itself.
+Square. One function with two outputs has the same problem: each output leads back to it.
 
 (An order in which each node comes after all that it depends on is called topological. PyTorch
 counts, for each node, the users that have not run yet, and runs it when the count is zero.)
@@ -88,7 +88,7 @@ class Function:
             ys = (ys,)
         outputs = [Variable(y) for y in ys]
         self.inputs = inputs
-        self.outputs = outputs
+        self.outputs = list(outputs)
         for output in outputs:
             output.creator = self
         return outputs[0] if len(outputs) == 1 else outputs

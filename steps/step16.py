@@ -89,7 +89,7 @@ class Function:
         outputs = [Variable(y) for y in ys]
         self.sequence_nr = next(Function.sequence_numbers)
         self.inputs = inputs
-        self.outputs = outputs
+        self.outputs = list(outputs)
         for output in outputs:
             output.creator = self
         return outputs[0] if len(outputs) == 1 else outputs

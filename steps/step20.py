@@ -26,7 +26,7 @@ still there, at the other end of the graph, and its gradient arrives there. The 
 (In PyTorch + and * are the same. Its += is different: it changes the tensor in place.)
 
 New: Variable.__add__, Variable.__mul__.
-Try: x + 1.0. It raises AttributeError, because a float has no .data. The next step mends that.
+Try: x + 1.0. It raises AttributeError, because a float has no .data. The next step changes that.
 """
 
 import contextlib

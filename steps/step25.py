@@ -18,9 +18,10 @@ is the size of the step, and it is hard to choose. Rosenbrock's function shows w
     f(x, y) = 100 (y - x^2)^2 + (1 - x)^2       lowest 0 at (1, 1)
 
 It is a narrow valley, bent along y = x^2. Ten steps lead down to its floor; thousands lead along
-it. The curvature of f across the valley is about 2,500 times that along it. One rate has to serve
-both: if it is small enough for the walls, it is much too small for the floor. Above 2 / curvature,
-0.002 near (1, 1), each step lands higher on the opposite wall: with 0.003 it never arrives.
+it. The curvature of f (its second derivative) is about 2,500 times as large across the valley as
+along it. One rate has to serve both: if it is small enough for the walls, it is much too small for
+the floor. Above 2 / curvature, 0.002 near (1, 1), each step lands higher on the opposite wall: with
+0.003 it never arrives.
 
 Two traps in the loop:
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import difflib
 
-from .curriculum import Curriculum, Step, heir, with_renames
+from .curriculum import Curriculum, Step
+from .names import heir, with_renames
 
 
 def added_lines(curriculum: Curriculum, step: Step) -> dict[int, str]:
@@ -17,15 +18,18 @@ def added_lines(curriculum: Curriculum, step: Step) -> dict[int, str]:
     before, new = curriculum.before(step), step.source
     if before is None:
         return dict(new.framework_code)
+    replaced = curriculum.replaced(step)
     found, resumed = [], set()
     for name, definition in new.top_level.items():
-        if name in before.source.definitions:
+        if name in before.source.definitions and name not in replaced:
             continue
         if earlier := curriculum.resumed_from(name, step):
             resumed.update(definition.span)
             mine = {n: new.code[n] for n in definition.span if n in new.code}
             found += _new_lines(earlier.source.code_of(name), mine)
-    former = [with_renames(text, step.renames) for text in before.source.framework_code.values()]
+    left = {line for name in replaced for line in before.source.definitions[name].span}
+    code = before.source.framework_code
+    former = [with_renames(text, step.renames) for n, text in code.items() if n not in left]
     rest = {n: text for n, text in new.framework_code.items() if n not in resumed}
     found += _new_lines(former, rest)
     return {number: new.code[number] for number in sorted(found)}
@@ -45,9 +49,12 @@ def changing_lines(curriculum: Curriculum, step: Step) -> set[int]:
     if before is None:
         return set()
     formers = {new: old for old, new in step.renames.items()}
+    replaced = curriculum.replaced(step)
     found = set()
     for name, definition in step.source.definitions.items():
         top = definition.owner or name
+        if top in replaced:
+            continue
         known = heir(name, formers) in before.source.definitions
         if not known and top not in before.source.definitions:
             earlier = curriculum.resumed_from(top, step)

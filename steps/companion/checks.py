@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from .complaint import Complaint
 from .coverage_checks import check_coverage, check_promises
-from .curriculum import Curriculum, CurriculumError, Step, nearest
+from .curriculum import Curriculum, CurriculumError, Step
 from .difference_checks import check_difference
 from .gradient_checks import check_gradients
 from .kind_checks import check_kind, check_kinds, check_numbers
+from .names import nearest
 from .package_checks import (
     OPTIONAL,
     check_modules,

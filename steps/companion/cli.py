@@ -10,10 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .checks import check_all
-from .curriculum import Curriculum, CurriculumError, nearest
+from .curriculum import Curriculum, CurriculumError, fault_of
 from .difference import Difference
 from .history import History
 from .move import move
+from .names import nearest
 from .paint import enabled, paint
 from .promises import run_steps
 from .propagate import Stopped, propagate
@@ -110,7 +111,9 @@ def list_steps(curriculum: Curriculum, options) -> int:
         print(paint(title, "bold"))
         for step in curriculum.steps:
             if step.number in stage:
-                print(f"  {step.number!s:3} {step.title}")
+                fault = fault_of(step)
+                kind = "" if step.kind == "lesson" or fault else paint(f"  ({step.kind})", "faint")
+                print(f"  {step.number!s:3} {fault or step.title}{kind}")
                 for module in curriculum.modules:
                     if module.finished == step.number:
                         print(paint(f"      -> {module.name}", "faint"))
@@ -184,12 +187,19 @@ def diff_command(curriculum: Curriculum, options) -> int:
 
 
 def history_command(curriculum: Curriculum, options) -> int:
+    _tell_faults(curriculum)
     history = History(curriculum, options.name)
     print(history.text() if options.at is None else history.at(options.at))
     return 0
 
 
+def _tell_faults(curriculum):
+    for fault in curriculum.faults:
+        print(f"left out: {fault}", file=sys.stderr)
+
+
 def where_command(curriculum: Curriculum, options) -> int:
+    _tell_faults(curriculum)
     print(History(curriculum, options.name).where())
     return 0
 

@@ -2,118 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
+from .model import CurriculumError, Module, Stage, Step, fault_of
+from .names import nearest
 from .number import Number, listed
-from .source import Source
-
-
-class CurriculumError(Exception):
-    """A mistake in curriculum.toml, or a step that does not exist. Its text is one line."""
-
-    def _render_traceback_(self):  # what Jupyter shows
-        return [str(self)]
-
-
-@dataclass(frozen=True)
-class Stage:
-    number: int
-    title: str
-    first: int
-    last: int
-
-    def __contains__(self, number: Number) -> bool:
-        return self.first <= number.topic <= self.last
-
-
-@dataclass
-class Step:
-    """One file `steps/step07.py` or `steps/step54a.py`, and what the curriculum says about it."""
-
-    number: Number
-    path: Path
-    stage: Stage | None
-    kind: str = "lesson"
-    removes: list[str] = field(default_factory=list)
-    renames: dict[str, str] = field(default_factory=dict)
-    why: str = ""
-    gradcheck: list[str] = field(default_factory=list)
-    budget: int = 0  # the lines that it may add, where the kind's number does not do
-    unrun: list[str] = field(default_factory=list)  # definitions that the demo cannot run
-    outcome: Any = None  # how it ran, once it has run
-
-    @cached_property
-    def source(self) -> Source:
-        return Source(self.path)
-
-    @property
-    def label(self) -> str:
-        return f"step {self.number}"
-
-    @property
-    def title(self) -> str:
-        """The title without "Step 07: "."""
-        return self.source.title.partition(": ")[2]
-
-
-@dataclass(frozen=True)
-class Module:
-    """A file of the package and the steps that build it. It is finished after the last of them."""
-
-    name: str  # "tinytorch/core/tensor.py"
-    path: Path
-    builders: tuple[Number, ...]
-
-    @property
-    def dotted(self) -> str:
-        return dotted_name(self.name)
-
-    @property
-    def finished(self) -> Number:
-        return self.builders[-1]
-
-    @cached_property
-    def source(self) -> Source:
-        return Source(self.path, package=self.dotted.rpartition(".")[0])
-
-
-def dotted_name(path: str) -> str:
-    """The name to import a file by: tinytorch/core/tensor.py is tinytorch.core.tensor."""
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def heir(name: str, renames: dict[str, str]) -> str:
-    """What a name becomes under some renamings; a class takes its methods along."""
-    owner, dot, member = name.partition(".")
-    return renames.get(name) or renames.get(owner, owner) + dot + member
-
-
-def with_renames(line: str, renames: dict[str, str]) -> str:
-    """A line of code as it reads after some renamings of functions and classes."""
-    for name, new_name in renames.items():
-        if "." not in name:
-            line = re.sub(rf"\b{re.escape(name)}\b", new_name, line)
-    return line
-
-
-def nearest(name: str, names) -> str:
-    """ " Did you mean ...?" with the names most like this one, whatever is upper or lower case."""
-
-    def likeness(each):
-        pairs = ((name.lower(), each.lower()), (name, each))
-        return [difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs]
-
-    best = sorted(dict.fromkeys(names), key=likeness, reverse=True)[:3]
-    close = [each for each in best if likeness(each)[0] >= 0.5]
-    if close or not best:
-        return f" Did you mean {' or '.join(close)}?" if close else ""
-    return f" The nearest: {', '.join(best)}."
 
 
 class Curriculum:
@@ -158,6 +54,22 @@ class Curriculum:
             if re.fullmatch(r"step\d\d+[a-z]?\.py", path.name):
                 found.append(self._step(Number.parse(path.name), path))
         return sorted(found, key=lambda step: step.number)
+
+    @cached_property
+    def readable(self) -> list[Step]:
+        """The steps that are Python. One that is being written may be none."""
+        return [step for step in self.steps if not fault_of(step)]
+
+    @property
+    def readable_modules(self) -> list[Module]:
+        """The modules whose files are there, and are Python."""
+        return [module for module in self.modules if module.path.exists() and not fault_of(module)]
+
+    @property
+    def faults(self) -> list[str]:
+        """A line for each file of a step or of the package that cannot be read."""
+        built = [module for module in self.modules if module.path.exists()]
+        return [fault for each in [*self.steps, *built] if (fault := fault_of(each))]
 
     @cached_property
     def by_number(self) -> dict[Number, Step]:
@@ -231,9 +143,21 @@ class Curriculum:
             if module.finished >= step.number:
                 continue
             holders = [module] if module.path.exists() else self.builders(module)
-            if any(name in holder.source.definitions for holder in holders):
+            if any(name in each.source.definitions for each in holders if not fault_of(each)):
                 return module
         return None
+
+    def replaced(self, step: Step) -> set[str]:
+        """The names that a step uses for another thing than the step before, whose own module is
+        finished: `save` of the package's files, then `save` of safetensors."""
+        before = self.before(step)
+        old, new = before.source.top_level if before else {}, step.source.top_level
+        found = set()
+        for name in old.keys() & new.keys():
+            if old[name].text != new[name].text and (module := self.module_of(name, step)):
+                if before.number in module.builders:
+                    found.add(name)
+        return found
 
     def resumed_from(self, name: str, step: Step) -> Step | None:
         """The step from which `step` takes a definition up again, after steps without it.
@@ -241,8 +165,10 @@ class Curriculum:
         It is the last one that holds the definition and builds the same module.
         """
         numbers = {n for module in self.built_by(step) for n in module.builders}
-        earlier = [each for each in self.steps if each.number < step.number][:-1]
-        for each in reversed(earlier):
+        before = self.before(step)
+        for each in reversed(self.readable):
+            if before is None or each.number >= before.number:
+                continue
             if each.number in numbers and name in each.source.top_level:
                 return each
         return None

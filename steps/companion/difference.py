@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import html
 import textwrap
 from dataclasses import dataclass
 from functools import cached_property
 
-from .curriculum import Curriculum, Step, heir, with_renames
+from .curriculum import Curriculum, Step
+from .hunks import Line, count, hunks, marked, trimmed
+from .names import heir, with_renames
 from .paint import paint
-from .source import Source
+from .source import Definition, Source
 
-CONTEXT = 3  # unchanged lines shown around a change
 WIDTH = 79  # columns of a terminal that the heading fills
 
 
@@ -34,15 +34,6 @@ class Change:
         return " ".join(counts) or "words only"
 
 
-@dataclass(frozen=True)
-class Line:
-    """One line of a difference; `mark` is "+", "-" or " "."""
-
-    mark: str
-    number: int
-    text: str
-
-
 class Difference:
     """The step before a step, and the step. For the first step, all is new."""
 
@@ -59,14 +50,15 @@ class Difference:
 
     @property
     def place(self) -> str:
-        """ "stage 2, lesson 4 of 8"; "step 4 of 8" in a stage that has catalogues."""
+        """ "stage 2, lesson 4 of 8"; "stage 9, step 4 of 8, catalogue" where the kinds differ."""
         stage, step = self.step.stage, self.step
         if stage is None:
             return ""
         steps = [each for each in self.curriculum.steps if each.number in stage]
-        kind = "lesson" if {each.kind for each in steps} == {"lesson"} else "step"
         position = 1 + sum(each.number < step.number for each in steps)
-        return f"stage {stage.number}, {kind} {position} of {len(steps)}"
+        if all(each.kind == "lesson" for each in steps):
+            return f"stage {stage.number}, lesson {position} of {len(steps)}"
+        return f"stage {stage.number}, step {position} of {len(steps)}, {step.kind}"
 
     @property
     def files(self) -> str:
@@ -76,7 +68,7 @@ class Difference:
     @cached_property
     def changes(self) -> list[Change]:
         """Every definition that is not as it was; those that went come last."""
-        old, new = self.old.definitions, self.new.definitions
+        old, new = self._old_definitions, self.new.definitions
         formers = {new_name: name for name, new_name in self.step.renames.items()}
         found = []
         for name, definition in new.items():
@@ -103,10 +95,23 @@ class Difference:
         """What left the file because a module is finished: {definition: module}."""
         found = {}
         for name in self.old.top_level:
-            if name not in self.new.top_level:
+            if name not in self.new.top_level or name in self._replaced:
                 if module := self.curriculum.module_of(name, self.step):
                     found[name] = module.name
         return found
+
+    @cached_property
+    def _replaced(self) -> set[str]:
+        return self.curriculum.replaced(self.step)
+
+    @cached_property
+    def _old_definitions(self) -> dict[str, Definition]:
+        """Those of the step before, without what shares only its name with one of this step."""
+        return {
+            name: each
+            for name, each in self.old.definitions.items()
+            if (each.owner or name) not in self._replaced
+        }
 
     @property
     def moved_to(self) -> dict[str, list[str]]:
@@ -123,7 +128,7 @@ class Difference:
             return {}
         found = {}
         for name in self.new.top_level:
-            if name not in self.old.definitions:
+            if name not in self._old_definitions:
                 if earlier := self.curriculum.resumed_from(name, self.step):
                     found[name] = earlier
         return found
@@ -152,13 +157,13 @@ class Difference:
             former = earlier.source.definitions[name]
             old += enumerate(former.text.splitlines(), former.first)
         new = list(enumerate(self.new.framework, self.new.framework_first))
-        return hunks(_trimmed(old), _trimmed(new))
+        return hunks(trimmed(old), trimmed(new))
 
     @cached_property
     def demo(self) -> list[list[Line]]:
         """The demo, whole, with its new lines marked. Each step writes its demo anew: what the step
         before showed is gone, and that tells nothing."""
-        lines = _marked(
+        lines = marked(
             list(enumerate(self.old.demo, self.old.demo_first)),
             list(enumerate(self.new.demo, self.new.demo_first)),
         )
@@ -237,98 +242,6 @@ class Difference:
         code = [self.new.code[n] for n in new if n in self.new.code]
         former_code = [with_renames(self.old.code[n], renames) for n in old if n in self.old.code]
         yield Change("changed", name, *count(former_code, code))
-
-
-def count(old: list[str], new: list[str]) -> tuple[int, int]:
-    """How many lines were added and how many taken away."""
-    added = removed = 0
-    for kind, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, False).get_opcodes():
-        if kind != "equal":
-            added, removed = added + j2 - j1, removed + i2 - i1
-    return added, removed
-
-
-def hunks(old: list[tuple[int, str]], new: list[tuple[int, str]]) -> list[list[Line]]:
-    """The changed places of two numbered texts, each with CONTEXT lines around."""
-    lines = _marked(old, new)
-    near = {
-        index
-        for at, line in enumerate(lines)
-        if line.mark != " "
-        for index in range(at - CONTEXT, at + CONTEXT + 1)
-    }
-    found: list[list[Line]] = []
-    for index, line in enumerate(lines):
-        if index in near:
-            if index - 1 not in near or not found:
-                found.append([])
-            found[-1].append(line)
-    for hunk in found:  # blank lines around it tell nothing
-        for end in (0, -1):
-            while hunk[end].mark == " " and not hunk[end].text.strip():
-                del hunk[end]
-    return found
-
-
-def _marked(old, new):
-    a, b = [text for _, text in old], [text for _, text in new]
-    found: list[Line] = []
-    for kind, i1, i2, j1, j2 in difflib.SequenceMatcher(None, a, b, False).get_opcodes():
-        if kind == "equal":
-            found += [Line(" ", *each) for each in new[j1:j2]]
-            continue
-        found += [Line("-", *each) for each in old[i1:i2]]
-        found += [Line("+", *each) for each in new[j1:j2]]
-    return _slid(found)
-
-
-def _slid(lines):
-    """Move each block of one mark up to where a definition begins, if the lines allow it."""
-    at = 0
-    while at < len(lines):
-        mark, end = lines[at].mark, at
-        while end < len(lines) and lines[end].mark == mark:
-            end += 1
-        if mark != " ":
-            _slide(lines, at, end)
-        at = end
-    return lines
-
-
-def _slide(lines, first, last):
-    """Shift lines[first:last] upwards as far as its best beginning."""
-    best, steps = _indent(lines, first, last), 0
-    up = 0
-    while first - up > 0 and lines[first - up - 1].mark == " ":
-        if lines[first - up - 1].text != lines[last - up - 1].text:
-            break
-        up += 1
-        if (score := _indent(lines, first - up, last - up)) < best:
-            best, steps = score, up
-    mark = lines[first].mark
-    for _ in range(steps):
-        first, last = first - 1, last - 1
-        lines[first] = Line(mark, lines[first].number, lines[first].text)
-        lines[last] = Line(" ", lines[last].number, lines[last].text)
-
-
-def _indent(lines, first, last):
-    """How good a block begins, small is good: little indentation, no blank line."""
-    texts = [line.text for line in lines[first:last]]
-    full = next((text for text in texts if text.strip()), "")
-    return len(full) - len(full.lstrip()), not texts[0].strip()
-
-
-def _trimmed(numbered):
-    """Without blank lines at both ends, and with at most two blank lines in a row."""
-    found, blanks = [], 2
-    for number, text in numbered:
-        blanks = 0 if text.strip() else blanks + 1
-        if blanks <= 2:
-            found.append((number, text))
-    while found and not found[-1][1].strip():
-        found.pop()
-    return found
 
 
 _COLOURS = {"+": "green", "-": "red"}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from .added import added_lines
 from .complaint import Complaint
-from .curriculum import Curriculum, Step, heir
+from .curriculum import Curriculum, Step
 from .kind_checks import BUDGET
+from .names import heir
 
 
 def check_difference(curriculum: Curriculum, step: Step):
@@ -27,8 +28,10 @@ def check_difference(curriculum: Curriculum, step: Step):
         yield Complaint(step.label, f"changes no line of code of {before.label}")
     yield from _undeclared_removals(curriculum, before, step)
     yield from _false_declarations(before, step)
-    common = [name for name in old.definitions if name in new.definitions]
-    kept = [name for name in new.definitions if name in old.definitions]
+    replaced = curriculum.replaced(step)
+    both = [name for name in new.definitions if name in old.definitions]
+    kept = [name for name in both if name.partition(".")[0] not in replaced]
+    common = [name for name in old.definitions if name in kept]
     if common != kept:
         moved = next(new for old, new in zip(common, kept, strict=True) if old != new)
         yield Complaint(

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .curriculum import Curriculum, CurriculumError, Module, Step, heir, nearest
-from .difference import count
+from .curriculum import Curriculum, CurriculumError, Module, Step
+from .hunks import count
+from .names import heir, nearest
 from .number import Number
 from .source import Definition, Source
 
@@ -143,7 +144,7 @@ class History:
             first = not homes or home is homes[0]
             steps = [
                 step
-                for step in self.curriculum.steps
+                for step in self.curriculum.readable
                 if step.number in mine or first and step.number not in builders
             ]
             if asked is None or home is None or home[0] is asked:
@@ -154,10 +155,10 @@ class History:
         """The modules of the package that hold the definition today, the oldest first."""
         aliases = {name_in(self.curriculum, self.name, step) for step in self.curriculum.steps}
         found = []
-        for module in sorted(self.curriculum.modules, key=lambda module: module.finished):
-            if module.path.exists():
-                held = [each for each in (self.name, *aliases) if each in module.source.definitions]
-                found += [(module, module.source.definitions[each]) for each in held[:1]]
+        modules = self.curriculum.readable_modules
+        for module in sorted(modules, key=lambda module: module.finished):
+            held = [each for each in (self.name, *aliases) if each in module.source.definitions]
+            found += [(module, module.source.definitions[each]) for each in held[:1]]
         if not found:  # "Variable.__add__", which became Tensor.__add__, is a method of add's today
             attached = [found_in_package(self.curriculum, each) for each in aliases]
             found = [(module, module.source.definitions[each]) for each, module in attached if each]
@@ -209,10 +210,9 @@ def name_in(curriculum: Curriculum, name: str, step: Step) -> str:
 def known_names(curriculum: Curriculum) -> list[str]:
     """Every name that a step or a module defines, the latest ones first."""
     found: dict[str, None] = {}
-    for module in curriculum.modules:
-        if module.path.exists():
-            found |= dict.fromkeys(module.source.definitions)
-    for step in reversed(curriculum.steps):
+    for module in curriculum.readable_modules:
+        found |= dict.fromkeys(module.source.definitions)
+    for step in reversed(curriculum.readable):
         found |= dict.fromkeys(step.source.definitions)
     return list(found)
 
@@ -239,7 +239,7 @@ def found_in_package(curriculum: Curriculum, name: str) -> tuple[str, Module | N
     maker = getattr(value, "__qualname__", "").partition(".<locals>")[0]
     if value is None or isinstance(value, (bool, int, float, str)):
         return "", None
-    for module in curriculum.modules:
+    for module in curriculum.readable_modules:
         loaded = sys.modules.get(module.dotted)
         for each in module.source.top_level if loaded else ():
             if any(getattr(loaded, part, None) is value for part in each.split(", ")):

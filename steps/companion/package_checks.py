@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .complaint import Complaint
-from .curriculum import Curriculum, Module, dotted_name
+from .curriculum import Curriculum, Module
+from .model import dotted_name
 from .source import Import, Source, SourceError
 
 OPTIONAL = {"cupy", "cupyx", "ml_dtypes", "graphviz", "matplotlib", "IPython", "safetensors"}

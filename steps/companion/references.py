@@ -11,6 +11,7 @@ from pathlib import Path
 from .complaint import Complaint
 from .curriculum import Curriculum, Step
 from .number import Number
+from .source import Source
 
 ITEM = r"\d{2,}[a-z]?(?![\w%]|\.\d)"
 BETWEEN = r"(?:, and |, | and | or | to | through |-|–)"
@@ -55,7 +56,7 @@ def check_documents(curriculum: Curriculum):
     """The same for package, documents and notebooks."""
     for path in curriculum.package_files():
         name = path.relative_to(curriculum.root).as_posix()
-        yield from _complaints(curriculum, name, prose(path.read_text(encoding="utf-8")))
+        yield from _complaints(curriculum, name, prose(Source(path).text))
     for name in DOCUMENTS:
         path = curriculum.root / name
         if path.exists():

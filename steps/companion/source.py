@@ -46,13 +46,18 @@ class Source:
 
     def __init__(self, path: Path, text: str | None = None, package: str = ""):
         self.path = path
-        self.text = path.read_text(encoding="utf-8") if text is None else text
+        try:
+            self.text = path.read_text(encoding="utf-8") if text is None else text
+        except UnicodeDecodeError as error:
+            raise SourceError(f"{path.name}: {error}") from None
         self.lines = self.text.splitlines()
         self.package = package  # what a relative import starts from, e.g. "tinytorch.core"
         try:
             self.tree = ast.parse(self.text)
         except SyntaxError as error:
             raise SourceError(f"{path.name}, line {error.lineno or 1}: {error.msg}") from None
+        except ValueError as error:  # a null byte
+            raise SourceError(f"{path.name}: {error}") from None
 
     @cached_property
     def docstring(self) -> str:

@@ -53,6 +53,52 @@ def test_run(command):
     assert out.startswith(" stage 1  ##########  01-02   2 steps, 2 promises kept ")
 
 
+@pytest.mark.parametrize("text", ["x = (", "x = 1\n  y", b"\xff", b"x = 1\0"])
+def test_a_step_that_cannot_be_read_is_named_and_left_out(command, make, tmp_path, text):
+    path = tmp_path / "steps" / "step03.py"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    status, out, err = command("list")
+    assert (status, err) == (0, "")
+    assert [line[:14] for line in out.splitlines()[1:5]] == [
+        "  01  The firs",
+        "  02  The seco",
+        "  03  step03.p",
+        "  04  The four",
+    ]
+    for arguments in (["where", "x"], ["history", "x"]):
+        status, out, err = command(*arguments)
+        assert status == 0 and out.startswith("x") and "04" in out
+        assert err.startswith("left out: step03.py") and err.count("\n") == 1
+    assert command("diff", "2")[0] == 0
+    assert command("diff", "4")[::2][0] == 2
+    status, out, _ = command("run")
+    assert status == 1 and "not 03, 04" in out and "\nstep 03: step03.py" in out
+    status, out, _ = command("check")
+    assert status == 1 and "step03.py" in out
+
+
+def test_a_module_that_cannot_be_read_is_named_and_left_out(make, capsys):
+    toml = '[modules]\n"tinytorch/a.py" = [1]\n"tinytorch/b.py" = [1]\n'
+    files = {"tinytorch/a.py": "x = (", "tinytorch/b.py": "y = 1\n"}
+    root = make({1: step_text(1, "x = 1\ny = 1")}, files, toml).root
+    assert main(["where", "y"], root) == 0
+    out, err = capsys.readouterr()
+    assert "lives in   tinytorch/b.py, line 1" in out and err.startswith("left out: a.py, line 1")
+    assert main(["check"], root) == 1
+    assert "a.py, line 1: '(' was never closed" in capsys.readouterr().out
+
+
+def test_list_shows_the_kind(make, capsys):
+    steps = {1: step_text(1), "2a": step_text("2a", title="Catalogue: the rest"), 3: step_text(3)}
+    root = make(steps, toml='catalogues = ["2a"]\nchapters = [3]\n').root
+    assert main(["list"], root) == 0
+    assert capsys.readouterr().out.splitlines()[1:4] == [
+        "  01  A title",
+        "  02a Catalogue: the rest  (catalogue)",
+        "  03  A title  (chapter)",
+    ]
+
+
 def test_run_names_what_is_broken(command):
     status, out, _ = command("run")
     assert status == 1

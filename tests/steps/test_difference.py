@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from steps.companion.added import added_lines
+from steps.companion.added import added_lines, changing_lines
 from steps.companion.curriculum import CurriculumError
 from steps.companion.difference import Difference, hunks
 from steps.companion.history import History
@@ -103,9 +103,15 @@ def test_text(curriculum):
 
 def test_the_place_in_a_stage(make):
     steps = {1: step_text(1, "x = 1"), 2: step_text(2, "x = 2")}
-    for catalogues, place in (("", "lesson 2"), ("1", "step 2")):
-        curriculum = make(steps, toml=f"catalogues = [{catalogues}]\n")
-        assert Difference(curriculum, curriculum.step(2)).place == f"stage 1, {place} of 2"
+    places = {
+        "": "lesson 2 of 2",
+        "catalogues = [1]\n": "step 2 of 2, lesson",
+        "catalogues = [2]\n": "step 2 of 2, catalogue",
+        "chapters = [1, 2]\n": "step 2 of 2, chapter",
+    }
+    for toml, place in places.items():
+        curriculum = make(steps, toml=toml)
+        assert Difference(curriculum, curriculum.step(2)).place == f"stage 1, {place}"
 
 
 def test_a_line_that_only_follows_a_renaming_is_no_change(make):
@@ -215,6 +221,25 @@ def test_two_modules_with_one_name_have_a_life_each(make):
         "  04  -> tinytorch/two.py, line 1",
         "show one with: python -m steps history f --at 02",
     ]
+
+
+def test_a_name_that_means_another_thing_is_new(make):
+    """`save` of a finished module, and then `save` of the next one."""
+    steps = {
+        1: step_text(1, "def save(x):\n    return x"),
+        2: step_text(2, "def save(y):\n    y += 1\n    return y"),
+        3: step_text(3, "def save(y):\n    y += 2\n    return y"),
+    }
+    files = {"tinytorch/one.py": "def save(x):\n    return x\n"}
+    curriculum = make(
+        steps, files, '[modules]\n"tinytorch/one.py" = [1]\n"tinytorch/two.py" = [2, 3]\n'
+    )
+    assert changes(curriculum, 2) == [("new", "save", "+3", "")]
+    assert Difference(curriculum, curriculum.step(2)).moved_to == {"tinytorch/one.py": ["save"]}
+    assert changes(curriculum, 3) == [("changed", "save", "+1 -1", "")]
+    assert len(added_lines(curriculum, curriculum.step(2))) == 3
+    assert len(added_lines(curriculum, curriculum.step(3))) == 1
+    assert changing_lines(curriculum, curriculum.step(2)) == set()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import time
 import pytest
 
 from steps.companion import promises
-from steps.companion.promises import PromiseError, matches, promises_of, run_step
+from steps.companion.matching import matches
+from steps.companion.promises import PromiseError, promises_of, run_step
 
 from .conftest import step_text
 

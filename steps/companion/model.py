@@ -1,0 +1,94 @@
+"""What a curriculum is made of: stages, steps, and the modules that they build."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .number import Number
+from .source import Source, SourceError
+
+
+class CurriculumError(Exception):
+    """A mistake in curriculum.toml, or a step that does not exist. Its text is one line."""
+
+    def _render_traceback_(self):  # what Jupyter shows
+        return [str(self)]
+
+
+@dataclass(frozen=True)
+class Stage:
+    number: int
+    title: str
+    first: int
+    last: int
+
+    def __contains__(self, number: Number) -> bool:
+        return self.first <= number.topic <= self.last
+
+
+@dataclass
+class Step:
+    """One file `steps/step07.py` or `steps/step54a.py`, and what the curriculum says about it."""
+
+    number: Number
+    path: Path
+    stage: Stage | None
+    kind: str = "lesson"
+    removes: list[str] = field(default_factory=list)
+    renames: dict[str, str] = field(default_factory=dict)
+    why: str = ""
+    gradcheck: list[str] = field(default_factory=list)
+    budget: int = 0  # the lines that it may add, where the kind's number does not do
+    unrun: list[str] = field(default_factory=list)  # definitions that the demo cannot run
+    outcome: Any = None  # how it ran, once it has run
+
+    @cached_property
+    def source(self) -> Source:
+        return Source(self.path)
+
+    @property
+    def label(self) -> str:
+        return f"step {self.number}"
+
+    @property
+    def title(self) -> str:
+        """The title without "Step 07: "."""
+        return self.source.title.partition(": ")[2]
+
+
+@dataclass(frozen=True)
+class Module:
+    """A file of the package and the steps that build it. It is finished after the last of them."""
+
+    name: str  # "tinytorch/core/tensor.py"
+    path: Path
+    builders: tuple[Number, ...]
+
+    @property
+    def dotted(self) -> str:
+        return dotted_name(self.name)
+
+    @property
+    def finished(self) -> Number:
+        return self.builders[-1]
+
+    @cached_property
+    def source(self) -> Source:
+        return Source(self.path, package=self.dotted.rpartition(".")[0])
+
+
+def fault_of(each: Step | Module) -> str:
+    """Why a file cannot be read as Python, in a line; nothing where it can."""
+    try:
+        each.source  # noqa: B018
+    except SourceError as error:
+        return str(error)
+    return ""
+
+
+def dotted_name(path: str) -> str:
+    """The name to import a file by: tinytorch/core/tensor.py is tinytorch.core.tensor."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

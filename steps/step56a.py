@@ -33,7 +33,7 @@ Three things are left to the line itself:
 
 PyTorch has such a table too, derivatives.yaml. From here on `abs` hides Python's own.
 
-Changed: the finished core is imported. New: entry, unary_function, unary, erf_of, 32 functions.
+Changed: the finished core is imported. New: entry, unary_function, unary, erf_of, 28 functions.
 Try: give exp its derivative as from_x, not from_y, and see which lines of the demo notice.
 """
 
@@ -70,7 +70,7 @@ def unary_function(names: str, formula: Any, derivative: Callable, keeps_y: bool
     """The Function y = f(x), element for element, of a line of the table with one input.
 
     formula(xp, x) is f on an array, or names a function of the array library. derivative(xp, g,
-    kept) is g * dy/dx: y is kept for it, if the line says so, or x.
+    saved) is g * dy/dx, where `saved` is y if `keeps_y` says so, else x.
     """
     named = isinstance(formula, str)
 
@@ -85,9 +85,14 @@ def unary_function(names: str, formula: Any, derivative: Callable, keeps_y: bool
     return entry(names, Function, formula, forward=forward, backward=backward)
 
 
-def flat(xp: Any, g: Any, *inputs: Any) -> Any:
-    """The derivative of a staircase: between two steps nothing changes."""
-    return g * 0
+class Staircase(Function):
+    """y = f(x), where f is constant between its steps: the slope is 0, and nothing is saved."""
+
+    def forward(ctx, x: Any) -> Any:
+        return ctx.formula(ctx.xp, x)
+
+    def backward(ctx, g: Any) -> Any:
+        return g * 0
 
 
 def as_type(x: Any, dtype: DType) -> Any:
@@ -96,12 +101,16 @@ def as_type(x: Any, dtype: DType) -> Any:
 
 
 def is_float(x: Any) -> bool:
-    """Whether x is a float32 or float64 tensor, by far the most common case: no further look."""
+    """Whether x is a float32 or float64 tensor, the most common case: it needs no other check."""
     return isinstance(x, Tensor) and x.array.dtype.char in "fd"
 
 
 def require_tensors(name: str, inputs: tuple) -> None:
-    """TypeError where one of the inputs is no tensor."""
+    """Checks that all inputs are tensors.
+
+    Raises:
+        TypeError: an input is not a tensor.
+    """
     for x in inputs:
         if not isinstance(x, Tensor):
             raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
@@ -110,9 +119,13 @@ def require_tensors(name: str, inputs: tuple) -> None:
 def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0) -> Tensor:
     """function.apply on inputs of one type; the last `numbers` of them may be Python numbers.
 
-    Integers and booleans keep a type of the kinds (as NumPy calls them) that the function `keeps`.
-    If it keeps none, they become the default float type; others are a NotImplementedError.
-    float16 and bfloat16 are computed as float32 and rounded only once, at the end.
+    Integers and booleans keep their type where `keeps` names its kind (as NumPy calls it). Where
+    `keeps` is empty, they become the default float type. float16 and bfloat16 are computed as
+    float32 and rounded once, at the end.
+
+    Raises:
+        TypeError: an input is not a tensor.
+        NotImplementedError: the function has no result for this type.
     """
     require_tensors(function.__name__.lower(), inputs[: len(inputs) - numbers])
     first, *others = inputs
@@ -128,8 +141,8 @@ def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0)
 
 
 def attach(names: str, written: bool = True) -> Callable:
-    """Makes an operation a method under all its names, and its form that is written in place, if
-    there is one: exp_ for exp."""
+    """Attaches an operation as a method under all its names, with its in-place form if `written`:
+    exp_ for exp."""
 
     def decorate(operation: Callable) -> Callable:
         operation.__name__ = operation.__qualname__ = names.split()[0]
@@ -155,11 +168,13 @@ def unary(
     Args:
         names: of the function, the first one and aliases.
         formula: (xp, x) -> y, or the name of a function of the array library.
-        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the derivative is 0.
+        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the slope is 0: a `Staircase`.
         from_y: (xp, g, y) -> g * dy/dx, where y alone is enough.
         keeps: the kinds of integers and booleans that stay what they are; see `compute`.
     """
-    function = unary_function(names, formula, from_x or from_y or flat, from_y is not None)
+    function = entry(names, Staircase, formula)
+    if derivative := from_x or from_y:
+        function = unary_function(names, formula, derivative, from_y is not None)
 
     def operation(input: Tensor) -> Tensor:
         if input.__class__ is Tensor and input.array.dtype.char in "fd":
@@ -209,15 +224,11 @@ atanh = unary("atanh arctanh", "arctanh", from_x=lambda xp, g, x: g / (1 - x * x
 
 
 def staircase(name: str) -> Callable:
-    """The formula of a function that makes floats whole, and has nothing to do for integers."""
+    """The formula of a function that makes floats whole and returns integers as they are."""
     return lambda xp, x: getattr(xp, name)(x) if x.dtype.kind == "f" else x.copy()
 
 
 floor = unary("floor", staircase("floor"), keeps="iu")
-ceil = unary("ceil", staircase("ceil"), keeps="iu")
-trunc = unary("trunc fix", staircase("trunc"), keeps="iu")
-round = unary("round", staircase("rint"), keeps="iu")  # halves go to the even neighbour
-frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_x=lambda xp, g, x: g, keeps="f")
 sign = unary(
     "sign sgn",  # and not that of the array library: the sign of nan is 0
     lambda xp, x: x.copy() if x.dtype == bool else xp.subtract(x > 0, x < 0, dtype=x.dtype),
@@ -329,7 +340,6 @@ if __name__ == "__main__":
         # -> abs   has slopes [-1.0, 0.0, 1.0]
         # -> relu  has slopes [0.0, 0.0, 1.0]
         # -> floor has slopes [0.0, 0.0, 0.0]
-    print("to even:", round(tensor([0.5, 1.5, 2.5])).tolist())  # -> to even: [0.0, 2.0, 2.0]
 
     # erf against Python's own, which knows one number at a time.
     for dtype, bound in ((float32, 1e-7), (float64, 1e-15)):
@@ -346,10 +356,10 @@ if __name__ == "__main__":
     beyond = tensor([1.2, 2.0, 3.0], dtype=float64, requires_grad=True)
     table = [exp, log, sqrt, sin, cos, tanh, sigmoid, abs, rsqrt, reciprocal, exp2, expm1, log2]
     table += [log10, log1p, tan, asin, acos, atan, sinh, cosh, asinh, acosh, atanh]
-    table += [floor, ceil, trunc, frac, sign, erf]
+    table += [floor, sign, erf]
     for function in table:
         x = beyond if function is acosh else inside
         assert gradcheck(function, x) and gradgradcheck(function, x), function
     print(len(table), "functions have the right derivatives of first and second order")
-    # -> 30 functions have the right derivatives of first and second order
+    # -> 27 functions have the right derivatives of first and second order
     print("relu of first order:", gradcheck(relu, inside))  # -> relu of first order: True

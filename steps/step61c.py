@@ -15,7 +15,7 @@ Cat takes any number of inputs, and Split has several outputs. Three things foll
   parts can be joined.
 - A tensor that is joined with itself gets a gradient from both places. They are added, as always.
 - The parts are views. A write into one changes the whole, and the graph must know of it. The
-  outputs of one call share one node, so `views` notes for each part which slice of x it shows.
+  outputs of one call share one node, so `views_of` notes for each part which slice of x it shows.
   (PyTorch forbids such a write to the parts of one call. Here it gives the right gradient.)
 
 The trap is a loop: `out = cat([out, new])` copies everything joined so far each time, about n^2 / 2
@@ -43,12 +43,12 @@ from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
 from tinytorch.ops.arithmetic import number_like
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import PutSlice, Slice, along, as_part, flip
+from tinytorch.ops.parts import PutSlice, Slice, as_part, flip, key_along
 from tinytorch.ops.shape import Reshape
 
 
 class Cat(Function):
-    """y = the inputs one behind the other along `dim`. The gradient is cut where they meet."""
+    """y = the inputs one after the other along `dim`. The gradient is split where they meet."""
 
     def forward(ctx, *args: Any) -> Any:
         *arrays, ctx.dim = args
@@ -65,18 +65,18 @@ class Split(Function):
     def forward(ctx, x: Any, sizes: list[int], dim: int) -> Any:
         ctx.dim, ends = dim, accumulate(sizes)
         parts = zip(sizes, ends, strict=True)
-        return tuple(x[along(dim, slice(end - size, end))] for size, end in parts)
+        return tuple(x[key_along(dim, slice(end - size, end))] for size, end in parts)
 
     def backward(ctx, *grads: Any) -> Any:
         return ctx.call(Cat, *grads, ctx.dim)
 
 
 class Stack(Function):
-    """y = the inputs side by side along a new dimension. The gradient of each is its place in g."""
+    """y = the inputs side by side along a new dimension. The gradient is unbound."""
 
     def forward(ctx, *args: Any) -> Any:
         (*arrays, dim), xp = args, ctx.xp
-        ctx.dim = dim  # for 0 the short way: stack(arrays) takes two to nine times as long
+        ctx.dim = dim  # for dim 0, xp.stack takes two to nine times as long as xp.array
         return xp.array(arrays) if dim == 0 else xp.asarray(xp.stack(arrays, axis=dim), order="C")
 
     def backward(ctx, g: Any) -> Any:
@@ -97,15 +97,19 @@ class Unbind(Function):
 
     def forward(ctx, x: Any, dim: int) -> Any:
         ctx.dim = dim
-        return tuple(x[along(dim, i)] for i in range(x.shape[dim]))
+        return tuple(x[key_along(dim, i)] for i in range(x.shape[dim]))
 
     def backward(ctx, *grads: Any) -> Any:
         return ctx.call(Stack, *grads, ctx.dim)
 
 
 def tensor_list(name: str, tensors: Any) -> list[Tensor]:
-    """`tensors` as a list, all of one promoted type. TypeError for what is no list of tensors,
-    RuntimeError (from cat, as in PyTorch, ValueError) for an empty one."""
+    """`tensors` as a list of tensors of one promoted type.
+
+    Raises:
+        TypeError: `tensors` is not a list or tuple of tensors.
+        RuntimeError: the list is empty (ValueError from cat, as in PyTorch).
+    """
     if not isinstance(tensors, (tuple, list)):
         raise TypeError(f"{name}(): tensors must be a tuple or list, not {type(tensors).__name__}")
     for number, x in enumerate(tensors):
@@ -121,10 +125,14 @@ def tensor_list(name: str, tensors: Any) -> list[Tensor]:
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
-    """The tensors one behind the other along `dim`; their other sizes are equal.
+    """The tensors one after the other along `dim`; their other sizes are equal.
 
     Different types are promoted. A tensor of shape (0,) fits everywhere, as in PyTorch. `axis` is
-    another name of `dim`. ValueError for an empty list, RuntimeError for shapes that do not fit.
+    another name for `dim`.
+
+    Raises:
+        ValueError: the list is empty.
+        RuntimeError: the shapes do not fit.
     """
     tensors = tensor_list("cat", tensors)
     shapes = [x.array.shape for x in tensors]
@@ -148,14 +156,15 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
 def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
     """Tensors of one shape side by side along a new dimension at the place `dim`.
 
-    RuntimeError for an empty list and for different shapes.
+    Raises:
+        RuntimeError: the list is empty, or the shapes differ.
     """
     tensors, dim = tensor_list("stack", tensors), dim if axis is None else axis
     return Stack.apply(*tensors, normalize_dim(dim, tensors[0].array.ndim + 1))
 
 
-def views(input: Tensor, keys: Sequence[tuple], function: type[Function], *rest: Any) -> tuple:
-    """The views input[key] for all keys: function.apply(input, *rest) where that leaves a node."""
+def views_of(input: Tensor, keys: Sequence[tuple], function: type[Function], *rest: Any) -> tuple:
+    """The views input[key] for all keys, made by function.apply(input, *rest) if recorded."""
     if thread.modes or input.requires_grad:
         parts = function.apply(input, *rest)
     else:
@@ -168,13 +177,15 @@ def split(
 ) -> tuple[Tensor, ...]:
     """Views of parts along `dim`: of one size (the last may be smaller), or of a list of sizes.
 
-    RuntimeError for sizes that are negative or do not sum to the size of the dimension.
+    Raises:
+        RuntimeError: a size is negative, or the sizes do not sum to the size of the dimension.
     """
     if tensor.array.ndim == 0:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
     sizes, dim = split_size_or_sections, normalize_dim(dim, tensor.array.ndim)
     n = tensor.array.shape[dim]
-    if isinstance(sizes, int):
+    if not isinstance(sizes, (tuple, list)):
+        sizes = operator.index(sizes)
         if sizes < 0 or (sizes == 0 and n):
             raise RuntimeError(f"split_size {sizes} cannot split a dimension of size {n}")
         sizes = [min(sizes, n - start) for start in range(0, n, sizes or 1)] or [0]
@@ -185,8 +196,8 @@ def split(
             f"dimension {dim}), but got split_sizes={sizes}"
         )
     ends = zip(sizes, accumulate(sizes), strict=True)
-    keys = [along(dim, slice(end - size, end)) for size, end in ends]
-    return views(tensor, keys, Split, sizes, dim)
+    keys = [key_along(dim, slice(end - size, end)) for size, end in ends]
+    return views_of(tensor, keys, Split, sizes, dim)
 
 
 split_method = tensor_method("split")(lambda self, split_size, dim=0: split(self, split_size, dim))
@@ -203,17 +214,21 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 @tensor_method("unbind")
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of each place of dimension `dim`: x.unbind() is (x[0], x[1], ...)."""
+    """Views of the slices along `dim`: x.unbind() is (x[0], x[1], ...)."""
     if input.array.ndim == 0:
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     dim = normalize_dim(dim, input.array.ndim)
-    keys = [along(dim, i) for i in range(input.array.shape[dim])]
-    return views(input, keys, Unbind, dim)
+    keys = [key_along(dim, i) for i in range(input.array.shape[dim])]
+    return views_of(input, keys, Unbind, dim)
 
 
 @tensor_method("__iter__")
 def iterate(self: Tensor) -> Iterator[Tensor]:
-    """The views x[0], x[1], ... TypeError for a 0-d tensor."""
+    """The views x[0], x[1], ...
+
+    Raises:
+        TypeError: the tensor is 0-d.
+    """
     if self.array.ndim == 0:
         raise TypeError("iteration over a 0-d tensor")
     return iter(unbind(self))
@@ -223,7 +238,7 @@ backwards = tensor_method("__reversed__")(lambda self: flip(self, 0) if self.arr
 
 
 def constant_pad(input: Tensor, pad: Sequence[int], value: float | None = None) -> Tensor:
-    """`input` between elements equal to `value`, or 0; a negative number takes elements away.
+    """`input` with elements equal to `value`, or 0, around it; a negative number removes elements.
 
     pad: (before, after) of the last dimension, then of the one before it, and so on.
     """

@@ -26,13 +26,13 @@ Two traps:
 - NumPy multiplies float32 by float64 and returns float64 without a word. After one such constant
   the rest of a network would compute in float64, which is slower. PyTorch refuses, and so do we.
 - In half precision NumPy neither uses BLAS, the library of fast products, nor adds up in float32.
-  multiply_halves does both.
+  matmul_halves does both.
 
 The rest of the family are products that insist on one case: mm, bmm, mv, dot, outer, and those
 that add something as well, as a layer adds its bias: addmm(bias, x, weight).
 
 Changed: the module of shapes is imported. New: MatMul, matmul and `@`, mm, bmm, dot, addmm.
-Try: write gb = multiply(g, a.T) in the first branch of backward. It needs square matrices.
+Try: write gb = matmul_arrays(g, a.T) in the first branch of backward. It needs square matrices.
 """
 
 import functools
@@ -51,28 +51,28 @@ from tinytorch.ops.shape import reshape
 
 
 @functools.singledispatch
-def multiply_halves(a: Any, b: Any) -> Any:
+def matmul_halves(a: Any, b: Any) -> Any:
     """a @ b of float16 or bfloat16 arrays, added up in float32 and rounded once."""
     return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
 
 
-def multiply(a: Any, b: Any) -> Any:
+def matmul_arrays(a: Any, b: Any) -> Any:
     """a @ b, of arrays or of Tensors."""
     if a.dtype.itemsize != 2 or isinstance(a, Tensor) or a.dtype.kind in "iu":
         return a @ b
-    return multiply_halves(a, b)
+    return matmul_halves(a, b)
 
 
 class MatMul(Function):
     """C = A B;   dL/dA = G B^T,   dL/dB = A^T G, where G = dL/dC.
 
     c_ij = sum over k of a_ik b_kj: a_ik is in the whole row i of C, each time with another b_kj.
-    So dL/da_ik = sum over j of g_ij b_kj, a matrix product again, and the shapes leave no other
-    choice: [n, m] [m, p] = [n, p], and of G [n, p] and B only G B^T is [n, m].
+    So dL/da_ik = sum over j of g_ij b_kj, a matrix product again. The shapes confirm it:
+    [n, m] [m, p] = [n, p], and the only product of G [n, p] and B of shape [n, m] is G B^T.
 
     A vector on the left is one row, on the right one column. Further dimensions in front are a
     batch of matrices, which are broadcast: what was repeated is summed in backward. A batch times
-    one matrix is a single product with all rows of the batch, many times as fast as one by one.
+    one matrix is a single product with all rows of the batch, many times as fast as a loop.
     """
 
     def forward(ctx, a: Any, b: Any) -> Any:
@@ -81,36 +81,36 @@ class MatMul(Function):
         ctx.shapes = a.shape, b.shape
         if a.ndim > 2 and 1 <= b.ndim <= 2:
             rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
-            return multiply(rows, b).reshape(a.shape[:-1] + b.shape[1:])
-        return multiply(a, b)
+            return matmul_arrays(rows, b).reshape(a.shape[:-1] + b.shape[1:])
+        return matmul_arrays(a, b)
 
     def backward(ctx, g: Any) -> Any:
         a, b = ctx.saved
         a_shape, b_shape = ctx.shapes
         ga = gb = None
         if len(a_shape) == len(b_shape) == 2:
-            ga = None if b is None else multiply(g, b.T)
-            gb = None if a is None else multiply(a.T, g)
+            ga = None if b is None else matmul_arrays(g, b.T)
+            gb = None if a is None else matmul_arrays(a.T, g)
         elif len(b_shape) <= 2:  # all rows of a, whatever its shape, with one matrix or column
             rows, inner, columns = math.prod(a_shape[:-1]), a_shape[-1], math.prod(b_shape[1:])
             g = g.reshape(rows, columns)
             if b is not None:
-                ga = multiply(g, b.reshape(inner, columns).T).reshape(a_shape)
+                ga = matmul_arrays(g, b.reshape(inner, columns).T).reshape(a_shape)
             if a is not None:
-                gb = multiply(a.reshape(rows, inner).T, g).reshape(b_shape)
+                gb = matmul_arrays(a.reshape(rows, inner).T, g).reshape(b_shape)
         else:
             matrices = a_shape if len(a_shape) > 1 else (1, *a_shape)
             g = g if len(a_shape) > 1 else g.reshape(*g.shape[:-1], 1, g.shape[-1])
             if b is not None:
-                ga = multiply(g, b.swapaxes(-1, -2))
+                ga = matmul_arrays(g, b.swapaxes(-1, -2))
                 ga = ctx.call(SumTo, ga, matrices).reshape(a_shape)
             if a is not None:
-                gb = multiply(a.reshape(matrices).swapaxes(-1, -2), g)
+                gb = matmul_arrays(a.reshape(matrices).swapaxes(-1, -2), g)
                 gb = ctx.call(SumTo, gb, b_shape)
         return ga, gb
 
     def name(ctx) -> str:
-        """PyTorch has an operation for each pair of dimensions, and puts the others together."""
+        """PyTorch's name: it has an operation for each of these pairs of dimensions."""
         names = {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm", (3, 3): "Bmm"}
         return f"{names.get(tuple(map(len, ctx.shapes)), 'UnsafeView')}Backward0"
 
@@ -131,9 +131,12 @@ class MatMul(Function):
 
 
 def check_operands(name: str, *operands: Any) -> None:
-    """TypeError for what is no tensor, RuntimeError for a mix of types: a product never promotes.
+    """Checks the operands of a product.
 
-    NotImplementedError for booleans, as in PyTorch.
+    Raises:
+        TypeError: an operand is not a tensor.
+        RuntimeError: the types differ: a product never promotes.
+        NotImplementedError: the type is bool, as in PyTorch.
     """
     for number, operand in enumerate(operands, 1):
         if not isinstance(operand, Tensor):
@@ -157,11 +160,12 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
         [n, m] @ [m, p]        [n, p]                        [m] @ [m, p]       [p]
         [b..., n, m] @ [c..., m, p]    a batch of products; b... and c... are broadcast
 
-    RuntimeError where the shapes do not fit, or where the types differ.
+    Raises:
+        RuntimeError: the shapes do not fit, or the types differ.
     """
     if out is not None:
         return into(out, matmul(input, other))
-    # Two tensors of one float type, by far the most common case, need no further look.
+    # Two tensors of one float type are the most common case and need no other check.
     if not (
         isinstance(other, Tensor)
         and input.array.dtype is other.array.dtype
@@ -172,7 +176,11 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
 
 
 def check_ndims(name: str, *expected: tuple[Tensor, int]) -> None:
-    """RuntimeError where an operand is not the vector (1), matrix (2) or batch (3) it has to be."""
+    """Checks the number of dimensions of each operand: vector (1), matrix (2) or batch (3).
+
+    Raises:
+        RuntimeError: an operand does not have the number of dimensions that is expected of it.
+    """
     check_operands(name, *(operand for operand, _ in expected))
     found = [operand.array.ndim for operand, _ in expected]
     wanted = [ndim for _, ndim in expected]
@@ -227,8 +235,8 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 def add_scaled(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     """beta * input + alpha * product, `input` broadcast to the shape of the product.
 
-    With beta = 0 the elements of `input` do not count, not even nan. For integers beta and alpha
-    are cut to integers too.
+    With beta = 0 the elements of `input` are ignored, even nan. For integers beta and alpha are
+    truncated to integers.
     """
     check_operands("addmm", product, input)
     if not product.is_floating_point():

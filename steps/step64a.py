@@ -58,7 +58,7 @@ def add_at(array: Any, rows: Any, values: Any) -> None:
     xp.add.at(array.reshape(-1), rows, values.reshape(-1))
 
 
-def key_of(dims: tuple[int, ...], indices: tuple) -> tuple:
+def key_at(dims: tuple[int, ...], indices: tuple) -> tuple:
     """The key with indices[i] at dimension dims[i], and `:` at the others."""
     if not dims:
         return indices
@@ -71,8 +71,8 @@ def key_of(dims: tuple[int, ...], indices: tuple) -> tuple:
 class Index(Function):
     """y = x[key] with arrays of integers in the key, at the dimensions `dims` (in rising order).
 
-    Without `dims` there is one array, of places counted as if x were flat. An element that is
-    chosen twice gets both gradients: they are added up.
+    Without `dims` there is one array, of positions in the flattened x. An element that is chosen
+    twice gets both gradients: they are added up.
     """
 
     def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:
@@ -82,7 +82,7 @@ class Index(Function):
             if not dims or (len(dims) == 1 and x.flags.c_contiguous):
                 axis = dims[0] if dims else None
                 return x.take(indices[0], axis=axis)  # three times as fast as x[key]
-            return ctx.xp.asarray(x[key_of(dims, indices)], order="C")
+            return ctx.xp.asarray(x[key_at(dims, indices)], order="C")
         except IndexError as error:
             raise IndexError(str(error).replace("axis", "dimension")) from None
 

@@ -8,9 +8,9 @@ named too: x[[0, 1, 2], labels]. `gather` says this for any dimension and any sh
     scatter(x, 1, index, s):    out[i, index[i, j]] = s[i, j]        write
     scatter_add:                out[i, index[i, j]] += s[i, j]       add
 
-Counted in one row, element x[i, j] is number i * steps[0] + j * steps[1] (step 61a). So `places`
-computes one number for each element of the index: a column 0, 1, 2, ... times steps[0], plus the
-index itself times steps[1]. With these numbers no new operation is needed:
+Counted in one row, element x[i, j] is number i * steps[0] + j * steps[1] (step 61a). So
+`flat_positions` computes one number for each element of the index: a column 0, 1, 2, ... times
+steps[0], plus the index itself times steps[1]. With these numbers no new operation is needed:
 
     gather is Index, scatter is IndexPut, scatter_add is x + AddIndex
 
@@ -28,7 +28,7 @@ one of the values stays, and nothing says which. If both matter, use scatter_add
 
 Changed: a new module, gather.py, finished here. New: gather, scatter, scatter_add, index_select,
 index_add, masked_fill, repeat_interleave, pad.
-Try: leave check_index out of `places`, and see what the score of class -1 is.
+Try: leave check_index out of `flat_positions`, and see what the score of class -1 is.
 """
 
 import math
@@ -75,19 +75,30 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 
 def check_index(name: str, index: Tensor, size: int, error: type = RuntimeError) -> None:
-    """RuntimeError for an index that is not of integers; `error` for one outside 0..size-1."""
+    """Checks that the elements of `index` are valid places in a dimension of this size.
+
+    Raises:
+        RuntimeError: the index does not hold integers.
+        error: an index is outside of 0..size-1.
+    """
     if index.dtype not in (int64, int32):
         raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index, got {index.dtype!r}")
-    # Read as unsigned, negative numbers are larger than all others: one look finds both ends.
+    # Viewed as unsigned, negative numbers are the largest: one comparison checks both bounds.
     if index.array.size and index.array.view(f"u{index.array.itemsize}").max() >= size:
         raise error(f"{name}(): an index is out of bounds for a dimension of size {size}")
 
 
-def places(name: str, input: Tensor, dim: int, index: Tensor, src: Tensor | None = None) -> Any:
-    """The places [i, index[i, j]] of `input` for dim=1, and so on, counted as if it were flat.
+def flat_positions(
+    name: str, input: Tensor, dim: int, index: Tensor, src: Tensor | None = None
+) -> Any:
+    """The position of each element [i, index[i, j]] of `input` (for dim=1), counted as if it were
+    flat.
 
-    A place [i, j] is number i * steps[0] + j * steps[1]. RuntimeError where the shapes of index,
-    input and src do not fit together. A 0-d tensor counts as one with a single element.
+    The position of [i, j] is i * steps[0] + j * steps[1]. A 0-d tensor counts as one with a single
+    element.
+
+    Raises:
+        RuntimeError: the shapes of index, input and src do not fit together.
     """
     shape, sizes = index.array.shape or (1,), input.array.shape or (1,)
     dim = normalize_dim(dim, len(sizes))
@@ -116,11 +127,11 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     """
     if index.array.size == 0:
         return Index.apply(Slice.apply(input, (slice(0), ...)), (), cast(index, int64))
-    return Index.apply(input, (), places("gather", input, dim, index))
+    return Index.apply(input, (), flat_positions("gather", input, dim, index))
 
 
-def part_of(src: Tensor, index: Tensor) -> Tensor:
-    """The part of `src` that has a partner in `index`, which may be smaller."""
+def crop_to_index(src: Tensor, index: Tensor) -> Tensor:
+    """The part of `src` in the shape of `index`, which may be smaller."""
     if src.array.shape == index.array.shape:
         return src
     return Slice.apply(src, tuple(slice(n) for n in index.array.shape))
@@ -131,27 +142,27 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value=No
     """A copy of `input` with out[i, index[i, j]] = src[i, j] for dim=1, and so on.
 
     src: a tensor at least as large as `index`, or a number, which can be given as `value` too.
-    Where a place is written twice, one of the values stays.
+    Where an index occurs twice, one of the values stays.
     """
     src = value if src is None else src
     if not isinstance(src, Tensor):
-        key = places("scatter", input, dim, index)
+        key = flat_positions("scatter", input, dim, index)
         return IndexPut.apply(input, number_like(src, input.dtype), (), key)
     check_same_dtype("scatter", input, src)
-    key = places("scatter", input, dim, index, src)
-    return IndexPut.apply(input, part_of(src, index), (), key)
+    key = flat_positions("scatter", input, dim, index, src)
+    return IndexPut.apply(input, crop_to_index(src, index), (), key)
 
 
 @tensor_method("scatter_add")
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with src[i, j] added to out[i, index[i, j]] for dim=1, and so on."""
     check_same_dtype("scatter_add", input, src)
-    key = places("scatter_add", input, dim, index, src)
-    return add(input, AddIndex.apply(part_of(src, index), input.array.shape, (), key))
+    key = flat_positions("scatter_add", input, dim, index, src)
+    return add(input, AddIndex.apply(crop_to_index(src, index), input.array.shape, (), key))
 
 
-def line(name: str, input: Tensor, dim: int, index: Tensor) -> tuple[tuple, Tensor]:
-    """The dimension and the places in it, one number or several in a row, as `Index` takes them."""
+def index_along_dim(name: str, input: Tensor, dim: int, index: Tensor) -> tuple[tuple, Tensor]:
+    """The dimension and the 1-d indices in it, as arguments for `Index`."""
     dim, size = normalize_dim(dim, input.array.ndim), input.array.shape or (1,)
     if index.array.ndim > 1:
         raise IndexError(f"{name}(): Index is supposed to be a vector, it has {index.ndim} dims")
@@ -162,7 +173,7 @@ def line(name: str, input: Tensor, dim: int, index: Tensor) -> tuple[tuple, Tens
 def check_source(
     name: str, input: Tensor, dims: tuple, index: Tensor, source: Tensor, error: type
 ) -> None:
-    """`error` unless source has one slice for each place of the index, and the type of input."""
+    """Raises `error` unless `source` has a slice for each index, and the type of `input`."""
     check_same_dtype(name, input, source)
     shape, found = list(input.array.shape), list(source.array.shape)
     for place in dims:
@@ -173,14 +184,14 @@ def check_source(
 
 @tensor_method("index_select")
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """The places `index` (one dimension) of dimension `dim`, in that order: a copy."""
-    return Index.apply(input, *line("index_select", input, dim, index))
+    """A copy of the slices `index` (1-d) of dimension `dim`, in that order."""
+    return Index.apply(input, *index_along_dim("index_select", input, dim, index))
 
 
 @tensor_method("index_add")
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
-    """A copy of `input` with alpha * source added at the places `index` of dimension `dim`."""
-    dims, index = line("index_add", input, dim, index)
+    """A copy of `input` with alpha * source added to the slices `index` of dimension `dim`."""
+    dims, index = index_along_dim("index_add", input, dim, index)
     check_source("index_add", input, dims, index, source, RuntimeError)
     source = source if alpha == 1 else mul(source, alpha)
     return add(input, AddIndex.apply(source, input.array.shape, dims, index))
@@ -190,8 +201,10 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 def repeat_interleave(
     input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Each place of dimension `dim` (of all elements, if None) `repeats` times: a number, or one
-    for each place. RuntimeError where their number differs.
+    """Each slice along `dim` (each element, if None) `repeats` times: a number, or one for each.
+
+    Raises:
+        RuntimeError: the number of repeats is not that of the slices.
     """
     xp = input.device.xp
     input, dim = (flatten(input), 0) if dim is None or input.array.ndim == 0 else (input, dim)
@@ -212,7 +225,10 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
         pad: (before, after) of the last dimension, then of the one before it, and so on.
         mode: "constant" (`value`, 0 by default), "reflect" (mirrored at the border element),
             "replicate" (the border element again) or "circular" (from the other end).
-    RuntimeError for paddings that do not fit, NotImplementedError for other modes.
+
+    Raises:
+        RuntimeError: a padding does not fit the size.
+        NotImplementedError: the mode is unknown, or does not take this many dimensions.
     """
     pad, ndim = as_shape((pad,)), input.array.ndim
     if mode == "constant":
@@ -221,7 +237,7 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
         raise NotImplementedError(f"no padding {mode!r} with {len(pad)} numbers of {ndim} dims")
     for dim, before, after in zip(range(ndim - 1, -1, -1), pad[::2], pad[1::2], strict=False):
         n = input.array.shape[dim]
-        low, high = max(-before, 0), n - max(-after, 0)  # what is not taken away
+        low, high = max(-before, 0), n - max(-after, 0)  # what stays of the old elements
         limit = {"reflect": n - 1, "circular": high - low}.get(mode, math.inf)
         if max(before, after) > limit or n == 0 or n + before + after < 0:
             raise RuntimeError(f"padding ({before}, {after}) does not fit the size {n}")

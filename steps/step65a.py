@@ -47,7 +47,7 @@ from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.broadcast import as_shape
-from tinytorch.ops.creation import finish
+from tinytorch.ops.creation import new_leaf
 
 
 def box_muller(xp: Any, u: Any, v: Any) -> Any:
@@ -61,7 +61,7 @@ def box_muller(xp: Any, u: Any, v: Any) -> Any:
 
 
 class HostSource:
-    """Random numbers from NumPy, brought to a device. `random_sources` may name a better one."""
+    """Random numbers from NumPy, copied to a device. `random_sources` may name a better source."""
 
     def __init__(self, device: Device):
         self.device = device
@@ -84,7 +84,13 @@ class HostSource:
         return self.to_device(np.asarray(self.rng.random(shape, dtype=width)))
 
     def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Numbers with mean 0 and standard deviation 1: see box_muller."""
+        """Normal numbers with the given mean and standard deviation: numbers with a `size`, or
+        tensors whose broadcast shape is the shape of the result. The result is a new leaf: no
+        gradient flows to the mean.
+
+        Raises:
+            RuntimeError: the standard deviation is negative.
+        """
         n = math.prod(shape)
         pairs = box_muller(np, *self.rng.random((2, (n + 1) // 2), dtype=self.width(dtype)))
         return self.to_device(pairs.reshape(-1)[:n].reshape(shape).astype(dtype, copy=False))
@@ -106,12 +112,12 @@ class HostSource:
         return self.device.backend.from_numpy(array, self.device.index)
 
 
-# A device type whose array library draws its own numbers names its source here.
+# A device type with a source of its own registers it here.
 random_sources: dict[str, Callable[[Device], Any]] = {}
 
 
 class Generator:
-    """A stream of random numbers on one device; the same seed gives the same stream again."""
+    """A stream of random numbers on one device. The same seed gives the same stream."""
 
     default: dict[Device, "Generator"] = {}
     first_seed = 2147483647  # of generators without a seed of their own
@@ -139,18 +145,26 @@ class Generator:
         return self.chosen_seed
 
     def get_state(self) -> Tensor:
-        """Where the stream is now, as a uint8 tensor on the CPU."""
+        """The position in the stream, as a uint8 tensor on the CPU."""
         return tensor(np.frombuffer(self.source.get_state(), np.uint8))
 
     def set_state(self, state: Tensor) -> None:
-        """Goes on from where `get_state` was called. TypeError for what is no uint8 tensor."""
+        """Continues from where `get_state` was called.
+
+        Raises:
+            TypeError: the state is not a uint8 tensor.
+        """
         if not isinstance(state, Tensor) or state.dtype is not uint8:
             raise TypeError("expected a tinytorch.uint8 tensor as the state of a generator")
         self.source.set_state(state.numpy().tobytes())
 
 
 def generator_for(device: Device, generator: Generator | None) -> Generator:
-    """The given generator, or the default one of the device. RuntimeError for another device's."""
+    """The given generator, or the default one of the device.
+
+    Raises:
+        RuntimeError: the generator belongs to another device.
+    """
     if generator is None:
         if device not in Generator.default:
             Generator.default[device] = Generator(device)
@@ -163,7 +177,7 @@ def generator_for(device: Device, generator: Generator | None) -> Generator:
 
 
 def manual_seed(seed: int) -> Generator:
-    """Seeds the generators of all devices, also of those that come later. Returns the CPU's."""
+    """Seeds the generators of all devices, also those created later. Returns the CPU's."""
     Generator.first_seed = int(seed)
     for generator in Generator.default.values():
         generator.manual_seed(seed)
@@ -180,8 +194,8 @@ def initial_seed() -> int:
     return generator_for(as_device("cpu"), None).initial_seed()
 
 
-def drawn(name: str, distribution: str) -> Callable[..., Tensor]:
-    """rand and randn differ in the distribution only."""
+def random_function(name: str, distribution: str) -> Callable[..., Tensor]:
+    """Makes rand and randn, which differ only in the distribution."""
 
     def create(
         *shape: Any, size=None, generator=None, dtype=None, device=None, requires_grad=False
@@ -190,7 +204,7 @@ def drawn(name: str, distribution: str) -> Callable[..., Tensor]:
         dtype = numpy_dtype(Defaults.dtype if dtype is None else as_dtype(dtype))
         source = generator_for(device, generator).source
         array = getattr(source, distribution)(as_shape(shape if size is None else (size,)), dtype)
-        return finish(array, device, requires_grad)
+        return new_leaf(array, device, requires_grad)
 
     create.__name__ = create.__qualname__ = name
     create.__doc__ = (
@@ -199,12 +213,16 @@ def drawn(name: str, distribution: str) -> Callable[..., Tensor]:
     return create
 
 
-rand = drawn("rand", "uniform")
-randn = drawn("randn", "normal")
+rand = random_function("rand", "uniform")
+randn = random_function("randn", "normal")
 
 
 def check_range(low: int, high: int, dtype: np.dtype) -> None:
-    """RuntimeError where there is no integer from low to high - 1, or `dtype` cannot hold one."""
+    """Checks the limits of random integers.
+
+    Raises:
+        RuntimeError: there is no integer from low to high - 1, or `dtype` cannot hold one.
+    """
     limits = np.iinfo(dtype if dtype.kind in "iu" else np.int64)
     least, most = (0, 1) if dtype.kind == "b" else (limits.min, limits.max)
     if not least <= low < high <= most + 1:
@@ -223,7 +241,8 @@ def randint(
 ) -> Tensor:
     """Integers from `low` (0 if not given) to `high` - 1: randint(10, (2, 3)), randint(3, 5, (4,)).
 
-    RuntimeError where low is not below high, or where the type cannot hold them.
+    Raises:
+        RuntimeError: low is not below high, or the type cannot hold them.
     """
     if size is None:  # randint(high, size)
         high, size = None, high
@@ -233,11 +252,11 @@ def randint(
     check_range(low, high, dtype)
     source = generator_for(device, generator).source
     array = source.integers(int(low), int(high), as_shape((size,)), dtype)
-    return finish(array, device, requires_grad)
+    return new_leaf(array, device, requires_grad)
 
 
-def like(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """rand_like, randn_like and randint_like are their functions with other defaults."""
+def like_function(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Makes rand_like of rand, and so on: the same function with other defaults."""
 
     def create_like(input: Tensor, *args: Any, **options: Any) -> Tensor:
         options = {"dtype": input.dtype, "device": input.device, **options}
@@ -248,7 +267,7 @@ def like(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return create_like
 
 
-rand_like, randn_like, randint_like = like(rand), like(randn), like(randint)
+rand_like, randn_like, randint_like = map(like_function, (rand, randn, randint))
 
 
 def randperm(
@@ -267,8 +286,12 @@ def normal(
     mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, **options: Any
 ) -> Tensor:
     """Normal numbers with the given mean and standard deviation: numbers with a `size`, or tensors
-    whose broadcast shape is the result's. The result is a new leaf: no gradient goes to the mean.
-    RuntimeError for a negative standard deviation."""
+    whose broadcast shape is the shape of the result. The result is a new leaf: no gradient flows
+    to the mean.
+
+    Raises:
+        RuntimeError: the standard deviation is negative.
+    """
     if not isinstance(std, Tensor) and std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     if size is None:

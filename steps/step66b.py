@@ -46,12 +46,12 @@ from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import count_write, storage_of
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import Slice, along
+from tinytorch.ops.parts import Slice, key_along
 
 
 @functools.singledispatch
 def address_of(array: Any) -> int:
-    """Where in memory the first element of an array lies."""
+    """The address of the first element of an array."""
     return array.__array_interface__["data"][0]
 
 
@@ -62,7 +62,7 @@ def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any
 
 
 def memory_of(array: Any) -> Any:
-    """All memory of which `array` shows a part, as one flat array of the same element type."""
+    """The whole memory that `array` is a view of, as a flat array of the same element type."""
     owner = storage_of(array)
     span = sum((n - 1) * step for n, step in zip(owner.shape, owner.strides, strict=True))
     count = (span + owner.itemsize) // owner.itemsize if owner.size else 0
@@ -71,14 +71,15 @@ def memory_of(array: Any) -> Any:
 
 
 def offset_of(array: Any) -> int:
-    """How many elements of its memory lie before the first element of `array`."""
+    """The number of elements in memory before the first element of `array`."""
     return (address_of(array) - address_of(storage_of(array))) // array.itemsize
 
 
 class UntypedStorage:
     """The bytes under a tensor and all its views: `storage[i]` reads one, `storage[i] = 0` writes.
 
-    A write goes past the graph, as it does in PyTorch. What backward has saved notices it.
+    A write is not recorded in the graph, as in PyTorch, but it counts as a new version: backward
+    raises where it needs the old elements.
     """
 
     def __init__(self, memory: Any, device: Device):
@@ -96,7 +97,7 @@ class UntypedStorage:
         return self.memory.nbytes
 
     def data_ptr(self) -> int:
-        """The address of the first byte. Two tensors share memory if their storages agree in it."""
+        """The address of the first byte. Tensors with the same storage share memory."""
         return address_of(self.memory)
 
     def to(self, device: Any) -> "UntypedStorage":
@@ -162,14 +163,19 @@ def untyped_storage(self: Tensor) -> UntypedStorage:
 
 @tensor_method("storage_offset")
 def storage_offset(self: Tensor) -> int:
-    """The place of the tensor's first element in its storage."""
+    """The position of the tensor's first element in its storage."""
     return offset_of(self.array)
 
 
 @tensor_method("narrow")
 def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
-    """A view of the `length` places from `start` on in dimension `dim`. A negative start counts
-    from the end. RuntimeError where the part reaches past the end, IndexError for a bad start."""
+    """A view of `length` places of dimension `dim`, beginning at `start`. A negative start counts
+    from the end.
+
+    Raises:
+        RuntimeError: the part reaches past the end.
+        IndexError: `start` is outside of the dimension.
+    """
     if input.array.ndim == 0:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     if isinstance(start, Tensor) and (start.array.ndim or start.array.dtype.kind not in "iu"):
@@ -181,7 +187,7 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     start = start + size if start < 0 else start
     if length < 0 or start + length > size:
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
-    return Slice.apply(input, along(dim, slice(start, start + length)))
+    return Slice.apply(input, key_along(dim, slice(start, start + length)))
 
 
 @tensor_method("data_ptr")
@@ -268,7 +274,7 @@ class UnfoldToRead(Unfold):
 
 
 class Fold(Function):
-    """The sum of the windows, each at its place: what Unfold takes apart."""
+    """The sum of the windows, each at its position: the adjoint of `Unfold`."""
 
     def forward(ctx, x: Any, shape: tuple, dim: int, size: int, step: int) -> Any:
         ctx.call_with = dim, size, step
@@ -286,7 +292,11 @@ class Fold(Function):
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """All windows of `size` elements along a dimension, `step` apart; the last dimension is new.
 
-    (7,) with size 3, step 2 gives (3, 3). RuntimeError where the window is longer than the tensor.
+    (7,) with size 3, step 2 gives (3, 3).
+
+    Raises:
+        RuntimeError: the window is longer than the dimension, `size` is negative or `step` is below
+            1.
     """
     x = self if self.array.ndim else self.reshape(1)
     dim = normalize_dim(dimension, x.array.ndim)

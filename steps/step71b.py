@@ -189,18 +189,16 @@ class Module(Members):
         return self.forward(*args, **kwargs)
 
 
-class Numbered(Module, MutableSequence):
+class ListContainer(Module, MutableSequence):
     """What lists of members have in common: the names "0", "1", ... and the methods of a list.
 
     The members are registered, as attributes would be; those of a plain Python list are not.
     Python's MutableSequence adds what follows from the methods here: pop, remove, reverse, +=.
     """
 
-    _store = "_modules"
-
     def _set_all(self, members: list) -> None:
         """Replaces all members by these, under the names 0, 1, 2, ..."""
-        self.__dict__[self._store].clear()
+        self._modules.clear()
         self.extend(members)
 
     def _check_index(self, index: Any) -> int:
@@ -211,10 +209,10 @@ class Numbered(Module, MutableSequence):
         return index % n
 
     def __len__(self) -> int:
-        return len(self.__dict__[self._store])
+        return len(self._modules)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(list(self.__dict__[self._store].values()))
+        return iter(list(self._modules.values()))
 
     def __getitem__(self, index: Any) -> Any:
         """The member at `index`; for a slice, a module of the same kind with those members."""
@@ -223,37 +221,37 @@ class Numbered(Module, MutableSequence):
         return list(self)[self._check_index(index)]
 
     def __setitem__(self, index: int, member: Any) -> None:
-        name = list(self.__dict__[self._store])[self._check_index(index)]
-        self._register(self._store, name, member)
+        name = list(self._modules)[self._check_index(index)]
+        self.register_module(name, member)
 
     def __delitem__(self, index: Any) -> None:
         members = list(self)
         del members[index if isinstance(index, slice) else self._check_index(index)]
         self._set_all(members)
 
-    def __add__(self, others: Iterable[Any]) -> "Numbered":
+    def __add__(self, others: Iterable[Any]) -> "ListContainer":
         return type(self)().extend([*self, *others])
 
-    def insert(self, index: int, member: Any) -> "Numbered":
+    def insert(self, index: int, member: Any) -> "ListContainer":
         """Puts a member before the one at `index`."""
         members = list(self)
         members.insert(index, member)
         self._set_all(members)
         return self
 
-    def append(self, member: Any) -> "Numbered":
+    def append(self, member: Any) -> "ListContainer":
         """Adds a member at the end. TypeError for what is none."""
-        self._register(self._store, str(len(self)), member)
+        self.register_module(str(len(self)), member)
         return self
 
-    def extend(self, members: Iterable[Any]) -> "Numbered":
+    def extend(self, members: Iterable[Any]) -> "ListContainer":
         """Adds members at the end. TypeError for what cannot be iterated."""
         for member in list(members):
             self.append(member)
         return self
 
 
-class Sequential(Numbered):
+class Sequential(ListContainer):
     """Modules in a row: each gets what the one before it gives. The arguments are modules, or one
     OrderedDict of modules by name.
 
@@ -279,7 +277,7 @@ class Sequential(Numbered):
         return input
 
 
-class ModuleList(Numbered):
+class ModuleList(ListContainer):
     """A list of modules, for a forward that goes through them in its own way."""
 
     def __init__(self, modules: Iterable[Module] | None = None):
@@ -295,33 +293,32 @@ class ModuleList(Numbered):
         return module_text(self, parts)
 
 
-class Named(Module, MutableMapping):
+class DictContainer(Module, MutableMapping):
     """What dictionaries of members have in common: the methods of a dict.
 
     Python's MutableMapping adds what follows from the methods here: keys, items, pop, update.
     """
 
-    _store = "_modules"
     # A Mapping compares by content and so cannot be a key; a module is told apart by its identity.
     __eq__, __hash__ = object.__eq__, object.__hash__
 
     def __getitem__(self, key: str) -> Any:
-        return self.__dict__[self._store][key]
+        return self._modules[key]
 
     def __setitem__(self, key: str, member: Any) -> None:
-        self._register(self._store, key, member)
+        self.register_module(key, member)
 
     def __delitem__(self, key: str) -> None:
-        del self.__dict__[self._store][key]
+        del self._modules[key]
 
     def __len__(self) -> int:
-        return len(self.__dict__[self._store])
+        return len(self._modules)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.__dict__[self._store])
+        return iter(self._modules)
 
 
-class ModuleDict(Named):
+class ModuleDict(DictContainer):
     """Modules by name, for a forward that chooses among them."""
 
     def __init__(self, modules: Any = None):

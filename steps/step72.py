@@ -14,37 +14,36 @@ gradient, and stay the same for ever. Linear draws from [-1/sqrt(n), 1/sqrt(n)) 
 that a sum of n terms does not grow with n. (PyTorch writes kaiming_uniform_(a=sqrt(5)), which comes
 to exactly that. Step 75 tells the whole story.)
 
-There are also layers that only change shapes (Flatten, Unflatten), one for two inputs (Bilinear),
-and one that does nothing, to take the place of a layer that was removed (Identity). Dropout behaves
-differently in training and in use: in training it sets each element to 0 with probability p. No
+There is also a layer that only changes shapes (Flatten), and one that does nothing, to take the
+place of a layer that was removed (Identity). Dropout behaves differently in training and in use: in
+training it sets each element to 0 with probability p. No
 output can rely on any other, which makes it harder to learn the data by heart (Srivastava et al.,
 2014). The rest is multiplied by 1 / (1 - p), so the expected value stays the same, and eval() has
 nothing to correct. The trap: forget eval(), and the trained network gives random answers.
 
-A layer with many loose weights keeps them in a ParameterList or a ParameterDict: the containers of
-step 71b, for parameters.
-
-New: Addmm, linear, bilinear; Linear, Bilinear, Identity, Flatten, Unflatten; dropout, Dropout;
-ParameterList, ParameterDict. Moved: Module to nn/module.py, what hooks need to nn/hooks.py.
+New: Addmm, linear; Linear, Identity, Flatten; dropout, Dropout. Moved: Module to nn/module.py, what
+hooks need to nn/hooks.py.
 Try: in dropout leave out `.mul_(1 / (1 - p))`, and see what becomes of the mean.
 """
 
 import importlib
 import math
 import timeit
-from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.container import Named, Numbered, Sequential
+from tinytorch.nn.container import Sequential
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty, ones
-from tinytorch.ops.einsum import einsum
-from tinytorch.ops.matmul import MatMul, check_operands, matmul, multiply
+from tinytorch.ops.matmul import MatMul, check_operands, matmul, matmul_arrays
 from tinytorch.ops.random import manual_seed, rand, randn
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison elementwise extremes reduction sampling shape".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
 
 
 class Addmm(Function):
@@ -56,7 +55,7 @@ class Addmm(Function):
     def forward(ctx, x: Any, weight: Any, bias: Any = None) -> Any:
         ctx.save_for_backward(x, weight)
         rows = x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-        y = multiply(rows, weight.T)
+        y = matmul_arrays(rows, weight.T)
         if bias is not None:
             y += bias
         return y if x.ndim == 2 else y.reshape((*x.shape[:-1], len(weight)))
@@ -69,8 +68,8 @@ class Addmm(Function):
             n = math.prod(shape[:-1])
             x, g = x.reshape(n, shape[-1]), g.reshape(n, weight.shape[0])
         return (
-            multiply(g, weight).reshape(shape) if need_x else None,
-            multiply(g.T, x) if need_weight else None,
+            matmul_arrays(g, weight).reshape(shape) if need_x else None,
+            matmul_arrays(g.T, x) if need_weight else None,
             g.sum(axis=0) if any(need_bias) else None,
         )
 
@@ -100,74 +99,32 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return Addmm.apply(input, weight, bias)
 
 
-def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """input1 weight[k] input2, for each k, plus bias: [..., n], [..., m], [p, n, m] -> [..., p]."""
-    product = einsum("...i,kij,...j->...k", input1, weight, input2)
-    return product if bias is None else product + bias
-
-
-class Layer(Module):
-    """What layers with a weight and a bias share: they start as uniform random numbers."""
-
-    _sizes: tuple[str, ...]  # the attributes that the text shows
-
-    def _make(self, shape: tuple, bias: bool, fan_in: int, **options: Any) -> None:
-        """Registers `weight` of that shape, and `bias` or None; fan_in inputs meet an output."""
-        self._fan_in = fan_in
-        self.weight = Parameter(empty(*shape, **options))
-        self.register_parameter("bias", Parameter(empty(shape[0], **options)) if bias else None)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draws weight and bias from [-b, b), b = 1 / sqrt(fan_in), as PyTorch does."""
-        bound = 1 / math.sqrt(self._fan_in) if self._fan_in else 0.0
-        with no_grad():
-            for param in self.parameters(recurse=False):
-                param.uniform_(-bound, bound)
-
-    def extra_repr(self) -> str:
-        sizes = "".join(f"{name}={getattr(self, name)}, " for name in self._sizes)
-        return f"{sizes}bias={self.bias is not None}"
-
-
-class Linear(Layer):
+class Linear(Module):
     """y = x W^T + b, with `weight` [out_features, in_features] and `bias` [out_features]."""
-
-    _sizes = ("in_features", "out_features")
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None
     ):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self._make((out_features, in_features), bias, in_features, device=device, dtype=dtype)
+        self.weight = Parameter(empty(out_features, in_features, device=device, dtype=dtype))
+        b = Parameter(empty(out_features, device=device, dtype=dtype)) if bias else None
+        self.register_parameter("bias", b)
+        self.reset_parameters()
+
+    @no_grad()
+    def reset_parameters(self) -> None:
+        """Draws weight and bias from [-b, b), b = 1 / sqrt(in_features), as PyTorch does."""
+        bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
+        for param in self.parameters(recurse=False):
+            param.uniform_(-bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
 
-
-class Bilinear(Layer):
-    """y_k = x1^T W_k x2 + b_k, with `weight` [out_features, in1_features, in2_features]."""
-
-    _sizes = ("in1_features", "in2_features", "out_features")
-
-    def __init__(
-        self,
-        in1_features: int,
-        in2_features: int,
-        out_features: int,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        super().__init__()
-        self.in1_features, self.in2_features = in1_features, in2_features
-        self.out_features = out_features
-        shape = (out_features, in1_features, in2_features)
-        self._make(shape, bias, in1_features, device=device, dtype=dtype)
-
-    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        return bilinear(input1, input2, self.weight, self.bias)
+    def extra_repr(self) -> str:
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, bias={self.bias is not None}"
 
 
 class Identity(Module):
@@ -192,22 +149,6 @@ class Flatten(Module):
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
-
-
-class Unflatten(Module):
-    """Gives dimension `dim` several sizes: Unflatten(1, (8, 8)) makes [n, 64] [n, 8, 8]."""
-
-    def __init__(self, dim: int, unflattened_size: tuple[int, ...]):
-        super().__init__()
-        if not all(isinstance(n, int) for n in (dim, *tuple(unflattened_size))):
-            raise TypeError(f"dim and sizes must be ints, got {dim} and {unflattened_size}")
-        self.dim, self.unflattened_size = dim, unflattened_size
-
-    def forward(self, input: Tensor) -> Tensor:
-        return input.unflatten(self.dim, self.unflattened_size)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
 def check_probability(p: float) -> float:
@@ -241,43 +182,7 @@ class Dropout(Module):
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class OfParameters:
-    """What a list and a dictionary of parameters share. Plain tensors become parameters."""
-
-    _store = "_parameters"
-
-    def _register(self, store: str, name: str, value: Any) -> None:
-        plain = isinstance(value, Tensor) and not isinstance(value, Parameter)
-        super()._register(store, name, Parameter(value) if plain else value)
-
-    def extra_repr(self) -> str:
-        lines = []
-        for name, param in self._parameters.items():
-            size = "x".join(map(str, param.shape))
-            lines.append(f"  ({name}): Parameter containing: [{param.dtype!r} of size {size}]")
-        return "\n".join(lines)
-
-
-class ParameterList(OfParameters, Numbered):
-    """A list of parameters."""
-
-    def __init__(self, values: Iterable[Tensor] | None = None):
-        super().__init__()
-        self.extend(() if values is None else values)
-
-
-class ParameterDict(OfParameters, Named):
-    """Parameters by name."""
-
-    def __init__(self, parameters: Any = None):
-        super().__init__()
-        self.update({} if parameters is None else parameters)
-
-
 if __name__ == "__main__":
-    # Importing the modules of the operations brings their methods to Tensor.
-    for name in ("arithmetic", "comparison", "elementwise", "extremes", "sampling", "shape"):
-        importlib.import_module(f"tinytorch.ops.{name}")
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
 
@@ -347,9 +252,8 @@ if __name__ == "__main__":
     # -> all zero, all 0.5, as drawn: 1 1 4
 
     # Shapes.
-    shapes = Sequential(Flatten(), Linear(12, 4), Unflatten(1, (2, 2)), Identity())
-    print(shapes(randn(5, 3, 4)).shape)  # -> tinytorch.Size([5, 2, 2])
-    print(Bilinear(3, 4, 2)(randn(5, 3), randn(5, 4)).shape)  # -> tinytorch.Size([5, 2])
+    shapes = Sequential(Flatten(), Linear(12, 4), Identity())
+    print(shapes(randn(5, 3, 4)).shape)  # -> tinytorch.Size([5, 4])
 
     # Dropout.
     drop, many = Dropout(0.25), ones(100, 1000)
@@ -359,10 +263,3 @@ if __name__ == "__main__":
     # -> 0.75 of all are kept, each is 1.3333, the mean 1.00
     print("in use nothing changes:", drop.eval()(many) is many)  # -> in use nothing changes: True
     print(dropout(tensor([1.0, 2.0]), p=1.0))  # -> tensor([0., 0.])
-
-    # Loose parameters.
-    loose = ParameterList([tensor([1.0]), tensor([[2.0, 3.0]])])
-    print([(name, list(param.shape)) for name, param in loose.named_parameters()])
-    # -> [('0', [1]), ('1', [1, 2])]
-    by_name = ParameterDict({"shift": loose[0]})
-    print(list(by_name), by_name["shift"] is loose[0])  # -> ['shift'] True

@@ -1,4 +1,4 @@
-"""Step 73: What stands between two layers
+"""Step 73: Activations
 
 Two linear layers in a row are one linear layer: W2 (W1 x) = (W2 W1) x. What makes a network more
 than that is the bend in between, the activation. relu, tanh and sigmoid have been there since step
@@ -9,22 +9,21 @@ than that is the bend in between, the activation. relu, tanh and sigmoid have be
     gelu         x P(x)                       P: the normal distribution function (CDF)
     silu         x sigmoid(x)                 nearly the same, and cheaper
     softplus     log(1 + exp(x))              a smooth relu
-    hardtanh     x, cut off at -1 and 1       a cheap tanh, for small devices
+    logsigmoid   -softplus(-x)                the logarithm of a probability
 
 Each is a Function of its own, because a composition fails where numbers are large. exp(1000) is
 inf, and so is log(1 + inf), but softplus(1000) is 1000; in backward, inf / inf is nan. So exp only
 gets numbers that are not positive: log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)). Or its inf is
-the denominator of a fraction, and nowhere else: 1 / (1 + inf) is 0, which is right. The others are
-composed of these six: relu6 and hardswish of hardtanh, mish and logsigmoid of softplus.
+the denominator of a fraction, and nowhere else: 1 / (1 + inf) is 0, which is right.
 
 With inplace=True the result is written into the input's memory. Its backward may need what was
 there, so a copy is kept: this saves no memory here, but programs that ask for it run.
 
-The modules need no code of their own. FunctionModule looks at the signature of a function: whatever
-comes after the input becomes an argument of the module, an attribute, and a part of its text.
+The modules need no code of their own. FunctionModule looks at the signature of a function: each
+argument after the input becomes an argument of the module, an attribute, and a part of its text.
 
-New: Curve and the activations; FunctionModule and the modules made with it. Moved: the layers to
-linear.py, dropout.py and parameter_containers.py in tinytorch/nn.
+New: Activation and its subclasses; FunctionModule and the modules made with it. Moved: the layers,
+to linear.py and dropout.py in tinytorch/nn.
 Try: in Elu.slope pass x itself to exp, and look at the gradient of elu at 1000.
 """
 
@@ -47,8 +46,8 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class Curve(Function):
-    """y = f(x), element for element: a subclass says `value`, f, and `slope`, g times dy/dx.
+class Activation(Function):
+    """y = f(x), element for element: a subclass gives `value`, f, and `slope`, g times dy/dx.
 
     float16 is computed as float32 and rounded once. exp never gets a large positive number where
     its result counts: that would be inf, and inf * 0 is nan.
@@ -63,10 +62,10 @@ class Curve(Function):
         return ctx.slope(g, *ctx.saved, *ctx.options)
 
     def name(ctx) -> str:
-        return type(ctx).__name__.removesuffix("Curve") + "Backward0"
+        return type(ctx).__name__.removesuffix("Activation") + "Backward0"
 
 
-class LeakyRelu(Curve):
+class LeakyRelu(Activation):
     """y = x where x > 0, s x elsewhere;   dy/dx = 1, or s."""
 
     def value(ctx, x: Any, s: float) -> Any:
@@ -76,21 +75,17 @@ class LeakyRelu(Curve):
         return g * s + g * (x > 0) * (1 - s)
 
 
-class Elu(Curve):
-    """y = x where x > 0, a (exp(x / w) - 1) elsewhere;   dy/dx = 1, or a / w exp(x / w)."""
+class Elu(Activation):
+    """y = x where x > 0, a (exp(x) - 1) elsewhere;   dy/dx = 1, or a exp(x)."""
 
-    def value(ctx, x: Any, a: float, w: float) -> Any:
-        return ctx.xp.maximum(x, 0) + a * ctx.xp.expm1(ctx.xp.minimum(x, 0) / w)
+    def value(ctx, x: Any, a: float) -> Any:
+        return ctx.xp.maximum(x, 0) + a * ctx.xp.expm1(ctx.xp.minimum(x, 0))
 
-    def slope(ctx, g: Any, x: Any, a: float, w: float) -> Any:
-        return g * (x > 0) + g * (x <= 0) * ctx.xp.exp(ctx.xp.clip(x, None, 0) / w) * (a / w)
-
-
-class Celu(Elu):
-    """Elu with w = a."""
+    def slope(ctx, g: Any, x: Any, a: float) -> Any:
+        return g * (x > 0) + g * (x <= 0) * ctx.xp.exp(ctx.xp.clip(x, None, 0)) * a
 
 
-class Gelu(Curve):
+class Gelu(Activation):
     """y = x P(x), P the normal distribution function;   dy/dx = P(x) + x P'(x)."""
 
     def share(ctx, x: Any) -> Any:
@@ -104,7 +99,7 @@ class Gelu(Curve):
         return g * (ctx.share(x) + x * ctx.xp.exp(x * x * -0.5) * math.sqrt(0.5 / math.pi))
 
 
-class GeluCurve(Curve):
+class GeluActivation(Activation):
     """y = x (1 + t) / 2 with t = tanh(c (x + 0.044715 x^3)), c = sqrt(2 / pi): almost Gelu."""
 
     def tanh(ctx, x: Any) -> Any:
@@ -119,7 +114,7 @@ class GeluCurve(Curve):
         return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner)
 
 
-class Silu(Curve):
+class Silu(Activation):
     """y = x s(x), s the sigmoid;   dy/dx = s + x s (1 - s)."""
 
     def value(ctx, x: Any) -> Any:
@@ -130,7 +125,7 @@ class Silu(Curve):
         return g * s * (1 + x * (1 - s))
 
 
-class SoftplusCurve(Curve):
+class SoftplusActivation(Activation):
     """y = log(1 + exp(b x)) / b, or x where b x > limit;   dy/dx = 1 / (1 + exp(-b x)), or 1."""
 
     def value(ctx, x: Any, b: float, limit: float) -> Any:
@@ -143,20 +138,12 @@ class SoftplusCurve(Curve):
         return soft if limit == math.inf else g * (x * b > limit) + soft * (x * b <= limit)
 
 
-class HardtanhCurve(Curve):
-    """y = x between a and b, else the nearer of them;   dy/dx = 1 between them, else 0."""
-
-    def value(ctx, x: Any, a: float, b: float) -> Any:
-        return ctx.xp.clip(x, a, b)
-
-    def slope(ctx, g: Any, x: Any, a: float, b: float) -> Any:
-        return g * ((x > a) & (x < b))
-
-
 def activate(function: Callable, input: Tensor, inplace: bool, *options: float) -> Tensor:
-    """function(input, *options), written into `input` if asked for.
+    """function(input, *options), written into `input` if `inplace`.
 
-    TypeError for anything but a tensor, NotImplementedError for integers.
+    Raises:
+        TypeError: for anything but a tensor.
+        NotImplementedError: for integers.
     """
     require_tensors("activation", (input,))
     if not input.is_floating_point():
@@ -185,30 +172,19 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, alpha * (exp(input) - 1) elsewhere (Clevert et al., 2015)."""
-    return activate(Elu.apply, input, inplace, alpha, 1.0)
-
-
-def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """elu with a slope of 1 at 0: alpha * (exp(input / alpha) - 1) below (Barron, 2017).
-
-    ZeroDivisionError where alpha is 0.
-    """
-    return activate(Celu.apply, input, inplace, alpha, alpha)
-
-
-def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    """elu, scaled so that mean 0 and variance 1 go through (Klambauer et al., 2017)."""
-    return activate(lambda x: 1.0507009873554805 * elu(x, 1.6732632423543772), input, inplace)
+    return activate(Elu.apply, input, inplace, alpha)
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """input times the normal distribution's share below it (Hendrycks and Gimpel, 2016).
 
-    approximate="tanh" is a formula without erf, off by 0.0005 at most. RuntimeError for others.
+    approximate="tanh" is a formula without erf, off by 0.0005 at most.
+    Raises:
+        RuntimeError: for another value of `approximate`.
     """
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
-    return activate((Gelu if approximate == "none" else GeluCurve).apply, input, False)
+    return activate((Gelu if approximate == "none" else GeluActivation).apply, input, False)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -218,62 +194,22 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * input)) / beta, a smooth relu; input itself above threshold / beta."""
-    return activate(SoftplusCurve.apply, input, False, beta, threshold)
+    return activate(SoftplusActivation.apply, input, False, beta, threshold)
 
 
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), right also where the sigmoid is too small for a float."""
-    return -activate(SoftplusCurve.apply, -input, False, 1.0, math.inf)
-
-
-def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """input * tanh(softplus(input)) (Misra, 2019)."""
-    return activate(lambda x: x * tanh(softplus(x)), input, inplace)
-
-
-def softsign(input: Tensor) -> Tensor:
-    """input / (1 + |input|)."""
-    return input / (input.abs() + 1)
-
-
-def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace=False) -> Tensor:
-    """input, cut off at min_val and max_val. ValueError where the former is larger."""
-    if min_val > max_val:
-        raise ValueError(f"min_val {min_val} cannot be greater than max_val {max_val}")
-    return activate(HardtanhCurve.apply, input, inplace, min_val, max_val)
-
-
-def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """relu, cut off at 6."""
-    return hardtanh(input, 0.0, 6.0, inplace)
-
-
-def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """A sigmoid of three straight lines: (input + 3) / 6 between 0 and 1."""
-    return activate(lambda x: hardtanh(x + 3, 0.0, 6.0) / 6, input, inplace)
-
-
-def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    """input * hardsigmoid(input) (Howard et al., 2019)."""
-    return activate(lambda x: x * hardtanh(x + 3, 0.0, 6.0) / 6, input, inplace)
-
-
-def glu(input: Tensor, dim: int = -1) -> Tensor:
-    """One half of the input, times the sigmoid of the other. RuntimeError for an odd size."""
-    if not input.array.ndim or input.array.shape[dim] % 2:
-        raise RuntimeError(f"Halving dimension must be even, but the input has {input.shape}")
-    a, b = input.chunk(2, dim)
-    return a * b.sigmoid()
+    return -activate(SoftplusActivation.apply, -input, False, 1.0, math.inf)
 
 
 class FunctionModule(Module):
-    """A module that calls a function. The options of this function are its arguments and become
+    """A module that calls a function. Its arguments are the options of the function and become
     attributes: LeakyReLU(0.2).negative_slope is 0.2. Those for tensors become buffers."""
 
-    _inputs = 1  # how many arguments of the function come with each call
+    _inputs = 1  # tensors that forward takes; the other arguments of the function are options
 
-    def __init_subclass__(cls, function: Callable | None = None, options: int = 9):
-        """class ReLU(FunctionModule, function=relu): all its options, or so many of them."""
+    def __init_subclass__(cls, function: Callable | None = None, options: int | None = None):
+        """`class ReLU(FunctionModule, function=relu)`: with all its options, or the first few."""
         if function is not None:
             parameters = [*inspect.signature(function).parameters.values()][cls._inputs :][:options]
             cls._function, cls._options = staticmethod(function), [p.name for p in parameters]
@@ -309,14 +245,6 @@ class ELU(FunctionModule, function=elu):
     """elu as a module."""
 
 
-class CELU(FunctionModule, function=celu):
-    """celu as a module."""
-
-
-class SELU(FunctionModule, function=selu):
-    """selu as a module."""
-
-
 class GELU(FunctionModule, function=gelu):
     """gelu as a module."""
 
@@ -333,40 +261,12 @@ class LogSigmoid(FunctionModule, function=logsigmoid):
     """logsigmoid as a module."""
 
 
-class Mish(FunctionModule, function=mish):
-    """mish as a module."""
-
-
-class Softsign(FunctionModule, function=softsign):
-    """softsign as a module."""
-
-
 class Sigmoid(FunctionModule, function=sigmoid):
     """sigmoid as a module."""
 
 
 class Tanh(FunctionModule, function=tanh):
     """tanh as a module."""
-
-
-class Hardtanh(FunctionModule, function=hardtanh):
-    """hardtanh as a module."""
-
-
-class ReLU6(FunctionModule, function=relu6):
-    """relu6 as a module."""
-
-
-class Hardsigmoid(FunctionModule, function=hardsigmoid):
-    """hardsigmoid as a module."""
-
-
-class Hardswish(FunctionModule, function=hardswish):
-    """hardswish as a module."""
-
-
-class GLU(FunctionModule, function=glu):
-    """glu as a module."""
 
 
 if __name__ == "__main__":
@@ -379,7 +279,7 @@ if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
 
     x = tensor([-2.0, 0.0, 2.0])
-    for curve in (relu, leaky_relu, elu, gelu, silu, softplus, hardtanh, hardswish):
+    for curve in (relu, leaky_relu, elu, gelu, silu, softplus, logsigmoid):
         print(f"{curve.__name__:10}", " ".join(f"{value:7.4f}" for value in curve(x).tolist()))
     # -> relu        0.0000  0.0000  2.0000
     # -> leaky_relu -0.0200  0.0000  2.0000
@@ -387,8 +287,7 @@ if __name__ == "__main__":
     # -> gelu       -0.0455  0.0000  1.9545
     # -> silu       -0.2384  0.0000  1.7616
     # -> softplus    0.1269  0.6931  2.1269
-    # -> hardtanh   -1.0000  0.0000  1.0000
-    # -> hardswish  -0.3333  0.0000  1.6667
+    # -> logsigmoid -2.1269 -0.6931 -0.1269
 
     # Large numbers, in values and in gradients.
     for curve in (softplus, logsigmoid, silu, elu):
@@ -407,12 +306,11 @@ if __name__ == "__main__":
     # -> log(1 + exp(1000)) as written: inf nan
 
     # Modules from functions.
-    print(Sequential(LeakyReLU(0.2), GELU(approximate="tanh"), GLU(dim=1), ReLU(inplace=True)))
+    print(Sequential(LeakyReLU(0.2), GELU(approximate="tanh"), ReLU(inplace=True)))
     # -> Sequential(
     # ->   (0): LeakyReLU(negative_slope=0.2)
     # ->   (1): GELU(approximate='tanh')
-    # ->   (2): GLU(dim=1)
-    # ->   (3): ReLU(inplace=True)
+    # ->   (2): ReLU(inplace=True)
     # -> )
     inside = tensor([-1.0, 2.0]) * 1
     print(LeakyReLU(0.5, inplace=True)(inside) is inside, inside)

@@ -17,16 +17,16 @@ binary_cross_entropy takes p itself, binary_cross_entropy_with_logits the number
 Use the latter: sigmoid(100) is 1 in float32, and log(1 - 1) is minus infinity. It is replaced by
 -100, and there is no gradient left. The version with logits still knows how wrong it is.
 
-Each loss has a `reduction` ("mean", "sum", "none"), and a module made as in step 73. Before 2018
-two arguments stood for it, `size_average` and `reduce`. They keep their places in the signatures,
-and programs that use them get a warning and the right answer.
+Each loss has a `reduction` ("mean", "sum", "none"), and a module made as in step 73. (Before 2018
+two other arguments stood for it, which PyTorch still takes. So `reduction` has to be named here: by
+position it would mean one of them.)
 
 Written with operations, (input - target).square().mean() leaves three nodes in the graph. Here a
 loss is one Function: `from_formulas` makes it of its value and its slope, and what all of them
 have in common stands once, in Loss.
 
-New: Loss and what is made with it; the losses for numbers, and for yes or no; similarity and
-distance of vectors; their modules. Moved: the activations, to tinytorch/nn/activation.py.
+New: Loss and what is made with it; the losses for numbers, and for yes or no; similarity of
+vectors; their modules. Moved: the activations, to tinytorch/nn/activation.py.
 Try: in the demo that looks for the best constant, make 30 a larger typo. Which loss notices?
 """
 
@@ -48,28 +48,25 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def reduction_of(reduction: str, size_average: Any = None, reduce: Any = None) -> str:
-    """What two arguments mean that `reduction` replaced in 2018, with a warning; else `reduction`.
+def check_reduction(reduction: str) -> str:
+    """`reduction` itself.
 
-    ValueError for unknown words.
+    Raises:
+        ValueError: for anything but "mean", "sum" and "none".
     """
-    if (size_average, reduce) != (None, None) or reduction == "elementwise_mean":
-        reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
-        text = f"size_average and reduce are deprecated, please use reduction='{reduction}' instead"
-        warnings.warn(text, stacklevel=4)
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
     return reduction
 
 
-def reduced(
-    losses: Tensor, reduction: str, size_average=None, reduce=None, weight: Tensor | None = None
-) -> Tensor:
-    """The mean or the sum of all losses, or all of them ("none"), each times its weight if it has
-    one. Errors as of reduction_of."""
-    reduction = reduction_of(reduction, size_average, reduce)
+def reduced(losses: Tensor, reduction: str, weight: Tensor | None = None) -> Tensor:
+    """The mean or the sum of all losses, or all of them ("none"), each times its weight.
+
+    Raises:
+        ValueError: as check_reduction.
+    """
     losses = losses if weight is None else losses * weight
-    return losses if reduction == "none" else getattr(losses, reduction)()
+    return losses if check_reduction(reduction) == "none" else getattr(losses, reduction)()
 
 
 class Loss(Function):
@@ -121,9 +118,10 @@ SmoothL1 = from_formulas("SmoothL1Loss", huber_value, huber_slope)
 
 
 def pair(input: Tensor, target: Tensor, integers: bool = False) -> tuple[Tensor, Tensor]:
-    """Both as one type. A warning where their shapes differ: broadcasting is seldom what is meant.
+    """Both as one type. Warns where their shapes differ: broadcasting is seldom what is meant.
 
-    NotImplementedError for integers, unless they are allowed.
+    Raises:
+        NotImplementedError: for integers, unless they are allowed.
     """
     a, b = tuple(target.array.shape), tuple(input.array.shape)
     if a != b:
@@ -136,48 +134,58 @@ def pair(input: Tensor, target: Tensor, integers: bool = False) -> tuple[Tensor,
     return input, target
 
 
-def mse_loss(
-    input: Tensor, target: Tensor, size_average=None, reduce=None, reduction: str = "mean"
-) -> Tensor:
-    """(input - target)^2. NotImplementedError for integers."""
-    return Mse.apply(*pair(input, target), reduction_of(reduction, size_average, reduce))
+def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    """(input - target)^2.
+
+    Raises:
+        NotImplementedError: for integers.
+    """
+    return Mse.apply(*pair(input, target), check_reduction(reduction))
 
 
-def l1_loss(
-    input: Tensor, target: Tensor, size_average=None, reduce=None, reduction: str = "mean"
-) -> Tensor:
+def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """|input - target|."""
     input, target = pair(input, target, integers=True)
-    return reduced((input - target).abs(), reduction, size_average, reduce)
+    return reduced((input - target).abs(), reduction)
 
 
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
     """d^2 / 2 for d = |input - target| below delta; beyond, the line of slope delta that goes on
-    (Huber, 1964). RuntimeError unless delta is positive."""
+    (Huber, 1964).
+
+    Raises:
+        RuntimeError: unless delta is positive.
+    """
     if delta <= 0:
         raise RuntimeError(f"huber_loss does not support non-positive values for delta: {delta}")
-    return Huber.apply(*pair(input, target), reduction_of(reduction), delta, 1.0)
+    return Huber.apply(*pair(input, target), check_reduction(reduction), delta, 1.0)
 
 
 def smooth_l1_loss(
-    input: Tensor, target: Tensor, size_average=None, reduce=None, reduction="mean", beta=1.0
+    input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
     """huber_loss / beta: its slope is 1 beyond beta (Girshick, 2015). With beta 0 it is l1_loss.
 
-    RuntimeError for a negative beta.
+    Raises:
+        RuntimeError: for a negative beta.
     """
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta: {beta}")
     if beta == 0:
-        return l1_loss(input, target, size_average, reduce, reduction)
-    reduction = reduction_of(reduction, size_average, reduce)
+        return l1_loss(input, target, reduction=reduction)
+    reduction = check_reduction(reduction)
     return SmoothL1.apply(*pair(input, target), reduction, beta, 1 / beta)
 
 
 def check_target(input: Tensor, target: Tensor, one_type: bool) -> None:
-    """ValueError where two shapes differ, RuntimeError where the types do not fit."""
+    """Refuses a target that does not fit the input.
+
+    Raises:
+        ValueError: where the shapes differ.
+        RuntimeError: where the types do not fit.
+    """
     if target.shape != input.shape:
         raise ValueError(f"Target size {target.shape} must be that of the input, {input.shape}")
     if not target.is_floating_point() or (one_type and target.dtype is not input.dtype):
@@ -212,13 +220,15 @@ WithLogits = from_formulas(
 
 
 def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight=None, size_average=None, reduce=None, reduction="mean"
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
 ) -> Tensor:
     """-log of the probability that `input` gives to what `target` says: 1 (yes) or 0 (no).
 
-    ValueError where the shapes differ, RuntimeError for other types or no probability.
+    Raises:
+        ValueError: where the shapes differ.
+        RuntimeError: for other types, and for an input outside of [0, 1].
     """
-    reduction = reduction_of(reduction, size_average, reduce)
+    reduction = check_reduction(reduction)
     check_target(input, target, one_type=True)
     if input.numel() and not 0 <= float(input.array.min()) <= float(input.array.max()) <= 1:
         raise RuntimeError("all elements of input should be between 0 and 1")
@@ -231,16 +241,17 @@ def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
     """binary_cross_entropy(sigmoid(input), target), without the sigmoid that could become 0 or 1.
 
-    `pos_weight` counts each yes that often. ValueError where the shapes differ.
+    `pos_weight` counts each yes that often.
+    Raises:
+        ValueError: where the shapes differ.
     """
-    reduction = reduction_of(reduction, size_average, reduce)
+    reduction = check_reduction(reduction)
     check_target(input, target, one_type=False)
     if weight is None and pos_weight is None:
         return WithLogits.apply(*operands(input, target), reduction)
@@ -260,54 +271,40 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     return (normalize(x1, 2.0, dim, eps) * normalize(x2, 2.0, dim, eps)).sum(dim)
 
 
-def pairwise_distance(
-    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
-) -> Tensor:
-    """The p-norm of x1 - x2 + eps over the last dimension. (eps: at 0 the norm has no slope.)"""
-    return norm(x1 - x2 + eps, p, -1, keepdim)
-
-
-class Comparison(FunctionModule):
+class LossModule(FunctionModule):
     """A module that compares two inputs, such as an answer and the truth."""
 
     _inputs = 2
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self._options = [name for name in self._options if name not in ("size_average", "reduce")]
-        old = vars(self).pop("size_average", None), vars(self).pop("reduce", None)
-        if old != (None, None):
-            self.reduction = reduction_of(self.reduction, *old)
 
     def extra_repr(self) -> str:
         return ""
 
 
-class MSELoss(Comparison, function=mse_loss):
+class MSELoss(LossModule, function=mse_loss):
     """mse_loss as a module."""
 
 
-class L1Loss(Comparison, function=l1_loss):
+class L1Loss(LossModule, function=l1_loss):
     """l1_loss as a module."""
 
 
-class HuberLoss(Comparison, function=huber_loss):
+class HuberLoss(LossModule, function=huber_loss):
     """huber_loss as a module."""
 
 
-class SmoothL1Loss(Comparison, function=smooth_l1_loss):
+class SmoothL1Loss(LossModule, function=smooth_l1_loss):
     """smooth_l1_loss as a module."""
 
 
-class BCELoss(Comparison, function=binary_cross_entropy):
+class BCELoss(LossModule, function=binary_cross_entropy):
     """binary_cross_entropy as a module; `weight` is a buffer."""
 
 
-class BCEWithLogitsLoss(Comparison, function=binary_cross_entropy_with_logits):
+class BCEWithLogitsLoss(LossModule, function=binary_cross_entropy_with_logits):
     """binary_cross_entropy_with_logits as a module; its tensors are buffers."""
 
 
-class CosineSimilarity(Comparison, function=cosine_similarity):
+class CosineSimilarity(LossModule, function=cosine_similarity):
     """cosine_similarity as a module."""
 
 

@@ -15,15 +15,10 @@ targets that are themselves probabilities. The mean divides by the total weight 
 their number, as in PyTorch. A class that does not exist raises an error, and never picks up the
 number of another: in NumPy, index -1 would be the last class.
 
-If there are too many classes to name, such as people, the network gives a vector, and distances
-decide: the triplet loss wants an anchor closer to a vector of its own kind than to one of another
-kind, by a margin.
-
 nll_loss is the part after log_softmax; kl_div compares two distributions (by definition its mean is
-"batchmean"; "mean" is not). gaussian_nll_loss is for a network that gives a number and says how
-sure it is: the smaller the variance it claims, the more it pays for being wrong.
+"batchmean"; "mean" is not).
 
-New: softmax and log_softmax of nn; the losses for classes, vectors and distributions; modules.
+New: softmax and log_softmax of nn; the losses for classes and distributions; modules.
 Moved: the losses of step 74a, to tinytorch/nn/loss.py.
 Try: in step 65b give NllLoss the logits.softmax(1), and compare the digits after 20 epochs.
 """
@@ -36,7 +31,7 @@ from typing import Any
 from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule
-from tinytorch.nn.loss import Comparison, pairwise_distance, reduced, reduction_of
+from tinytorch.nn.loss import LossModule, check_reduction, reduced
 from tinytorch.ops import softmax as explicit
 from tinytorch.ops.nll import NllLoss
 
@@ -46,7 +41,7 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 def implicit_dim(name: str, input: Tensor) -> int:
-    """The dimension that was meant by none, before it had to be given; with a warning."""
+    """The dimension that programs of 2017 meant when they gave none; with a warning."""
     text = f"Implicit dimension choice for {name} has been deprecated: please give it dim=..."
     warnings.warn(text, stacklevel=3)
     return 0 if input.array.ndim in (0, 1, 3) else 1
@@ -71,38 +66,12 @@ class LogSoftmax(FunctionModule, function=log_softmax, options=1):
     """log_softmax as a module."""
 
 
-def triplet_margin_loss(
-    anchor: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    margin: float = 1.0,
-    p: float = 2,
-    eps: float = 1e-6,
-    swap: bool = False,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """How far the anchor is from being nearer to `positive` than to `negative` by a margin (Schroff
-    et al., 2015). With swap the distance from positive to negative counts, if it is smaller.
-
-    ValueError unless the margin is positive.
-    """
-    if margin <= 0:
-        raise ValueError(f"margin must be greater than 0, got {margin}")
-    near, far = (pairwise_distance(anchor, other, p, eps) for other in (positive, negative))
-    if swap:
-        far = far.minimum(pairwise_distance(positive, negative, p, eps))
-    return reduced((near - far + margin).clamp(min=0), reduction, size_average, reduce)
-
-
 def kl_div(
     input: Tensor,
     target: Tensor,
-    size_average=None,
-    reduce=None,
-    reduction="mean",
-    log_target=False,
+    *,
+    reduction: str = "mean",
+    log_target: bool = False,
 ) -> Tensor:
     """target * (log(target) - input), where input is a logarithm: sum it for the divergence.
 
@@ -114,29 +83,7 @@ def kl_div(
         warnings.warn("kl_div: by definition the mean is 'batchmean'; 'mean' is not", stacklevel=2)
     if reduction == "batchmean":
         return losses.sum() / (input.array.shape or (1,))[0]
-    return reduced(losses, reduction, size_average, reduce)
-
-
-def gaussian_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    var: Tensor | float,
-    full: bool = False,
-    eps: float = 1e-6,
-    reduction: str = "mean",
-) -> Tensor:
-    """-log of the density that a normal distribution with mean `input` and variance `var`, at least
-    eps, has at the target; with `full` also its constant. ValueError for a `var` that does not fit
-    or is negative."""
-    var = var if isinstance(var, Tensor) else input.detach() * 0 + var
-    var = var.unsqueeze(-1) if var.array.shape == input.array.shape[:-1] else var
-    pairs = list(zip(input.array.shape, var.array.shape, strict=False))
-    fits = input.array.ndim == var.array.ndim and [b for a, b in pairs if a != b] in ([], [1])
-    if not fits or bool((var < 0).any()):
-        raise ValueError(f"var does not fit or is negative: {var.shape} for {input.shape}")
-    var = var + (var.detach().clamp(min=eps) - var.detach())  # at least eps, with the slope of var
-    losses = 0.5 * (var.log() + (input - target) ** 2 / var)
-    return reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
+    return reduced(losses, reduction)
 
 
 def as_rows(input: Tensor) -> Tensor:
@@ -149,18 +96,20 @@ def as_rows(input: Tensor) -> Tensor:
 
 
 def check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> tuple[int, ...]:
-    """The shape of the losses. ValueError, RuntimeError or NotImplementedError where they do not
-    fit."""
+    """The shape of the losses.
+
+    Raises:
+        NotImplementedError: for integers.
+        ValueError, RuntimeError: where the shapes do not fit.
+    """
     shape, found = input.array.shape, target.array.shape
     if not input.is_floating_point():
         raise NotImplementedError(f"losses for classes are not implemented for {input.dtype!r}")
     if not shape:
         raise ValueError("Expected 1 or more dimensions (got 0)")
     c, expected = shape[min(len(shape) - 1, 1)], shape[:1] + shape[2:] if shape[1:] else ()
-    if weight is not None and (weight.array.shape != (c,) or weight.requires_grad):
-        raise RuntimeError(f"weight: one, without gradient, for each of {c} classes: {weight!r}")
-    if weight is not None and weight.dtype is not input.dtype:
-        raise RuntimeError(f"expected scalar type {input.dtype!r} but found {weight.dtype!r}")
+    if weight is not None and weight.array.shape != (c,):
+        raise RuntimeError(f"weight must have one element for each of {c} classes: {weight!r}")
     if found not in (shape, expected) and shape[1:] and found[:1] != shape[:1]:
         raise ValueError(f"batch sizes of input, {shape}, and target, {found}, differ")
     if found not in (shape, expected):
@@ -173,10 +122,17 @@ def chosen(
 ) -> tuple[Tensor, Tensor | None]:
     """(class of each row; how much each counts, 0 where it is ignored; None for 1 each).
 
-    IndexError for a class that does not exist, RuntimeError where targets are no integers.
+    Raises:
+        IndexError: for a class that does not exist.
+        RuntimeError: for a target that is not int64 or uint8, and for a weight of another type
+            than the input or one that requires a gradient.
     """
     if target.dtype not in (int64, uint8):
         raise RuntimeError(f"expected target dtype to be Long or Byte, but got {target.dtype!r}")
+    if weight is not None and weight.dtype is not rows.dtype:
+        raise RuntimeError(f"expected scalar type {rows.dtype!r} but found {weight.dtype!r}")
+    if weight is not None and weight.requires_grad:
+        raise RuntimeError("the weight of classes cannot require a gradient")
     index, counts = (target if target.array.ndim == 1 else target.reshape(-1)).long(), None
     c, values = rows.array.shape[1], index.array
     if values.size and (0 <= ignore_index < c or not 0 <= values.min() <= values.max() < c):
@@ -194,16 +150,15 @@ def nll_loss(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    size_average: bool | None = None,
+    *,
     ignore_index: int = -100,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """-input at the right class: the negative log likelihood, if `input` are log probabilities.
 
     Shapes, weights and errors as in cross_entropy.
     """
-    reduction = reduction_of(reduction, size_average, reduce)
+    reduction = check_reduction(reduction)
     shape, rows = check_classes(input, target, weight), as_rows(input)
     index, counts = chosen(rows, target, weight, ignore_index)
     return NllLoss.apply(rows, index, counts, reduction, shape, True)
@@ -213,9 +168,8 @@ def cross_entropy(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    size_average: bool | None = None,
+    *,
     ignore_index: int = -100,
-    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
@@ -227,9 +181,11 @@ def cross_entropy(
         weight: [c]: how much a row of each class counts. The mean divides by what all count.
         ignore_index: rows of this class do not count.
         label_smoothing: this share of the truth is spread evenly over all classes.
-    RuntimeError, ValueError or IndexError where they do not fit, as in PyTorch.
+    Raises:
+        IndexError: for a class that does not exist.
+        RuntimeError, ValueError: where shapes, types or options do not fit.
     """
-    reduction = reduction_of(reduction, size_average, reduce)
+    reduction = check_reduction(reduction)
     if not 0 <= label_smoothing <= 1:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     shape, rows = check_classes(input, target, weight), as_rows(input)
@@ -255,28 +211,16 @@ def cross_entropy(
     return loss * one + smooth * (label_smoothing / c)
 
 
-class TripletMarginLoss(Comparison, function=triplet_margin_loss):
-    """triplet_margin_loss as a module."""
-
-    _inputs = 3
-
-
-class KLDivLoss(Comparison, function=kl_div):
+class KLDivLoss(LossModule, function=kl_div):
     """kl_div as a module."""
 
 
-class NLLLoss(Comparison, function=nll_loss):
+class NLLLoss(LossModule, function=nll_loss):
     """nll_loss as a module; `weight` is a buffer."""
 
 
-class CrossEntropyLoss(Comparison, function=cross_entropy):
+class CrossEntropyLoss(LossModule, function=cross_entropy):
     """cross_entropy as a module; `weight` is a buffer."""
-
-
-class GaussianNLLLoss(Comparison, function=gaussian_nll_loss):
-    """gaussian_nll_loss as a module; the variance comes with each call."""
-
-    _inputs = 3
 
 
 if __name__ == "__main__":
@@ -344,21 +288,9 @@ if __name__ == "__main__":
     # -> IndexError: Target -1 is out of bounds.
     # -> ValueError: batch sizes of input, (3, 3), and target, (2,), differ
 
-    # Vectors: two that are alike, and one that is different.
-    anchor, like, other = tensor([[1.0, 0.0]]), tensor([[1.0, 0.1]]), tensor([[0.0, 1.0]])
-    print(f"{triplet_margin_loss(anchor, like, other).item():.3f}")  # -> 0.000
-    print(f"{TripletMarginLoss(margin=2.0)(anchor, like, other).item():.3f}")  # -> 0.686
-
     # How far one distribution is from another.
     p, q = tensor([[0.5, 0.5]]), tensor([[0.9, 0.1]])
     print(f"{kl_div(q.log(), p, reduction='batchmean').item():.4f}")  # -> 0.5108
-
-    # Two networks are off by 1 and say how sure they are: variances 1 and 0.01.
-    zero, one = tensor([0.0]), tensor([1.0])
-    for variance in (one, one / 100):
-        print(f"{gaussian_nll_loss(zero, one, variance).item():.2f}")
-    # -> 0.50
-    # -> 47.70
 
     # As modules: their tensors are buffers, so that to() and state_dict() know them.
     loss = CrossEntropyLoss(weight=weight, label_smoothing=0.1)

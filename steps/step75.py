@@ -18,14 +18,11 @@ relu, the signal fades with depth. PyTorch keeps that for the sake of old progra
 in deep networks, and these have normalisation layers, which come in a later stage.) The paper on
 kaiming also introduced PReLU: the slope below 0, which is 0 in relu, is one more number to learn.
 
-Not every network says how many inputs a layer has: it follows from what comes before. LazyLinear
-waits for its first input, makes its weight, and becomes a Linear.
-
 Finally, an autoencoder: 64 pixels through 8 numbers and back. What comes out should be what went
 in, so it needs no labels. A sigmoid at the end gives pixels between 0 and 1. There is none on the 8
 numbers in the middle, where it would only squeeze what little there is.
 
-New: tinytorch/nn/init.py; prelu, PReLU; LazyLinear. Moved: the losses to tinytorch/nn/loss.py.
+New: tinytorch/nn/init.py; prelu, PReLU. Moved: the losses to tinytorch/nn/loss.py.
 tinytorch/nn/functional.py now collects all the functions in one place.
 Try: --draw shows the digits and what the autoencoder makes of them. Or put a Sigmoid behind the
 encoder, and compare the errors.
@@ -34,10 +31,9 @@ encoder, and compare the errors.
 import importlib
 import math
 from collections.abc import Callable
-from typing import Any
 
 from tinytorch.autograd.modes import no_grad
-from tinytorch.core.tensor import Size, Tensor, wrap
+from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
@@ -120,22 +116,6 @@ def eye_(tensor: Tensor) -> Tensor:
     if tensor.array.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     return tensor.copy_(wrap(tensor.device.xp.eye(*tensor.array.shape), tensor.device))
-
-
-@no_grad()
-def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """The kernel of a convolution that passes each channel on. ValueError if not 3D to 5D."""
-    shape = tensor.array.shape
-    if len(shape) not in (3, 4, 5):
-        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
-    if shape[0] % groups:
-        raise ValueError("dim 0 must be divisible by groups")
-    tensor.zero_()
-    n, middle = shape[0] // groups, [size // 2 for size in shape[2:]]
-    for out in range(shape[0]):
-        if out % n < shape[1]:
-            tensor[(out, out % n, *middle)] = 1
-    return tensor
 
 
 def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
@@ -224,16 +204,6 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Source = None) -> Te
     return tensor.copy_(wrap((q.T if wide else q).reshape(shape) * gain, tensor.device))
 
 
-@no_grad()
-def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Source = None) -> Tensor:
-    """Normal numbers, and in each column a share `sparsity` of zeros. ValueError if not 2D."""
-    if tensor.array.ndim != 2:
-        raise ValueError("Only tensors with 2 dimensions are supported")
-    order = tensor.clone().uniform_(generator=generator).argsort(0).argsort(0)
-    tensor.normal_(0, std, generator=generator)
-    return tensor.mul_(order >= math.ceil(sparsity * tensor.array.shape[0]))
-
-
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """leaky_relu with slopes that are learned: one, or one for each channel (dimension 1).
 
@@ -259,41 +229,6 @@ class PReLU(Module):
 
     def extra_repr(self) -> str:
         return f"num_parameters={self.num_parameters}"
-
-
-class UninitializedParameter(Parameter):
-    """A parameter without elements, until somebody knows its shape. RuntimeError for `shape`.
-
-    What is written into it before that is lost: initialise after the first input."""
-
-    def __repr__(self) -> str:
-        return "<UninitializedParameter>"
-
-    @property
-    def shape(self) -> Size:
-        raise RuntimeError("a parameter has no shape yet: call its module with an input first")
-
-
-class LazyLinear(Linear):
-    """Linear with as many inputs as the first one that it gets has; then it becomes a Linear."""
-
-    def __init__(self, out_features: int, bias: bool = True, device=None, dtype=None):
-        super().__init__(0, out_features, bias, device, dtype)
-
-    def _make(self, shape: tuple, bias: bool, fan_in: int, **options: Any) -> None:
-        super()._make((0,), bias, fan_in, **options)
-        for param in self.parameters():
-            param.__class__ = UninitializedParameter
-
-    def forward(self, input: Tensor) -> Tensor:
-        self.in_features = self._fan_in = input.shape[-1]
-        shapes = (self.out_features, self.in_features), (self.out_features,)
-        for param, shape in zip(self.parameters(), shapes, strict=False):  # weight, if any bias
-            # The same objects, since an optimizer may hold them.
-            param.data, param.__class__ = param.data.new_empty(shape), Parameter
-        self.__class__ = Linear
-        self.reset_parameters()
-        return self.forward(input)
 
 
 if __name__ == "__main__":
@@ -356,14 +291,8 @@ if __name__ == "__main__":
     print("a rotation:", ((turned @ turned.T - eye_(Tensor(3, 3))).abs().sum().item() < 1e-5))
     # -> a rotation: True
 
-    thin = sparse_(Tensor(10, 3), sparsity=0.8)
-    print("zeros in each column:", (thin == 0).sum(0).tolist())
-    # -> zeros in each column: [8, 8, 8]
-
     print("none beyond 2:", trunc_normal_(Tensor(1000)).abs().max().item() <= 2)
     # -> none beyond 2: True
-    print("each channel:", *dirac_(Tensor(2, 2, 3)).tolist())
-    # -> each channel: [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]] [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
 
     # A slope that is learned: |x| is x above 0 and -x below, so it has to become -1.
     x, bend = linspace(-1, 1, 21), PReLU()
@@ -374,13 +303,6 @@ if __name__ == "__main__":
             bend.weight -= bend.weight.grad
     print(bend, f"starts with 0.25 and learns {bend.weight.item():.2f}")
     # -> PReLU(num_parameters=1) starts with 0.25 and learns -1.00
-
-    # A layer that learns from its first input how many numbers there are.
-    late = LazyLinear(8)
-    print(late, late.weight)
-    # -> LazyLinear(in_features=0, out_features=8, bias=True) <UninitializedParameter>
-    print(tuple(late(randn(5, 64)).shape), late, tuple(late.weight.shape))
-    # -> (5, 8) Linear(in_features=64, out_features=8, bias=True) (8, 64)
 
     # The autoencoder: 64 -> 32 -> 8 -> 32 -> 64.
     manual_seed(0)

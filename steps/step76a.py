@@ -21,7 +21,7 @@ step that is also worked out by hand, and then fits the straight line y = 3 x + 
 Between backward and step is the place to look at the gradients. One strange batch can give a huge
 one, and a single step then throws the network so far that it never comes back. clip_grad_norm_
 treats all gradients as one vector: if it is longer than max_norm, it is shortened, and keeps its
-direction. clip_grad_value_ cuts off each element, and so changes the direction.
+direction.
 
 `step(closure)` is for rules that compute the loss themselves. A parameter without a gradient does
 not move at all. A gradient of zero is something else: with momentum, the parameter still moves.
@@ -259,15 +259,6 @@ def clip_grad_norm_(
     return total
 
 
-@no_grad()
-def clip_grad_value_(
-    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
-) -> None:
-    """Cuts each element of the gradients to [-clip_value, clip_value]: the direction changes."""
-    for grad in gradients_of(parameters):
-        grad.clamp_(-float(clip_value), float(clip_value))
-
-
 if __name__ == "__main__":
     from tinytorch.nn.activation import Tanh
     from tinytorch.nn.container import Sequential
@@ -385,6 +376,3 @@ if __name__ == "__main__":
     print("length", clip_grad_norm_(weights, 1.0).item())  # -> length 5.0
     print([[round(value, 3) for value in w.grad.tolist()] for w in weights])
     # -> [[0.6], [0.0, 0.8]]
-    clip_grad_value_(weights, 0.7)
-    print([[round(value, 3) for value in w.grad.tolist()] for w in weights])
-    # -> [[0.6], [0.0, 0.7]]

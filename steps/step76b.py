@@ -24,12 +24,11 @@ it. `with_hooks` wraps `step`. __init_subclass__, which Python calls for each ne
 the `step` of a subclass that writes its own, as many PyTorch programs do.
 
 parameters_to_vector puts all parameters into one row, for methods that see one point in a space of
-many dimensions, and vector_to_parameters brings a row back.
+many dimensions.
 
 Copies and pickles take the memory along, but not the hooks: those belong to the process.
 
-New: with_hooks, registers; Optimizer.state_dict, load_state_dict, the hooks; parameters_to_vector
-and back.
+New: with_hooks, registers; Optimizer.state_dict, load_state_dict, the hooks; parameters_to_vector.
 Changed: Optimizer.step calls the hooks, for which __new__ makes a place.
 Try: let the demo load only half of it: call optimizer.state.clear() after load_state_dict.
 """
@@ -336,17 +335,6 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     return cat([param.reshape(-1) for param in parameters])
 
 
-def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Gives each parameter its part of the vector as data. TypeError for what is no tensor."""
-    if not isinstance(vec, Tensor):
-        raise TypeError(f"expected Tensor, but got: {type(vec).__name__}")
-    start = 0
-    for param in parameters:
-        n = param.numel()
-        param.data = vec[start : start + n].reshape(param.shape).detach()
-        start += n
-
-
 if __name__ == "__main__":
     from tinytorch.ops.random import manual_seed, randn
 
@@ -435,8 +423,5 @@ if __name__ == "__main__":
     twin.step()  # the hook stayed behind: nothing is printed
     print(twin.param_groups[0]["params"][0].tolist(), w.tolist())  # -> [0.0, 2.0] [0.5, 1.5]
 
-    # All parameters as one point, halfway to the origin.
-    here = parameters_to_vector(whole)
-    vector_to_parameters(0.5 * here, whole)
-    print(len(here), "numbers, half as far from 0:", (whole[0] / here[:2]).tolist())
-    # -> 5 numbers, half as far from 0: [0.5, 0.5]
+    # All parameters as one point.
+    print(parameters_to_vector(whole).shape)  # -> tinytorch.Size([5])

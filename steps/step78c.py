@@ -27,10 +27,9 @@ Try: factor=0.1 and patience=0 in the last lines. Without patience, noise looks 
 import importlib
 import itertools
 import math
-import warnings
 from typing import Any
 
-from tinytorch.optim.lr_scheduler.base import DEPRECATED, LRScheduler, values_of
+from tinytorch.optim.lr_scheduler.base import LRScheduler, values_of
 from tinytorch.optim.optimizer import Optimizer
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -39,7 +38,12 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 def one_each(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
-    """The value for each group, or the values of a list. ValueError where there are too few."""
+    """The value for each group, or the values of a list.
+
+    Raises:
+        TypeError: for what is not an optimizer.
+        ValueError: for a list of another length.
+    """
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
     count = len(optimizer.param_groups)
@@ -53,7 +57,9 @@ class OneCycleLR(LRScheduler):
     """Up to max_lr during the first pct_start of all steps, then down to almost nothing; momentum
     (or beta1) the other way round. Call `step` after each batch.
 
-    Source: Smith and Topin, Super-Convergence, 2019. ValueError for options that do not fit.
+    Source: Smith and Topin, Super-Convergence, 2019.
+    Raises:
+        ValueError: for options that do not fit together.
     """
 
     def __init__(
@@ -136,7 +142,8 @@ class ReduceLROnPlateau(LRScheduler):
 
     Better is lower, or higher with mode="max", by the share `threshold` of the best value, or by
     that difference with threshold_mode="abs". After a change it waits `cooldown` epochs.
-    ValueError for options that are none.
+    Raises:
+        ValueError: for an invalid option.
     """
 
     wants_metrics = True
@@ -175,12 +182,10 @@ class ReduceLROnPlateau(LRScheduler):
             limit = best + sign * self.threshold
         return sign * value > sign * limit
 
-    def step(self, metrics: Any, epoch: int | None = None) -> None:
-        """Looks at the loss, or whatever is watched, of the epoch that is over."""
+    def step(self, metrics: Any) -> None:
+        """Takes the loss, or another metric, of the epoch that is over."""
         value = float(metrics)
-        if epoch is not None:
-            warnings.warn(DEPRECATED, UserWarning, stacklevel=2)
-        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self.last_epoch += 1
         if self.is_better(value, self.best):
             self.best, self.num_bad_epochs = value, 0
         else:

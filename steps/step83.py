@@ -183,11 +183,11 @@ __version__ = "0.1.0"
 
 
 class LinAlgError(RuntimeError):
-    """A matrix for which there is no answer: it is singular."""
+    """The matrix is singular."""
 
 
-class OfMatrices(Function):
-    """An operation on the last two dimensions: those before them count the matrices."""
+class LinalgFunction(Function):
+    """An operation on matrices: the last two dimensions. Those before them are a batch."""
 
     @classmethod
     def explain(cls, error: Exception, arrays: list) -> Exception:
@@ -196,7 +196,7 @@ class OfMatrices(Function):
         return super().explain(error, arrays)
 
 
-class Solve(OfMatrices):
+class Solve(LinalgFunction):
     """X with A X = B;   dL/dB = A^-T G,   dL/dA = -(dL/dB) X^T."""
 
     def forward(ctx, a: Any, b: Any) -> Any:
@@ -210,8 +210,12 @@ class Solve(OfMatrices):
         return -(gb @ x.swapaxes(-1, -2)), gb
 
 
-def square(name: str, A: Tensor) -> Tensor:
-    """A itself. RuntimeError where it is no square matrix, or several, of float32 or float64."""
+def check_square(name: str, A: Tensor) -> Tensor:
+    """Returns A if it holds square matrices.
+
+    Raises:
+        RuntimeError: A is not made of square matrices of float32 or float64.
+    """
     if A.array.ndim < 2 or A.array.shape[-1] != A.array.shape[-2]:
         raise RuntimeError(f"linalg.{name}: A must be square matrices, not of shape {A.shape}")
     if A.array.dtype.kind != "f" or A.array.itemsize < 4:
@@ -220,9 +224,13 @@ def square(name: str, A: Tensor) -> Tensor:
 
 
 def solve(A: Tensor, B: Tensor) -> Tensor:
-    """X with A X = B: A [..., n, n], B [..., n, k] or one vector for each A. LinAlgError for a
-    singular A."""
-    if square("solve", A).dtype is not B.dtype:
+    """X with A X = B: A [..., n, n], B [..., n, k] or one vector for each A.
+
+    Raises:
+        LinAlgError: a matrix of A is singular.
+        RuntimeError: the shapes do not fit, or the types differ.
+    """
+    if check_square("solve", A).dtype is not B.dtype:
         raise RuntimeError(f"linalg.solve: A and B differ in type: {A.dtype!r} and {B.dtype!r}")
     vector = B.array.ndim == 1 or B.array.shape == A.array.shape[:-1]
     B = B.unsqueeze(-1) if vector else B
@@ -233,8 +241,13 @@ def solve(A: Tensor, B: Tensor) -> Tensor:
 
 @tensor_method("inverse")
 def inv(A: Tensor) -> Tensor:
-    """The inverse: X with A X = 1. To solve equations, `solve` is faster and more exact."""
-    unit = eye(square("inv", A).array.shape[-1], dtype=A.dtype, device=A.device)
+    """The inverse: X with A X = 1. To solve equations, `solve` is faster and more exact.
+
+    Raises:
+        LinAlgError: a matrix of A is singular.
+        RuntimeError: A is not made of square matrices of float32 or float64.
+    """
+    unit = eye(check_square("inv", A).array.shape[-1], dtype=A.dtype, device=A.device)
     return Solve.apply(A, unit.expand(A.shape))
 
 

@@ -99,6 +99,8 @@ def _does_nothing(node, parent):
     match node:
         case ast.Try() | ast.Global() | ast.Nonlocal() | ast.Expr(value=ast.Constant()):
             return True
+        case ast.AnnAssign(value=None):
+            return True
         case ast.Raise(exc=ast.Name(id="NotImplementedError")):
             others = [each for each in parent.body if each is not node]
             in_function = isinstance(parent, ast.FunctionDef)

@@ -32,7 +32,8 @@ def check_numbers(curriculum: Curriculum):
 
 def check_kinds(curriculum: Curriculum):
     """What curriculum.toml names is there, and at most one step in five is a catalogue."""
-    for name, numbers in curriculum.named.items():
+    named = curriculum.named | {module.name: module.builders for module in curriculum.modules}
+    for name, numbers in named.items():
         for number in sorted(set(numbers) - curriculum.by_number.keys()):
             yield Complaint(f"curriculum.toml, {name}", f"there is no step {number}", "take it out")
     counted = [step for step in curriculum.steps if step.kind != "chapter"]

@@ -93,7 +93,7 @@ class Moves:
             if match[1] is None:
                 return self._one(match[0], padded=padded)
             begin, end = self._one(match[1], 0, padded), self._one(match[3], -1, padded)
-            if begin == end:  # all in one topic
+            if Number.parse(begin).topic == Number.parse(end).topic:
                 begin, end = self._one(match[1], None, padded), self._one(match[3], None, padded)
             return begin + match[2] + end
 
@@ -241,7 +241,7 @@ def _curriculum(text: str, moves: Moves) -> str:
             return line
         rows = [""]
         for item in items:
-            if len(rows[-1]) + len(item) > COLUMNS - 8:
+            if len(rows[-1]) + len(item) > COLUMNS - 5:
                 rows.append("")
             rows[-1] += f" {item},"
         return f"{match[1]}[\n" + "\n".join("   " + row for row in rows) + "\n]"

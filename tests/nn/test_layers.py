@@ -41,19 +41,9 @@ def test_linear_saves_one_node():
     }
 
 
-def test_bilinear(device):
-    x, z, w = (numbers(*s, device=device) for s in ((4, 2), (4, 3), (5, 2, 3)))
-    b = numbers(5, device=device)
-    expected = np.einsum("ni,kij,nj->nk", *(t.numpy(force=True) for t in (x, w, z)))
-    y = F.bilinear(x, z, w, b)
-    np.testing.assert_allclose(y.numpy(force=True), expected + b.numpy(force=True))
-    check(F.bilinear, x, z, w, b)
-
-
 def test_shapes():
     x = tinytorch.zeros(2, 3, 4)
     assert nn.Flatten()(x).shape == (2, 12) and nn.Flatten(0, 1)(x).shape == (6, 4)
-    assert nn.Unflatten(2, (2, 2))(x).shape == (2, 3, 2, 2)
     assert nn.Identity("any", argument=1)(x) is x
 
 
@@ -66,7 +56,6 @@ def test_first_numbers_of_a_layer():
         assert abs(values.std() - 1 / 20 / math.sqrt(3)) < 0.003
     assert nn.Linear(2, 3, bias=False).bias is None
     assert nn.Linear(2, 3, dtype=tinytorch.float64, device="cpu").weight.dtype is tinytorch.float64
-    assert list(nn.Bilinear(2, 3, 4).weight.shape) == [4, 2, 3]
 
 
 CURVES = {
@@ -78,14 +67,6 @@ CURVES = {
     "silu": lambda x: F.silu(x),
     "softplus": lambda x: F.softplus(x, 2.0, 1.5),
     "logsigmoid": lambda x: F.logsigmoid(x),
-    "celu": lambda x: F.celu(x, 0.7),
-    "selu": lambda x: F.selu(x),
-    "mish": lambda x: F.mish(x),
-    "softsign": lambda x: F.softsign(x),
-    "hardtanh": lambda x: F.hardtanh(x, -0.5, 0.4),
-    "relu6": lambda x: F.relu6(x * 8),
-    "hardsigmoid": lambda x: F.hardsigmoid(x * 4),
-    "hardswish": lambda x: F.hardswish(x * 4),
     "normalize": lambda x: F.normalize(x, dim=0),
     "softmax": lambda x: F.softmax(x, -1),
     "log_softmax": lambda x: F.log_softmax(x, 0),
@@ -105,19 +86,17 @@ def test_activations(device, name):
     assert curve(tensor([1.0], device=device).half()).dtype is tinytorch.float16
 
 
-def test_glu_and_prelu(device):
+def test_prelu(device):
     x = numbers(3, 4, device=device)
-    check(F.glu, x)
     check(F.prelu, x, numbers(4, device=device, seed=1))
     check(F.prelu, x, numbers(1, device=device, seed=2))
     slopes = nn.PReLU(2, init=0.5, device=device)
     assert slopes(tensor([[-2.0, 3.0]], device=device)).tolist() == [[-1.0, 3.0]]
-    for wrong in (lambda: F.glu(x[:, :3]), lambda: slopes(x.float())):
-        with pytest.raises(RuntimeError):
-            wrong()
+    with pytest.raises(RuntimeError):
+        slopes(x.float())
 
 
-@pytest.mark.parametrize("name", ["relu", "leaky_relu", "elu", "silu", "mish", "hardswish"])
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "elu", "silu"])
 def test_activations_in_place(name):
     function = getattr(F, name)
     for values in ([-1.0, 2.0], [0.5, -3.0]):
@@ -152,8 +131,6 @@ LOSSES = {
     ),
     "huber_loss": lambda x, t: F.huber_loss(x, t, delta=0.5),
     "cosine_similarity": lambda x, t: F.cosine_similarity(x, t),
-    "triplet": lambda x, t: F.triplet_margin_loss(x, t, x * t, swap=True),
-    "gaussian_nll": lambda x, t: F.gaussian_nll_loss(x, t, x * x + 0.1, full=True),
     "cross_entropy": lambda x, t: F.cross_entropy(x, t.softmax(1), label_smoothing=0.1),
 }
 

@@ -290,17 +290,6 @@ def test_module_dict():
         parts["gelu"]
 
 
-def test_parameter_list():
-    net = nn.Module()
-    net.factors = nn.ParameterList([tensor([1.0]), nn.Parameter(tensor([[2.0]]))])
-    assert [n for n, _ in net.named_parameters()] == ["factors.0", "factors.1"]
-    net.factors.append(tensor([3.0]))
-    assert [p.sum().item() for p in net.factors] == [1.0, 2.0, 3.0]
-    assert "(1): Parameter containing: [tinytorch.float32 of size 1x1]" in repr(net)
-    with pytest.raises(TypeError):
-        net.factors.append(3)
-
-
 def test_hooks_with_kwargs_and_in_front():
     class Scaled(nn.Module):
         def forward(self, x, scale=1.0):
@@ -356,15 +345,6 @@ def test_load_state_dict_with_the_tensors_themselves():
     net.load_state_dict({"weight": weight, "bias": bias}, assign=True)
     assert net.bias is bias and net.weight.data_ptr() == weight.data_ptr()
     assert isinstance(net.weight, nn.Parameter) and not net.weight.requires_grad
-
-
-def test_parameter_dict():
-    net = nn.ParameterDict({"a": tensor([1.0])})
-    net["b"] = nn.Parameter(tensor([[2.0]]))
-    assert list(net) == ["a", "b"] == [name for name, _ in net.named_parameters()]
-    assert net.pop("a").item() == 1.0 and "a" not in net and list(net.state_dict()) == ["b"]
-    with pytest.raises(TypeError):
-        net["c"] = 3
 
 
 def test_lists_are_added():

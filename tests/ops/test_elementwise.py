@@ -208,6 +208,23 @@ def test_what_is_saved():
         y.backward(tinytorch.ones(2))
 
 
+@pytest.mark.parametrize("name", ["sign", "floor", "ceil", "trunc", "round", "frac"])
+def test_a_constant_slope_saves_nothing(name, device):
+    x = tinytorch.tensor([1.5, -2.5], device=device, requires_grad=True)
+    y = x * 1
+    z = 3 * getattr(y, name)()
+    y.zero_()
+    z.backward(tinytorch.ones(2, device=device))
+    assert x.grad.tolist() == ([3.0, 3.0] if name == "frac" else [0.0, 0.0])
+
+
+def test_the_slope_of_powers_of_zero(device):
+    for base in (0, 0.0, tinytorch.zeros(3, device=device)):
+        x = tinytorch.tensor([-1.0, 0.0, 2.0], device=device, requires_grad=True)
+        (base**x).backward(tinytorch.ones(3, device=device))
+        assert x.grad.tolist() == [-math.inf, 0.0, 0.0] and x.grad.dtype is tinytorch.float32
+
+
 def test_rounding(device):
     x = tinytorch.tensor([0.5, 1.5, 2.5, -0.5], device=device)
     assert x.round().tolist() == [0.0, 2.0, 2.0, 0.0]

@@ -201,6 +201,13 @@ def test_too_few_for_a_variance():
     assert tt.tensor([1.0, 3.0]).var(False).item() == 1.0
 
 
+def test_the_slope_of_a_variance_of_too_few(device):
+    for correction, expected in ((0, 0.0), (1, math.nan), (2, 0.0)):
+        x = tt.tensor([3.0], device=device, requires_grad=True)
+        x.var(0, correction=correction).backward()
+        np.testing.assert_equal(abs(x.grad.item()), expected)
+
+
 def test_no_slope_at_the_bottom_of_std_and_norm():
     for name in ("std", "norm"):
         x = tt.zeros(3, requires_grad=True)

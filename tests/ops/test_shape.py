@@ -222,3 +222,23 @@ def test_an_expanded_tensor_is_written_where_no_two_elements_share_a_place(devic
     z.sum().backward()
     assert z.tolist() == [1, 4] and x.grad.tolist() == [2, 4]
     assert tinytorch.ones(2, 1, device=device).expand(-1, 0).shape == (2, 0)
+
+
+def test_integers_of_numpy_name_dimensions_and_sizes(device):
+    one, x = np.int64(1), tinytorch.arange(6.0, device=device).reshape(2, 3)
+    assert x.sum(one).tolist() == x.sum((one,)).tolist() == [3.0, 12.0]
+    assert x.softmax(one).shape == (2, 3) and x.prod(one).tolist() == [0.0, 60.0]
+    assert x.all(one).tolist() == [False, True]
+    assert x.reshape(np.int64(6)).shape == x.view(np.int64(-1)).shape == (6,)
+    assert [part.shape for part in x.chunk(np.int64(2), one)] == [(2, 2), (2, 1)]
+    for refused in (1.0, "1", None):
+        with pytest.raises(TypeError):
+            x.softmax(refused)
+
+
+def test_permute_needs_an_order(device):
+    number = tinytorch.tensor(1.0, device=device)
+    assert number.permute(()).shape == ()
+    for x in (number, number.reshape(1, 1)):
+        with pytest.raises(TypeError, match="dims"):
+            x.permute()

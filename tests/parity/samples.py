@@ -80,7 +80,6 @@ LEFT_OUT = {
 REFUSED = {
     "as_strided() has no gradient": "unfold has one",
     "modified by an inplace operation": "overwrites what its own backward needs",
-    "this activation is not implemented for tinytorch.": "hardtanh and relu6 of integers",
 }
 
 compared = collections.Counter()

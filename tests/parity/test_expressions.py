@@ -4,6 +4,7 @@ What PyTorch answers, tinytorch answers, down to strides, dtypes and the names i
 what PyTorch refuses, tinytorch refuses with the same type of exception.
 """
 
+import numpy as np
 import pytest
 
 import tinytorch
@@ -61,6 +62,12 @@ y.logsumexp(0)
 """
 
 REFUSED = """
+m.tensor(1.0).permute()
+x.permute()
+x.softmax(None)
+x.softmax(1.0)
+x.sum(1.0)
+x.prod("1")
 m.tensor([True]) - m.tensor([True])
 -m.tensor([True])
 m.tensor([True]) ** m.tensor([True])
@@ -104,6 +111,40 @@ slope(lambda y: y.expand(1000, 2).to(m.float16).sum() + y.sum(), [0.1, 0.2])
 slope(lambda y: (y.bfloat16() + m.zeros(1000, 2).bfloat16()), [0.1, 0.2])
 """
 
+# Dimensions, sizes and indices that are integers of NumPy's.
+NUMPY_INTEGERS = """
+x.sum(i), x.mean(i), x.amax(i), x.prod(i), x.cumsum(i), x.logsumexp(i), x.norm(2, i)
+x.std(i), x.var((i, np.int64(0))), x.softmax(i), x.log_softmax(i), x.all(i), x.any(i)
+x.max(i), x.argmin(i), x.sort(i), x.topk(np.int64(2), i), x.count_nonzero(i), x.size(i)
+x.reshape(np.int64(12)), x.view(np.int64(-1)), x.reshape(np.int64(6), 2), x.reshape((i, 12))
+x.transpose(i, np.int32(0)).stride(), x.permute(i, np.int64(0)).stride(), x.unsqueeze(i).shape
+x.chunk(np.int64(2), i), x.split([i, np.int64(3)], i), x.unbind(i), m.cat([x, x], i).shape
+x.select(i, np.int64(2)), x.narrow(i, i, np.int64(2)), x[i], x[:i], x[0, i], x.flip(i), x.roll(i)
+x.repeat(i, np.int64(2)).shape, x[:1].expand(np.int64(2), 4), x.diagonal(i), x.tril(i)
+x.unfold(i, np.int64(2), i).stride(), m.zeros(np.int64(2), i), m.full((i,), 2.0), m.eye(i)
+m.arange(np.int64(3)), m.linspace(0, 1, np.int64(3)), x.flatten(np.int64(0), i)
+x.gather(i, m.zeros(3, 1).long()), x.index_select(i, m.tensor([2])), x.repeat_interleave(i, i)
+"""
+# Gradients in corners: too few numbers for a variance, 0 to a power below 0, a place written twice.
+CORNERS = """
+slope(lambda y: y.var(0, correction=0), [3.0])
+slope(lambda y: y.var(0), [3.0])
+slope(lambda y: y.var(0, correction=2), [3.0])
+slope(lambda y: y.var(0, correction=3), [3.0, 4.0])
+slope(lambda y: y.std(0, correction=3), [3.0, 4.0])
+slope(lambda y: y.std(correction=0), [3.0])
+slope(lambda y: 0**y, [-1.0, -2.5, 0.0, 2.0])
+slope(lambda y: 0.0**y, [-1.0, 0.0, 2.0])
+slope(lambda y: m.zeros(4) ** y, [-1.0, -2.5, 0.0, 2.0])
+slope(lambda y: (-2.0) ** y, [1.0, 2.0])
+slope(lambda y: x[0, :3].scatter(0, m.tensor([1, 1, 0]), y) * m.arange(3), [1.0, 2.0, 3.0])
+slope(lambda y: y.scatter(0, m.tensor([1, 1, 0]), x[0, :3]) * m.arange(1, 4), [1.0, 2.0, 3.0])
+slope(lambda y: y.scatter_add(0, m.tensor([1, 1, 0]), y) * m.arange(1, 4), [1.0, 2.0, 3.0])
+overwritten(lambda y: y.sign() * 3)
+overwritten(lambda y: 3 * y.floor() + y.ceil() / 2 + y.trunc() + y.round())
+overwritten(lambda y: y.frac())
+"""
+
 
 def answer(library, expression):
     """What an expression gives, as text, or the type of its error."""
@@ -117,8 +158,19 @@ def answer(library, expression):
         y = library.tensor([0.5, 1.5]).bfloat16().requires_grad_()
         return [library.autograd.grad(z, y)[0].dtype for z in function(y)]
 
+    def overwritten(function):
+        """The gradient of function(y), where y is written in place before backward."""
+        x = library.tensor([1.5, -2.5, 0.5], requires_grad=True)
+        y = x * 1
+        z = function(y).sum()
+        y.zero_()
+        return library.autograd.grad(z, x)[0]
+
     names = {
         "m": library,
+        "np": np,
+        "i": np.int64(1),
+        "overwritten": overwritten,
         "slope": slope,
         "y_dtypes": y_dtypes,
         "x": library.arange(12.0).reshape(3, 4),
@@ -131,7 +183,10 @@ def answer(library, expression):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("expression", (LAYOUT.strip() + VALUES.rstrip()).splitlines())
+@pytest.mark.parametrize(
+    "expression",
+    (LAYOUT + VALUES + NUMPY_INTEGERS + CORNERS).replace("\n\n", "\n").strip().splitlines(),
+)
 def test_answers(expression):
     expected = answer(torch, expression)
     assert isinstance(expected, str), expected

@@ -197,10 +197,7 @@ REFUSED = [
     lambda t: t.nn.init.xavier_uniform_(t.ones(2)),
     lambda t: t.nn.init.kaiming_normal_(t.ones(2, 2), mode="fan"),
     lambda t: t.nn.init.eye_(t.ones(2)),
-    lambda t: t.nn.init.dirac_(t.ones(2, 2)),
     lambda t: t.nn.init.orthogonal_(t.ones(2)),
-    lambda t: t.nn.init.sparse_(t.ones(2), 0.5),
-    lambda t: t.nn.utils.vector_to_parameters([1.0], []),
 ]
 
 

@@ -288,7 +288,7 @@ def a_replay_memory(torch):
     taken = net(states).gather(1, actions)
     loss = torch.nn.SmoothL1Loss()(taken, wanted.unsqueeze(1))
     loss.backward()
-    torch.nn.utils.clip_grad_value_(net.parameters(), 0.1)
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
     print(loss.item(), best, net.weight.grad, net.bias.grad)
 
 
@@ -431,27 +431,6 @@ def a_module_that_passes_questions_on(torch):
         print(model.nothing)
     except AttributeError as error:
         print(error)
-
-
-@program
-def layers_that_find_out_their_inputs(torch):
-    nn = torch.nn
-    model = nn.Sequential(nn.Flatten(), nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(2, bias=False))
-    print(model, [name for name, _ in model.named_parameters()], model[3].weight)
-    optimizer = torch.optim.SGD(copy.deepcopy(model).to("cpu").parameters(), lr=0.1)
-    print(len(optimizer.param_groups[0]["params"]), isinstance(model[1], nn.Linear))
-    try:
-        print(model[1].weight.shape)
-    except RuntimeError as error:
-        print(type(error).__name__)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    seen = []
-    model[1].register_forward_hook(lambda module, args, output: seen.append(output.shape))
-    print(model(drawn(torch, 5, 2, 3)).shape, seen, model, type(model[1]) is nn.Linear)
-    print(0 < model[1].weight.abs().max().item() < 6**-0.5, model[3].weight.requires_grad)
-    fill(torch, model)(drawn(torch, 5, 2, 3)).sum().backward()
-    optimizer.step()
-    print(model[1].weight, model.state_dict().keys())
 
 
 @program

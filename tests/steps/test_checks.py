@@ -212,10 +212,16 @@ def test_one_step_in_five_may_be_a_catalogue(make):
 
 def test_what_curriculum_toml_names_is_there(make):
     toml = 'catalogues = [2]\nchapters = ["1a"]\n[step.3]\ngradcheck = ["x"]\n'
+    toml += '[modules]\n"tinytorch/a.py" = [1, 4]\n'
     found = complaints(checks.check_kinds, make({1: step_text(1)}, toml=toml))
     assert found == [
         f"curriculum.toml, {name}: there is no step {number} (take it out)"
-        for name, number in (("catalogues", "02"), ("chapters", "01a"), ("[step]", "03"))
+        for name, number in (
+            ("catalogues", "02"),
+            ("chapters", "01a"),
+            ("[step]", "03"),
+            ("tinytorch/a.py", "04"),
+        )
     ]
 
 

@@ -93,6 +93,71 @@ class Base:
     assert missed(make, guard, "f(0); print(1)  # -> 1") == ["raise NotImplementedError"]
 
 
+def test_each_kind_of_statement_is_seen(make):
+    text = """
+import contextlib
+
+
+class Box[T]:
+    size: int
+    shape: tuple = ()
+
+    @property
+    def all(self):
+        return [
+            each
+            for each in self.shape
+        ]
+
+
+@contextlib.contextmanager
+def f(x):
+    global unknown
+    y: int
+    while True:
+        match x:
+            case 0:
+                pass
+            case [a, *_] if (
+                a
+            ):
+                x = 0
+                continue
+            case _:
+                x = [1]
+                continue
+        break
+    else:
+        x = 1
+    for _ in range(2):
+        if x: break
+        else: ...
+    assert not x
+    del x
+    with contextlib.suppress(ValueError):
+        yield lambda: (
+            1
+        )
+    try:
+        raise ValueError
+    except ValueError:
+        pass
+    finally:
+        y = 2
+
+
+async def wait():
+    return 1
+""".replace("[T]", "")
+    demo = """
+        import asyncio
+
+        with f(5) as g:
+            print(g(), asyncio.run(wait()), Box().all)  # -> 1 1 []
+    """
+    assert missed(make, text, demo) == ["x = 1"]
+
+
 def test_threads_and_forks_count(make):
     text = "def a():\n    return 1\n\n\ndef b():\n    return 2"
     demo = """

@@ -115,6 +115,26 @@ def test_there_and_back_changes_nothing(curriculum):
     assert [path.name for path, text in before.items() if path.read_text() != text] == []
 
 
+def test_a_range_inside_a_topic_keeps_its_letters(make):
+    moves = Moves(make({n: step_text(n) for n in ("5a", "5b", "6")}), [("5b", "5c"), ("6", "7")])
+    assert moves.text("steps 05a to 05b, steps 05b to 06") == "steps 05a to 05c, steps 05c to 07"
+
+
+def test_long_lists_are_wrapped_as_they_were(make):
+    numbers = [f"{n:02d}{part}" for n in range(1, 18) for part in "abc"]
+    rows = [""]
+    for number in numbers:
+        if len(rows[-1]) > 90:
+            rows.append("")
+        rows[-1] += f' "{number}",'
+    toml = "chapters = [\n" + "\n".join("   " + row for row in rows) + "\n]\n"
+    assert max(map(len, toml.splitlines())) <= 100
+    curriculum = make({number: step_text(number) for number in numbers}, toml=toml)
+    moved(curriculum, "17c", "18c")
+    moved(Curriculum(curriculum.root), "18c", "17c")
+    assert curriculum.file.read_text().startswith(toml)
+
+
 def test_a_permutation(curriculum):
     _, text = moved(curriculum, "12", "13", "13", "12")
     assert text("steps/step12.py").startswith('"""Step 12: Number 13\n')

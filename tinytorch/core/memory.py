@@ -1,10 +1,10 @@
-"""Freed memory is kept for the next array, instead of given back and asked for again."""
+"""Makes the C library keep freed memory for the next array."""
 
 import ctypes
 
 
 def keep_freed_memory() -> bool:
-    """Tells glibc not to return the memory of freed arrays to the system; True where it agreed.
+    """Tells glibc to keep the memory of freed arrays. Returns whether that worked.
 
     A training step makes the same large arrays again and again. By default glibc maps each of them
     anew and unmaps it when it is freed, and the kernel has to provide, and zero, every page of

@@ -2,38 +2,26 @@
 
 from tinytorch.nn import functional, init, utils
 from tinytorch.nn.activation import (
-    CELU,
     ELU,
     GELU,
-    GLU,
-    SELU,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
     LeakyReLU,
     LogSigmoid,
-    Mish,
     ReLU,
-    ReLU6,
     Sigmoid,
     SiLU,
     Softplus,
-    Softsign,
     Tanh,
 )
 from tinytorch.nn.class_loss import (
     CrossEntropyLoss,
-    GaussianNLLLoss,
     KLDivLoss,
     LogSoftmax,
     NLLLoss,
     Softmax,
-    TripletMarginLoss,
 )
 from tinytorch.nn.container import ModuleDict, ModuleList, Sequential
 from tinytorch.nn.dropout import Dropout
-from tinytorch.nn.lazy import LazyLinear, UninitializedParameter
-from tinytorch.nn.linear import Bilinear, Flatten, Identity, Linear, Unflatten
+from tinytorch.nn.linear import Flatten, Identity, Linear
 from tinytorch.nn.loss import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -45,5 +33,4 @@ from tinytorch.nn.loss import (
 )
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
-from tinytorch.nn.parameter_containers import ParameterDict, ParameterList
 from tinytorch.nn.prelu import PReLU

@@ -1,4 +1,4 @@
-"""Activations: what stands between two linear layers, so that two of them are more than one."""
+"""Activations: the nonlinear functions between linear layers."""
 
 import inspect
 import math
@@ -14,8 +14,8 @@ from tinytorch.ops.elementwise import erf_of, require_tensors, sigmoid, tanh
 from tinytorch.ops.reduction import wide
 
 
-class Curve(Function):
-    """y = f(x), element for element: a subclass says `value`, f, and `slope`, g times dy/dx.
+class Activation(Function):
+    """y = f(x), element for element: a subclass gives `value`, f, and `slope`, g times dy/dx.
 
     float16 is computed as float32 and rounded once. exp never gets a large positive number where
     its result counts: that would be inf, and inf * 0 is nan.
@@ -30,10 +30,10 @@ class Curve(Function):
         return ctx.slope(g, *ctx.saved, *ctx.options)
 
     def name(ctx) -> str:
-        return type(ctx).__name__.removesuffix("Curve") + "Backward0"
+        return type(ctx).__name__.removesuffix("Activation") + "Backward0"
 
 
-class LeakyRelu(Curve):
+class LeakyRelu(Activation):
     """y = x where x > 0, s x elsewhere;   dy/dx = 1, or s."""
 
     def value(ctx, x: Any, s: float) -> Any:
@@ -43,21 +43,17 @@ class LeakyRelu(Curve):
         return g * s + g * (x > 0) * (1 - s)
 
 
-class Elu(Curve):
-    """y = x where x > 0, a (exp(x / w) - 1) elsewhere;   dy/dx = 1, or a / w exp(x / w)."""
+class Elu(Activation):
+    """y = x where x > 0, a (exp(x) - 1) elsewhere;   dy/dx = 1, or a exp(x)."""
 
-    def value(ctx, x: Any, a: float, w: float) -> Any:
-        return ctx.xp.maximum(x, 0) + a * ctx.xp.expm1(ctx.xp.minimum(x, 0) / w)
+    def value(ctx, x: Any, a: float) -> Any:
+        return ctx.xp.maximum(x, 0) + a * ctx.xp.expm1(ctx.xp.minimum(x, 0))
 
-    def slope(ctx, g: Any, x: Any, a: float, w: float) -> Any:
-        return g * (x > 0) + g * (x <= 0) * ctx.xp.exp(ctx.xp.clip(x, None, 0) / w) * (a / w)
-
-
-class Celu(Elu):
-    """Elu with w = a."""
+    def slope(ctx, g: Any, x: Any, a: float) -> Any:
+        return g * (x > 0) + g * (x <= 0) * ctx.xp.exp(ctx.xp.clip(x, None, 0)) * a
 
 
-class Gelu(Curve):
+class Gelu(Activation):
     """y = x P(x), P the normal distribution function;   dy/dx = P(x) + x P'(x)."""
 
     def share(ctx, x: Any) -> Any:
@@ -71,7 +67,7 @@ class Gelu(Curve):
         return g * (ctx.share(x) + x * ctx.xp.exp(x * x * -0.5) * math.sqrt(0.5 / math.pi))
 
 
-class GeluCurve(Curve):
+class GeluActivation(Activation):
     """y = x (1 + t) / 2 with t = tanh(c (x + 0.044715 x^3)), c = sqrt(2 / pi): almost Gelu."""
 
     def tanh(ctx, x: Any) -> Any:
@@ -86,7 +82,7 @@ class GeluCurve(Curve):
         return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner)
 
 
-class Silu(Curve):
+class Silu(Activation):
     """y = x s(x), s the sigmoid;   dy/dx = s + x s (1 - s)."""
 
     def value(ctx, x: Any) -> Any:
@@ -97,7 +93,7 @@ class Silu(Curve):
         return g * s * (1 + x * (1 - s))
 
 
-class SoftplusCurve(Curve):
+class SoftplusActivation(Activation):
     """y = log(1 + exp(b x)) / b, or x where b x > limit;   dy/dx = 1 / (1 + exp(-b x)), or 1."""
 
     def value(ctx, x: Any, b: float, limit: float) -> Any:
@@ -110,20 +106,12 @@ class SoftplusCurve(Curve):
         return soft if limit == math.inf else g * (x * b > limit) + soft * (x * b <= limit)
 
 
-class HardtanhCurve(Curve):
-    """y = x between a and b, else the nearer of them;   dy/dx = 1 between them, else 0."""
-
-    def value(ctx, x: Any, a: float, b: float) -> Any:
-        return ctx.xp.clip(x, a, b)
-
-    def slope(ctx, g: Any, x: Any, a: float, b: float) -> Any:
-        return g * ((x > a) & (x < b))
-
-
 def activate(function: Callable, input: Tensor, inplace: bool, *options: float) -> Tensor:
-    """function(input, *options), written into `input` if asked for.
+    """function(input, *options), written into `input` if `inplace`.
 
-    TypeError for anything but a tensor, NotImplementedError for integers.
+    Raises:
+        TypeError: for anything but a tensor.
+        NotImplementedError: for integers.
     """
     require_tensors("activation", (input,))
     if not input.is_floating_point():
@@ -152,30 +140,19 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, alpha * (exp(input) - 1) elsewhere (Clevert et al., 2015)."""
-    return activate(Elu.apply, input, inplace, alpha, 1.0)
-
-
-def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """elu with a slope of 1 at 0: alpha * (exp(input / alpha) - 1) below (Barron, 2017).
-
-    ZeroDivisionError where alpha is 0.
-    """
-    return activate(Celu.apply, input, inplace, alpha, alpha)
-
-
-def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    """elu, scaled so that mean 0 and variance 1 go through (Klambauer et al., 2017)."""
-    return activate(lambda x: 1.0507009873554805 * elu(x, 1.6732632423543772), input, inplace)
+    return activate(Elu.apply, input, inplace, alpha)
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """input times the normal distribution's share below it (Hendrycks and Gimpel, 2016).
 
-    approximate="tanh" is a formula without erf, off by 0.0005 at most. RuntimeError for others.
+    approximate="tanh" is a formula without erf, off by 0.0005 at most.
+    Raises:
+        RuntimeError: for another value of `approximate`.
     """
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
-    return activate((Gelu if approximate == "none" else GeluCurve).apply, input, False)
+    return activate((Gelu if approximate == "none" else GeluActivation).apply, input, False)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -185,62 +162,22 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * input)) / beta, a smooth relu; input itself above threshold / beta."""
-    return activate(SoftplusCurve.apply, input, False, beta, threshold)
+    return activate(SoftplusActivation.apply, input, False, beta, threshold)
 
 
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), right also where the sigmoid is too small for a float."""
-    return -activate(SoftplusCurve.apply, -input, False, 1.0, math.inf)
-
-
-def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """input * tanh(softplus(input)) (Misra, 2019)."""
-    return activate(lambda x: x * tanh(softplus(x)), input, inplace)
-
-
-def softsign(input: Tensor) -> Tensor:
-    """input / (1 + |input|)."""
-    return input / (input.abs() + 1)
-
-
-def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace=False) -> Tensor:
-    """input, cut off at min_val and max_val. ValueError where the former is larger."""
-    if min_val > max_val:
-        raise ValueError(f"min_val {min_val} cannot be greater than max_val {max_val}")
-    return activate(HardtanhCurve.apply, input, inplace, min_val, max_val)
-
-
-def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """relu, cut off at 6."""
-    return hardtanh(input, 0.0, 6.0, inplace)
-
-
-def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """A sigmoid of three straight lines: (input + 3) / 6 between 0 and 1."""
-    return activate(lambda x: hardtanh(x + 3, 0.0, 6.0) / 6, input, inplace)
-
-
-def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    """input * hardsigmoid(input) (Howard et al., 2019)."""
-    return activate(lambda x: x * hardtanh(x + 3, 0.0, 6.0) / 6, input, inplace)
-
-
-def glu(input: Tensor, dim: int = -1) -> Tensor:
-    """One half of the input, times the sigmoid of the other. RuntimeError for an odd size."""
-    if not input.array.ndim or input.array.shape[dim] % 2:
-        raise RuntimeError(f"Halving dimension must be even, but the input has {input.shape}")
-    a, b = input.chunk(2, dim)
-    return a * b.sigmoid()
+    return -activate(SoftplusActivation.apply, -input, False, 1.0, math.inf)
 
 
 class FunctionModule(Module):
-    """A module that calls a function. The options of this function are its arguments and become
+    """A module that calls a function. Its arguments are the options of the function and become
     attributes: LeakyReLU(0.2).negative_slope is 0.2. Those for tensors become buffers."""
 
-    _inputs = 1  # how many arguments of the function come with each call
+    _inputs = 1  # tensors that forward takes; the other arguments of the function are options
 
-    def __init_subclass__(cls, function: Callable | None = None, options: int = 9):
-        """class ReLU(FunctionModule, function=relu): all its options, or so many of them."""
+    def __init_subclass__(cls, function: Callable | None = None, options: int | None = None):
+        """`class ReLU(FunctionModule, function=relu)`: with all its options, or the first few."""
         if function is not None:
             parameters = [*inspect.signature(function).parameters.values()][cls._inputs :][:options]
             cls._function, cls._options = staticmethod(function), [p.name for p in parameters]
@@ -276,14 +213,6 @@ class ELU(FunctionModule, function=elu):
     """elu as a module."""
 
 
-class CELU(FunctionModule, function=celu):
-    """celu as a module."""
-
-
-class SELU(FunctionModule, function=selu):
-    """selu as a module."""
-
-
 class GELU(FunctionModule, function=gelu):
     """gelu as a module."""
 
@@ -300,37 +229,9 @@ class LogSigmoid(FunctionModule, function=logsigmoid):
     """logsigmoid as a module."""
 
 
-class Mish(FunctionModule, function=mish):
-    """mish as a module."""
-
-
-class Softsign(FunctionModule, function=softsign):
-    """softsign as a module."""
-
-
 class Sigmoid(FunctionModule, function=sigmoid):
     """sigmoid as a module."""
 
 
 class Tanh(FunctionModule, function=tanh):
     """tanh as a module."""
-
-
-class Hardtanh(FunctionModule, function=hardtanh):
-    """hardtanh as a module."""
-
-
-class ReLU6(FunctionModule, function=relu6):
-    """relu6 as a module."""
-
-
-class Hardsigmoid(FunctionModule, function=hardsigmoid):
-    """hardsigmoid as a module."""
-
-
-class Hardswish(FunctionModule, function=hardswish):
-    """hardswish as a module."""
-
-
-class GLU(FunctionModule, function=glu):
-    """glu as a module."""

@@ -7,13 +7,13 @@ from typing import Any
 from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.activation import FunctionModule
-from tinytorch.nn.loss import Comparison, pairwise_distance, reduced, reduction_of
+from tinytorch.nn.loss import LossModule, check_reduction, reduced
 from tinytorch.ops import softmax as explicit
 from tinytorch.ops.nll import NllLoss
 
 
 def implicit_dim(name: str, input: Tensor) -> int:
-    """The dimension that was meant by none, before it had to be given; with a warning."""
+    """The dimension that programs of 2017 meant when they gave none; with a warning."""
     text = f"Implicit dimension choice for {name} has been deprecated: please give it dim=..."
     warnings.warn(text, stacklevel=3)
     return 0 if input.array.ndim in (0, 1, 3) else 1
@@ -38,38 +38,12 @@ class LogSoftmax(FunctionModule, function=log_softmax, options=1):
     """log_softmax as a module."""
 
 
-def triplet_margin_loss(
-    anchor: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    margin: float = 1.0,
-    p: float = 2,
-    eps: float = 1e-6,
-    swap: bool = False,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """How far the anchor is from being nearer to `positive` than to `negative` by a margin (Schroff
-    et al., 2015). With swap the distance from positive to negative counts, if it is smaller.
-
-    ValueError unless the margin is positive.
-    """
-    if margin <= 0:
-        raise ValueError(f"margin must be greater than 0, got {margin}")
-    near, far = (pairwise_distance(anchor, other, p, eps) for other in (positive, negative))
-    if swap:
-        far = far.minimum(pairwise_distance(positive, negative, p, eps))
-    return reduced((near - far + margin).clamp(min=0), reduction, size_average, reduce)
-
-
 def kl_div(
     input: Tensor,
     target: Tensor,
-    size_average=None,
-    reduce=None,
-    reduction="mean",
-    log_target=False,
+    *,
+    reduction: str = "mean",
+    log_target: bool = False,
 ) -> Tensor:
     """target * (log(target) - input), where input is a logarithm: sum it for the divergence.
 
@@ -81,29 +55,7 @@ def kl_div(
         warnings.warn("kl_div: by definition the mean is 'batchmean'; 'mean' is not", stacklevel=2)
     if reduction == "batchmean":
         return losses.sum() / (input.array.shape or (1,))[0]
-    return reduced(losses, reduction, size_average, reduce)
-
-
-def gaussian_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    var: Tensor | float,
-    full: bool = False,
-    eps: float = 1e-6,
-    reduction: str = "mean",
-) -> Tensor:
-    """-log of the density that a normal distribution with mean `input` and variance `var`, at least
-    eps, has at the target; with `full` also its constant. ValueError for a `var` that does not fit
-    or is negative."""
-    var = var if isinstance(var, Tensor) else input.detach() * 0 + var
-    var = var.unsqueeze(-1) if var.array.shape == input.array.shape[:-1] else var
-    pairs = list(zip(input.array.shape, var.array.shape, strict=False))
-    fits = input.array.ndim == var.array.ndim and [b for a, b in pairs if a != b] in ([], [1])
-    if not fits or bool((var < 0).any()):
-        raise ValueError(f"var does not fit or is negative: {var.shape} for {input.shape}")
-    var = var + (var.detach().clamp(min=eps) - var.detach())  # at least eps, with the slope of var
-    losses = 0.5 * (var.log() + (input - target) ** 2 / var)
-    return reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
+    return reduced(losses, reduction)
 
 
 def as_rows(input: Tensor) -> Tensor:
@@ -116,18 +68,20 @@ def as_rows(input: Tensor) -> Tensor:
 
 
 def check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> tuple[int, ...]:
-    """The shape of the losses. ValueError, RuntimeError or NotImplementedError where they do not
-    fit."""
+    """The shape of the losses.
+
+    Raises:
+        NotImplementedError: for integers.
+        ValueError, RuntimeError: where the shapes do not fit.
+    """
     shape, found = input.array.shape, target.array.shape
     if not input.is_floating_point():
         raise NotImplementedError(f"losses for classes are not implemented for {input.dtype!r}")
     if not shape:
         raise ValueError("Expected 1 or more dimensions (got 0)")
     c, expected = shape[min(len(shape) - 1, 1)], shape[:1] + shape[2:] if shape[1:] else ()
-    if weight is not None and (weight.array.shape != (c,) or weight.requires_grad):
-        raise RuntimeError(f"weight: one, without gradient, for each of {c} classes: {weight!r}")
-    if weight is not None and weight.dtype is not input.dtype:
-        raise RuntimeError(f"expected scalar type {input.dtype!r} but found {weight.dtype!r}")
+    if weight is not None and weight.array.shape != (c,):
+        raise RuntimeError(f"weight must have one element for each of {c} classes: {weight!r}")
     if found not in (shape, expected) and shape[1:] and found[:1] != shape[:1]:
         raise ValueError(f"batch sizes of input, {shape}, and target, {found}, differ")
     if found not in (shape, expected):
@@ -140,10 +94,17 @@ def chosen(
 ) -> tuple[Tensor, Tensor | None]:
     """(class of each row; how much each counts, 0 where it is ignored; None for 1 each).
 
-    IndexError for a class that does not exist, RuntimeError where targets are no integers.
+    Raises:
+        IndexError: for a class that does not exist.
+        RuntimeError: for a target that is not int64 or uint8, and for a weight of another type
+            than the input or one that requires a gradient.
     """
     if target.dtype not in (int64, uint8):
         raise RuntimeError(f"expected target dtype to be Long or Byte, but got {target.dtype!r}")
+    if weight is not None and weight.dtype is not rows.dtype:
+        raise RuntimeError(f"expected scalar type {rows.dtype!r} but found {weight.dtype!r}")
+    if weight is not None and weight.requires_grad:
+        raise RuntimeError("the weight of classes cannot require a gradient")
     index, counts = (target if target.array.ndim == 1 else target.reshape(-1)).long(), None
     c, values = rows.array.shape[1], index.array
     if values.size and (0 <= ignore_index < c or not 0 <= values.min() <= values.max() < c):
@@ -161,16 +122,15 @@ def nll_loss(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    size_average: bool | None = None,
+    *,
     ignore_index: int = -100,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """-input at the right class: the negative log likelihood, if `input` are log probabilities.
 
     Shapes, weights and errors as in cross_entropy.
     """
-    reduction = reduction_of(reduction, size_average, reduce)
+    reduction = check_reduction(reduction)
     shape, rows = check_classes(input, target, weight), as_rows(input)
     index, counts = chosen(rows, target, weight, ignore_index)
     return NllLoss.apply(rows, index, counts, reduction, shape, True)
@@ -180,9 +140,8 @@ def cross_entropy(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    size_average: bool | None = None,
+    *,
     ignore_index: int = -100,
-    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
@@ -194,9 +153,11 @@ def cross_entropy(
         weight: [c]: how much a row of each class counts. The mean divides by what all count.
         ignore_index: rows of this class do not count.
         label_smoothing: this share of the truth is spread evenly over all classes.
-    RuntimeError, ValueError or IndexError where they do not fit, as in PyTorch.
+    Raises:
+        IndexError: for a class that does not exist.
+        RuntimeError, ValueError: where shapes, types or options do not fit.
     """
-    reduction = reduction_of(reduction, size_average, reduce)
+    reduction = check_reduction(reduction)
     if not 0 <= label_smoothing <= 1:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     shape, rows = check_classes(input, target, weight), as_rows(input)
@@ -222,25 +183,13 @@ def cross_entropy(
     return loss * one + smooth * (label_smoothing / c)
 
 
-class TripletMarginLoss(Comparison, function=triplet_margin_loss):
-    """triplet_margin_loss as a module."""
-
-    _inputs = 3
-
-
-class KLDivLoss(Comparison, function=kl_div):
+class KLDivLoss(LossModule, function=kl_div):
     """kl_div as a module."""
 
 
-class NLLLoss(Comparison, function=nll_loss):
+class NLLLoss(LossModule, function=nll_loss):
     """nll_loss as a module; `weight` is a buffer."""
 
 
-class CrossEntropyLoss(Comparison, function=cross_entropy):
+class CrossEntropyLoss(LossModule, function=cross_entropy):
     """cross_entropy as a module; `weight` is a buffer."""
-
-
-class GaussianNLLLoss(Comparison, function=gaussian_nll_loss):
-    """gaussian_nll_loss as a module; the variance comes with each call."""
-
-    _inputs = 3

@@ -79,22 +79,6 @@ def eye_(tensor: Tensor) -> Tensor:
     return tensor.copy_(wrap(tensor.device.xp.eye(*tensor.array.shape), tensor.device))
 
 
-@no_grad()
-def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """The kernel of a convolution that passes each channel on. ValueError if not 3D to 5D."""
-    shape = tensor.array.shape
-    if len(shape) not in (3, 4, 5):
-        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
-    if shape[0] % groups:
-        raise ValueError("dim 0 must be divisible by groups")
-    tensor.zero_()
-    n, middle = shape[0] // groups, [size // 2 for size in shape[2:]]
-    for out in range(shape[0]):
-        if out % n < shape[1]:
-            tensor[(out, out % n, *middle)] = 1
-    return tensor
-
-
 def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     """(fan_in, fan_out): how many numbers meet in one output, and how many one input goes to. Other
     people's layers call it, by this name, when they draw their biases.
@@ -179,13 +163,3 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Source = None) -> Te
     q, r = xp.linalg.qr(matrix.array.T if wide else matrix.array)
     q = q * xp.sign(xp.diagonal(r))  # makes all turns equally probable
     return tensor.copy_(wrap((q.T if wide else q).reshape(shape) * gain, tensor.device))
-
-
-@no_grad()
-def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Source = None) -> Tensor:
-    """Normal numbers, and in each column a share `sparsity` of zeros. ValueError if not 2D."""
-    if tensor.array.ndim != 2:
-        raise ValueError("Only tensors with 2 dimensions are supported")
-    order = tensor.clone().uniform_(generator=generator).argsort(0).argsort(0)
-    tensor.normal_(0, std, generator=generator)
-    return tensor.mul_(order >= math.ceil(sparsity * tensor.array.shape[0]))

@@ -9,8 +9,7 @@ from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty
-from tinytorch.ops.einsum import einsum
-from tinytorch.ops.matmul import MatMul, check_operands, matmul, multiply
+from tinytorch.ops.matmul import MatMul, check_operands, matmul, matmul_arrays
 
 
 class Addmm(Function):
@@ -22,7 +21,7 @@ class Addmm(Function):
     def forward(ctx, x: Any, weight: Any, bias: Any = None) -> Any:
         ctx.save_for_backward(x, weight)
         rows = x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-        y = multiply(rows, weight.T)
+        y = matmul_arrays(rows, weight.T)
         if bias is not None:
             y += bias
         return y if x.ndim == 2 else y.reshape((*x.shape[:-1], len(weight)))
@@ -35,8 +34,8 @@ class Addmm(Function):
             n = math.prod(shape[:-1])
             x, g = x.reshape(n, shape[-1]), g.reshape(n, weight.shape[0])
         return (
-            multiply(g, weight).reshape(shape) if need_x else None,
-            multiply(g.T, x) if need_weight else None,
+            matmul_arrays(g, weight).reshape(shape) if need_x else None,
+            matmul_arrays(g.T, x) if need_weight else None,
             g.sum(axis=0) if any(need_bias) else None,
         )
 
@@ -66,74 +65,32 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return Addmm.apply(input, weight, bias)
 
 
-def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """input1 weight[k] input2, for each k, plus bias: [..., n], [..., m], [p, n, m] -> [..., p]."""
-    product = einsum("...i,kij,...j->...k", input1, weight, input2)
-    return product if bias is None else product + bias
-
-
-class Layer(Module):
-    """What layers with a weight and a bias share: they start as uniform random numbers."""
-
-    _sizes: tuple[str, ...]  # the attributes that the text shows
-
-    def _make(self, shape: tuple, bias: bool, fan_in: int, **options: Any) -> None:
-        """Registers `weight` of that shape, and `bias` or None; fan_in inputs meet an output."""
-        self._fan_in = fan_in
-        self.weight = Parameter(empty(*shape, **options))
-        self.register_parameter("bias", Parameter(empty(shape[0], **options)) if bias else None)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draws weight and bias from [-b, b), b = 1 / sqrt(fan_in), as PyTorch does."""
-        bound = 1 / math.sqrt(self._fan_in) if self._fan_in else 0.0
-        with no_grad():
-            for param in self.parameters(recurse=False):
-                param.uniform_(-bound, bound)
-
-    def extra_repr(self) -> str:
-        sizes = "".join(f"{name}={getattr(self, name)}, " for name in self._sizes)
-        return f"{sizes}bias={self.bias is not None}"
-
-
-class Linear(Layer):
+class Linear(Module):
     """y = x W^T + b, with `weight` [out_features, in_features] and `bias` [out_features]."""
-
-    _sizes = ("in_features", "out_features")
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None
     ):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self._make((out_features, in_features), bias, in_features, device=device, dtype=dtype)
+        self.weight = Parameter(empty(out_features, in_features, device=device, dtype=dtype))
+        b = Parameter(empty(out_features, device=device, dtype=dtype)) if bias else None
+        self.register_parameter("bias", b)
+        self.reset_parameters()
+
+    @no_grad()
+    def reset_parameters(self) -> None:
+        """Draws weight and bias from [-b, b), b = 1 / sqrt(in_features), as PyTorch does."""
+        bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
+        for param in self.parameters(recurse=False):
+            param.uniform_(-bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
 
-
-class Bilinear(Layer):
-    """y_k = x1^T W_k x2 + b_k, with `weight` [out_features, in1_features, in2_features]."""
-
-    _sizes = ("in1_features", "in2_features", "out_features")
-
-    def __init__(
-        self,
-        in1_features: int,
-        in2_features: int,
-        out_features: int,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        super().__init__()
-        self.in1_features, self.in2_features = in1_features, in2_features
-        self.out_features = out_features
-        shape = (out_features, in1_features, in2_features)
-        self._make(shape, bias, in1_features, device=device, dtype=dtype)
-
-    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        return bilinear(input1, input2, self.weight, self.bias)
+    def extra_repr(self) -> str:
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, bias={self.bias is not None}"
 
 
 class Identity(Module):
@@ -158,19 +115,3 @@ class Flatten(Module):
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
-
-
-class Unflatten(Module):
-    """Gives dimension `dim` several sizes: Unflatten(1, (8, 8)) makes [n, 64] [n, 8, 8]."""
-
-    def __init__(self, dim: int, unflattened_size: tuple[int, ...]):
-        super().__init__()
-        if not all(isinstance(n, int) for n in (dim, *tuple(unflattened_size))):
-            raise TypeError(f"dim and sizes must be ints, got {dim} and {unflattened_size}")
-        self.dim, self.unflattened_size = dim, unflattened_size
-
-    def forward(self, input: Tensor) -> Tensor:
-        return input.unflatten(self.dim, self.unflattened_size)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

@@ -13,7 +13,7 @@ from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import operands
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.elementwise import (
-    Several,
+    NaryElementwise,
     as_type,
     attach,
     compute,
@@ -23,7 +23,7 @@ from tinytorch.ops.elementwise import (
 )
 
 
-class Discrete(Function):
+class NondifferentiableElementwise(Function):
     """y = f(a) or f(a, b), element for element, by the formula (xp, a, b) -> y."""
 
     elementwise = True
@@ -35,8 +35,8 @@ class Discrete(Function):
 
 
 def predicate(name: str, formula: Any = None, written: bool = False) -> Callable[[Tensor], Tensor]:
-    """A question about each element: a line of the table for one input."""
-    function = entry(name, Discrete, formula or name)
+    """A line of the table for one input: a question with a boolean answer for each element."""
+    function = entry(name, NondifferentiableElementwise, formula or name)
 
     def operation(input: Tensor) -> Tensor:
         """The answer for each element, in the shape of `input`."""
@@ -51,16 +51,16 @@ def relation(
 ) -> Callable[[Tensor, Any], Tensor]:
     """A line of the table for two inputs, which are brought to one type.
 
-    `numbers` says whether none, the second or each of them may be a Python number. An operator
-    leaves to Python what is neither a tensor nor a number: `x == None` is False.
+    `numbers` is how many of them may be Python numbers: none, the second, or either. For an operand
+    that is neither a tensor nor a number, an operator returns NotImplemented: `x == None` is False.
     """
-    function = entry(names, Discrete, formula)
+    function = entry(names, NondifferentiableElementwise, formula)
 
     def operation(input: Tensor, other: Any) -> Tensor:
         if not (
             input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
         ):
-            # One of the two has to be a tensor, also where each may be a number.
+            # At least one of the two must be a tensor.
             require_tensors(names, (input, other)[: 2 - numbers or not isinstance(other, Tensor)])
             if not (is_float(input) and other.__class__ in (int, float)):
                 input, other = operands(input, other)
@@ -86,14 +86,14 @@ ge = relation("ge greater_equal", "greater_equal", "__ge__")
 isnan = predicate("isnan")
 isinf = predicate("isinf")
 isfinite = predicate("isfinite")
-# As comparisons, which take a fifth of the time of the array library's own for numbers.
+# Comparisons take a fifth of the time of the array library's logical functions for numbers.
 logical_not = predicate("logical_not", lambda xp, x: x == 0, written=True)
 logical_and = relation("logical_and", lambda xp, a, b: (a != 0) & (b != 0), numbers=0)
 logical_or = relation("logical_or", lambda xp, a, b: (a != 0) | (b != 0), numbers=0)
 logical_xor = relation("logical_xor", lambda xp, a, b: (a != 0) ^ (b != 0), numbers=0)
 
 
-# On integers bit by bit; on booleans they are the logical ones: mask & other, ~mask.
+# Bit by bit for integers, logical for booleans: mask & other, ~mask.
 bitwise_and = relation("bitwise_and", "bitwise_and", "__and__ __rand__ __iand__", 2)
 bitwise_or = relation("bitwise_or", "bitwise_or", "__or__ __ror__ __ior__", 2)
 bitwise_xor = relation("bitwise_xor", "bitwise_xor", "__xor__ __rxor__ __ixor__", 2)
@@ -102,14 +102,20 @@ invert = tensor_method("__invert__")(bitwise_not)
 
 
 # Whether |a - b| <= atol + rtol * |b|.
-IsClose = entry("isclose", Discrete, lambda xp, a, b, *limits: xp.isclose(a, b, *limits))
+IsClose = entry(
+    "isclose", NondifferentiableElementwise, lambda xp, a, b, *limits: xp.isclose(a, b, *limits)
+)
 
 
 @tensor_method("isclose")
 def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
-    """|input - other| <= atol + rtol * |other|, for each pair. RuntimeError for unequal dtypes."""
+    """|input - other| <= atol + rtol * |other|, for each pair.
+
+    Raises:
+        RuntimeError: the dtypes differ, or a tolerance is negative.
+    """
     require_tensors("isclose", (input, other))
     if input.dtype is not other.dtype:
         raise RuntimeError(f"{input.dtype!r} did not match {other.dtype!r}")
@@ -184,7 +190,7 @@ class Where(Function):
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where the boolean `condition` holds, else `other`: tensors or numbers, broadcast.
 
-    where(condition) alone gives the indices, as `condition.nonzero(as_tuple=True)`.
+    where(condition) alone is `condition.nonzero(as_tuple=True)`.
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
@@ -202,8 +208,8 @@ def where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     return where(condition, self, other)
 
 
-def between(xp: Any, a: Any, b: Any, weight: Any) -> Any:
-    """a + weight * (b - a), beginning at the nearer end: so both ends are met exactly."""
+def interpolate(xp: Any, a: Any, b: Any, weight: Any) -> Any:
+    """a + weight * (b - a), computed from the nearer end, so that both ends are exact."""
     step = b - a
     if isinstance(weight, float):
         return a + weight * step if weight < 0.5 else b - (1 - weight) * step
@@ -212,8 +218,8 @@ def between(xp: Any, a: Any, b: Any, weight: Any) -> Any:
 
 Lerp = entry(
     "lerp",
-    Several,
-    between,
+    NaryElementwise,
+    interpolate,
     derivatives=(
         lambda xp, g, a, b, weight: g * (1 - weight),
         lambda xp, g, a, b, weight: g * weight,
@@ -224,8 +230,12 @@ Lerp = entry(
 
 @attach("lerp")
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
-    """input + weight * (end - input): a point between the two. RuntimeError for unequal dtypes,
-    NotImplementedError for integers."""
+    """input + weight * (end - input): a point between the two.
+
+    Raises:
+        RuntimeError: the dtypes differ.
+        NotImplementedError: the type is an integer type.
+    """
     if not input.is_floating_point():
         raise NotImplementedError(f"lerp() is not implemented for {input.dtype!r}")
     for name, x in (("end", end), ("weight", weight)):

@@ -15,15 +15,20 @@ from tinytorch.ops.broadcast import as_shape, expand
 from tinytorch.ops.conversion import to
 
 
-def finish(array: Any, device: Any, requires_grad: bool) -> Tensor:
+def new_leaf(array: Any, device: Any, requires_grad: bool) -> Tensor:
     """A new leaf around an array of `device`."""
     return wrap(array, device).requires_grad_(requires_grad)
 
 
-def fitting(number: Any, dtype: DType) -> Any:
-    """A number as an element of this type: integers cut a fraction off, and unsigned ones count
-    what is negative from their end. RuntimeError for what is too large."""
-    number_dtype(number)  # TypeError for what is no number
+def checked_number(number: Any, dtype: DType) -> Any:
+    """A number as an element of this type: a fraction is cut off for integer types, and negative
+    numbers wrap around for unsigned ones.
+
+    Raises:
+        RuntimeError: the number does not fit the type.
+        TypeError: it is not a number.
+    """
+    number_dtype(number)  # raises TypeError
     array = np.asarray(number).astype(numpy_dtype(dtype))
     fits = not np.isinf(array) or np.isinf(number)
     if dtype.category == 1:
@@ -41,8 +46,12 @@ def full(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of shape `size` with `fill_value` everywhere; its type, if none is given, is that
-    of the value: bool, int64 or the default float type. RuntimeError for negative sizes."""
+    """A tensor of shape `size` with `fill_value` everywhere. Without `dtype` its type is that of
+    the value: bool, int64 or the default float type.
+
+    Raises:
+        RuntimeError: a size is negative.
+    """
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
     shape = as_shape((size,))
@@ -53,12 +62,12 @@ def full(
     if type(fill_value) is int and fill_value == 0:  # new pages of memory are zero already
         array = device.xp.zeros(shape, numpy_dtype(dtype))
     else:
-        array = device.xp.full(shape, fitting(fill_value, dtype), numpy_dtype(dtype))
-    return finish(array, device, requires_grad)
+        array = device.xp.full(shape, checked_number(fill_value, dtype), numpy_dtype(dtype))
+    return new_leaf(array, device, requires_grad)
 
 
-def filled(name: str, value: float) -> Callable[..., Tensor]:
-    """zeros, ones and empty differ in the value only."""
+def constant_function(name: str, value: float) -> Callable[..., Tensor]:
+    """Makes zeros, ones and empty, which differ only in the value."""
 
     def create(*sizes: Any, size: Any = None, dtype: DType | None = None, **options: Any) -> Tensor:
         dtype = Defaults.dtype if dtype is None else dtype
@@ -71,10 +80,10 @@ def filled(name: str, value: float) -> Callable[..., Tensor]:
     return create
 
 
-zeros = filled("zeros", 0)
-ones = filled("ones", 1)
-# What is in new memory is nobody's promise. Here it is zero, so that no run differs from the next.
-empty = filled("empty", 0)
+zeros = constant_function("zeros", 0)
+ones = constant_function("ones", 1)
+# PyTorch leaves new memory as it is. Here it is zero, so that each run gives the same result.
+empty = constant_function("empty", 0)
 
 
 def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
@@ -118,7 +127,11 @@ new_tensor = tensor_method("new_tensor")(new_method(tensor))
 
 
 def eye(n: int, m: int | None = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
-    """The [n, m] matrix with ones on the diagonal; m is n if not given. RuntimeError for n < 0."""
+    """The [n, m] matrix with ones on the diagonal; m defaults to n.
+
+    Raises:
+        RuntimeError: n or m is negative.
+    """
     m = n if m is None else m
     if min(n, m) < 0:
         raise RuntimeError(f"n and m must be greater or equal to 0, got {n} and {m}")
@@ -137,7 +150,8 @@ def arange(
     """start, start + step, ... up to but without `end`: a tensor of ceil((end - start) / step)
     elements, int64 if all three are integers, else the default float type.
 
-    RuntimeError for a zero step and for a step away from `end`.
+    Raises:
+        RuntimeError: the step is zero or leads away from `end`.
     """
     start, end = (0, start) if end is None else (start, end)
     start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
@@ -154,14 +168,14 @@ def arange(
     if dtype is None:
         whole = all(number_dtype(x) is int64 for x in (start, end, step))
         dtype = int64 if whole else Defaults.dtype
-    # Counted and computed in double, or exactly for integers, then cast.
+    # Counts and computes in float64, or exactly for integers, and casts at the end.
     count = -((start - end) // step) if dtype is int64 else math.ceil((end - start) / step)
     if not dtype.is_floating_point:
         start, step = int(start), int(step)
     device = as_device(device)
     values = device.xp.arange(int(count))
     values = values if (start, step) == (0, 1) else start + step * values
-    return finish(values.astype(numpy_dtype(dtype), copy=False), device, requires_grad)
+    return new_leaf(values.astype(numpy_dtype(dtype), copy=False), device, requires_grad)
 
 
 def linspace(
@@ -175,7 +189,7 @@ def linspace(
     dtype = Defaults.dtype if dtype is None else as_dtype(dtype)
     if not dtype.is_floating_point:
         start, end = int(start), int(end)
-    # From both ends towards the middle, so that both are met exactly.
+    # Counts from both ends towards the middle, so that both are exact.
     step, half = (end - start) / max(steps - 1, 1), max(steps // 2, 1)
     values = start + step * np.arange(steps)
     values[half:] = end - step * np.arange(steps - 1 - half, -1, -1)
@@ -206,7 +220,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
 def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Copies `src`, broadcast and cast to this tensor's shape, type and device, into its memory.
 
-    The gradient goes to `src`; what was there before has no part in the result.
+    The gradient flows to `src`; the old elements have no part in the result.
     """
     check_writable(self)
     src = to(as_tensor(src), device=self.device, dtype=self.dtype)
@@ -221,7 +235,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
             raise RuntimeError(f"fill_ only supports a 0-d value, got {value.ndim} dimensions")
         return copy_(self, value)
     check_writable(self)
-    return overwrite(self, fitting(value, self.dtype))
+    return overwrite(self, checked_number(value, self.dtype))
 
 
 @tensor_method("zero_")

@@ -49,10 +49,10 @@ class Shift(Function):
 
 
 def product_before(ctx: Function, x: Any, dim: int, direction: int) -> Any:
-    """The product of all that stands before x_i (direction 1) or after it (-1).
+    """The product of all factors before x_i (direction 1) or after it (-1).
 
-    Each round doubles how many factors are in: 1, 2, 4, ... Nothing is ever divided, so that a
-    factor of 0 does no harm, here and in the derivatives.
+    Each round doubles the number of factors: 1, 2, 4, ... There is no division, so a factor of 0
+    does no harm, here and in the derivatives.
     """
     y, steps = ctx.call(Shift, x, dim, direction, 1.0), 1
     while steps < x.shape[dim]:
@@ -86,8 +86,7 @@ class Prod(Reduction):
 @reduction
 def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None):
     """The product of all elements, or along one dimension. The gradient is right for zeros too."""
-    if dim is not None and not isinstance(dim, int):
-        raise TypeError(f"prod(): argument 'dim' must be int, not {type(dim).__name__}")
-    dims = reduced_dims(dim, input.array.ndim)
+    ndim = input.array.ndim
+    dims = None if dim is None else reduced_dims(normalize_dim(dim, ndim), ndim)
     input, total = summands(input, dtype)
     return Prod.apply(input, dims, keepdim, total)

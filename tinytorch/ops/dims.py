@@ -5,10 +5,14 @@ from typing import Any
 
 
 def normalize_dim(dim: int, ndim: int) -> int:
-    """`dim` counted from the front: -1 is the last one. IndexError where there is no such one,
-    TypeError for what is no integer.
+    """`dim` as a Python integer counted from the front: -1 is the last one. NumPy integers are
+    accepted.
 
-    A 0-d tensor is treated as if it had one dimension: 0 and -1 are right.
+    A 0-d tensor is treated as if it had one dimension: 0 and -1 are valid.
+
+    Raises:
+        IndexError: there is no such dimension.
+        TypeError: `dim` is not an integer.
     """
     dim, last = operator.index(dim), ndim or 1
     if -last <= dim < last:
@@ -19,7 +23,11 @@ def normalize_dim(dim: int, ndim: int) -> int:
 
 
 def normalize_dims(dims: Any, ndim: int) -> tuple[int, ...]:
-    """Each of `dims` (one, or several) counted from the front; RuntimeError where one is twice."""
+    """Each of `dims` (one, or several) counted from the front.
+
+    Raises:
+        RuntimeError: a dimension is named twice.
+    """
     dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
     result = tuple(normalize_dim(dim, ndim) for dim in dims)
     if len(set(result)) != len(result):

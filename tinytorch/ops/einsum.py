@@ -11,12 +11,12 @@ from tinytorch.ops.parts import diagonal
 from tinytorch.ops.reduction import sum
 from tinytorch.ops.shape import permute, reshape
 
-# Labels for the dimensions behind "...": the last one is 9, as broadcasting counts from the right.
+# Labels for the dimensions of "...". The last dimension is 9: broadcasting aligns at the right.
 DOTS = string.digits
 
 
-def arranged(x: Tensor, labels: str, *groups: str) -> Tensor:
-    """x with its dimensions in the order of the groups, and each group made one dimension."""
+def permute_and_group(x: Tensor, labels: str, *groups: str) -> Tensor:
+    """x with its dimensions permuted to the order of the groups, and each group merged into one."""
     size = dict(zip(labels, x.array.shape, strict=True))
     order = tuple(labels.index(label) for group in groups for label in group)
     x = x if order == tuple(range(len(labels))) else permute(x, order)
@@ -24,9 +24,9 @@ def arranged(x: Tensor, labels: str, *groups: str) -> Tensor:
     return x if shape == x.array.shape else reshape(x, shape)
 
 
-def settled(x: Tensor, labels: str, other: Tensor, other_labels: str, keep: str):
-    """x without the dimensions that take no part in a product with `other`: summed over are those
-    that nobody else has, and those of size 1 that are longer there (broadcasting repeats them)."""
+def reduce_unshared(x: Tensor, labels: str, other: Tensor, other_labels: str, keep: str):
+    """Sums x over the dimensions that take no part in a product with `other`: those that only x
+    has, unless they are to be kept, and those of size 1 that `other` broadcasts."""
     size = dict(zip(other_labels, other.array.shape, strict=True))
     over = [
         i
@@ -42,12 +42,12 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
     """The product of two tensors, summed over what both have and `keep` does not name.
 
     Each dimension is of one of four kinds: in both and kept (batch), in both and summed over
-    (inner), or in only one of them (left, right). With its dimensions in the right order and each
-    kind but batch made one, it is a matrix product: [batch..., left, inner] @ [batch..., inner,
+    (inner), or in only one of them (left, right). With the dimensions permuted, and those of each
+    kind but batch merged, this is a matrix product: [batch..., left, inner] @ [batch..., inner,
     right].
     """
-    a, a_labels = settled(a, a_labels, b, b_labels, keep)
-    b, b_labels = settled(b, b_labels, a, a_labels, keep)
+    a, a_labels = reduce_unshared(a, a_labels, b, b_labels, keep)
+    b, b_labels = reduce_unshared(b, b_labels, a, a_labels, keep)
     size = dict(zip(a_labels, a.array.shape, strict=True))
     for label, n in zip(b_labels, b.array.shape, strict=True):
         if size.setdefault(label, n) != n:
@@ -61,7 +61,8 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
     left = "".join(label for label in a_labels if label not in both)
     right = "".join(label for label in b_labels if label not in both)
     product = (MatMul.apply if inner else mul)(
-        arranged(a, a_labels, *batch, left, inner), arranged(b, b_labels, *batch, inner, right)
+        permute_and_group(a, a_labels, *batch, left, inner),
+        permute_and_group(b, b_labels, *batch, inner, right),
     )
     labels = batch + left + right
     shape = tuple(size[label] for label in labels)
@@ -70,7 +71,11 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
 
 def read_operand(x: Tensor, labels: str, number: int) -> tuple[Tensor, str]:
     """Operand `number` with one label for each dimension, and each label once: "ii" means the
-    diagonal. RuntimeError where the labels do not fit the tensor."""
+    diagonal.
+
+    Raises:
+        RuntimeError: the labels do not fit the tensor.
+    """
     hidden = x.array.ndim - len(labels.replace("...", "", 1))
     written = labels.replace("...", DOTS[len(DOTS) - hidden :] if hidden > 0 else "", 1)
     if not set(labels.replace("...", "", 1)) <= set(string.ascii_letters):
@@ -101,8 +106,10 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     diagonal. "..." stands for any further dimensions, which are broadcast. Without "->" the output
     has the letters that are written once, in alphabetical order.
 
-    Operands are contracted from left to right, each time as one matrix product. RuntimeError where
-    the equation is not well formed, or does not fit the operands.
+    Operands are contracted from left to right, each time as one matrix product.
+
+    Raises:
+        RuntimeError: the equation is not well formed, or does not fit the operands.
     """
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = operands[0]
@@ -137,7 +144,11 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 
 @tensor_method("trace")
 def trace(input: Tensor) -> Tensor:
-    """The sum of the diagonal of a matrix. RuntimeError for other shapes."""
+    """The sum of the diagonal of a matrix.
+
+    Raises:
+        RuntimeError: `input` is not a matrix.
+    """
     check_operands("trace", input)
     if input.array.ndim != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.array.ndim}")

@@ -33,7 +33,7 @@ def unary_function(names: str, formula: Any, derivative: Callable, keeps_y: bool
     """The Function y = f(x), element for element, of a line of the table with one input.
 
     formula(xp, x) is f on an array, or names a function of the array library. derivative(xp, g,
-    kept) is g * dy/dx: y is kept for it, if the line says so, or x.
+    saved) is g * dy/dx, where `saved` is y if `keeps_y` says so, else x.
     """
     named = isinstance(formula, str)
 
@@ -48,9 +48,14 @@ def unary_function(names: str, formula: Any, derivative: Callable, keeps_y: bool
     return entry(names, Function, formula, forward=forward, backward=backward)
 
 
-def flat(xp: Any, g: Any, *inputs: Any) -> Any:
-    """The derivative of a staircase: between two steps nothing changes."""
-    return g * 0
+class Staircase(Function):
+    """y = f(x), where f is constant between its steps: the slope is 0, and nothing is saved."""
+
+    def forward(ctx, x: Any) -> Any:
+        return ctx.formula(ctx.xp, x)
+
+    def backward(ctx, g: Any) -> Any:
+        return g * 0
 
 
 def as_type(x: Any, dtype: DType) -> Any:
@@ -59,12 +64,16 @@ def as_type(x: Any, dtype: DType) -> Any:
 
 
 def is_float(x: Any) -> bool:
-    """Whether x is a float32 or float64 tensor, by far the most common case: no further look."""
+    """Whether x is a float32 or float64 tensor, the most common case: it needs no other check."""
     return isinstance(x, Tensor) and x.array.dtype.char in "fd"
 
 
 def require_tensors(name: str, inputs: tuple) -> None:
-    """TypeError where one of the inputs is no tensor."""
+    """Checks that all inputs are tensors.
+
+    Raises:
+        TypeError: an input is not a tensor.
+    """
     for x in inputs:
         if not isinstance(x, Tensor):
             raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
@@ -73,9 +82,13 @@ def require_tensors(name: str, inputs: tuple) -> None:
 def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0) -> Tensor:
     """function.apply on inputs of one type; the last `numbers` of them may be Python numbers.
 
-    Integers and booleans keep a type of the kinds (as NumPy calls them) that the function `keeps`.
-    If it keeps none, they become the default float type; others are a NotImplementedError.
-    float16 and bfloat16 are computed as float32 and rounded only once, at the end.
+    Integers and booleans keep their type where `keeps` names its kind (as NumPy calls it). Where
+    `keeps` is empty, they become the default float type. float16 and bfloat16 are computed as
+    float32 and rounded once, at the end.
+
+    Raises:
+        TypeError: an input is not a tensor.
+        NotImplementedError: the function has no result for this type.
     """
     require_tensors(function.__name__.lower(), inputs[: len(inputs) - numbers])
     first, *others = inputs
@@ -91,8 +104,8 @@ def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0)
 
 
 def attach(names: str, written: bool = True) -> Callable:
-    """Makes an operation a method under all its names, and its form that is written in place, if
-    there is one: exp_ for exp."""
+    """Attaches an operation as a method under all its names, with its in-place form if `written`:
+    exp_ for exp."""
 
     def decorate(operation: Callable) -> Callable:
         operation.__name__ = operation.__qualname__ = names.split()[0]
@@ -118,11 +131,13 @@ def unary(
     Args:
         names: of the function, the first one and aliases.
         formula: (xp, x) -> y, or the name of a function of the array library.
-        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the derivative is 0.
+        from_x: (xp, g, x) -> g * dy/dx. Without it and from_y the slope is 0: a `Staircase`.
         from_y: (xp, g, y) -> g * dy/dx, where y alone is enough.
         keeps: the kinds of integers and booleans that stay what they are; see `compute`.
     """
-    function = unary_function(names, formula, from_x or from_y or flat, from_y is not None)
+    function = entry(names, Staircase, formula)
+    if derivative := from_x or from_y:
+        function = unary_function(names, formula, derivative, from_y is not None)
 
     def operation(input: Tensor) -> Tensor:
         if input.__class__ is Tensor and input.array.dtype.char in "fd":
@@ -172,7 +187,7 @@ atanh = unary("atanh arctanh", "arctanh", from_x=lambda xp, g, x: g / (1 - x * x
 
 
 def staircase(name: str) -> Callable:
-    """The formula of a function that makes floats whole, and has nothing to do for integers."""
+    """The formula of a function that makes floats whole and returns integers as they are."""
     return lambda xp, x: getattr(xp, name)(x) if x.dtype.kind == "f" else x.copy()
 
 
@@ -180,7 +195,8 @@ floor = unary("floor", staircase("floor"), keeps="iu")
 ceil = unary("ceil", staircase("ceil"), keeps="iu")
 trunc = unary("trunc fix", staircase("trunc"), keeps="iu")
 round = unary("round", staircase("rint"), keeps="iu")  # halves go to the even neighbour
-frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_x=lambda xp, g, x: g, keeps="f")
+# dy/dx is 1; y is kept, so that x may be overwritten.
+frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_y=lambda xp, g, y: g, keeps="f")
 sign = unary(
     "sign sgn",  # and not that of the array library: the sign of nan is 0
     lambda xp, x: x.copy() if x.dtype == bool else xp.subtract(x > 0, x < 0, dtype=x.dtype),
@@ -231,10 +247,9 @@ erf = unary(
 )
 
 
-class Several(Function):
-    """y = f(a, b, ...), element for element, broadcast: what entries with several inputs share.
-
-    Each input has its own derivative(xp, g, a, b, ...).
+class NaryElementwise(Function):
+    """y = f(a, b, ...), element for element, broadcast. `derivatives` holds one function for each
+    input: (xp, g, a, b, ...) -> g * dy/d(input).
     """
 
     elementwise = True
@@ -253,23 +268,25 @@ class Several(Function):
 
 
 def mirrored(derivative: Callable) -> Callable:
-    """What `derivative` says of its first input, said of the second."""
+    """The derivative for the second input of a function that is symmetric in its inputs."""
     return lambda xp, g, a, b: derivative(xp, g, b, a)
 
 
 def binary(
     names: str, formula: Any, *derivatives: Callable, keeps="biu", numbers=0, written=True
 ) -> Callable[[Tensor, Any], Tensor]:
-    """A line of the table for two inputs: derivatives are (xp, g, a, b) -> g * dy/da, g * dy/db,
-    of which the first is enough where the inputs may change places.
+    """A line of the table for two inputs.
 
-    `keeps` names the kinds of integers that stay what they are, see `compute`; `numbers` says
-    whether none, the second or each of the inputs may be a Python number; `written`, whether there
-    is a form in place.
+    Args:
+        derivatives: (xp, g, a, b) -> g * dy/da, then g * dy/db. The first is enough for a function
+            that is symmetric in its inputs.
+        keeps: the kinds of integers and booleans that keep their type; see `compute`.
+        numbers: how many inputs may be Python numbers: none, the second, or either of them.
+        written: whether there is an in-place form.
     """
     if len(derivatives) == 1:
         derivatives = (*derivatives, mirrored(derivatives[0]))
-    function = entry(names, Several, formula, derivatives=derivatives)
+    function = entry(names, NaryElementwise, formula, derivatives=derivatives)
 
     def operation(input: Tensor, other: Any) -> Tensor:
         if input.__class__ is other.__class__ is Tensor:
@@ -282,18 +299,18 @@ def binary(
     return attach(names, written)(operation)
 
 
-def larger(xp: Any, g: Any, a: Any, b: Any) -> Any:
-    """What the larger one of two gets: half of the gradient where both are equal. A comparison with
-    nan is false, and so both get all of it where one of them is nan."""
+def gradient_of_larger(xp: Any, g: Any, a: Any, b: Any) -> Any:
+    """The gradient of the larger input, half of it where both are equal. A comparison with nan is
+    false, so where one input is nan, both get the whole gradient."""
     return (g * ~(a < b) + g * ~(a <= b)) / 2
 
 
-maximum = binary("maximum", "maximum", larger, written=False)
-minimum = binary("minimum", "minimum", mirrored(larger), written=False)
+maximum = binary("maximum", "maximum", gradient_of_larger, written=False)
+minimum = binary("minimum", "minimum", mirrored(gradient_of_larger), written=False)
 
 
-def squares(a: Any, b: Any) -> Any:
-    """a^2 + b^2 as a divisor: 1 in place of 0, so that the slope of an angle is 0 there."""
+def nonzero_sum_of_squares(a: Any, b: Any) -> Any:
+    """a^2 + b^2, or 1 where that is 0: as a divisor it makes the slope of an angle 0 there."""
     total = a * a + b * b
     return total + (total == 0)
 
@@ -301,15 +318,15 @@ def squares(a: Any, b: Any) -> Any:
 atan2 = binary(
     "atan2 arctan2",
     "arctan2",
-    lambda xp, g, a, b: g * b / squares(a, b),
-    lambda xp, g, a, b: -g * a / squares(a, b),
+    lambda xp, g, a, b: g * b / nonzero_sum_of_squares(a, b),
+    lambda xp, g, a, b: -g * a / nonzero_sum_of_squares(a, b),
     keeps="",
 )
 hypot = binary("hypot", "hypot", lambda xp, g, a, b: g * a / xp.hypot(a, b), keeps="f")
 
 
 def power(a: Any, b: Any) -> Any:
-    """a ** b. For small numbers b as products, which take a tiny part of the time of a power."""
+    """a ** b. Small numbers b become products, which take a tiny part of the time of a power."""
     if isinstance(b, (int, float)):
         if b in (2, 3):
             return a * a if b == 2 else a * a * a
@@ -319,20 +336,27 @@ def power(a: Any, b: Any) -> Any:
 
 
 def any_power(xp: Any, a: Any, b: Any) -> Any:
-    """a ** b, also for integers b below 0 in an array: rounded towards 0, that leaves 1, -1 and 0.
+    """a ** b, also for negative integers b in an array: rounded towards 0, the result is 1, -1 or
+    0.
 
-    NumPy refuses these, and PyTorch only a negative number: RuntimeError.
+    NumPy refuses them; PyTorch refuses only a negative number.
+
+    Raises:
+        RuntimeError: an integer is raised to a negative number.
     """
     if isinstance(b, (int, float)) or b.dtype.kind != "i":
         return power(a, b)
     return a ** xp.abs(b) * ((b >= 0) | (xp.abs(a) == 1))
 
 
-def log_of_base(xp: Any, a: Any) -> Any:
-    """log(a), and 0 where a is 0: there a^b does not change with b."""
-    if isinstance(a, (int, float)):
-        return math.log(a) if a > 0 else (0.0 if a == 0 else math.nan)
-    return xp.log(a + (a == 0))
+def slope_of_exponent(xp: Any, g: Any, a: Any, b: Any) -> Any:
+    """g * a^b log(a). Where a is 0, that is 0 for b >= 0, and -inf for b < 0, as in PyTorch."""
+    y = power(a, b)
+    if not isinstance(a, (int, float)):
+        return g * (y * xp.log(a + ((a == 0) & (b >= 0))))
+    if a == 0:
+        return g * (0 - y * (b < 0))
+    return g * (y * (math.log(a) if a > 0 else math.nan))
 
 
 # b + (b == 0) - 1 is b - 1, and 0 for b = 0: b * a^(b - 1) would be 0 * infinity for a = 0.
@@ -340,7 +364,7 @@ pow = binary(
     "pow __pow__",
     any_power,
     lambda xp, g, a, b: g * (b * power(a, b + (b == 0) - 1)),
-    lambda xp, g, a, b: g * (power(a, b) * log_of_base(xp, a)),
+    slope_of_exponent,
     keeps="iu",
     numbers=2,
 )
@@ -353,7 +377,11 @@ def square(input: Tensor) -> Tensor:
 
 
 def division(formula: Any) -> Callable:
-    """A formula that divides and keeps integers. RuntimeError where an integer divisor is 0."""
+    """A formula that divides and keeps integers.
+
+    Raises:
+        RuntimeError: an integer divisor is 0.
+    """
     formula = as_formula(formula)
 
     def divide(xp: Any, a: Any, b: Any) -> Any:
@@ -366,13 +394,22 @@ def division(formula: Any) -> Callable:
 
 
 floor_divide = binary(
-    "floor_divide __floordiv__", division("floor_divide"), flat, flat, keeps="iu", numbers=2
+    "floor_divide __floordiv__",
+    division("floor_divide"),
+    lambda xp, g, a, b: g * 0,
+    keeps="iu",
+    numbers=2,
 )
 
 
-def rest(names: str, name: str, rounding: str, numbers: int) -> Callable[[Tensor, Any], Tensor]:
-    """The line of `name`: what a - b * round(a / b) leaves. For float32 that formula, in float64,
-    takes a tenth of the time of the array library's, and is exact while the quotient is small."""
+def remainder_op(
+    names: str, name: str, rounding: str, numbers: int
+) -> Callable[[Tensor, Any], Tensor]:
+    """The line of a remainder, a - b * round(a / b), by the rounding "floor" or "trunc".
+
+    For float32 this formula in float64 takes a tenth of the time of the array library's function.
+    It is exact while the quotient is small; else the library's function is called.
+    """
 
     def formula(xp: Any, a: Any, b: Any) -> Any:
         library = getattr(xp, name)
@@ -389,12 +426,12 @@ def rest(names: str, name: str, rounding: str, numbers: int) -> Callable[[Tensor
     return binary(names, division(formula), *slopes, keeps="iu", numbers=numbers)
 
 
-remainder = rest("remainder __mod__", "remainder", "floor", 2)
-fmod = rest("fmod", "fmod", "trunc", 1)
+remainder = remainder_op("remainder __mod__", "remainder", "floor", 2)
+fmod = remainder_op("fmod", "fmod", "trunc", 1)
 
 
 def swapped(name: str, operation: Callable) -> Callable:
-    """The operator for a number on the left: 2 ** x."""
+    """The operator with a number on the left: 2 ** x."""
     return tensor_method(name)(lambda self, other: operation(other, self))
 
 

@@ -38,13 +38,18 @@ def extreme_rows(x: Any, method: str) -> Any:
 
 @extreme_rows.register(np.ndarray)
 def extreme_rows_numpy(x: np.ndarray, method: str) -> np.ndarray:
-    # For short rows NumPy finds the place of the maximum four times as fast as the maximum.
+    # In short rows NumPy finds the index of the maximum four times as fast as the maximum.
     places = getattr(x, f"arg{method}")(axis=-1).ravel() + np.arange(0, x.size, x.shape[-1])
     return x.reshape(-1).take(places).reshape(*x.shape[:-1], 1)
 
 
 def check_not_empty(name: str, x: Any, dims: Any, error: type = RuntimeError) -> None:
-    """An extreme of nothing does not exist: IndexError for a named dimension, else `error`."""
+    """Checks that there is an element to choose from.
+
+    Raises:
+        IndexError: the array is empty along a named dimension.
+        error: it is empty and no dimension is named.
+    """
     if x.size == 0 and (dims is None or 0 in [x.shape[dim] for dim in dims]):
         raise (error if dims is None else IndexError)(
             f"{name}(): Expected reduction dim to be specified, and to have non-zero size; the "
@@ -102,8 +107,8 @@ class ArgMin(ArgMax):
 class TakeAlong(Function):
     """y = the elements of x at `index` along `dim`, where an index appears once in its row.
 
-    An index without that dimension takes one element from each row, and the result has lost the
-    dimension too. The gradient goes to where the elements came from; all others get 0.
+    An index without that dimension takes one element of each row, and the result does not have the
+    dimension either. The gradient goes to where the elements came from; all others get 0.
     """
 
     def forward(ctx, x: Any, index: Any, dim: int) -> Any:
@@ -148,8 +153,13 @@ def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     return Amin.apply(input, reduced_dims(dim, input.array.ndim), keepdim)
 
 
-def place(function: type[ArgMax], input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-    """The index of an extreme. RuntimeError for booleans, IndexError for empty input."""
+def arg_extreme(function: type[ArgMax], input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    """The index of the largest or the smallest element.
+
+    Raises:
+        RuntimeError: `input` is boolean.
+        IndexError: `input` is empty.
+    """
     if input.dtype is bool_:
         raise RuntimeError(f"{function.method}(): does not support bool input")
     if dim is not None:
@@ -160,19 +170,19 @@ def place(function: type[ArgMax], input: Tensor, dim: int | None, keepdim: bool)
 @reduction
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The int64 index of the first largest element along `dim`, or in input.flatten()."""
-    return place(ArgMax, input, dim, keepdim)
+    return arg_extreme(ArgMax, input, dim, keepdim)
 
 
 @reduction
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The int64 index of the first smallest element along `dim`, or in input.flatten()."""
-    return place(ArgMin, input, dim, keepdim)
+    return arg_extreme(ArgMin, input, dim, keepdim)
 
 
-def extreme(
+def max_or_min(
     value: type[Amax], index: type[ArgMax], input: Tensor, dim: Any, keepdim: bool, other: Any
 ) -> Any:
-    """The three meanings of max and min, told apart by their arguments."""
+    """max or min, in the form that the arguments ask for: of all, along a dimension, of pairs."""
     largest = value is Amax
     if isinstance(dim, Tensor):
         other, dim = dim, None
@@ -191,10 +201,10 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
     max(input, dim): (values, indices) along one dimension; only the element chosen gets gradient.
     max(input, other): the larger element of each pair, as `maximum`.
     """
-    return extreme(Amax, ArgMax, input, dim, keepdim, other)
+    return max_or_min(Amax, ArgMax, input, dim, keepdim, other)
 
 
 @reduction
 def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """The smallest element, (values, indices) along `dim`, or the smaller of pairs: see `max`."""
-    return extreme(Amin, ArgMin, input, dim, keepdim, other)
+    return max_or_min(Amin, ArgMin, input, dim, keepdim, other)

@@ -1,4 +1,4 @@
-"""Numbers in the place of nan and inf."""
+"""nan_to_num: numbers in place of nan and inf."""
 
 import math
 from typing import Any

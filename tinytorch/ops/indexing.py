@@ -1,4 +1,4 @@
-"""Choosing elements by their places: x[key], read and written."""
+"""Indexing: x[key], read and written."""
 
 import functools
 import math
@@ -33,7 +33,7 @@ def add_at(array: Any, rows: Any, values: Any) -> None:
     xp.add.at(array.reshape(-1), rows, values.reshape(-1))
 
 
-def key_of(dims: tuple[int, ...], indices: tuple) -> tuple:
+def key_at(dims: tuple[int, ...], indices: tuple) -> tuple:
     """The key with indices[i] at dimension dims[i], and `:` at the others."""
     if not dims:
         return indices
@@ -46,8 +46,8 @@ def key_of(dims: tuple[int, ...], indices: tuple) -> tuple:
 class Index(Function):
     """y = x[key] with arrays of integers in the key, at the dimensions `dims` (in rising order).
 
-    Without `dims` there is one array, of places counted as if x were flat. An element that is
-    chosen twice gets both gradients: they are added up.
+    Without `dims` there is one array, of positions in the flattened x. An element that is chosen
+    twice gets both gradients: they are added up.
     """
 
     def forward(ctx, x: Any, dims: tuple[int, ...], *indices: Any) -> Any:
@@ -57,7 +57,7 @@ class Index(Function):
             if not dims or (len(dims) == 1 and x.flags.c_contiguous):
                 axis = dims[0] if dims else None
                 return x.take(indices[0], axis=axis)  # three times as fast as x[key]
-            return ctx.xp.asarray(x[key_of(dims, indices)], order="C")
+            return ctx.xp.asarray(x[key_at(dims, indices)], order="C")
         except IndexError as error:
             raise IndexError(str(error).replace("axis", "dimension")) from None
 
@@ -92,8 +92,8 @@ class AddIndex(Function):
         return ctx.call(Index, g, ctx.dims, *ctx.saved)
 
 
-def write(array: Any, key: tuple, values: Any) -> None:
-    """array[key] = values, broadcast, with PyTorch's errors."""
+def write_at(array: Any, key: tuple, values: Any) -> None:
+    """array[key] = values, broadcast, with PyTorch's errors for a wrong index or shape."""
     try:
         array[key] = values
     except IndexError as error:
@@ -109,7 +109,7 @@ class IndexPut(Function):
         ctx.dims, ctx.shape = dims, getattr(values, "shape", ())
         ctx.save_for_backward(*indices)
         out = x.copy()
-        write(out if dims else out.reshape(-1), key_of(dims, indices), values)
+        write_at(out if dims else out.reshape(-1), key_at(dims, indices), values)
         return out
 
     def backward(ctx, g: Any) -> Any:
@@ -118,7 +118,7 @@ class IndexPut(Function):
 
 
 class Nonzero(Function):
-    """The places of the elements that are not zero, one in each row. No gradient."""
+    """The indices of the elements that are not zero, one in each row. No gradient."""
 
     differentiable = False
 
@@ -140,10 +140,12 @@ PLAIN = {int, type(None)}
 
 
 def as_item(item: Any, x: Tensor) -> tuple[Any, int]:
-    """One item of a key as an int, slice, None, ..., or a tensor of integers or booleans; and how
-    many dimensions it takes.
+    """One item of a key as an int, slice, None, ..., or a tensor of integers or booleans; and the
+    number of dimensions that it takes.
 
-    IndexError for what cannot index; ValueError for a step below 1, which would need a copy.
+    Raises:
+        IndexError: the item cannot index.
+        ValueError: a step is below 1, which would need a copy.
     """
     if item is None or item is ...:
         return item, 0
@@ -165,10 +167,11 @@ def as_item(item: Any, x: Tensor) -> tuple[Any, int]:
     raise IndexError(f"only int, slice, ..., None, list or tensor can index, not {item!r}")
 
 
-def places_of(mask: Tensor, x: Tensor, dim: int) -> tuple[Tensor, ...]:
+def mask_to_indices(mask: Tensor, x: Tensor, dim: int) -> tuple[Tensor, ...]:
     """Where the mask is true, as one tensor of integers for each of its dimensions.
 
-    IndexError unless it has the shape of x from dimension `dim` on.
+    Raises:
+        IndexError: the mask does not have the shape of x from dimension `dim` on.
     """
     shape, expected = mask.array.shape, x.array.shape[dim : dim + mask.array.ndim]
     if shape != expected:
@@ -179,9 +182,9 @@ def places_of(mask: Tensor, x: Tensor, dim: int) -> tuple[Tensor, ...]:
     return unbind(Nonzero.apply(mask if shape else Reshape.apply(mask, (1,))), 1)
 
 
-def plain(key: Any) -> tuple | None:
-    """The key as NumPy takes it, where it is made of integers, slices without a step, None and ...
-    only, as most keys are; None for all others."""
+def basic_key(key: Any) -> tuple | None:
+    """The key in NumPy's form if it holds only integers, slices without a step, None and ..., as
+    most keys do; else None."""
     items = key if key.__class__ is tuple else (key,)
     for item in items:
         if item.__class__ is slice:
@@ -192,13 +195,13 @@ def plain(key: Any) -> tuple | None:
     return items if ... in items else (*items, ...)
 
 
-def parse(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]]:
+def parse_key(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]]:
     """x[key] as two steps: a basic key, which makes a view, and tensors at dimensions of the view.
 
-    An integer belongs to the first step: x[0, :, [1, 2]] is x[0][:, [1, 2]]. A mask stands for
-    the places where it is true.
+    An integer belongs to the first step: x[0, :, [1, 2]] is x[0][:, [1, 2]]. A mask becomes the
+    indices where it is true.
     """
-    if (basic := plain(key)) is not None:
+    if (basic := basic_key(key)) is not None:
         return basic, (), []
     if isinstance(key, list) and not all(map(np.isscalar, key)):
         key = tuple(key)  # PyTorch reads a list as a tuple if it holds more than numbers
@@ -213,7 +216,7 @@ def parse(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]]:
             dim, rest = dim + rest, 0
         elif isinstance(item, Tensor):
             place = sum(part.__class__ is not int for part in basic)  # where it stands in the view
-            found = places_of(item, x, dim) if item.dtype is bool_ else (item,)
+            found = mask_to_indices(item, x, dim) if item.dtype is bool_ else (item,)
             dims += range(place, place + len(found))
             indices += found
             basic += [slice(None)] * width or [None]
@@ -224,7 +227,7 @@ def parse(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]]:
 
 
 def is_mask(key: Any, x: Tensor) -> bool:
-    """Whether a key is a single mask, with an answer for each element of x."""
+    """Whether a key is a single mask of the shape of x."""
     return isinstance(key, Tensor) and key.dtype is bool_ and key.array.shape == x.array.shape
 
 
@@ -232,13 +235,16 @@ def is_mask(key: Any, x: Tensor) -> bool:
 def getitem(self: Tensor, key: Any) -> Tensor:
     """x[key] for integers, slices, None, ..., lists, tensors of integers or booleans, and tuples.
 
-    Without lists and tensors the result is a view. IndexError for what is not there.
+    Without lists and tensors the result is a view.
+
+    Raises:
+        IndexError: there is no such element, or the key cannot index.
     """
     if key.__class__ is int:
         return Slice.apply(self, (key, ...))
     if is_mask(key, self):
         return masked_select(self, key)
-    basic, dims, indices = parse(self, key)
+    basic, dims, indices = parse_key(self, key)
     whole = dims and basic.count(slice(None)) == len(basic) - 1
     view = self if whole else Slice.apply(self, basic)
     return Index.apply(view, dims, *indices) if dims else view
@@ -253,7 +259,9 @@ def check_same_dtype(name: str, input: Tensor, src: Tensor) -> None:
 def setitem(self: Tensor, key: Any, value: Any) -> None:
     """x[key] = value, in place: a number or a tensor, broadcast to the shape of x[key].
 
-    RuntimeError for another shape, TypeError for what is no number or tensor.
+    Raises:
+        RuntimeError: the shapes or types do not fit.
+        TypeError: the value is neither a number nor a tensor.
     """
     if not isinstance(value, Tensor):
         if isinstance(value, (list, tuple, str, np.ndarray)):
@@ -261,9 +269,9 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         value = tensor(value, dtype=self.dtype)
     recorded = thread.grad_enabled and (self.requires_grad or value.requires_grad)
     if not recorded and self.array.ndim and is_mask(key, self):
-        basic, dims, indices = (...,), (0,), [key]  # NumPy reads masks itself, ten times as fast
+        basic, dims, indices = (...,), (0,), [key]  # NumPy writes by a mask ten times as fast
     else:
-        basic, dims, indices = parse(self, key)
+        basic, dims, indices = parse_key(self, key)
     if dims and value.array.ndim:
         check_same_dtype("index_put", self, value)
     value, view = value.to(self.device, self.dtype), Slice.apply(self, basic)
@@ -276,7 +284,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         else:
             assign(view, expand(value, view.array.shape))
     else:
-        write(view.array, key_of(dims, [x.array for x in indices]) if dims else ..., value.array)
+        write_at(view.array, key_at(dims, [x.array for x in indices]) if dims else ..., value.array)
         count_write(view.array)
 
 
@@ -290,8 +298,8 @@ def contains(self: Tensor, element: Any) -> bool:
 
 @tensor_method("nonzero", "argwhere")
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """The places of the elements that are not zero: one row for each, or one tensor for each
-    dimension with as_tuple=True, which can stand in x[...]."""
+    """The indices of the elements that are not zero: one row for each, or with as_tuple=True one
+    tensor for each dimension, which can index x."""
     if as_tuple:
         return unbind(Nonzero.apply(input if input.array.ndim else flatten(input)), 1)
     return Nonzero.apply(input)

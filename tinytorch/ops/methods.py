@@ -2,12 +2,12 @@
 
 from tinytorch.core.tensor import Tensor, tensor_method
 
-# What a person asks of a tensor, as functions too: numel(x) is x.numel().
+# Methods as functions: numel(x) is x.numel().
 numel = Tensor.numel
 detach = Tensor.detach
 is_floating_point = Tensor.is_floating_point
 is_complex = Tensor.is_complex
 
 is_cpu = tensor_method("is_cpu")(property(lambda self: self.device.type == "cpu"))
-# Kinds of tensors that are not here. Optimizers and layers of others ask before they go on.
+# Kinds of tensors that do not exist here. Programs written for PyTorch ask for them.
 is_sparse = tensor_method("is_sparse", "is_quantized", "is_meta")(property(lambda self: False))

@@ -1,4 +1,4 @@
-"""Indices drawn by weight."""
+"""multinomial: indices drawn by weight."""
 
 from typing import Any
 
@@ -13,9 +13,13 @@ from tinytorch.ops.random import generator_for
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
 ) -> Tensor:
-    """Draws indices with the weights `input` [n] or [rows, n]: int64 [num_samples] or
-    [rows, num_samples]. RuntimeError for weights that are no floats, negative, not finite or all
-    zero, for no samples, and for more of them than there are positive weights to draw once."""
+    """Draws indices with the weights `input` [n] or [rows, n]: int64, [num_samples] or [rows,
+    num_samples].
+
+    Raises:
+        RuntimeError: the weights are not floats, negative, not finite or all zero; or there are
+            fewer than `num_samples` positive weights to draw from without replacement.
+    """
     weights = input.device.backend.to_numpy(input.array).astype(np.float64)
     if not input.is_floating_point() or weights.ndim not in (1, 2):
         found = f"{input.dtype!r} in {input.ndim}"

@@ -1,4 +1,4 @@
-"""The negative log likelihood: what a network pays that is to name the right class."""
+"""The negative log likelihood: the loss of a classifier, and one_hot."""
 
 from typing import Any
 
@@ -12,7 +12,10 @@ from tinytorch.ops.softmax import Softmax, minus_max
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at the class that an integer names, 0 elsewhere: [...] becomes [..., num_classes], int64.
 
-    Without num_classes there are as many as the largest integer needs. RuntimeError for others.
+    Without `num_classes` the largest integer decides how many there are.
+
+    Raises:
+        RuntimeError: the input is not int64, or an integer is outside of 0..num_classes-1.
     """
     if tensor.dtype is not int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
@@ -26,20 +29,22 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
 class NllLoss(Function):
     """The negative log likelihood of class t for each row x: l = log(sum of exp(x_i)) - x_t, times
-    what the row counts; or the sum of all l, or their mean by what all rows count.
+    the weight of the row (`counts`); or the sum of all l, or their mean, divided by all weights.
 
         dl/dx_i = softmax(x)_i - [i = t]
 
     Softmax, logarithm, choice and mean in one: stable, as the maximum is taken out first, and only
-    one exp. The gradient is what is said minus what is true. With `logs` the rows are logarithms
-    of probabilities already, and l = -x_t. A row that counts 0 is left out.
+    one exp. The gradient is prediction minus target: softmax(x) - one_hot(t). With `logs` the rows
+    are logarithms of probabilities already, and l = -x_t. A row of weight 0 is left out.
     """
 
     def forward(
         ctx, x: Any, index: Any, counts: Any, reduction: str, shape: tuple, logs: bool
     ) -> Any:
         xp, n, z, total, share = ctx.xp, len(x), wide(x), 1, 1.0
-        places = index + xp.arange(0, x.size, x.shape[1] or 1)  # of x_t, all rows in one line
+        places = index + xp.arange(
+            0, x.size, x.shape[1] or 1
+        )  # positions of x_t in the flattened x
         if logs:
             losses = -z.take(places)
         else:
@@ -52,7 +57,7 @@ class NllLoss(Function):
             ctx.slope = e.astype(x.dtype, copy=False)
         if reduction == "mean":
             total, share = n if counts is None else wide(counts).sum(), 1 / max(n, 1)
-        if counts is not None:  # where none counts: no 0 * inf, and no 0 / 0
+        if counts is not None:  # weights of 0: no 0 * inf, and no 0 / 0
             losses = xp.where(counts == 0, xp.zeros_like(losses), losses * counts)
             share = xp.where(counts == 0, counts, counts / total)
             share = share.astype(x.dtype, copy=False).reshape(-1, 1)
@@ -71,7 +76,7 @@ class NllLoss(Function):
         if ctx.xp is not Tensor:
             return ctx.slope * g
         right = (index.reshape(-1, 1) == classes) * g
-        # To be differentiated again, the softmax has to be a function of x again.
+        # For the second derivative the softmax must be a function of x.
         return -right if ctx.logs else ctx.call(Softmax, x, (1,)) * g - right
 
     def name(ctx) -> str:

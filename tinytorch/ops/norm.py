@@ -1,4 +1,4 @@
-"""Norms: the length of a vector, by several measures; and how many of its elements are not 0."""
+"""Norms, and count_nonzero."""
 
 import math
 from typing import Any
@@ -13,8 +13,8 @@ from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, sum
 class Norm(Reduction):
     """y = (|x_1|^p + ... + |x_n|^p)^(1/p);   dy/dx_i = sign(x_i) (|x_i| / y)^(p - 1).
 
-    The gradient is 0 where x_i or y is 0, which PyTorch chooses among the possible slopes. Order 0
-    counts the x_i that are not 0: its gradient is 0.
+    The gradient is 0 where x_i or y is 0: among the possible slopes PyTorch takes this one. Order 0
+    counts the x_i that are not 0, and its gradient is 0.
     """
 
     def forward(ctx, x: Any, p: float, dims: Any, keepdims: bool) -> Any:
@@ -41,8 +41,11 @@ def norm(
 ) -> Tensor:
     """The norm of order p (a number, inf or -inf; "fro" is 2) over `dim`.
 
-    inf is the largest |x_i|, -inf the smallest, 0 counts the nonzero. RuntimeError for integers,
-    TypeError for other names.
+    inf is the largest |x_i|, -inf the smallest, 0 counts the nonzero.
+
+    Raises:
+        RuntimeError: `input` is of an integer type.
+        TypeError: `p` is an unknown name.
     """
     p = 2 if p in (None, "fro") else p
     if not input.is_floating_point():

@@ -1,4 +1,4 @@
-"""Parts of a tensor, its repetitions and its mirror images: slices, flip, roll, diagonals."""
+"""Slices, repetitions, flip, roll, triangles and diagonals."""
 
 import operator
 from typing import Any
@@ -13,14 +13,14 @@ from tinytorch.ops.dims import normalize_dim, normalize_dims
 from tinytorch.ops.shape import Reshape
 
 
-def along(dim: int, part: Any) -> tuple:
+def key_along(dim: int, part: Any) -> tuple:
     """The key that takes `part` (an index or a slice) of dimension `dim`, and all of the others."""
     return (slice(None),) * dim + (part, ...)
 
 
 def as_part(part: Tensor, whole: Tensor, call: tuple) -> Tensor:
-    """`part`, which knows now that it shows memory of `whole`, as a call (Function, parameters)
-    chose it: a write into one of the two has to find the other."""
+    """Marks `part` as a view of `whole`, made by the call (Function, parameters), so that a write
+    into one of the two reaches the other."""
     base = whole if whole._base is None else whole._base
     part._base, part._base_fn, part._inference = base, base._grad_fn, base._inference
     part._view_calls = (*whole._view_calls, call)
@@ -35,7 +35,7 @@ class Slice(Function):
 
     @classmethod
     def apply(cls, x: Tensor, key: tuple) -> Tensor:
-        """As every Function; where nobody records or looks on, without a node: in half the time."""
+        """As `Function.apply`. Where nothing is recorded it makes no node, in half the time."""
         try:
             if thread.modes or x._requires_grad or (x._base is not None and x.requires_grad):
                 return super().apply(x, key)
@@ -54,7 +54,7 @@ class Slice(Function):
         return ctx.call(PutSlice, g, ctx.shape, ctx.key)
 
     def name(ctx) -> str:
-        """PyTorch takes a key apart, and names the last of its calls."""
+        """PyTorch splits a key into several calls; this is the name of the last one."""
         kinds = [type(part) for part in ctx.key if part not in (..., slice(None))]
         names = {int: "SelectBackward0", type(None): "UnsqueezeBackward0"}
         return names.get(kinds[-1] if kinds else slice, "SliceBackward0")
@@ -75,11 +75,15 @@ class PutSlice(Function):
 
 @tensor_method("select")
 def select(input: Tensor, dim: int, index: Any) -> Tensor:
-    """A view of place `index` in dimension `dim`, without that dimension. IndexError outside."""
+    """A view of the slice `index` along `dim`, without that dimension.
+
+    Raises:
+        IndexError: there is no such slice.
+    """
     if input.array.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     dim = normalize_dim(dim, input.array.ndim)
-    return Slice.apply(input, along(dim, operator.index(index)))
+    return Slice.apply(input, key_along(dim, operator.index(index)))
 
 
 class Repeat(Function):
@@ -106,7 +110,7 @@ def repeat(self: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
 
 @tensor_method("tile")
 def tile(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
-    """`repeat` that takes missing sizes in front as 1."""
+    """`repeat`, where missing sizes in front count as 1."""
     times = as_shape(sizes if dims is None else (dims,))
     return repeat(input, (1,) * (input.array.ndim - len(times)) + times)
 
@@ -130,7 +134,7 @@ def flip(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
 
 
 class Roll(Function):
-    """y = x with its elements moved along `dims`, round the end; the gradient moves back."""
+    """y = x with its elements moved along `dims`, cyclically; the gradient moves back."""
 
     def forward(ctx, x: Any, shifts: tuple[int, ...], dims: tuple[int, ...] | None) -> Any:
         ctx.shifts, ctx.dims = shifts, dims
@@ -144,7 +148,10 @@ class Roll(Function):
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """A copy, moved by `shifts` along `dims`; what leaves at one end enters at the other.
 
-    Without `dims` all elements are moved as one row. RuntimeError where the numbers differ.
+    Without `dims` all elements are moved as one row.
+
+    Raises:
+        RuntimeError: there are not as many shifts as dims.
     """
     shifts, dims = as_shape((shifts,)), () if dims is None else as_shape((dims,))
     if len(shifts) == 1 and not dims:
@@ -203,7 +210,7 @@ class Diagonal(Function):
 
 
 class PutDiagonal(Function):
-    """y = zeros of a shape, with x on a diagonal: what `Diagonal` does, backwards."""
+    """y = zeros of a shape, with x on a diagonal: the adjoint of `Diagonal`."""
 
     def forward(ctx, x: Any, shape: tuple, *place: int) -> Any:
         ctx.place = place
@@ -219,7 +226,10 @@ class PutDiagonal(Function):
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A view of the diagonals in the plane of `dim1` and `dim2`, as the last dimension.
 
-    An `offset` above 0 is that far above the main diagonal. RuntimeError where the dims are one.
+    A positive `offset` counts upwards from the main diagonal.
+
+    Raises:
+        RuntimeError: the two dimensions are the same.
     """
     return Diagonal.apply(input, offset, *normalize_dims((dim1, dim2), input.array.ndim))
 

@@ -1,4 +1,4 @@
-"""Many elements become one: sums, means, variances, and the questions `all` and `any`."""
+"""Reductions: sum, mean, var, std, all and any."""
 
 import functools
 import math
@@ -19,8 +19,11 @@ NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 def reduction(function: Callable) -> Callable:
     """Attaches an operation to Tensor under its own name, and lets it take `axis` and `keepdims`,
-    NumPy's names for `dim` and `keepdim`: a formula that uses them runs on arrays and on Tensors.
-    TypeError for what is no tensor.
+    NumPy's names for `dim` and `keepdim`: a formula that uses them runs on arrays and on
+    Tensors.
+
+    Raises:
+        TypeError: `input` is not a tensor.
     """
 
     @tensor_method(function.__name__)
@@ -41,19 +44,19 @@ def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...] | None:
 
     Errors as of `normalize_dims`.
     """
-    if dim is None or dim == () or dim == []:
+    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         return None
     dims = normalize_dims(dim, ndim)
     return dims if ndim else ()  # a 0-d tensor has nothing to sum over
 
 
 def wide(x: Any) -> Any:
-    """float16 and bfloat16 as float32, in which they are added up; other types as they are."""
+    """float16 and bfloat16 as float32, in which they are summed; other types as they are."""
     return x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
 
 
 def widened(function: type[Function], input: Tensor, *parameters: Any) -> Tensor:
-    """function.apply, of float16 and bfloat16 as float32: rounded only once, backward too."""
+    """function.apply, where float16 and bfloat16 are computed as float32 and rounded once."""
     half = input.array.dtype.itemsize == 2
     return cast(function.apply(cast(input, float32) if half else input, *parameters), input.dtype)
 
@@ -66,27 +69,27 @@ def sum_rows(x: Any, keepdims: bool) -> Any:
 
 @sum_rows.register(np.ndarray)
 def sum_rows_numpy(x: np.ndarray, keepdims: bool) -> np.ndarray:
-    # A product with ones is the same sum, and BLAS takes a quarter of the time. Long rows stay
-    # with NumPy, which adds up pairs of halves: less rounding.
+    # A product with ones is the same sum, and BLAS takes a quarter of the time. Long rows are left
+    # to NumPy, whose pairwise sums lose fewer digits.
     if x.shape[-1] > 4096 or x.dtype.kind != "f" or not x.flags.c_contiguous:
         return x.sum(axis=-1, keepdims=keepdims)
     return x @ np.ones((x.shape[-1], 1) if keepdims else x.shape[-1], x.dtype)
 
 
 class Reduction(Function):
-    """What reductions have in common: one result for all elements along some dimensions.
+    """Base of the reductions: one result for all elements along some dimensions.
 
     `dims` are counted from the front, None for all; `keepdims` keeps them, of size 1.
     """
 
     def begin(ctx, x: Any, dims: tuple[int, ...] | None, keepdims: bool) -> None:
-        """Notes what backward has to know about shapes."""
+        """Saves the shapes for backward."""
         ctx.shape, ctx.dims, ctx.kept = x.shape, dims, None
         if dims is not None and not keepdims:
             ctx.kept = tuple(1 if i in dims else n for i, n in enumerate(x.shape))
 
     def count(ctx) -> int:
-        """How many elements become one."""
+        """The number of elements that become one."""
         return math.prod(ctx.shape if ctx.dims is None else [ctx.shape[dim] for dim in ctx.dims])
 
     def spread(ctx, value: Any) -> Any:
@@ -119,8 +122,8 @@ class Mean(Sum):
 
 
 def summands(input: Tensor, dtype: DType | None) -> tuple[Tensor, np.dtype | None]:
-    """The input of a sum or product as `dtype`, and for integers the type in which to add: int64,
-    so that a sum of small numbers does not overflow, unless `dtype` says otherwise."""
+    """The input of a sum or product as `dtype`, and for integers the type to add in: `dtype` or
+    int64, so that a sum of small integers does not overflow."""
     if dtype is not None:
         input = cast(input, as_dtype(dtype))
     return input, None if input.is_floating_point() else numpy_dtype(as_dtype(dtype or int64))
@@ -139,7 +142,11 @@ def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
 
 @reduction
 def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The mean over `dim`. RuntimeError for integers, unless `dtype` is a float type."""
+    """The mean over `dim`.
+
+    Raises:
+        RuntimeError: the type is an integer type, and `dtype` does not name a float type.
+    """
     dims = reduced_dims(dim, input.array.ndim)
     input, integer = summands(input, dtype)
     if integer is not None:
@@ -150,14 +157,17 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 class Var(Reduction):
     """y = sum (x_i - m)^2 / (n - c), m the mean of x;   dy/dx_i = 2 (x_i - m) / (n - c).
 
-    The mean depends on x too, but the x_i - m add up to 0, and with them its part of dy/dx_i.
+    The mean depends on x too, but its part of dy/dx_i is 0, as the x_i - m add up to 0.
     """
 
     def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
         ctx.begin(x, dims, keepdims)
-        ctx.divisor = max(ctx.count() - correction, 0)
+        n = ctx.count()
+        # Where n < c, PyTorch divides by 0, but in backward along dimensions by n - c.
+        ctx.divisor = max(n - correction, 0) if dims is None else n - correction
         ctx.save_for_backward(x)
-        return ctx.call(Sum, ctx.xp.square(ctx.deviation(x)), dims, keepdims) / ctx.divisor
+        squares = ctx.call(Sum, ctx.xp.square(ctx.deviation(x)), dims, keepdims)
+        return squares / max(n - correction, 0)
 
     def deviation(ctx, x: Any) -> Any:
         return x - ctx.call(Sum, x, ctx.dims, True) / ctx.count()
@@ -180,12 +190,14 @@ class Std(Var):
         return ctx.spread(g / (y + (y == 0))) * ctx.deviation(x) / ctx.divisor
 
 
-def moment(
+def variance_or_deviation(
     function: type[Var], input: Tensor, dim: Any, unbiased: Any, keepdim: bool, correction: Any
 ) -> Tensor:
     """Var or Std, with PyTorch's two ways to say what to divide by: unbiased=False is correction=0.
 
-    RuntimeError for integers, TypeError where both are given.
+    Raises:
+        RuntimeError: `input` is of an integer type.
+        TypeError: both `unbiased` and `correction` are given.
     """
     if not input.is_floating_point():
         raise RuntimeError("std and var only support floating point and complex dtypes")
@@ -205,9 +217,12 @@ def var(
 ) -> Tensor:
     """The variance over `dim`: squared deviations divided by n - correction, by default n - 1.
 
-    nan or inf where n <= correction. RuntimeError for integers.
+    nan or inf where n <= correction.
+
+    Raises:
+        RuntimeError: `input` is of an integer type.
     """
-    return moment(Var, input, dim, unbiased, keepdim, correction)
+    return variance_or_deviation(Var, input, dim, unbiased, keepdim, correction)
 
 
 @reduction
@@ -215,12 +230,11 @@ def std(
     input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
 ) -> Tensor:
     """The standard deviation over `dim`, the root of `var`. Its gradient at 0 is 0."""
-    return moment(Std, input, dim, unbiased, keepdim, correction)
+    return variance_or_deviation(Std, input, dim, unbiased, keepdim, correction)
 
 
-class Truth(Function):
-    """Whether "all" or "any" elements are true, that is not 0. uint8 answers in uint8, as PyTorch
-    does."""
+class AllAny(Function):
+    """Whether "all" or "any" elements are true (not 0). The result is bool, or uint8 for uint8."""
 
     differentiable = False
 
@@ -229,16 +243,18 @@ class Truth(Function):
         return answer.astype(x.dtype) if x.dtype == np.uint8 else answer
 
 
+def tested_dims(dim: Any, ndim: int) -> tuple[int, ...] | None:
+    """`reduced_dims`, but () means no dimension, as in PyTorch: each element is its own answer."""
+    return () if isinstance(dim, (tuple, list)) and not dim else reduced_dims(dim, ndim)
+
+
 @reduction
 def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether all elements over `dim` are true (not 0): a bool tensor, for uint8 a uint8 one."""
-    # Here, unlike in the other reductions, PyTorch takes () at its word: no dimension.
-    dims = () if dim in ((), []) else reduced_dims(dim, input.array.ndim)
-    return Truth.apply(input, "all", dims, keepdim)
+    return AllAny.apply(input, "all", tested_dims(dim, input.array.ndim), keepdim)
 
 
 @reduction
 def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether any element over `dim` is true (not 0): a bool tensor, for uint8 a uint8 one."""
-    dims = () if dim in ((), []) else reduced_dims(dim, input.array.ndim)
-    return Truth.apply(input, "any", dims, keepdim)
+    return AllAny.apply(input, "any", tested_dims(dim, input.array.ndim), keepdim)

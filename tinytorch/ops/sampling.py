@@ -1,4 +1,4 @@
-"""Coins, and random numbers that are written into memory that is there already."""
+"""bernoulli, and methods that fill a tensor with random numbers."""
 
 from typing import Any
 
@@ -16,7 +16,9 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
     """1 with the probability that `input` gives for each element, else 0; input's type. With `p`
     that is the probability, and input gives only the shape and the type.
 
-    NotImplementedError for integers, RuntimeError for probabilities outside of [0, 1].
+    Raises:
+        NotImplementedError: `input` is of an integer type.
+        RuntimeError: a probability is outside of [0, 1].
     """
     if p is not None:
         return input.detach().clone().bernoulli_(p, generator=generator)
@@ -30,7 +32,7 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
 
 
 def fill_with(self: Tensor, array: Any) -> Tensor:
-    """Random numbers, in the memory of a tensor; they are no function of what was there."""
+    """Writes random numbers into a tensor. Its old elements have no part in the result."""
     check_writable(self)
     return overwrite(self, wrap(array.astype(self.array.dtype), self.device))
 
@@ -39,8 +41,12 @@ def fill_with(self: Tensor, array: Any) -> Tensor:
 def uniform_(
     self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Any = None, **names: Any
 ) -> Tensor:
-    """Fills with numbers from [from, to); `from` is a keyword of Python, so write it as the first
-    argument. RuntimeError where from is above to."""
+    """Fills with numbers from [from, to). `from` is a Python keyword, so pass it as the first
+    argument.
+
+    Raises:
+        RuntimeError: `from` is above `to`.
+    """
     low = names.pop("from", from_)
     if low > to:
         raise RuntimeError(
@@ -54,7 +60,11 @@ def uniform_(
 def normal_(
     self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fills with normal numbers. RuntimeError for a negative standard deviation."""
+    """Fills with normal numbers.
+
+    Raises:
+        RuntimeError: `std` is negative.
+    """
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     draws = generator_for(self.device, generator).source.normal(self.array.shape, self.array.dtype)
@@ -63,8 +73,12 @@ def normal_(
 
 @tensor_method("exponential_")
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
-    """Fills with waiting times, 1 / lambd on average. They are drawn in float64, where a 0, whose
-    logarithm is infinite, is as good as impossible. RuntimeError unless lambd > 0, for integers."""
+    """Fills with waiting times, 1 / lambd on average. They are drawn in float64, where the
+    probability of a 0, whose logarithm is infinite, is negligible.
+
+    Raises:
+        RuntimeError: `lambd` is not above 0, or the type is an integer type.
+    """
     if lambd <= 0 or not self.is_floating_point():
         raise RuntimeError(f"exponential_ expects lambda > 0.0 and floats, but found {lambd}")
     source, wide = generator_for(self.device, generator).source, np.dtype(np.float64)
@@ -73,8 +87,12 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> 
 
 @tensor_method("random_")
 def random_(self: Tensor, *bounds: int, generator: Generator | None = None) -> Tensor:
-    """Fills with integers: random_(from, to) up to to - 1, random_(to) from 0 on, random_() as far
-    as the type counts without a gap. RuntimeError where there are none, or none of the type."""
+    """Fills with integers: random_(from, to) up to to - 1, random_(to) from 0 on, and random_() up
+    to the largest number below which the type holds every integer.
+
+    Raises:
+        RuntimeError: there are no such integers, or the type cannot hold them.
+    """
     source, d = generator_for(self.device, generator).source, self.dtype
     bounds = bounds or [2 / finfo(d).eps if self.is_floating_point() else iinfo(d).max + 1]
     low, high = (0, *map(int, bounds))[-2:]

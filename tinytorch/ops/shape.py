@@ -1,4 +1,4 @@
-"""The same elements in another shape or order: reshape, transpose and their kin."""
+"""Views in another shape or order: reshape, transpose, permute, squeeze, and so on."""
 
 import math
 from typing import Any
@@ -37,11 +37,11 @@ class Reshape(Function):
 
 
 class Squeeze(Reshape):
-    """x without dimensions of size 1."""
+    """y = x without dimensions of size 1."""
 
 
 class Unsqueeze(Reshape):
-    """x with one more."""
+    """y = x with one more dimension of size 1."""
 
 
 @tensor_method("reshape")
@@ -49,10 +49,14 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """The elements of `input` in the shape `reshape(2, 3)`, `reshape((2, 3))` or `shape=(2, 3)`.
 
     One size may be -1: it follows from the others. The result shares the memory of `input` where
-    that is possible. RuntimeError where the number of elements differs.
+    that is possible.
+
+    Raises:
+        RuntimeError: the number of elements differs.
     """
     if shape is None:
-        shape = sizes if len(sizes) != 1 or isinstance(sizes[0], int) else tuple(sizes[0])
+        one = len(sizes) == 1 and isinstance(sizes[0], (tuple, list))
+        shape = tuple(sizes[0]) if one else sizes
     if shape and min(shape) < -1:
         raise RuntimeError(f"invalid shape dimension {min(shape)} of shape {list(shape)}")
     return Reshape.apply(input, shape)
@@ -60,7 +64,11 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
 
 @tensor_method("view")
 def view(self: Tensor, *sizes: Any) -> Tensor:
-    """`reshape` that never copies: RuntimeError where the new shape does not fit the memory."""
+    """`reshape` that never copies.
+
+    Raises:
+        RuntimeError: the new shape does not fit the memory.
+    """
     out = reshape(self, *sizes)
     if out._base is None:
         raise RuntimeError(
@@ -85,7 +93,11 @@ class Transpose(Function):
 
 @tensor_method("transpose", "swapaxes", "swapdims")
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
-    """A view of `input` with `dim0` and `dim1` exchanged. IndexError for a wrong dimension."""
+    """A view of `input` with `dim0` and `dim1` exchanged.
+
+    Raises:
+        IndexError: there is no such dimension.
+    """
     ndim = input.array.ndim
     dim0, dim1 = normalize_dim(dim0, ndim), normalize_dim(dim1, ndim)
     return Transpose.apply(input, dim0, dim1) if ndim else Reshape.apply(input, ())
@@ -109,8 +121,12 @@ class Permute(Function):
 def permute(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
     """A view of `input` with its dimensions in another order: `x.permute(2, 0, 1)`.
 
-    RuntimeError unless each dimension is named once.
+    Raises:
+        RuntimeError: a dimension is missing or named twice.
+        TypeError: no order is given.
     """
+    if not sizes and dims is None:
+        raise TypeError("permute() missing 1 required positional argument: 'dims'")
     dims, ndim = as_shape(sizes if dims is None else (dims,)), input.array.ndim
     if len(dims) != ndim:
         raise RuntimeError(f"permute: {ndim} dimensions cannot have the order {list(dims)}")
@@ -119,7 +135,11 @@ def permute(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
 
 @tensor_method("t")
 def t(input: Tensor) -> Tensor:
-    """The transpose of a matrix; a vector as it is. RuntimeError for more dimensions."""
+    """The transpose of a matrix; a vector is returned as it is.
+
+    Raises:
+        RuntimeError: there are more than two dimensions.
+    """
     if input.array.ndim > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
     return transpose(input, 0, 1) if input.array.ndim == 2 else Reshape.apply(input, input.shape)
@@ -145,7 +165,7 @@ def matrices_transpose(self: Tensor) -> Tensor:
 
 @tensor_method("movedim", "moveaxis")
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
-    """A view with the dimensions `source` at the places `destination`, the others in order."""
+    """A view with the dimensions `source` moved to `destination`, the others in order."""
     ndim = input.array.ndim
     source, destination = normalize_dims(source, ndim), normalize_dims(destination, ndim)
     if len(source) != len(destination):
@@ -178,7 +198,7 @@ def squeeze(input: Tensor, dim: Any = None) -> Tensor:
 
 @tensor_method("unsqueeze")
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
-    """A view with a new dimension of size 1 at the place `dim`."""
+    """A view with a new dimension of size 1 at position `dim`."""
     shape = input.array.shape
     dim = normalize_dim(dim, len(shape) + 1)
     return Unsqueeze.apply(input, (*shape[:dim], 1, *shape[dim:]))
@@ -209,7 +229,7 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
 
 @tensor_method("stride")
 def stride(self: Tensor, dim: int | None = None) -> Any:
-    """How many elements of memory lie between neighbours, for each dimension or for one."""
+    """How many elements of memory lie from one index to the next, for each dimension or for one."""
     steps = tuple(step // self.array.itemsize for step in self.array.strides)
     if not self.array.size:  # then NumPy's are 0
         sizes = [n or 1 for n in self.array.shape]
@@ -219,7 +239,7 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
 
 @tensor_method("is_contiguous")
 def is_contiguous(self: Tensor) -> bool:
-    """Whether the elements lie in memory one after the other, the last dimension fastest."""
+    """Whether the elements lie in memory row by row, without gaps."""
     return self.array.flags.c_contiguous
 
 

@@ -1,4 +1,4 @@
-"""Numbers that stay finite: logsumexp, softmax and its logarithm."""
+"""softmax, log_softmax and logsumexp, without overflow."""
 
 import functools
 from typing import Any
@@ -7,6 +7,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, as_dtype
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.conversion import cast
+from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, wide, widened
 
@@ -41,7 +42,7 @@ class Logsumexp(Reduction):
 
     def backward(ctx, g: Any) -> Any:
         x, y = ctx.saved
-        # Where all x_i are -inf, so is y; a finite number in its place keeps x_i - y from nan.
+        # Where all x_i are -inf, so is y: with a finite number in its place x_i - y is not nan.
         y = ctx.xp.clip(y, ctx.lowest[y.dtype.itemsize], None)
         return ctx.spread(g) * ctx.xp.exp(x - ctx.spread(y))
 
@@ -50,7 +51,7 @@ class Logsumexp(Reduction):
 def softmax_forward(x: Any, ctx: Function) -> Any:
     """The softmax of the array x along ctx.dims. An array type may bring a kernel of its own."""
     y = minus_max(wide(x), ctx.dims, ctx.xp)
-    ctx.xp.exp(y, out=y)  # in place: a large array is dear to get and to give back
+    ctx.xp.exp(y, out=y)  # in place: allocating a large array is slow
     y /= ctx.call(Sum, y, ctx.dims, True)
     return y.astype(x.dtype, copy=False)
 
@@ -99,25 +100,29 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     return widened(Logsumexp, input, reduced_dims(dim, input.array.ndim), keepdim)
 
 
-def along(function: type[Function], input: Tensor, dim: int, dtype: Any) -> Tensor:
-    """Softmax or LogSoftmax along one dimension. TypeError for None, NotImplementedError for
-    integers."""
-    if not isinstance(dim, int):
-        raise TypeError(f"softmax(): argument 'dim' must be int, not {type(dim).__name__}")
+def softmax_along(function: type[Function], input: Tensor, dim: int, dtype: Any) -> Tensor:
+    """Softmax or LogSoftmax along one dimension.
+
+    Raises:
+        TypeError: `dim` is not an integer.
+        NotImplementedError: `input` is of an integer type.
+    """
+    ndim = input.array.ndim
+    dim = normalize_dim(dim, ndim)
     if dtype is not None:
         input = cast(input, as_dtype(dtype))
     if not input.is_floating_point():
         raise NotImplementedError(f"softmax() is not implemented for {input.dtype!r}")
-    return function.apply(input, reduced_dims(dim, input.array.ndim))
+    return function.apply(input, (dim,) if ndim else ())
 
 
 @reduction
 def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """exp(input), divided by its sum along `dim`: positive numbers that add up to 1."""
-    return along(Softmax, input, dim, dtype)
+    return softmax_along(Softmax, input, dim, dtype)
 
 
 @reduction
 def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """log(softmax(input, dim)), right also where the softmax itself is too small for a float."""
-    return along(LogSoftmax, input, dim, dtype)
+    """log(softmax(input, dim)), accurate also where the softmax underflows to 0."""
+    return softmax_along(LogSoftmax, input, dim, dtype)

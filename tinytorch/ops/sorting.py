@@ -14,11 +14,11 @@ SortResult = named_result("sort", "values", "indices")
 TopKResult = named_result("topk", "values", "indices")
 
 
-def order_of(x: Any, dim: int, descending: bool, xp: Any) -> Any:
+def stable_order(x: Any, dim: int, descending: bool, xp: Any) -> Any:
     """The indices that sort x along `dim`; equal elements keep their order, nan is the largest.
 
-    Descending is not ascending read backwards, which would reverse equal elements: it is the order
-    of the reversed row, read backwards, so that they are reversed twice.
+    The ascending order read backwards would reverse equal elements. So the descending order is the
+    order of the reversed row, read backwards: equal elements are reversed twice.
     """
     if not descending:
         return xp.argsort(x, axis=dim, kind="stable")
@@ -26,13 +26,13 @@ def order_of(x: Any, dim: int, descending: bool, xp: Any) -> Any:
     return x.shape[dim] - 1 - xp.flip(order, dim)
 
 
-def first_of_order(x: Any, dim: int, descending: bool, k: int, xp: Any) -> Any:
-    """The first k indices of the order. Only they are sorted, once they are parted from the rest,
-    which takes one pass or two. Of equal elements at the border any may be among them."""
+def stable_order_of_first(x: Any, dim: int, descending: bool, k: int, xp: Any) -> Any:
+    """The first k indices of the order. A partition separates them in a pass or two, and only they
+    are sorted. Of equal elements at the border, any may be among them."""
     rows, n = (slice(None),) * dim, x.shape[dim]
     parted = xp.argpartition(x, n - k if descending else k - 1, axis=dim)
     part = xp.sort(parted[(*rows, slice(n - k, None) if descending else slice(k))], axis=dim)
-    order = order_of(xp.take_along_axis(x, part, axis=dim), dim, descending, xp)
+    order = stable_order(xp.take_along_axis(x, part, axis=dim), dim, descending, xp)
     return xp.take_along_axis(part, order, axis=dim)
 
 
@@ -45,13 +45,13 @@ class ArgSort(Function):
         if x.ndim == 0:
             return ctx.xp.zeros((), np.int64)
         if k is not None and 0 < k < x.shape[dim] // 16:
-            return first_of_order(x, dim, descending, k, ctx.xp)
-        return order_of(x, dim, descending, ctx.xp)[(*(slice(None),) * dim, slice(k))]
+            return stable_order_of_first(x, dim, descending, k, ctx.xp)
+        return stable_order(x, dim, descending, ctx.xp)[(*(slice(None),) * dim, slice(k))]
 
 
 @tensor_method("argsort")
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
-    """The int64 indices that sort `input` along `dim`. The order is stable in any case."""
+    """The int64 indices that sort `input` along `dim`. The order is always stable."""
     return ArgSort.apply(input, normalize_dim(dim, input.array.ndim), descending)
 
 
@@ -61,7 +61,7 @@ def sort(
 ) -> SortResult:
     """(values, indices): `input` sorted along `dim`, nan last, and where each element came from.
 
-    Equal elements keep their order in any case. The gradient of an element goes where it came from.
+    Equal elements always keep their order. The gradient of an element goes to where it came from.
     """
     dim = normalize_dim(dim, input.array.ndim)
     indices = ArgSort.apply(input, dim, descending)
@@ -74,7 +74,10 @@ def topk(
 ) -> TopKResult:
     """(values, indices) of the k largest (or smallest) elements along `dim`, the first one first.
 
-    They are sorted in any case. RuntimeError where there are fewer than k.
+    They are always sorted.
+
+    Raises:
+        RuntimeError: there are fewer than k elements.
     """
     dim = normalize_dim(dim, input.array.ndim)
     n = input.array.shape[dim] if input.array.ndim else 1
@@ -85,7 +88,7 @@ def topk(
 
 
 class Unique(Function):
-    """The different elements in rising order, where each element is among them, how many it has."""
+    """The distinct elements in rising order, the index of each element among them, the counts."""
 
     differentiable = False
 
@@ -104,10 +107,10 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The different elements of `input`, or its different slices along `dim`, sorted in any case.
+    """The distinct elements of `input`, or its distinct slices along `dim`, always sorted.
 
-    With return_inverse also the index of each element among them, with return_counts how often
-    each occurs: then a tuple. Each nan is different from all others.
+    With return_inverse also the index of each element among them, with return_counts the number
+    of times each occurs: then a tuple. Each nan is distinct from all others.
     """
     if dim is not None:
         dim = normalize_dim(dim, input.array.ndim)

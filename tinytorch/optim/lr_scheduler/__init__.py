@@ -4,18 +4,13 @@ from tinytorch.optim.lr_scheduler.base import (
     ExponentialLR,
     LambdaLR,
     LRScheduler,
-    MultiplicativeLR,
     MultiStepLR,
     StepLR,
     _LRScheduler,
 )
 from tinytorch.optim.lr_scheduler.cycle import OneCycleLR, ReduceLROnPlateau
 from tinytorch.optim.lr_scheduler.warmup import (
-    ChainedScheduler,
-    ConstantLR,
     CosineAnnealingLR,
-    CosineAnnealingWarmRestarts,
     LinearLR,
-    PolynomialLR,
     SequentialLR,
 )

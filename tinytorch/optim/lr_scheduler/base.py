@@ -1,10 +1,9 @@
 """What all schedulers share, and the schedules that only fall."""
 
-import math
 import types
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
@@ -15,7 +14,6 @@ EARLY = (
     "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in the opposite "
     "order: else the first value of the schedule is skipped."
 )
-DEPRECATED = "The epoch parameter in `scheduler.step()` is deprecated: call it without."
 
 
 def note_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
@@ -34,7 +32,9 @@ class LRScheduler:
 
     A subclass writes `get_lr`: the rates of the groups in epoch `last_epoch`. It finds the first
     ones in `base_lrs`; each group keeps its own as "initial_lr".
-    TypeError for what is no optimizer; KeyError for a last_epoch that has no initial_lr yet.
+    Raises:
+        TypeError: for what is not an optimizer.
+        KeyError: for a last_epoch other than -1, where a group has no initial_lr yet.
     """
 
     _is_initial = _get_lr_called_within_step = wants_metrics = False
@@ -69,22 +69,26 @@ class LRScheduler:
         """The rates that were set last, one for each group."""
         return self._last_lr
 
-    def step(self, epoch: int | None = None) -> None:
-        """Sets the rates of the next epoch; or of `epoch`, which is deprecated."""
+    def step(self) -> None:
+        """Sets the rates of the next epoch."""
         if self._step_count == 1 and not self.optimizer._opt_called:
             warnings.warn(EARLY, UserWarning, stacklevel=2)
-        if epoch is not None:
-            warnings.warn(DEPRECATED, UserWarning, stacklevel=2)
         self._step_count += 1
-        self._update_lr(epoch)
+        self.last_epoch += 1
+        self._update(self.get_lr)
 
-    def _update_lr(self, epoch: int | None = None) -> None:
-        """Sets the rates of the next epoch, or of this one, whatever was before."""
-        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        closed = epoch is not None and hasattr(self, "_get_closed_form_lr")
+    def restart(self) -> None:
+        """Sets the rates of epoch 0, whatever they are now: SequentialLR begins a scheduler so."""
+        self.last_epoch = 0
+        self._update(self.first_rates)
+
+    def first_rates(self) -> list[Any]:
+        return self.get_lr()
+
+    def _update(self, rates: Callable[[], list[Any]]) -> None:
         self._get_lr_called_within_step = True
         try:
-            self.set_rates(self._get_closed_form_lr() if closed else self.get_lr())
+            self.set_rates(rates())
         finally:
             self._get_lr_called_within_step = False
 
@@ -114,10 +118,10 @@ _LRScheduler = LRScheduler  # its name in older programs
 
 
 class GrowthLR(LRScheduler):
-    """A schedule that says by what the rates are multiplied on the way from epoch - 1 to `epoch`.
+    """A schedule that multiplies the rates by a factor on the way from epoch - 1 to `epoch`.
 
-    A subclass writes `growth`. It goes on from what the rate is: so several may work on one
-    optimizer, and what they multiply by multiplies.
+    A subclass writes `growth`, the factor. The schedule goes on from the present rate, so several
+    may work on one optimizer: their factors multiply.
     """
 
     def growth(self, epoch: int) -> float:
@@ -128,10 +132,8 @@ class GrowthLR(LRScheduler):
         growth, rates = self.growth(self.last_epoch), values_of(self.optimizer, "lr")
         return rates if growth == 1 else [rate * growth for rate in rates]
 
-    def _get_closed_form_lr(self) -> list[Any]:
-        """The rates of epoch `last_epoch`, whatever they are now."""
-        growth = math.prod(self.growth(epoch) for epoch in range(self.last_epoch + 1))
-        return [base * growth for base in self.base_lrs]
+    def first_rates(self) -> list[Any]:
+        return [base * self.growth(0) for base in self.base_lrs]
 
 
 class StepLR(GrowthLR):
@@ -207,21 +209,3 @@ class LambdaLR(LRScheduler):
             if state is not None:
                 function.__dict__.update(state)
         super().load_state_dict({**state_dict, "lr_lambdas": functions})
-
-
-class MultiplicativeLR(LambdaLR):
-    """Times lr_lambda(epoch), every epoch. TypeError for what cannot be called."""
-
-    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1):
-        for each in lr_lambda if isinstance(lr_lambda, (list, tuple)) else [lr_lambda]:
-            if not callable(each):
-                raise TypeError(f"lr_lambda should be a function, but got {type(each).__name__}")
-        super().__init__(optimizer, lr_lambda, last_epoch)
-
-    def get_lr(self) -> list[Any]:
-        self.warn_outside_step()
-        rates = values_of(self.optimizer, "lr")
-        if self._is_initial:
-            return rates
-        pairs = zip(rates, self.lr_lambdas, strict=True)
-        return [rate * function(self.last_epoch) for rate, function in pairs]

@@ -1,230 +1,311 @@
-"""save and load: values and tensors in a file that is data, and no program.
+"""save and load: PyTorch's own file format, read without running any code of the file.
 
-The file is a zip archive, not compressed, that any zip tool opens:
+The file is a zip archive whose members are not compressed:
 
-    tinytorch.json    the value; where each tensor lies in which memory; its shape, strides and type
-    memory/0 ...      the bytes of each memory, with the checksum that a zip archive keeps
-
-To load is to read JSON and to copy bytes. No name of a class or function stands in the file, so
-that no file can make `load` call anything: a pickle can.
+    archive/data.pkl       the value, as a pickle
+    archive/data/0, ...    the bytes of each storage, at a multiple of 64 in the file
+    archive/byteorder      "little" or "big"
 """
 
 import contextlib
-import json
-import math
 import os
+import pickle
 import secrets
+import shutil
+import struct
 import sys
 import zipfile
-import zlib
-from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from tinytorch.core.device import Device, as_device, cpu
+from tinytorch.core.device import Device, cpu
 from tinytorch.core.dtype import DType, numpy_dtype
 from tinytorch.core.tensor import Size, Tensor, wrap
 from tinytorch.core.version import storage_of
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, strided
+from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, offset_of, strided
+from tinytorch.pickling import (
+    Call,
+    Name,
+    PersistentId,
+    Pickler,
+    Unpickler,
+    plain_calls,
+    plain_names,
+)
 
-FORMAT = f"version 1, {sys.byteorder} endian"  # numbers stay in the order of the machine's bytes
-
-FOREIGN = "torch.save() wrote a pickle, which is a program, and none is run; write safetensors"
-
-# The containers that a file can hold, by name. In JSON each value that JSON itself does not know is
-# a list of two: its kind, and what is in it.
-sequences = {"list": list, "tuple": tuple, "Size": Size}
-
-mappings = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
-
-
-def reach(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:
-    """How many bytes lie from the first element of an array to the end of its last one."""
-    if 0 in shape:
-        return 0
-    return sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + itemsize
+DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
+STORAGES = "Bool Byte Char Short Int Long Half BFloat16 Float Double".split()
+# PyTorch's class of storages for each element type.
+storage_names = {d: f"torch.{s}Storage" for d, s in zip(DTYPES, STORAGES, strict=True)}
 
 
 class Writer:
-    """Takes a value apart: what JSON can say, and the memory under its tensors."""
+    """Collects the storages of the tensors that a Pickler meets."""
 
     def __init__(self):
-        self.tensors: list[dict] = []
-        self.storages: list[dict] = []
-        self.memories: list[tuple[Any, Device]] = []  # the bytes of each storage, and where
-        self.numbers: dict[int, int] = {}  # id of a tensor or of a storage -> its place in the list
+        # id of the array that owns the memory -> key in the file, type, bytes, device, that array
+        self.storages: dict[int, tuple[str, DType, Any, Device, Any]] = {}
+        self.calls: dict[type, Callable[[Any], tuple]] = {
+            **plain_calls,
+            Size: lambda value: ("torch.Size", tuple(value)),
+            Device: lambda value: ("torch.device", str(value)),
+            Tensor: self.call_of_tensor,
+            Parameter: self.call_of_parameter,
+        }
 
-    def encode(self, value: Any, path: str) -> Any:
-        """The value as JSON. `path` says in a message where it stands."""
-        kind = type(value)
-        if value is None or kind in (bool, int, str):
-            return value
-        if kind is float:  # JSON has no inf and no nan
-            return value if math.isfinite(value) else ["float", repr(value)]
-        if kind in (DType, Device):
-            return [kind.__name__, value.name if kind is DType else str(value)]
-        if isinstance(value, Tensor):
-            return ["Tensor", self.tensor(value)]
-        if kind in sequences.values():
-            return [kind.__name__, [self.encode(v, f"{path}[{i}]") for i, v in enumerate(value)]]
-        if kind in mappings.values():
-            items = [(k, self.encode(v, f"{path}[{k!r}]")) for k, v in value.items()]
-            return [kind.__name__, [(self.encode(k, f"a key of {path}"), v) for k, v in items]]
-        raise TypeError(f"cannot save a {kind.__name__} ({path}); a state_dict() can be saved")
-
-    def tensor(self, tensor: Tensor) -> int:
-        """The number of a tensor; the same tensor again has the same number."""
-        if id(tensor) not in self.numbers:
-            array = tensor.array
-            if any(step < 0 or step % array.itemsize for step in array.strides):
-                array = array.copy()
-            number, start = self.storage(array, tensor.device)
-            entry = {"storage": number, "start": start, "parameter": isinstance(tensor, Parameter)}
-            entry |= {"shape": array.shape, "strides": array.strides, "dtype": tensor.dtype.name}
-            entry |= {"requires_grad": tensor.requires_grad}
-            self.numbers[id(tensor)] = len(self.tensors)
-            self.tensors.append(entry)
-        return self.numbers[id(tensor)]
-
-    def storage(self, array: Any, device: Device) -> tuple[int, int]:
-        """The number of the memory that `array` shows, and the byte of it where the array starts.
-
-        The file gets the bytes from the first to the last one that a saved tensor shows.
-        """
-        owner = storage_of(array)
+    def call_of_tensor(self, tensor: Tensor) -> tuple:
+        """A tensor as a call that makes a view of a storage."""
+        array, xp = tensor.array, tensor.device.xp
+        owner, size = storage_of(array), array.itemsize
         start = address_of(array) - address_of(owner) if array.size else 0
-        stop = start + reach(array.shape, array.strides, array.itemsize)
-        if id(owner) not in self.numbers:
-            self.numbers[id(owner)] = len(self.storages)
-            self.storages.append({"device": str(device), "first": start, "end": stop})
-            self.memories.append((memory_of(owner).view(device.xp.uint8), device))
-        number = self.numbers[id(owner)]
-        entry, size = self.storages[number], len(self.memories[number][0])
-        # On 16 bytes: each element lies in the file's memory as it has to lie in the machine's.
-        entry["first"] = min(entry["first"], start) // 16 * 16
-        entry["end"] = min(max(entry["end"], (stop + 15) // 16 * 16), size)
-        return number, start
+        memory = memory_of(owner).view(xp.uint8)
+        if any(n < 0 or n % size for n in (start, memory.size, *array.strides)):
+            # PyTorch counts in whole elements. A field of NumPy's records is written as a copy.
+            owner = array = array.copy()
+            start, memory = 0, memory_of(array).view(xp.uint8)
+        new = str(len(self.storages)), tensor.dtype, memory, tensor.device, owner
+        key, dtype, *_ = self.storages.setdefault(id(owner), new)
+        if dtype is not tensor.dtype:
+            raise RuntimeError(
+                f"Cannot save multiple tensors or storages that view the same data as different "
+                f"types: {dtype} and {tensor.dtype}"
+            )
+        count, strides = memory.size // size, wrap(array, tensor.device).stride()
+        storage = "storage", Name(storage_names[dtype.name]), key, str(tensor.device), count
+        view = start // size, tuple(array.shape), strides, tensor.requires_grad, OrderedDict()
+        return "torch._utils._rebuild_tensor_v2", PersistentId(storage), *view
 
-    def write(self, value: Any, file: BinaryIO) -> None:
-        content = {"format": FORMAT, "value": self.encode(value, "the value")}
-        content |= {"storages": self.storages, "tensors": self.tensors}
-        with zipfile.ZipFile(file, "w") as archive:
-            archive.writestr(zipfile.ZipInfo("tinytorch.json"), json.dumps(content))
-            for number, (memory, device) in enumerate(self.memories):
-                first, end = self.storages[number]["first"], self.storages[number]["end"]
-                host = device.backend.to_numpy(memory[first:end])
-                archive.writestr(zipfile.ZipInfo(f"memory/{number}"), host.data)
-
-
-# What comes up in a file that is not as a Writer wrote it.
-DAMAGE = zipfile.BadZipFile, zlib.error, EOFError, LookupError, TypeError, ValueError, OverflowError
+    def call_of_parameter(self, p: Parameter) -> tuple:
+        return "torch._utils._rebuild_parameter", p.detach(), p.requires_grad, OrderedDict()
 
 
 class Reader:
-    """Puts together what a Writer took apart. It believes nothing that the file says unchecked."""
+    """Reads the members of an archive, and makes the tensors that the pickle asks for.
 
-    def __init__(self, archive: zipfile.ZipFile, content: dict, map_location: Any):
-        self.archive, self.content, self.map_location = archive, content, map_location
-        self.memories = [self.memory(n) for n in range(len(content["storages"]))]
-        self.tensors = [self.tensor(entry) for entry in content["tensors"]]
+    What the file says is checked before anything is read or allocated.
+    """
 
-    def memory(self, number: int) -> tuple[Any, Device]:
-        """The bytes of a storage on the device where they belong."""
-        host = np.frombuffer(bytearray(self.archive.read(f"memory/{number}")), np.uint8)
-        location, chosen = self.content["storages"][number]["device"], self.map_location
-        if isinstance(chosen, dict):
-            chosen = chosen.get(location)
-        elif callable(chosen):
-            if (moved := chosen(UntypedStorage(host, cpu), location)) is not None:
-                return moved.memory, moved.device
-            chosen = None
-        try:
-            device = as_device(location if chosen is None else chosen)
-            return device.backend.from_numpy(host, device.index), device
-        except RuntimeError as error:
-            raise RuntimeError(f"{error}. load(..., map_location='cpu') reads it anyway") from error
+    def __init__(self, file: BinaryIO):
+        file.seek(0)
+        if file.read(2) == pickle.PROTO + b"\2":
+            raise ValueError(
+                "it is a bare pickle, as PyTorch wrote before version 1.6; with PyTorch, "
+                "torch.save(torch.load(path), path) turns it into the present format"
+            )
+        self.archive = zipfile.ZipFile(file)
+        members = self.archive.infolist()
+        if any(info.compress_type or info.file_size != info.compress_size for info in members):
+            raise ValueError("it has compressed members, which torch.save() does not write")
+        if sum(info.file_size for info in members) > file.seek(0, os.SEEK_END):
+            raise ValueError("it has members that are longer than the file, or overlap")
+        if any(info.header_offset < 0 for info in members):
+            raise ValueError("it has a member that begins before the file")
+        self.folder = members[0].filename.partition("/")[0]
+        self.order = sys.byteorder
+        if f"{self.folder}/byteorder" in self.archive.namelist():
+            self.order = self.archive.read(f"{self.folder}/byteorder").decode()
+        self.storages: dict[str, tuple[UntypedStorage, str]] = {}  # and the device of each
+        self.tensors: list[Tensor] = []
+        self.names = {
+            **plain_names,
+            **{f"torch.{name}": DType.by_name[name] for name in DTYPES},
+            **{storage_names[name]: DType.by_name[name] for name in DTYPES},
+            "torch.Size": Call(Size, (tuple,)),
+            "torch.device": Call(Device, (str, int)),
+            "torch._utils._rebuild_tensor_v2": Call(
+                self.rebuild_tensor, (UntypedStorage, int, tuple, tuple, bool, OrderedDict)
+            ),
+            "torch._utils._rebuild_parameter": Call(
+                self.rebuild_parameter, (Tensor, bool, OrderedDict)
+            ),
+        }
 
-    def tensor(self, entry: dict) -> Tensor:
-        memory, device = self.memories[entry["storage"]]
-        dtype, shape = numpy_dtype(DType.by_name[entry["dtype"]]), tuple(entry["shape"])
-        strides = tuple(entry["strides"])
-        start = entry["start"] - self.content["storages"][entry["storage"]]["first"]
-        stop = start + reach(shape, strides, dtype.itemsize)
-        if min(*shape, *strides, start, 0) < 0 or stop > len(memory):
-            raise ValueError("a tensor lies outside of its memory")
-        array = strided(memory[start:stop].view(dtype), shape, strides)
-        out = wrap(array, device, Parameter if entry["parameter"] else Tensor)
-        out.requires_grad = entry["requires_grad"]
-        return out
+    def run(self) -> Any:
+        program = self.archive.read(f"{self.folder}/data.pkl")
+        return Unpickler(program, self.names, self.load_storage).run()
 
-    def decode(self, value: Any) -> Any:
-        if not isinstance(value, list):
-            return value
-        kind, inside = value
-        if kind in sequences:
-            return sequences[kind]([self.decode(item) for item in inside])
-        if kind in mappings:
-            return mappings[kind]({self.decode(key): self.decode(item) for key, item in inside})
-        if kind == "Tensor":
-            return self.tensors[inside]
-        return {"float": float, "DType": DType.by_name.__getitem__, "Device": Device}[kind](inside)
+    def load_storage(self, name: Any) -> UntypedStorage:
+        """The storage with this persistent id, in the memory of the host."""
+        match name:
+            case ("storage", DType() as dtype, str() as key, str() as location, int() as count):
+                pass
+            case _:
+                raise ValueError("it has a persistent id that does not name a storage")
+        if key not in self.storages:
+            info = self.archive.getinfo(f"{self.folder}/data/{key}")
+            if info.file_size != count * dtype.itemsize:
+                raise ValueError(
+                    f"a storage has {info.file_size} bytes for {count} elements of {dtype}"
+                )
+            memory = np.empty(count, numpy_dtype(dtype))
+            with self.archive.open(info) as member:
+                member.readinto(memory.view(np.uint8))
+            if self.order != sys.byteorder:
+                memory.view(f"u{dtype.itemsize}").byteswap(inplace=True)
+            self.storages[key] = UntypedStorage(memory, cpu), location
+        storage = self.storages[key][0]
+        if storage.memory.dtype != numpy_dtype(dtype) or len(storage) != count:
+            raise ValueError(f"it describes storage {key} in two ways")
+        return storage
+
+    def rebuild_tensor(self, storage, offset, size, stride, requires_grad, hooks) -> Tensor:
+        """A view of a storage. The table of names has the types of the arguments."""
+        if any(type(n) is not int or n < 0 for n in (offset, *size, *stride)):
+            raise ValueError("it has a tensor whose size, stride or offset is not a natural number")
+        steps = [(n - 1) * step for n, step in zip(size, stride, strict=True)]
+        end = offset + (0 if 0 in size else sum(steps) + 1)
+        if end > len(storage):
+            raise ValueError("it has a tensor that reaches beyond its storage")
+        memory = storage.memory[offset:]
+        array = strided(memory, size, tuple(step * memory.itemsize for step in stride))
+        return self.finish(wrap(array, storage.device), requires_grad)
+
+    def rebuild_parameter(self, data: Tensor, requires_grad: bool, hooks: OrderedDict) -> Tensor:
+        return self.finish(wrap(data.array, data.device, Parameter), requires_grad)
+
+    def finish(self, tensor: Tensor, requires_grad: bool) -> Tensor:
+        tensor.requires_grad = requires_grad
+        self.tensors.append(tensor)
+        return tensor
+
+    def place(self, map_location: Any) -> None:
+        """Moves the storages to the devices where they belong, and the tensors with them."""
+        moved = {
+            id(storage.memory): locate(storage, location, map_location)
+            for storage, location in self.storages.values()
+        }
+        for tensor in self.tensors:
+            array, storage = tensor.array, moved[id(storage_of(tensor.array))]
+            memory = storage.memory[offset_of(array) :]
+            tensor.array = strided(memory, array.shape, array.strides)
+            tensor.device = storage.device
+
+
+def locate(storage: UntypedStorage, location: str, map_location: Any) -> UntypedStorage:
+    """The storage on its device: `location`, unless map_location (see `load`) says otherwise."""
+    target = location
+    if isinstance(map_location, dict):
+        target = map_location.get(location, location)
+    elif callable(map_location):
+        memory = storage.memory
+        moved = map_location(UntypedStorage(memory.view(np.uint8), cpu), location)
+        if moved is not None:
+            return UntypedStorage(moved.memory.view(memory.dtype), moved.device)
+    elif map_location is not None:
+        target = map_location
+    try:
+        return storage.to(target)
+    except RuntimeError as error:
+        raise RuntimeError(f"{error}. load(..., map_location='cpu') reads it anyway") from error
+
+
+# What comes up in a file that is damaged: ValueError from here; the others from zipfile, from the
+# stack machine and from NumPy. (RuntimeError is raised for encryption, and for recursion.)
+DAMAGE = (
+    *(ValueError, TypeError, LookupError, ArithmeticError, EOFError, RuntimeError),
+    *(zipfile.BadZipFile, struct.error),
+)
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
-    """A new file, which takes the place of `path` when all of it is on the disk, and only then."""
-    target = Path(path).resolve()  # not the link: what it points to
+    """A new file that takes the place of `path` when all of it is on the disk, and only then.
+
+    What is not a regular file, such as a FIFO or /dev/null, is written to directly.
+    """
+    target = Path(path).resolve()  # of a link: what it points to
+    exists = target.exists()
+    if exists and not target.is_file():
+        with open(target, "wb") as file:
+            yield file
+        return
     unfinished = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(unfinished, "xb") as file:
+            if exists:
+                shutil.copymode(target, unfinished)
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, target)
-    except BaseException:  # whatever it was: leave nothing behind, and pass it on
+    except BaseException:  # of any kind: leave nothing behind, and pass it on
         unfinished.unlink(missing_ok=True)
         raise
 
 
-def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
-    """Writes a value to a file: tensors, numbers, strings, None, dtypes, devices, and lists, tuples
-    and dicts of them, such as the state_dict() of a module.
+def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> None:
+    """Writes a member of the archive so that its content starts at a multiple of 64 bytes."""
+    info = zipfile.ZipInfo(f"archive/{name}")
+    info.create_system = 0  # on every system the same bytes
+    # Before the content: a header of 30 bytes, the name, and extra fields, which begin with a mark
+    # and their length. zipfile adds a field of 20 bytes where the content is very long.
+    long = 20 if len(content) * 1.05 > zipfile.ZIP64_LIMIT else 0
+    padding = -(archive.start_dir + 30 + len(info.filename) + 4 + long) % 64
+    info.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
+    archive.writestr(info, content)
 
-    Tensors that share memory share it again when they are loaded; of a memory no more is written
-    than the tensors span. Where `f` is a path, a file that is there stays whole until the new one
-    is; it may also be a file, opened for writing in binary mode. Here is no pickle: what PyTorch
-    can be told about its own changes nothing. TypeError for what a file cannot hold.
+
+def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
+    """Writes a value to a file that PyTorch's load() reads, too: tensors, parameters, numbers, str,
+    bytes, None, dtypes, devices, and lists, tuples, sets and dicts of them, such as a state_dict().
+
+    Tensors that share memory share it again when they are loaded. The file holds all memory that a
+    tensor is a view of: save `x[0].clone()` to save no more than a row.
+
+    Args:
+        f: a path, or a file opened for writing in binary mode. A file that is at the path stays as
+            it is until the new one is complete.
+        pickle_module, pickle_protocol: how PyTorch writes. Here they make no difference.
+    Raises:
+        TypeError: for a value of another type.
+        RuntimeError: for tensors that show the same memory as different types.
+        ValueError: for integers of more than 255 bytes, and for a value that is nested too deeply.
     """
+    writer = Writer()
+    pickler = Pickler(writer.calls)
+    try:
+        pickler.write(obj, "the value")
+    except RecursionError:
+        raise ValueError("cannot save a value that is nested so deeply") from None
     opened = replacing(f) if isinstance(f, (str, os.PathLike)) else contextlib.nullcontext(f)
-    with opened as file:
-        Writer().write(obj, file)
+    with opened as file, zipfile.ZipFile(file, "w") as archive:
+        add_member(archive, "data.pkl", pickler.program + pickle.STOP)
+        add_member(archive, ".format_version", b"1")
+        add_member(archive, ".storage_alignment", b"64")
+        add_member(archive, "byteorder", sys.byteorder.encode())
+        for key, _, memory, device, _ in writer.storages.values():
+            add_member(archive, f"data/{key}", device.backend.to_numpy(memory).data)
+        add_member(archive, "version", b"3\n")
 
 
 def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
-    """Reads what `save` wrote. No file can make it execute anything.
+    """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything.
 
     Args:
         f: a path, or a file opened for reading in binary mode.
         map_location: the device for all tensors; or a dict of devices, {"cuda:0": "cpu"}; or a
             function that gets each storage, on the CPU, and the name of the device where it was,
             and returns a storage, or None. By default each tensor goes where it was.
-        weights_only: True or False, it is all the same here. PyTorch executes a file with False.
+        weights_only: True and False do the same here. With False, PyTorch loads objects of any
+            class by running the code that the file names; here they are refused all the same.
         pickle_module, mmap: how PyTorch reads. Here they make no difference.
-    Raises RuntimeError for a file that is damaged, ends too early, or is none of `save`'s, and
-    where a device is not there.
+    Raises:
+        pickle.UnpicklingError: for a file that is damaged, incomplete or of another format, and for
+            one that holds something else than `save` writes.
+        RuntimeError: for a tensor of a device that is not there.
     """
-    name = f if isinstance(f, (str, os.PathLike)) else "the file"
-    try:
-        with zipfile.ZipFile(f) as archive:
-            if any(path.endswith("/data.pkl") for path in archive.namelist()):
-                raise RuntimeError(f"{name} is PyTorch's: {FOREIGN}")
-            content = json.loads(archive.read("tinytorch.json"))
-            if content["format"] != FORMAT:
-                raise ValueError(f"its format is {content['format']}, not {FORMAT}")
-            return Reader(archive, content, map_location).decode(content["value"])
-    except DAMAGE as error:
-        raise RuntimeError(f"{name} is damaged, incomplete or not from save(): {error}") from error
+    is_path = isinstance(f, (str, os.PathLike))
+    with open(f, "rb") if is_path else contextlib.nullcontext(f) as file:
+        try:
+            reader = Reader(file)
+            value = reader.run()
+        except DAMAGE as error:
+            name = os.fspath(f) if is_path else "the file"
+            raise pickle.UnpicklingError(f"cannot load {name}: {error}") from error
+    reader.place(map_location)
+    return value

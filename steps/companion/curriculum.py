@@ -57,7 +57,7 @@ class Curriculum:
 
     @cached_property
     def readable(self) -> list[Step]:
-        """The steps that are Python. One that is being written may be none."""
+        """The steps that parse. One that is being written may not."""
         return [step for step in self.steps if not fault_of(step)]
 
     @property
@@ -194,7 +194,7 @@ class Curriculum:
     def _module(self, name, builders):
         if not re.fullmatch(r"tinytorch/[\w/]+\.py", name):
             raise CurriculumError(
-                f"steps/curriculum.toml: {name!r} is no module; write tinytorch/folder/name.py"
+                f"steps/curriculum.toml: {name!r} is not a module; write tinytorch/folder/name.py"
             )
         numbers = [self._number(each) for each in builders]
         if not numbers or numbers != sorted(set(numbers)):
@@ -220,7 +220,7 @@ class Curriculum:
         for name, value in entry.items():
             if not isinstance(value, types[name]):
                 kind = types[name].__name__
-                raise CurriculumError(f"steps/curriculum.toml: [step.{key}] {name} is no {kind}")
+                raise CurriculumError(f"steps/curriculum.toml: [step.{key}] {name} is not a {kind}")
         return number, entry
 
     def _require_contiguous_stages(self):

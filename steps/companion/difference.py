@@ -137,7 +137,7 @@ class Difference:
     def framework(self) -> list[list[Line]]:
         """The changed places of the framework, each with some lines around.
 
-        What moved into a module is not there, and a line that only follows a renaming is no change.
+        What moved into a module is not there. A line that only follows a renaming is not a change.
         """
         left = set()
         for name in self.moved:
@@ -162,7 +162,7 @@ class Difference:
     @cached_property
     def demo(self) -> list[list[Line]]:
         """The demo, whole, with its new lines marked. Each step writes its demo anew: what the step
-        before showed is gone, and that tells nothing."""
+        before showed is gone, which is not news."""
         lines = marked(
             list(enumerate(self.old.demo, self.old.demo_first)),
             list(enumerate(self.new.demo, self.new.demo_first)),

@@ -69,7 +69,9 @@ class History:
             if not self.name:  # "exp_" for "Tensor.exp_"
                 self.name, module = found_in_package(curriculum, f"Tensor.{name}")
             if self.name not in names:
-                raise CurriculumError(f"Nobody defines {name!r}." + _suggestion(name, names))
+                raise CurriculumError(
+                    f"{name!r} is not defined anywhere." + _suggestion(name, names)
+                )
         self.lives = self._lives(module)
 
     def text(self) -> str:

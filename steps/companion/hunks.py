@@ -41,7 +41,7 @@ def hunks(old: list[tuple[int, str]], new: list[tuple[int, str]]) -> list[list[L
             if index - 1 not in near or not found:
                 found.append([])
             found[-1].append(line)
-    for hunk in found:  # blank lines around it tell nothing
+    for hunk in found:  # blank lines around it add nothing
         for end in (0, -1):
             while hunk[end].mark == " " and not hunk[end].text.strip():
                 del hunk[end]

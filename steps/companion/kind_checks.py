@@ -42,7 +42,7 @@ def check_kinds(curriculum: Curriculum):
         yield Complaint(
             "curriculum.toml, catalogues",
             f"{len(catalogues)} of {len(counted)} steps are catalogues",
-            "at most one in five may be",
+            "at most one in five is allowed",
         )
 
 

@@ -28,7 +28,7 @@ class Number:
         """The number that an integer or a text names: 7, "54a", "step54a.py", "steps/step54a.py".
 
         Raises:
-            ValueError: the value names no step.
+            ValueError: the value does not name a step.
         """
         if isinstance(text, Number):
             return text

@@ -45,7 +45,7 @@ def check_module(curriculum: Curriculum, module: Module):
         holders = [step for step in builders if name in step.source.top_level]
         if not holders:
             numbers = ", ".join(map(str, module.builders))
-            yield Complaint(where, f"{name} is in no step that builds the module ({numbers})")
+            yield Complaint(where, f"{name} is not in any step that builds the module ({numbers})")
             continue
         taught = holders[-1].source.top_level[name]
         if taught.text != definition.text:

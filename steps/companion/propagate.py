@@ -5,9 +5,9 @@ stands in the working tree. Only the framework travels, definition by definition
 
 - a later file whose definition is the base's takes the new text;
 - one that differs is merged with `git merge-file`;
-- what is no definition of both versions (an import, a new helper) is merged with the later step's
-  whole framework; a module of the package has its own order, so it takes a new definition only
-  where the lesson put it by hand.
+- what is not a definition of both versions (an import, a new helper) is merged with the later
+  step's whole framework; a module of the package has its own order, so it takes a new definition
+  only where the lesson put it by hand.
 
 Where a lesson rewrites the same lines, propagate stops, writes nothing to that file and names it.
 Steps before it are written: mend the named step by hand and carry on from there with `propagate`
@@ -114,7 +114,7 @@ class _Change:
 
     @property
     def has_rest(self) -> bool:
-        """Whether something differs that is no definition of both versions."""
+        """Whether something differs that is not a definition of both versions."""
         return _stripped(self.with_classes.framework) != _stripped(self.new.framework)
 
     def into(self, target: Source, names: dict[str, str], whole: bool = True):

@@ -5,7 +5,7 @@
 It stands alone, so that a step runs in a process that holds nothing of the companion. RECORD.json
 receives `printed`, a list of [lines, text], where `lines` are the line numbers of the step on the
 call stack, innermost first, and `seconds`: the smaller one of elapsed time and processor time,
-since a busy machine is no fault of the step. `ran` are those of the LINEs that ran.
+since a busy machine is not a fault of the step. `ran` are those of the LINEs that ran.
 """
 
 import io

@@ -145,7 +145,7 @@ class Source:
 
     @cached_property
     def code(self) -> dict[int, str]:
-        """The lines that hold code, by number, without comments. Docstrings are no code."""
+        """The lines that hold code, by number, without comments. Docstrings do not count."""
         strings = set()
         for node in ast.walk(self.tree):
             if _is_string(node):

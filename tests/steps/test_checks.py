@@ -39,7 +39,7 @@ def test_a_good_step_gives_no_complaint(make):
         ("Words.", "Words.\n" * 40, "the docstring has 46 lines (stay under 40)"),
         ("x = 1", "x = 1  # " + "long " * 20, "at most 100 are allowed"),
         ('if __name__ == "__main__":', "if True:", "has no demo"),
-        ("x = 1", "\n" * 500 + "x = 1", "lines above the demo, at most 500"),
+        ("x = 1", "\n" * 500 + "x = 1", "lines above the demo; at most 500"),
     ],
 )
 def test_form(make, old, new, found):
@@ -204,7 +204,7 @@ def test_one_step_in_five_may_be_a_catalogue(make):
     steps = {n: step_text(n) for n in range(1, 12)}
     assert complaints(checks.check_kinds, make(steps, toml="catalogues = [1, 2]\n")) == []
     assert complaints(checks.check_kinds, make(steps, toml="catalogues = [1, 2, 3]\n")) == [
-        "curriculum.toml, catalogues: 3 of 11 steps are catalogues (at most one in five may be)"
+        "curriculum.toml, catalogues: 3 of 11 steps are catalogues (at most one in five is allowed)"
     ]
     chapters = "catalogues = [1, 2]\nchapters = [3, 4]\n"  # these count for nothing
     assert len(complaints(checks.check_kinds, make(steps, toml=chapters))) == 1
@@ -236,7 +236,7 @@ def test_what_curriculum_toml_names_is_there(make):
         ("import matplotlib.pyplot", "only a demo may"),
         ("from tinytorch.b import g", "which step 03 finishes"),
         ("from tinytorch import b", "which step 03 finishes"),
-        ("from tinytorch import f", "is no module of [modules]"),
+        ("from tinytorch import f", "is not listed under [modules]"),
         ("def f():\n    from tinytorch.b import g", "which step 03 finishes"),
     ],
 )
@@ -280,7 +280,7 @@ def test_a_module_repeats_the_last_step_that_has_the_definition(make):
         (TAUGHT.replace("@cache\n", ""), "f is not what step 02 teaches"),
         (TAUGHT.replace("  # two", ""), "'return 2' instead of 'return 2  # two'"),
         ("def f():\n    return 1", "f is not what step 02 teaches"),
-        (TAUGHT + "\n\n\ny = 1", "y is in no step that builds the module (01, 02)"),
+        (TAUGHT + "\n\n\ny = 1", "y is not in any step that builds the module (01, 02)"),
         (TAUGHT + "\n\n\nprint(1)", "is neither import nor definition: print(1)"),
     ],
 )
@@ -390,10 +390,10 @@ def test_parts_build_a_module_and_are_compared_in_order(make):
             '[step.1]\nremove = ["x"]\n',
             "'remove' means nothing here. Did you mean removes or renames?",
         ),
-        ('[step.1]\nremoves = "x"\n', "removes is no list"),
+        ('[step.1]\nremoves = "x"\n', "removes is not a list"),
         ("[step.one]\n", "'one' does not name a step"),
         ("[step.50]\n", "step 50 is in no stage"),
-        ('[modules]\n"torch/a.py" = [1]\n', "is no module"),
+        ('[modules]\n"torch/a.py" = [1]\n', "is not a module"),
         ('[modules]\n"tinytorch/a.py" = [2, 1]\n', "in rising order"),
         ("x = \n", "Invalid value"),
     ],

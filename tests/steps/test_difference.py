@@ -253,4 +253,6 @@ def test_a_name_that_means_another_thing_is_new(make):
 def test_unknown_names(curriculum, name, found):
     with pytest.raises(CurriculumError) as error:
         History(curriculum, name)
-    assert str(error.value).startswith(f"Nobody defines {name!r}.") and found in str(error.value)
+    assert str(error.value).startswith(f"{name!r} is not defined anywhere.") and found in str(
+        error.value
+    )

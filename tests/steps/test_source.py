@@ -94,7 +94,7 @@ def test_code_lines_leave_out_words(source):
     last = source.definitions["square"].last
     code = [text for number, text in source.code.items() if first <= number <= last]
     assert code == ["@staticmethod", "def square(x):", "    return x**2"]
-    assert 'lines"""' in source.code.values(), "a string that is no docstring is code"
+    assert 'lines"""' in source.code.values(), "a string that is not a docstring is code"
 
 
 def test_framework_and_demo(source):

@@ -1,10 +1,9 @@
-"""safetensors: files of named tensors that PyTorch reads and writes, too, without any program.
+"""safetensors: files of named tensors, as PyTorch reads and writes them too, without any program.
 
 The functions are those of the module safetensors.torch. They need the package safetensors:
 pip install 'tinytorch[safetensors]'.
 """
 
-import os
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,11 +13,8 @@ import numpy as np
 from tinytorch.core.device import as_device
 from tinytorch.core.dtype import DType, numpy_dtype
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.nn.module import Module
 from tinytorch.ops.storage import address_of
-from tinytorch.serialization import reach, replacing
-
-DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
+from tinytorch.serialization import DTYPES, replacing
 
 # The element types by the names that they have in a file.
 KINDS = dict(zip("BOOL U8 I8 I16 I32 I64 F16 BF16 F32 F64".split(), DTYPES, strict=True))
@@ -36,39 +32,41 @@ def package() -> ModuleType:
 
 
 def overlapping(tensors: dict[str, Tensor]) -> list[list[str]]:
-    """The names of tensors that share memory, in groups; in each the one that begins first, and of
-    those the largest, and of those the first by name, comes first."""
+    """The names of tensors that share memory, in groups. Those that begin first come first, and of
+    two that begin at one place, the larger one."""
     areas = []
     for name, value in tensors.items():
         if value.array.size:
-            start, array = address_of(value.array), value.array
-            stop = start + reach(array.shape, array.strides, array.itemsize)
-            areas.append((str(value.device), start, -stop, name))
+            array, start = value.array, address_of(value.array)
+            span = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))
+            areas.append((str(value.device), start, -(start + span + array.itemsize), name))
     groups, where, end = [], None, 0
     for device, start, stop, name in sorted(areas):
         if device == where and start < end:
             groups[-1].append(name)
+            end = max(end, -stop)
         else:
             groups.append([name])
-        where, end = device, max(end if device == where else 0, -stop)
+            where, end = device, -stop
     return [group for group in groups if len(group) > 1]
 
 
 def save(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
     """A dict of tensors in the form of a safetensors file. `metadata` are texts of your own.
 
-    ValueError for what is no dict of tensors, and for one that is not contiguous; RuntimeError for
-    tensors that share memory.
+    Raises:
+        ValueError: for what is not a dict of tensors, and for a tensor that is not contiguous.
+        RuntimeError: for tensors that share memory.
     """
     if not isinstance(tensors, dict):
         raise ValueError(f"Expected a dict of [str, Tensor] but received {type(tensors)}")
     for name, value in tensors.items():
         if not isinstance(value, Tensor):
-            raise ValueError(f"`{name}` is no Tensor but {type(value)}")
+            raise ValueError(f"`{name}` is not a Tensor but {type(value)}")
     if shared := overlapping(tensors):
         raise RuntimeError(
             f"Some tensors share memory, and would not any more after a load: {shared}. "
-            "Save a module with tied parameters by save_model, or others as copies: clone()"
+            "Leave out all names but one, or save copies: clone()"
         )
     for name, value in tensors.items():
         if not value.array.flags.c_contiguous:
@@ -77,11 +75,7 @@ def save(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> 
     return package().numpy.save(arrays, metadata)
 
 
-def save_file(
-    tensors: dict[str, Tensor],
-    filename: str | os.PathLike,
-    metadata: dict[str, str] | None = None,
-) -> None:
+def save_file(tensors: dict[str, Tensor], filename: Any, metadata: dict | None = None) -> None:
     """Writes a dict of tensors to a safetensors file, all of it or none. Errors as `save`."""
     with replacing(filename) as file:
         file.write(save(tensors, metadata))
@@ -90,7 +84,9 @@ def save_file(
 def load(data: bytes, device: Any = "cpu") -> dict[str, Tensor]:
     """The tensors in the bytes of a safetensors file, by name.
 
-    safetensors.SafetensorError where it is none, RuntimeError for an element type that is not here.
+    Raises:
+        safetensors.SafetensorError: for bytes that are not such a file.
+        RuntimeError: for an element type that tinytorch does not have.
     """
     device, tensors = as_device(device), {}
     for name, entry in package().deserialize(data):
@@ -102,48 +98,6 @@ def load(data: bytes, device: Any = "cpu") -> dict[str, Tensor]:
     return tensors
 
 
-def load_file(filename: str | os.PathLike, device: Any = "cpu") -> dict[str, Tensor]:
+def load_file(filename: Any, device: Any = "cpu") -> dict[str, Tensor]:
     """The tensors in a safetensors file, by name, on `device`. Errors as `load`."""
     return load(Path(filename).read_bytes(), device)
-
-
-def save_model(
-    model: Module,
-    filename: str | os.PathLike,
-    metadata: dict[str, str] | None = None,
-    force_contiguous: bool = True,
-) -> None:
-    """Writes the state_dict of a module. Of tensors that share memory it writes one, which has to
-    contain the others (else RuntimeError), and notes in the metadata whose place it takes."""
-    state, notes = model.state_dict(), dict(metadata or {})
-    for first, *others in overlapping(state):
-        if state[first].untyped_storage().nbytes() > state[first].nbytes:
-            raise RuntimeError(f"`{first}` and {others} share memory, and none has all of it")
-        for name in others:
-            notes.setdefault(name, first)
-            del state[name]
-    if force_contiguous:
-        state = {name: value.contiguous() for name, value in state.items()}
-    save_file(dict(state), filename, notes or None)
-
-
-def load_model(
-    model: Module, filename: str | os.PathLike, strict: bool = True, device: Any = "cpu"
-) -> tuple[list[str], list[str]]:
-    """Reads what save_model wrote into a module: (missing names, unexpected names).
-
-    RuntimeError where there are such, unless `strict` is False. A name is not missing where a
-    tensor that shares its memory was in the file.
-    """
-    state = load_file(filename, device)
-    missing, unexpected = map(list, model.load_state_dict(state, strict=False))
-    for group in overlapping(model.state_dict()):
-        found = [name for name in group if name in state]
-        unexpected += found[1:]
-        missing = [name for name in missing if not found or name not in group]
-    if strict and (missing or unexpected):
-        raise RuntimeError(
-            f"Error(s) in loading state_dict for {type(model).__name__}: missing key(s) "
-            f"{sorted(missing)}, unexpected key(s) {sorted(unexpected)}"
-        )
-    return missing, unexpected

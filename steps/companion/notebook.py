@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from .curriculum import Curriculum, CurriculumError, Step
-from .difference import Difference, Line, hunks
+from .difference import Difference
 from .drawing import Picture, picture, quoted
 from .history import History
+from .hunks import Line, hunks
 
 ROOT = Path(__file__).resolve().parents[2]
 OPEN = 40  # lines: a longer difference is folded

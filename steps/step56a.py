@@ -162,7 +162,7 @@ def unary(
     from_y: Callable | None = None,
     keeps: str = "",
 ) -> Callable[[Tensor], Tensor]:
-    """One line of the table: dy/dx times g, told by the input x or by the output y.
+    """One line of the table: dy/dx times g, computed from the input x or from the output y.
 
     Args:
         names: of the function, the first one and aliases.

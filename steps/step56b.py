@@ -1,7 +1,7 @@
 """Step 56b: Two inputs
 
 A table of functions with two inputs needs one thing more: a derivative for each input, computed
-only if somebody wants it. Both inputs are kept, and broadcasting takes care of itself: the engine
+only if it is needed. Both inputs are kept, and broadcasting takes care of itself: the engine
 sums each gradient back to the shape of its input.
 
     maximum   the larger one        g goes to the larger one
@@ -151,7 +151,7 @@ def unary(
     from_y: Callable | None = None,
     keeps: str = "",
 ) -> Callable[[Tensor], Tensor]:
-    """One line of the table: dy/dx times g, told by the input x or by the output y.
+    """One line of the table: dy/dx times g, computed from the input x or from the output y.
 
     Args:
         names: of the function, the first one and aliases.
@@ -270,6 +270,24 @@ erf = unary(
     lambda xp, x: erf_of(x, xp),
     from_x=lambda xp, g, x: g * (2 / math.sqrt(math.pi)) * xp.exp(-x * x),
 )
+
+
+@erf_of.register(Tensor)
+def erf_of_tensor(x: Tensor, xp: Any) -> Tensor:
+    """The same for a Tensor, so that a formula may call `erf_of` on either."""
+    return erf(x)
+
+
+@functools.singledispatch
+def sigmoid_of(x: Any, xp: Any) -> Any:
+    """1 / (1 + exp(-x)) of an array."""
+    return 1 / (1 + xp.exp(-x))
+
+
+@sigmoid_of.register(Tensor)
+def sigmoid_of_tensor(x: Tensor, xp: Any) -> Tensor:
+    """The same for a Tensor: its derivative is finite where exp(-x) overflows."""
+    return sigmoid(x)
 
 
 class NaryElementwise(Function):

@@ -31,7 +31,7 @@ computes sqrt everywhere. At x = 0 its slope is infinite, the choice multiplies 
 PyTorch: the same names, the same nan.
 
 Changed: the table of step 56b is imported. New: NondifferentiableElementwise, relation, eq ... ge,
-logical and bitwise functions, isnan and its kin, isclose, allclose, equal, clamp, where, lerp.
+logical and bitwise functions, isnan, isinf, isfinite, isclose, allclose, equal, clamp, where, lerp.
 Try: let Clamp say x <= low in place of x < low, and see which line notices.
 """
 

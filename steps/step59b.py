@@ -1,4 +1,4 @@
-"""Step 59b: The largest, where it is, and how long a vector is
+"""Step 59b: Maxima, their indices, and norms
 
 A maximum is a reduction too, but which of its inputs is responsible for it? Move the largest
 element a little, and the maximum moves with it. Move any other, and nothing happens:

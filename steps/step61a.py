@@ -1,4 +1,4 @@
-"""Step 61a: The same memory, seen otherwise
+"""Step 61a: Views: reshape, transpose, permute
 
 A picture of 8 x 8 points is to enter a matrix product as one row of 64. So far a tensor keeps the
 shape it was made with. Copying the elements would cost time and memory for nothing: they already

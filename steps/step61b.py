@@ -1,4 +1,4 @@
-"""Step 61b: Parts, repetitions and mirrors
+"""Step 61b: Slices, repetitions, flips and diagonals
 
 Step 61a moved all elements and lost none. Most operations on shapes are not like that: a slice
 leaves elements out, `repeat` writes them several times, a diagonal picks a few. What happens to the
@@ -12,7 +12,7 @@ what was repeated is added up:
     y = x rolled by k    g rolled by -k                     Roll
     y = lower triangle   the lower triangle of g            Triangle
 
-Each of these is linear: y = A x for a matrix A of zeros and ones that nobody writes down. The
+Each of these is linear: y = A x for a matrix A of zeros and ones that is never written down. The
 gradient is A^T g; the operation A^T is called the adjoint of A. Picking elements out is also called
 a gather, and its adjoint, which puts them back in their places, a scatter. Whether the code for A
 and the code for A^T match can be tested without any derivative. For all x and g
@@ -33,7 +33,7 @@ Small parts are taken in large numbers: a loader asks for x[i] 64 times for one 
 gradient is wanted, Slice.apply makes the view alone: no node, in half the time.
 
 Changed: a new module, parts.py, finished here. New: Slice, Repeat, Flip, Roll, Triangle, Diagonal
-and their kin.
+and the functions made of them.
 Try: roll the gradient by +k instead of -k in Roll.backward. Half a turn stays right.
 """
 

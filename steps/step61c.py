@@ -1,4 +1,4 @@
-"""Step 61c: Put together, taken apart
+"""Step 61c: Joining and splitting: cat, stack, split, unbind
 
 Samples arrive one by one, and training wants batches; the parts of a sequence are computed one
 after the other, and belong in one tensor. Two operations put tensors together, and each has an
@@ -11,7 +11,7 @@ The gradient of joining is cutting, and the gradient of cutting is joining. So C
 call of Split, and Split.backward one call of Cat: both can be differentiated as often as you like.
 Cat takes any number of inputs, and Split has several outputs. Three things follow:
 
-- A part that nobody used has no gradient. The engine then passes zeros of its shape, so that all
+- A part that is not used has no gradient. The engine then passes zeros of its shape, so that all
   parts can be joined.
 - A tensor that is joined with itself gets a gradient from both places. They are added, as always.
 - The parts are views. A write into one changes the whole, and the graph must know of it. The

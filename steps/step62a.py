@@ -23,7 +23,7 @@ It is computed as a single product with b t rows, and so are its gradients.
 
 Two traps:
 
-- NumPy multiplies float32 by float64 and returns float64 without a word. After one such constant
+- NumPy multiplies float32 by float64 and returns float64 without a warning. After one such constant
   the rest of a network would compute in float64, which is slower. PyTorch refuses, and so do we.
 - In half precision NumPy neither uses BLAS, the library of fast products, nor adds up in float32.
   matmul_halves does both.
@@ -52,15 +52,21 @@ from tinytorch.ops.shape import reshape
 
 @functools.singledispatch
 def matmul_halves(a: Any, b: Any) -> Any:
-    """a @ b of float16 or bfloat16 arrays, added up in float32 and rounded once."""
+    """a @ b of arrays with 2 bytes an element: floats are summed in float32 and rounded once."""
+    if a.dtype.kind in "iu":
+        return a @ b
     return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
+
+
+@matmul_halves.register(Tensor)
+def matmul_tensors(a: Tensor, b: Tensor) -> Tensor:
+    """On Tensors, `@` is the operation itself."""
+    return a @ b
 
 
 def matmul_arrays(a: Any, b: Any) -> Any:
     """a @ b, of arrays or of Tensors."""
-    if a.dtype.itemsize != 2 or isinstance(a, Tensor) or a.dtype.kind in "iu":
-        return a @ b
-    return matmul_halves(a, b)
+    return a @ b if a.dtype.itemsize != 2 else matmul_halves(a, b)
 
 
 class MatMul(Function):

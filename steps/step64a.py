@@ -17,8 +17,8 @@ places of single numbers. On a GPU thousands of threads would add at once, some 
 place. So add_at is a `functools.singledispatch`: Python chooses its body by the type of the first
 argument, the array, and for a GPU's arrays a kernel of our own can take its place.
 
-Choosing rows is also a product with a matrix P that has a single 1 in each row, and zeros. Nobody
-would compute it that way, but it shows that each operation is the other's adjoint, and so its
+Choosing rows is also a product with a matrix P that has a single 1 in each row, and zeros. It would
+be a slow way to compute it, but it shows that each operation is the other's adjoint, and so its
 backward:
 
     y = P x,      dL/dx = P^T g                Index and AddIndex

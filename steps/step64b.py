@@ -1,4 +1,4 @@
-"""Step 64b: Everything between brackets
+"""Step 64b: Indexing: x[key], read and written
 
 Parts of a tensor so far have to be asked for by name: select, split, take. People write x[2],
 x[:, 1:], x[..., None], x[[0, 2]], x[x > 0], x[0, :, mask] = 1. Python hands whatever stands between

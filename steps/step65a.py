@@ -1,4 +1,4 @@
-"""Step 65a: Random numbers that can be had again
+"""Step 65a: Random numbers that can be repeated
 
 A network starts from random numbers, and training shuffles its data. But a program that does
 something else in every run cannot be debugged. So the numbers only have to look random, and a seed
@@ -32,7 +32,7 @@ The numbers are not those of PyTorch for the same seed; PyTorch's own CPU and GP
 Names, types and rules are PyTorch's.
 
 Changed: the modules before are finished. New: HostSource, Generator, manual_seed, rand, randn,
-randint, randperm, normal and their kin.
+randint, randperm, normal, and rand_like, randn_like, randint_like.
 Try: take `generator=own` out of the line `there = ...`, and see which promises fail.
 """
 

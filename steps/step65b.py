@@ -19,7 +19,7 @@ The gradient of all this is so simple that it is worth one Function, NllLoss, in
 
     l = log(exp(x_1) + ... + exp(x_c)) - x_t         dl/dx_i = softmax(x)_i - [i = t]
 
-What the network says, minus what is true. (On Tensors backward computes the softmax once more, as
+The prediction minus the target. (On Tensors backward computes the softmax once more, as
 a function of x: step 33 explains the two kinds of backward.)
 
 Did the network learn, or only memorize? 360 digits are held out, and it never sees them in
@@ -29,8 +29,8 @@ Training makes and frees the same large arrays again and again. The C library re
 to the system, which must then provide fresh pages of memory (page faults). `keep_freed_memory`
 tells the library to reuse the memory instead.
 
-What is to be learned says so itself: a Parameter is a tensor of a class of its own. So far nobody
-asks; stage 12 does.
+A Parameter is a tensor that is to be learned: it has a class of its own. So far no code asks for
+it; stage 12 does.
 
 (In PyTorch this loop looks the same. Its nn and optim shorten it; stages 12 and 13 build them.)
 
@@ -40,6 +40,7 @@ Try: leave out `p.grad = None`. The gradients of all steps so far pile up: watch
 """
 
 import ctypes
+import functools
 import gzip
 import importlib
 import math
@@ -183,6 +184,24 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return wrap((array[..., None] == xp.arange(c)).astype(xp.int64), tensor.device)
 
 
+@functools.singledispatch
+def nll_gradient(g: Any, ctx: Function) -> Any:
+    """The gradient of `NllLoss` on arrays: forward has computed softmax(x) - one_hot(t) already."""
+    if not ctx.logs:
+        return ctx.slope * g
+    slope = ctx.xp.zeros(ctx.saved[0].shape, g.dtype)
+    slope.reshape(-1)[ctx.positions] = -g.reshape(-1)
+    return slope
+
+
+@nll_gradient.register(Tensor)
+def nll_gradient_of_tensor(g: Tensor, ctx: Function) -> Tensor:
+    """The gradient on Tensors: to be differentiated again, it must be a function of x."""
+    x, index, _, classes = ctx.saved
+    right = (index.reshape(-1, 1) == classes) * g
+    return -right if ctx.logs else ctx.call(Softmax, x, (1,)) * g - right
+
+
 class NllLoss(Function):
     """The negative log likelihood of class t for each row x: l = log(sum of exp(x_i)) - x_t, times
     the weight of the row (`counts`); or the sum of all l, or their mean, divided by all weights.
@@ -198,18 +217,16 @@ class NllLoss(Function):
         ctx, x: Any, index: Any, counts: Any, reduction: str, shape: tuple, logs: bool
     ) -> Any:
         xp, n, z, total, share = ctx.xp, len(x), wide(x), 1, 1.0
-        places = index + xp.arange(
-            0, x.size, x.shape[1] or 1
-        )  # positions of x_t in the flattened x
+        positions = index + xp.arange(0, x.size, x.shape[1] or 1)  # of x_t in x.reshape(-1)
         if logs:
-            losses = -z.take(places)
+            losses = -z.take(positions)
         else:
             z = minus_max(z, (1,), xp)
             e = xp.exp(z)
             sums = sum_rows(e, True)
-            losses = xp.log(sums).reshape(n) - z.take(places)
+            losses = xp.log(sums).reshape(n) - z.take(positions)
             e /= sums
-            e.reshape(-1)[places] -= 1
+            e.reshape(-1)[positions] -= 1
             ctx.slope = e.astype(x.dtype, copy=False)
         if reduction == "mean":
             total, share = n if counts is None else wide(counts).sum(), 1 / max(n, 1)
@@ -218,22 +235,12 @@ class NllLoss(Function):
             share = xp.where(counts == 0, counts, counts / total)
             share = share.astype(x.dtype, copy=False).reshape(-1, 1)
         ctx.save_for_backward(x, index, share, xp.arange(x.shape[1]))
-        ctx.logs, ctx.shape, ctx.places = logs, shape, places
+        ctx.logs, ctx.shape, ctx.positions = logs, shape, positions
         losses = losses.reshape(shape) if reduction == "none" else losses.sum() / total
         return losses.astype(x.dtype, copy=False)
 
     def backward(ctx, g: Any) -> Any:
-        x, index, share, classes = ctx.saved
-        g = g.reshape(-1, 1) * share
-        if ctx.xp is not Tensor and ctx.logs:
-            slope = ctx.xp.zeros(x.shape, x.dtype)
-            slope.reshape(-1)[ctx.places] = -g.reshape(-1)
-            return slope
-        if ctx.xp is not Tensor:
-            return ctx.slope * g
-        right = (index.reshape(-1, 1) == classes) * g
-        # For the second derivative the softmax must be a function of x.
-        return -right if ctx.logs else ctx.call(Softmax, x, (1,)) * g - right
+        return nll_gradient(g.reshape(-1, 1) * ctx.saved[2], ctx)
 
     def name(ctx) -> str:
         return "NllLoss2DBackward0" if len(ctx.shape) > 1 else "NllLossBackward0"
@@ -342,9 +349,9 @@ faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
     # -> and gradient: True
     logits = network(x[:3]).detach().requires_grad_()
     cross_entropy(logits, t[:3]).backward()
-    said_minus_true = logits.detach().softmax(1) - one_hot(t[:3], 10)
-    print("what is said minus what is true:", allclose(3 * logits.grad, said_minus_true, atol=1e-6))
-    # -> what is said minus what is true: True
+    prediction_minus_target = logits.detach().softmax(1) - one_hot(t[:3], 10)
+    print("prediction minus target:", allclose(3 * logits.grad, prediction_minus_target, atol=1e-6))
+    # -> prediction minus target: True
     before = accuracy(x_test, t_test)
     print(f"before: loss {losses[0].item():.1f}, right: {before:.1%}")  # -> ...
     print("no better than guessing:", before < 0.2)  # -> no better than guessing: True

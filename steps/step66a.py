@@ -1,4 +1,4 @@
-"""Step 66a: A row of numbers, and a way to read it
+"""Step 66a: Storage, stride and offset
 
 Step 61a made views that cost nothing, and left it to NumPy how. Memory has one dimension. A tensor
 of any shape is a flat row of numbers, the storage, and three small things that say how to read it:

@@ -1,4 +1,4 @@
-"""Step 66b: Views by hand, and what a write through them does
+"""Step 66b: as_strided, unfold, and writes through views
 
 If shape, stride and offset are only numbers, they can be any numbers. as_strided takes them from
 you and makes a view of another tensor's storage. Strides (1, 1) are worth a look: the rows of such
@@ -21,9 +21,9 @@ Then the hard question: someone writes through a view, `view.mul_(5)`. The base 
 so have all other views. CopySlices (step 43) handles this: the new base is the old one with a part
 replaced. But that only works if each element of the view is exactly one element of the base. If
 windows overlap, which of two writes wins? There is no right answer, and the gradient would be wrong
-without a word. So a view whose elements overlap is not `writable`: a write to it raises an error if
-gradients are recorded. (PyTorch refuses only a stride of 0. It writes to other overlapping elements
-all the same.)
+without a warning. So a view whose elements overlap is not `writable`: a write to it raises an error
+if gradients are recorded. (PyTorch refuses only a stride of 0. It writes to other overlapping
+elements all the same.)
 
 Trap: as_strided knows the storage, not the tensor. Given a slice, it can reach what lies beside
 the slice. It refuses only what lies outside the storage. Here it has no gradient; PyTorch's has.

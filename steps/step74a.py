@@ -41,6 +41,7 @@ from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule, softplus
 from tinytorch.ops.arithmetic import operands
 from tinytorch.ops.broadcast import broadcast_tensors
+from tinytorch.ops.elementwise import sigmoid_of
 from tinytorch.ops.norm import norm
 from tinytorch.ops.reduction import wide
 
@@ -207,15 +208,10 @@ BinaryCrossEntropy = from_formulas(
 )
 
 
-def sigmoid(xp: Any, x: Any) -> Any:
-    """1 / (1 + exp(-x)), on arrays and on Tensors."""
-    return x.sigmoid() if xp is Tensor else 1 / (1 + xp.exp(-x))
-
-
 WithLogits = from_formulas(
     "BinaryCrossEntropyWithLogits",
     lambda xp, x, t: xp.log1p(xp.exp(-xp.abs(x))) + xp.maximum(x, 0) - t * x,
-    lambda xp, x, t: sigmoid(xp, x) - t,
+    lambda xp, x, t: sigmoid_of(x, xp) - t,
     lambda xp, x, t: -x,
 )
 

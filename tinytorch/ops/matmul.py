@@ -17,15 +17,21 @@ from tinytorch.ops.shape import reshape
 
 @functools.singledispatch
 def matmul_halves(a: Any, b: Any) -> Any:
-    """a @ b of float16 or bfloat16 arrays, added up in float32 and rounded once."""
+    """a @ b of arrays with 2 bytes an element: floats are summed in float32 and rounded once."""
+    if a.dtype.kind in "iu":
+        return a @ b
     return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
+
+
+@matmul_halves.register(Tensor)
+def matmul_tensors(a: Tensor, b: Tensor) -> Tensor:
+    """On Tensors, `@` is the operation itself."""
+    return a @ b
 
 
 def matmul_arrays(a: Any, b: Any) -> Any:
     """a @ b, of arrays or of Tensors."""
-    if a.dtype.itemsize != 2 or isinstance(a, Tensor) or a.dtype.kind in "iu":
-        return a @ b
-    return matmul_halves(a, b)
+    return a @ b if a.dtype.itemsize != 2 else matmul_halves(a, b)
 
 
 class MatMul(Function):

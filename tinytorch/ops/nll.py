@@ -1,5 +1,6 @@
 """The negative log likelihood: the loss of a classifier, and one_hot."""
 
+import functools
 from typing import Any
 
 from tinytorch.autograd.node import Function
@@ -27,6 +28,24 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return wrap((array[..., None] == xp.arange(c)).astype(xp.int64), tensor.device)
 
 
+@functools.singledispatch
+def nll_gradient(g: Any, ctx: Function) -> Any:
+    """The gradient of `NllLoss` on arrays: forward has computed softmax(x) - one_hot(t) already."""
+    if not ctx.logs:
+        return ctx.slope * g
+    slope = ctx.xp.zeros(ctx.saved[0].shape, g.dtype)
+    slope.reshape(-1)[ctx.positions] = -g.reshape(-1)
+    return slope
+
+
+@nll_gradient.register(Tensor)
+def nll_gradient_of_tensor(g: Tensor, ctx: Function) -> Tensor:
+    """The gradient on Tensors: to be differentiated again, it must be a function of x."""
+    x, index, _, classes = ctx.saved
+    right = (index.reshape(-1, 1) == classes) * g
+    return -right if ctx.logs else ctx.call(Softmax, x, (1,)) * g - right
+
+
 class NllLoss(Function):
     """The negative log likelihood of class t for each row x: l = log(sum of exp(x_i)) - x_t, times
     the weight of the row (`counts`); or the sum of all l, or their mean, divided by all weights.
@@ -42,18 +61,16 @@ class NllLoss(Function):
         ctx, x: Any, index: Any, counts: Any, reduction: str, shape: tuple, logs: bool
     ) -> Any:
         xp, n, z, total, share = ctx.xp, len(x), wide(x), 1, 1.0
-        places = index + xp.arange(
-            0, x.size, x.shape[1] or 1
-        )  # positions of x_t in the flattened x
+        positions = index + xp.arange(0, x.size, x.shape[1] or 1)  # of x_t in x.reshape(-1)
         if logs:
-            losses = -z.take(places)
+            losses = -z.take(positions)
         else:
             z = minus_max(z, (1,), xp)
             e = xp.exp(z)
             sums = sum_rows(e, True)
-            losses = xp.log(sums).reshape(n) - z.take(places)
+            losses = xp.log(sums).reshape(n) - z.take(positions)
             e /= sums
-            e.reshape(-1)[places] -= 1
+            e.reshape(-1)[positions] -= 1
             ctx.slope = e.astype(x.dtype, copy=False)
         if reduction == "mean":
             total, share = n if counts is None else wide(counts).sum(), 1 / max(n, 1)
@@ -62,22 +79,12 @@ class NllLoss(Function):
             share = xp.where(counts == 0, counts, counts / total)
             share = share.astype(x.dtype, copy=False).reshape(-1, 1)
         ctx.save_for_backward(x, index, share, xp.arange(x.shape[1]))
-        ctx.logs, ctx.shape, ctx.places = logs, shape, places
+        ctx.logs, ctx.shape, ctx.positions = logs, shape, positions
         losses = losses.reshape(shape) if reduction == "none" else losses.sum() / total
         return losses.astype(x.dtype, copy=False)
 
     def backward(ctx, g: Any) -> Any:
-        x, index, share, classes = ctx.saved
-        g = g.reshape(-1, 1) * share
-        if ctx.xp is not Tensor and ctx.logs:
-            slope = ctx.xp.zeros(x.shape, x.dtype)
-            slope.reshape(-1)[ctx.places] = -g.reshape(-1)
-            return slope
-        if ctx.xp is not Tensor:
-            return ctx.slope * g
-        right = (index.reshape(-1, 1) == classes) * g
-        # For the second derivative the softmax must be a function of x.
-        return -right if ctx.logs else ctx.call(Softmax, x, (1,)) * g - right
+        return nll_gradient(g.reshape(-1, 1) * ctx.saved[2], ctx)
 
     def name(ctx) -> str:
         return "NllLoss2DBackward0" if len(ctx.shape) > 1 else "NllLossBackward0"

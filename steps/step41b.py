@@ -1,4 +1,4 @@
-"""Step 41b: A default type
+"""Step 41b: The default element type
 
 Weights and data in float32 are half as large as in float64, and twice as fast to move. But a
 Python float is 64 bits wide, and Tensor(0.1) keeps them all. One such constant in a formula is

@@ -1,4 +1,4 @@
-"""Step 41c: Promotion
+"""Step 41c: Type promotion
 
 int64 plus float32: which type has the sum? NumPy says float64, because a float32 holds whole
 numbers exactly only up to 2^24. That is careful, and expensive: after one forgotten array of

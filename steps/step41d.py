@@ -1,4 +1,4 @@
-"""Step 41d: Numbers and 0-d tensors have less of a say
+"""Step 41d: Type promotion with numbers and 0-d tensors
 
 x * 0.1 for a float16 tensor x has to stay float16. But as an operand, what is the type of 0.1? If
 it were the default type, float32, then promotion would give float32, and no float16 network

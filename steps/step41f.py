@@ -1,4 +1,4 @@
-"""Step 41f: A number stays a number
+"""Step 41f: Numbers as operands
 
 x * 0.5 could make a tensor of 0.5 first. It would cost an array for each constant, and it would be
 wrong: NumPy 2 lets a Python number leave a float16 array as it is, but not an array of shape ().

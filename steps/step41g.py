@@ -1,4 +1,4 @@
-"""Step 41g: Halves are added up as float32
+"""Step 41g: Sums of halves are accumulated in float32
 
 A column of 4,096 ones in float16 adds up to 2048. A float16 has 11 binary digits, so beyond 2048 it
 counts only the even numbers: 2048 + 1 lies between 2048 and 2050, and is rounded to 2048. Each

@@ -1,4 +1,4 @@
-"""Step 43b: The array library is decided once per call
+"""Step 43b: xp: the array library, decided once per call
 
 x.exp() of a tensor on another device fails, because Exp says np.exp. If every `np` in the
 operations were a variable, the same text would run on CuPy. It must not be a question at every

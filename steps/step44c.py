@@ -1,4 +1,4 @@
-"""Step 44c: A value that does not fit its type
+"""Step 44c: Values that do not fit their type
 
 What is np.array([300.0]).astype(np.uint8)? It is 44, without a word: the value is cut off to the
 eight bits that fit. An image of 300s becomes a dark one, and no error tells where. For NaN

@@ -1,4 +1,4 @@
-"""Step 45a: A shape error that says what to do
+"""Step 45a: Shape errors in PyTorch's words
 
 Shapes that do not fit are the most frequent mistake in this field. Here is what NumPy says:
 
@@ -11,6 +11,7 @@ PyTorch raises a RuntimeError, and it names the sizes that differ and the dimens
 Programs catch RuntimeError, and on another device another library would raise something else. So
 apply translates. It catches what forward raises, and translate_error answers with PyTorch's error
 or with None. `raise ... from error` keeps NumPy's error as the cause, so a traceback shows both.
+It is called by way of a class method, so that a Function can say what its own errors mean.
 
 broadcast_mismatch finds the sizes: it compares the two shapes from the right, as broadcasting does,
 and the first pair that differs, and of which neither is 1, is the reason.

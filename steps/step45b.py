@@ -1,4 +1,4 @@
-"""Step 45b: Which errors are the array library's
+"""Step 45b: Which errors are translated
 
 Broadcasting is one of many reasons for an error of NumPy's. There are products of matrices, wrong
 axes, the maximum of nothing; and there are types: -x of a boolean tensor is a TypeError of NumPy's,

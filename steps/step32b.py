@@ -1,25 +1,25 @@
 """Step 32b: Edges, and gradients in a dictionary
 
-backward uses y.grad of every tensor on its way as a note pad, and clears it at the end. If a pass
-stops in the middle (an error in a formula, Ctrl-C), its notes remain, and the next pass adds to
-them. In the demo the derivative of (2x)^2 at 3 is 48 after that, instead of 24.
+backward stores gradients in .grad of every tensor on its way, and clears each after use. If a pass
+stops in the middle (an error in a formula, Ctrl-C), some remain, and the next pass adds to them. In
+the demo the derivative of (2x)^2 at 3 is 48 after that, instead of 24.
 
-So a pass keeps its gradients to itself, in a dictionary {node: gradient} that vanishes with it.
-Only at the end does it write .grad, and only of leaves. For this a node has to know which nodes
-come next, so for each argument it keeps an edge: (node, 0) for the result of a call, (leaf, 0) for
-a leaf, None where no gradient goes. (The 0 is the number of the output. It is always 0 until
-functions have several outputs again, in step 48.)
+So a pass keeps its gradients to itself, in a dictionary {node: gradient} that vanishes with it. It
+writes .grad at the end, and only that of leaves. Then backward needs nodes, and no longer the
+tensors between them. So for each argument a node keeps an edge: (node, 0) for the result of a call,
+(leaf, 0) for a leaf, None where no gradient goes. With edges the graph no longer needs the inputs,
+and step 32c lets them go. (The 0 is the number of the output. It is always 0 until functions have
+several outputs again, in step 48.)
 
     y = x * w               node Mul:  edges (x, 0), (w, 0)
     z = y + 1               node Add:  edges (Mul, 0), None
 
     backward from z:        {Add: 1}  ->  {Mul: 1}  ->  {x: 5, w: 3}     with x = 3, w = 5
 
-Each round of backward_pass has two halves. First gradients arrive over edges: in the first round
-over the edge to z, later over those of the node just visited. Then the newest node is taken out of
-the heap, as in step 16, and its backward gives the next gradients. A visited node leaves the
-dictionary, so that in the end only leaves are in it. The set `seen` is gone: a node is put into the
-heap when its first gradient arrives.
+In each round of backward_pass gradients first arrive over edges: over the edge to z at the start,
+later over those of the node just visited. Then the newest node is taken out of the heap, as in step
+16, and its backward gives the next gradients. A visited node leaves the dictionary, so that in the
+end only leaves are in it. The set `seen` is gone: a node enters the heap with its first gradient.
 
 The trap: a gradient may be used only when all its parts have arrived. They have, since every call
 that used the result is newer than its node, and was visited before.

@@ -11,14 +11,14 @@ The second way keeps the right value. What is missing is where it came from, and
 without a reference. When a call is recorded, each saved array is compared with the inputs and the
 output, and its role is kept as one number:
 
-    i       it is input i                          its gradient goes to ctx.edges[i]
-    ~0      it is the output (~0 is -1: no input    its gradient goes to (ctx, 0), the node itself
-            has that number)
-    None    neither: a constant                    nowhere
+    i       it is input i            its gradient goes to ctx.edges[i]
+    ~0      it is the output         its gradient goes to (ctx, 0), the node itself
+    None    neither: a constant      nowhere
 
-For backward each saved array is wrapped in a new Tensor with its edge. (A Python number stays one.)
-The new Tensors are put into a copy of the node, the twin, which is dropped after its backward. On
-the node itself they would be the cycle again.
+(Python's ~ turns 0 into -1, a number that no input has, and -1 into 0 again.) For backward each
+saved array is wrapped in a new Tensor with its edge; a Python number stays as it is. These Tensors
+are put into a copy of the node, the twin, which is dropped after its backward. On the node itself
+they would be the cycle again.
 
 The trap is to look for the role later, in backward, when it is needed. By then an input may have
 been freed, or may hold another array. During the call all of them are alive, and `is` is reliable.

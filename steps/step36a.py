@@ -9,17 +9,17 @@ sizes must be equal, or one of them 1 or missing; there the array is repeated.
 
 Our backward does not know this; step 21 left it open. Add hands on its g, which has the shape of
 the result, and so the row b gets a gradient of shape 2 x 3. There is no error, not even when the
-update b - rate * b.grad then makes a table of b.
+update b - rate * b.grad then turns b into a table.
 
 Step 14 gives the right gradient. The row is used twice, once for each line, so both gradients
 count, and they are added:
 
     y = repeat(x)   ->   dL/dx = the sum of dL/dy over the places where x was repeated
 
-The formulas of the operations stay as they are. Each class that broadcasts declares `elementwise =
-True`. Then a recorded call notes the shapes of its inputs, and the backward pass sums each gradient
-back to the shape of its input (sum_back). All others have one input, whose gradient has its shape
-already. PyTorch does the same.
+The formulas of the operations stay as they are. A class that broadcasts is marked with
+`elementwise = True`. Then a recorded call notes the shapes of its inputs, and the backward pass
+sums each gradient back to the shape of its input (sum_back). The other classes have one input, and
+its gradient has the right shape already. PyTorch does the same.
 
 The trap is shape (2, 1) with shape (2,): the result is 2 x 2, which is hardly ever meant.
 

@@ -4,10 +4,10 @@ Stage 7 makes the core of step 40b exact: which types, where in memory, which er
 operations for that: + - * /, exp, the sum of all elements, broadcasting and backward. The others
 are laid aside, and stage 9 brings them back, finished (steps 56a to 65b).
 
-What an array can hold is NumPy's business until now, and NumPy allows too much. Tensor(np.array(
-["a"])) succeeds, and so do dates, complex numbers and Python objects; each of them fails later, far
-from its cause. NumPy also has too little: bfloat16, the type in which most large networks compute,
-is the upper half of a float32, and NumPy does not know it. (The package ml_dtypes adds it.)
+What an array can hold is NumPy's business until now, and NumPy allows too much: text, dates,
+complex numbers and Python objects all become Tensors, and fail later, far from the cause. It also
+has too little: bfloat16, the type in which most large networks compute, is the upper half of a
+float32, and NumPy does not know it. (The package ml_dtypes adds it.)
 
 So the tensor gets types of its own, ten of them. A DType is an object with a name, a size in bytes
 and a category:

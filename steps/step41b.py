@@ -1,9 +1,8 @@
 """Step 41b: The default element type
 
-Weights and data in float32 are half as large as in float64, and twice as fast to move. But a
-Python float is 64 bits wide, and Tensor(0.1) keeps them all. One such constant in a formula is
-enough: with NumPy's rule float32 times float64 is float64, and from there on the whole network
-computes in float64.
+Weights and data in float32 take half the memory of float64. But a Python float is 64 bits wide, and
+Tensor(0.1) keeps them all. One such constant in a formula is enough: float32 times float64 is
+float64 for NumPy, and from there on the whole network computes in float64.
 
 An array of float64 is another matter: its type was chosen. So the rule depends on where the data
 comes from:

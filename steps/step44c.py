@@ -13,10 +13,7 @@ PyTorch: 2.7 becomes 2. But its whole part must survive:
 
 NaN needs no case of its own, because it differs from everything, also from itself. A Python
 integer that is too large is refused by NumPy already; its OverflowError becomes PyTorch's
-RuntimeError.
-
-A single number, the most common data of all, does not go through parse_nested: for each of the
-three types that numbers have in Python, number_dtype answers.
+RuntimeError. A single number, the most common data of all, does not go through parse_nested.
 
 This completes the module core/convert.py.
 

@@ -2,7 +2,7 @@
 
 Broadcasting is one of many reasons for an error of NumPy's. There are products of matrices, wrong
 axes, the maximum of nothing; and there are types: -x of a boolean tensor is a TypeError of NumPy's,
-where PyTorch raises a RuntimeError; an exponential of objects fails in the middle of NumPy.
+where PyTorch raises a RuntimeError.
 
 The question is always the same: did the array library raise this, or the programmer? There
 are three signs:

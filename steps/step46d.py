@@ -8,8 +8,8 @@ as_array; skim the rest.
 - x.expand(2, 3) repeats without a copy, -1 keeps a size; expand_as, broadcast_to, sum_to_size,
   broadcast_shapes and broadcast_tensors are its kin. Sizes come as f(2, 3) or as f((2, 3)).
 - Expand makes its array itself. An element is repeated by a stride of 0: the step from one element
-  to the next is no step. NumPy's broadcast_to does the same, but its result cannot be written, and
-  it takes three times as long.
+  to the next has no length. NumPy's broadcast_to does the same, but its result cannot be written,
+  and it takes more than twice as long.
 - as_array: where no dimension is left, NumPy's result is a scalar object. The array that is made
   of it also takes its place among the saved values, so that roles_of finds the output there.
 - Function.apply gathers arrays, edges and the device in one loop. backward(ctx, *grads) may get

@@ -320,3 +320,27 @@ def test_results_are_plain_tensors():
     y = x * 2.0
     y.backward(tinytorch.tensor([1.0, 1.0]))
     assert type(y) is Tensor and x.grad.tolist() == [2.0, 2.0]
+
+
+def operation(function):
+    """apply() of a Function whose forward is `function`."""
+    return type("Operation", (Function,), {"forward": lambda ctx, *args: function(*args)}).apply
+
+
+def test_errors_of_the_array_library_are_translated():
+    x = tinytorch.ones(2, 3)
+    with pytest.raises(RuntimeError, match=r"matmul: .*shapes \[2, 3\] and \[2, 3\]") as found:
+        operation(lambda a, b: a @ b)(x, x)
+    assert type(found.value) is RuntimeError  # and not NotImplementedError: the types are fine
+    with pytest.raises(RuntimeError, match="axis 5 is out of bounds"):
+        operation(lambda a: a.sum(5))(x)
+    with pytest.raises(NotImplementedError, match="not implemented for float32 and float32"):
+        operation(lambda a, b: a ^ b)(x, x)
+
+
+def test_errors_of_the_programmer_are_not_translated():
+    x = tinytorch.ones(2, 3)
+    with pytest.raises(ValueError, match="invalid literal"):
+        operation(lambda a: int("two"))(x)
+    with pytest.raises(TypeError, match="takes"):
+        operation(lambda a: a.mean(1, 2, 3, 4, 5))(x)

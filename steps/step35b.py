@@ -24,8 +24,7 @@ gradient of such a quotient is the subject of step 36a.)
 PyTorch says dim and keepdim where NumPy says axis and keepdims.
 
 Changed: Sum, sum.
-Try: write `ctx.lost = dim`, also where keepdim is true. Which error does broadcast_to raise, and
-why?
+Try: write `ctx.lost = dim`, also for keepdim=True. Which error does broadcast_to raise, and why?
 """
 
 import contextlib

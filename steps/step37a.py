@@ -8,8 +8,7 @@ is [n, m, p], and these n m p numbers are kept only to be summed away. A matrix 
     C = A B,      c_ij = sum over k of a_ik b_kj           [n, m] [m, p] = [n, p]
 
 Now the gradients, with G = dL/dC. The element a_ik is used in every element of row i of C, each
-time with another factor b_kj. Each use contributes to the gradient, and the contributions are
-added:
+time with another factor b_kj. Each use adds its part to the gradient:
 
     dL/da_ik = sum over j of g_ij b_kj,      that is      dL/dA = G B^T,      dL/dB = A^T G
 
@@ -21,8 +20,7 @@ The trap is `*`, which works element by element: for square matrices A * B gives
 
 A second derivative fails until step 37c, because Tensors do not have `.T` yet.
 
-PyTorch: x @ w, torch.matmul. It also takes vectors and batches of matrices, as ours will in stage
-9.
+PyTorch: x @ w, torch.matmul. It also takes vectors and batches of matrices; ours will in stage 9.
 
 New: MatMul, matmul.
 Try: let backward return `b.T @ g` first. NumPy refuses the shapes. For square matrices there would

@@ -9,7 +9,7 @@ Exchanging two dimensions twice changes nothing, so backward exchanges them once
 
 `transpose(0, 1)` names the two dimensions, and `.T` is the short form for a matrix. `T` is a
 property, a method that is called without parentheses: NumPy has it as one too, so that a formula
-with `.T` runs on both.
+with `.T` runs on both. tensor_method attaches a property like a function.
 
 The trap is in the names. NumPy's x.transpose(1, 0) puts all dimensions in a new order, and
 PyTorch's x.transpose(1, 0) exchanges these two. For a matrix that is the same, and from three

@@ -1,8 +1,11 @@
 """Step 38b: Where: the gradient goes to what was chosen
 
-A function in two pieces, x^2 on the right of 0 and -x on the left, could be written as (x >= 0) *
-x**2 + (x < 0) * -x. That fails as soon as the piece that is not chosen is infinite, because 0 * inf
-is nan. where takes elements from one of two arrays, and ignores the others:
+A function in two pieces, x^2 on the right of 0 and -x on the left, could be written as a sum:
+
+    (x >= 0) * x**2 + (x < 0) * -x
+
+That fails as soon as the piece that is not chosen is infinite, because 0 * inf is nan. `where`
+takes each element from one of two arrays, and ignores the other:
 
     y = where(c, a, b)      y_i = a_i where c_i holds, else b_i
     dL/da_i = g_i where c_i holds, else 0          dL/db_i = 0 where c_i holds, else g_i
@@ -10,12 +13,15 @@ is nan. where takes elements from one of two arrays, and ignores the others:
 So gradients flow to a and b, but not to the condition. Backward returns None for it, and sum_back
 has to leave a None alone. (`condition == 0` is "not condition", for arrays and Tensors alike.)
 
-The trap: `where` chooses among results, and for the gradient that is too late. Take where(x > 0,
-log(x), 0) at x = 0. Forward is right, 0. Backward gives log a gradient of 0, and log multiplies it
-by its slope, 1/x = inf: the gradient of x is nan. So choose the input instead. In log(where(x > 0,
-x, 1)) the logarithm never sees the 0.
+The trap: `where` chooses among results, and for the gradient that is too late. At x = 0 take
 
-PyTorch: torch.where, and the same nan.
+    where(x > 0, log(x), 0)           forward 0, gradient nan
+    log(where(x > 0, x, 1))           forward 0, gradient 0
+
+In the first line, backward gives log a gradient of 0, and log multiplies it by its slope, 1/x =
+inf. In the second the input is chosen, and the logarithm never sees the 0.
+
+PyTorch's torch.where gives the same nan.
 
 Changed: Function.sum_back. New: Where, where.
 Try: let backward return g * condition for b as well, and look at the slopes.

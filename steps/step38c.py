@@ -11,9 +11,8 @@ slope is 1 only at 0, and close to 0 further out: after some layers little is le
 Relu passes all of it on where x > 0.
 
 At x = 0 there is a corner. The slope is 1 on its right and 0 on its left, so there is no
-derivative. We have to choose a number from 0 to 1 (all of these are called subgradients). PyTorch
-takes 0, and so do we: `y > 0` is False there. It rarely matters, but a check by differences finds
-1/2.
+derivative. We have to choose a number from 0 to 1 (each is called a subgradient). PyTorch takes 0,
+and so do we: `y > 0` is False there. It rarely matters, but a check by differences finds 1/2.
 
 The trap: a unit (one output of a layer) whose relu is 0 for every sample has the gradient 0. Its
 weights never change again. It is called a dead unit.

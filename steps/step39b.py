@@ -8,10 +8,10 @@ one line as well:
 
     grad = zeros;   grad[key] += g            (wrong)
 
-If the key names a place twice, that element is used twice, so both gradients count. But `grad[key]
-+= g` reads all these places, adds, and then writes them all: the second write replaces the first,
-without an error. It is the mistake of step 13 again, hidden in one operation on arrays. `np.add.at`
-reads, adds and writes for one place after the other.
+If the key names a place twice, that element is used twice, so both gradients count. But the line
+reads all these places, adds, and then writes them all: the second write replaces the first, without
+an error. It is the mistake of step 13 again, hidden in one operation on arrays. `np.add.at` reads,
+adds and writes for one place after the other.
 
 That is AddIndex: zeros, with g added at y[key]. What is its own derivative? The element g_j was
 added at the place key_j, so its gradient is what arrives at that place: a choice again, x[key]. As

@@ -881,6 +881,7 @@ if __name__ == "__main__":
         weight = randn(m, n) * (2 / m) ** 0.5
         weight.requires_grad = True  # only now: the scaling is not to be recorded
         parameters += [weight, Tensor(np.zeros(n, np.float32), requires_grad=True)]
+    # np.sum, since `sum` is the one for Tensors here.
     print(np.sum([p.numel() for p in parameters]), "numbers to learn")  # -> 4810 numbers to learn
 
     def network(x):  # [n, 64] -> [n, 10]
@@ -896,6 +897,7 @@ if __name__ == "__main__":
     start = time.perf_counter()
     for epoch in range(1, 21):
         total = 0.0
+        # 44 batches of 32. The last 29 digits of this order are left out.
         for batch in randperm(len(t))[: len(t) // 32 * 32].reshape(-1, 32):
             loss = cross_entropy(network(x[batch]), t[batch])
             loss.backward()

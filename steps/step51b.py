@@ -1,24 +1,26 @@
-"""Step 51b: Only the nodes on the way
+"""Step 51b: grad() returns gradients
 
-grad(loss, w) for one of a hundred parameters still computes the gradients of all hundred, and drops
-ninety-nine. The work is done, then thrown away:
+x.backward() answers one question: what are the gradients with respect to *all* leaves? And it adds
+the answer to their .grad. Take the formula of step 30, which contains a gradient:
 
-    loss ── mul ── w          wanted
-            └───── huge ──  a thousand rules that nobody asked for
+    y.backward(create_graph=True); g = x.grad; x.grad = None; (g * g).backward()
 
-A node is needed if a path leads from it to a target. nodes_on_the_way finds these nodes before the
-pass begins: first everything that can be reached from the outputs, then, from the oldest call to
-the newest, each node with an edge to something needed. Sorting by sequence_nr makes one round
-enough: when a node's turn comes, everything behind it has been decided.
+Forgetting `x.grad = None` is the trap of step 30, and everything else that y depends on has got a
+.grad too, which was not wanted. What is needed is a function:
 
-The pass then ignores edges to other nodes, and does not go on where no edge of a node is needed:
-beyond a target that lies in the middle of the graph there is nothing to do.
+    (g,) = grad(y, x, create_graph=True)
 
-This is what makes grad cheap in PyTorch as well, and there too a rule that is not needed never
-runs.
+It touches no .grad. And x may be any tensor of the graph, not only a leaf: the backward pass meets
+the result of a call as an edge, (node, output number). So `targets` is a set of edges, and the
+pass notes the gradient that arrives at each of them.
 
-Changed: backward_pass. New: nodes_on_the_way.
-Try: ask for both, grad(Loud.apply(p) * q, [p, q]). How often does the rule run?
+An input that the output does not depend on has no gradient. Usually that is a mistake, so it is an
+error; allow_unused=True permits it and gives None, materialize_grads=True gives zeros.
+
+PyTorch has the same function, torch.autograd.grad, with these options.
+
+Changed: backward_pass, tensor_backward. New: grad, run_backward, starting_gradients, as_sequence.
+Try: grad(x * x, [x, x]) for a 0-d x. Why are both gradients complete?
 """
 
 from collections.abc import Sequence
@@ -27,12 +29,14 @@ from typing import Any
 
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.modes import no_grad
-from tinytorch.autograd.node import NOTHING, Function, new
+from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.core.device import cpu
+from tinytorch.core.dtype import int64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.core.version import WriteClock, bump_version, next_sequence_nr
 from tinytorch.ops.broadcast import Expand
+from tinytorch.ops.conversion import cast
 
 
 def edge_of(tensor: Tensor) -> tuple | None:
@@ -56,7 +60,6 @@ def backward_pass(
 
     Returns {leaf: gradient}, or, with `targets`, {edge of a target: gradient}.
     """
-    needed = None if targets is None else nodes_on_the_way(edges, targets)
     arrived: dict = {}  # node or leaf -> its gradient (of a node with several outputs: a list)
     own: set = set()  # those whose gradient is a sum made here: only these are added to in place
     found: dict = {}
@@ -66,8 +69,6 @@ def backward_pass(
             if edge is None or grad is None:
                 continue
             node, number = edge
-            if needed is not None and node not in needed:
-                continue
             if node.several:
                 add_part(arrived, heap, node, number, grad)
             elif node not in arrived:
@@ -89,9 +90,6 @@ def backward_pass(
             for number, part in enumerate(grad if node.several else (grad,)):
                 if (node, number) in targets:
                     found[node, number] = part
-            if not any(edge is not None and edge[0] in needed for edge in node.edges):
-                edges = ()
-                continue
         if WriteClock.last < sequence_nr:
             node.check_saved()
         if node.plain and not as_tensors:
@@ -139,24 +137,6 @@ def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
     if node.takes_tensors and not as_tensors:
         results = [None if result is None else result.array for result in results]
     return tuple(results)
-
-
-def nodes_on_the_way(roots: Sequence, targets: set) -> set:
-    """All nodes and leaves on a path from a root to a target; both are given as edges."""
-    ends = {edge[0] for edge in targets}
-    seen, waiting = set(), [edge[0] for edge in roots]
-    while waiting:
-        node = waiting.pop()
-        if node not in seen:
-            seen.add(node)
-            if node.sequence_nr is not None:
-                waiting.extend(edge[0] for edge in node.edges if edge is not None)
-    needed = seen & ends
-    inner = (node for node in seen if node.sequence_nr is not None)
-    for node in sorted(inner, key=lambda node: -node.sequence_nr):  # the oldest first
-        if any(edge is not None and edge[0] in needed for edge in node.edges):
-            needed.add(node)
-    return needed
 
 
 def accumulate(leaf: Tensor, grad: Any) -> None:
@@ -313,11 +293,6 @@ class CustomFunction(Function):
         return type(ctx).backward(ctx, *grads)
 
 
-@tensor_method("__repr__")
-def tensor_repr(self: Tensor) -> str:
-    return f"tensor({self.tolist()})"
-
-
 class Exp(Function):
     """y = e^x;   dy/dx = y."""
 
@@ -340,7 +315,7 @@ class Sum(Function):
 
     def forward(ctx, x: Any) -> Any:
         ctx.shape = x.shape
-        return x.sum()
+        return sum_to(x, ())
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
@@ -348,28 +323,55 @@ class Sum(Function):
 
 @tensor_method("sum")
 def sum(input: Tensor) -> Tensor:
-    return Sum.apply(input)
+    """The sum of all elements; integers and booleans are added up as int64."""
+    return Sum.apply(input if input.dtype.is_floating_point else cast(input, int64))
+
+
+@tensor_method("__repr__")
+def tensor_repr(self: Tensor) -> str:
+    return f"tensor({self.tolist()})"
 
 
 if __name__ == "__main__":
 
-    class Loud(Function):
-        """A copy of x that says when its rule runs."""
+    def message(action, *args, **kwargs):
+        try:
+            action(*args, **kwargs)
+        except (RuntimeError, TypeError, ValueError) as error:
+            return str(error).partition(". ")[0]
+
+    ones = tensor([1.0, 1.0])
+    x = tensor([1.0, 2.0], requires_grad=True)
+    unused = tensor(1.0, requires_grad=True)
+
+    (g,) = grad(x * x * x, x, ones, create_graph=True)
+    (gg,) = grad(g, x, ones)
+    print("3 x^2:", g, "  6 x:", gg, "  x.grad:", x.grad)
+    # -> 3 x^2: tensor([3.0, 12.0])   6 x: tensor([6.0, 12.0])   x.grad: None
+
+    middle = x * x  # not a leaf
+    print(grad([middle.sum() * 3.0, x.sum()], [middle, x]))
+    # -> (tensor([3.0, 3.0]), tensor([7.0, 13.0]))
+
+    print(message(grad, x * x, [x, unused], ones))
+    # -> The differentiated Tensor at index 1 appears to not have been used in the graph
+    print(grad(x * x, [x, unused], ones, allow_unused=True)[1])  # -> None
+    print(grad(x * x, [x, unused], ones, materialize_grads=True)[1])  # -> tensor(0.0)
+
+    (x * x).sum().backward()
+    print("backward as before:", x.grad)  # -> backward as before: tensor([2.0, 4.0])
+    print(message(ones.backward))
+    # -> element 0 of tensors does not require grad and does not have a grad_fn
+    print(message((x * x).backward))  # -> grad can be implicitly created only for scalar outputs
+
+    class Both(Function):
+        """x and 2 x."""
 
         def forward(ctx, x):
-            return x.copy()
+            return x.copy(), 2 * x
 
-        def backward(ctx, g):
-            print("the rule runs")  # -> the rule runs
-            return g
+        def backward(ctx, g1, g2):
+            return g1 + 2 * g2
 
-    p, q = tensor(2.0, requires_grad=True), tensor(3.0, requires_grad=True)
-    print(grad(Loud.apply(p) * q, q))  # Loud lies on the way to p only: its rule does not run
-    # -> (tensor(2.0),)
-    print(grad(Loud.apply(p) * q, p))  # -> (tensor(3.0),)
-    middle = Loud.apply(p)
-    print(grad(middle * q, middle))  # the pass ends at the target
-    # -> (tensor(3.0),)
-    shared = p * q
-    reached = nodes_on_the_way([edge_of(shared * p)], {edge_of(q)})
-    print(shared.grad_fn in reached, q in reached, p in reached)  # -> True True False
+    one, two = Both.apply(x)  # outputs 0 and 1 of one node
+    print(grad((one * two).sum(), [one, two]))  # -> (tensor([2.0, 4.0]), tensor([1.0, 2.0]))

@@ -1,52 +1,40 @@
-"""Step 51c: Freed graphs and retain_graph
+"""Step 51c: Only the nodes on the way
 
-What the rules have saved is often most of a program's memory: all the intermediate results of a
-network. After backward it is of no use any more. But as long as somebody holds the loss, the graph
-lives, and everything that it saved:
+grad(loss, w) for one of a hundred parameters still computes the gradients of all hundred, and drops
+ninety-nine. The work is done, then thrown away:
 
-    losses.append(loss)        a list of numbers, it seems; in fact, all activations of all steps
+    loss ── mul ── w          wanted
+            └───── huge ──  a thousand rules that nobody asked for
 
-So a node drops what it saved as soon as its rule has run, and memory shrinks while backward runs.
-FREED takes its place: any access to it raises. A second backward through the graph would otherwise
-use values that are gone.
+A node is needed if a path leads from it to a target. nodes_on_the_way finds these nodes before the
+pass begins: first everything that can be reached from the outputs, then, from the oldest call to
+the newest, each node with an edge to something needed. Sorting by sequence_nr makes one round
+enough: when a node's turn comes, everything behind it has been decided.
 
-Sometimes a second pass is wanted. retain_graph=True keeps what was saved. create_graph=True keeps
-it too, since its purpose is a second pass.
+The pass then ignores edges to other nodes, and does not go on where no edge of a node is needed:
+beyond a target that lies in the middle of the graph there is nothing to do.
 
-The trap is two outputs that share a part of their graph. y.backward() frees y's graph, and with it
-what z shares with y: z.backward() then fails halfway. PyTorch does the same, with the same
-message.
+This is what makes grad cheap in PyTorch as well, and there too a rule that is not needed never
+runs.
 
-Changed: backward_pass, run_backward, tensor_backward, grad. New: Freed, FREED.
-Try: call y.backward(ones) twice for y = x + x without retain_graph. Why is there no error?
+Changed: backward_pass. New: nodes_on_the_way.
+Try: ask for both, grad(Loud.apply(p) * q, [p, q]). How often does the rule run?
 """
 
-import tracemalloc
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.modes import no_grad
-from tinytorch.autograd.node import NOTHING, Function, new
+from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.core.device import cpu
+from tinytorch.core.dtype import int64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.core.version import WriteClock, bump_version, next_sequence_nr
 from tinytorch.ops.broadcast import Expand
-
-
-class Freed:
-    """Sentinel for saved values freed by backward; any access raises RuntimeError."""
-
-    def __getitem__(self, number: Any) -> Any:
-        raise RuntimeError(
-            "Trying to backward through the graph a second time: the first pass has freed what was "
-            "saved for it. Specify retain_graph=True in the first call of backward() or grad()."
-        )
-
-
-FREED = Freed()
+from tinytorch.ops.conversion import cast
 
 
 def edge_of(tensor: Tensor) -> tuple | None:
@@ -57,7 +45,6 @@ def edge_of(tensor: Tensor) -> tuple | None:
 def backward_pass(
     edges: Sequence,
     grads: Sequence,
-    keep_graph: bool,
     as_tensors: bool,
     targets: set | None = None,
 ) -> dict:
@@ -116,8 +103,6 @@ def backward_pass(
         if grads.__class__ is not tuple:
             grads = (grads,)
         edges = node.edges
-        if not keep_graph and node.saved is not NOTHING:
-            node.saved = FREED
     if targets is None:
         return arrived
     return {**{(leaf, 0): grad for leaf, grad in arrived.items()}, **found}
@@ -211,7 +196,6 @@ def as_sequence(value: Any) -> tuple:
 def run_backward(
     tensors: Any,
     grad_tensors: Any,
-    retain_graph: bool | None,
     create_graph: bool,
     inputs: Any,
 ) -> dict:
@@ -219,14 +203,13 @@ def run_backward(
     roots = as_sequence(tensors)
     given = as_sequence(grad_tensors) or (None,) * len(roots)
     targets = None if inputs is None else {edge_of(target) for target in inputs}
-    keep = create_graph if retain_graph is None else retain_graph
     as_tensors = create_graph or bool(state.modes)
     before = state.grad_enabled
     state.grad_enabled = create_graph
     try:
         grads = starting_gradients(roots, given)
         grads = grads if as_tensors else [grad.array for grad in grads]
-        return backward_pass([edge_of(x) for x in roots], grads, keep, as_tensors, targets)
+        return backward_pass([edge_of(x) for x in roots], grads, as_tensors, targets)
     finally:
         state.grad_enabled = before
 
@@ -235,16 +218,14 @@ def run_backward(
 def tensor_backward(
     self: Tensor,
     gradient: Tensor | None = None,
-    retain_graph: bool | None = None,
     create_graph: bool = False,
 ) -> None:
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
-    retain_graph keeps what the graph has saved for another backward.
     """
-    arrived = run_backward(self, gradient, retain_graph, create_graph, None)
+    arrived = run_backward(self, gradient, create_graph, None)
     for leaf, grad in arrived.items():
         accumulate(leaf, grad)
 
@@ -253,7 +234,6 @@ def grad(
     outputs: Tensor | Sequence[Tensor],
     inputs: Tensor | Sequence[Tensor],
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
     create_graph: bool = False,
     allow_unused: bool | None = None,
     materialize_grads: bool = False,
@@ -267,7 +247,7 @@ def grad(
         RuntimeError: as `backward`, or an input is unused and neither option is given.
     """
     targets = as_sequence(inputs)
-    found = run_backward(outputs, grad_outputs, retain_graph, create_graph, targets)
+    found = run_backward(outputs, grad_outputs, create_graph, targets)
     results = []
     for number, target in enumerate(targets):
         value = found.get(edge_of(target))
@@ -335,11 +315,6 @@ class CustomFunction(Function):
         return type(ctx).backward(ctx, *grads)
 
 
-@tensor_method("__repr__")
-def tensor_repr(self: Tensor) -> str:
-    return f"tensor({self.tolist()})"
-
-
 class Exp(Function):
     """y = e^x;   dy/dx = y."""
 
@@ -362,7 +337,7 @@ class Sum(Function):
 
     def forward(ctx, x: Any) -> Any:
         ctx.shape = x.shape
-        return x.sum()
+        return sum_to(x, ())
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
@@ -370,53 +345,34 @@ class Sum(Function):
 
 @tensor_method("sum")
 def sum(input: Tensor) -> Tensor:
-    return Sum.apply(input)
+    """The sum of all elements; integers and booleans are added up as int64."""
+    return Sum.apply(input if input.dtype.is_floating_point else cast(input, int64))
+
+
+@tensor_method("__repr__")
+def tensor_repr(self: Tensor) -> str:
+    return f"tensor({self.tolist()})"
 
 
 if __name__ == "__main__":
 
-    def message(action, *args, **kwargs):
-        try:
-            action(*args, **kwargs)
-        except (RuntimeError, TypeError, ValueError) as error:
-            return str(error).partition(". ")[0]
+    class Loud(Function):
+        """A copy of x that says when its rule runs."""
 
-    ones = tensor([1.0, 1.0])
-    x = tensor([1.0, 2.0], requires_grad=True)
-    y = x * x
-    y.backward(ones)
-    print("dropped:", y.grad_fn.saved is FREED)  # -> dropped: True
-    print(message(y.backward, ones).partition(":")[0])
-    # -> Trying to backward through the graph a second time
+        def forward(ctx, x):
+            return x.copy()
 
-    y = x * x
-    x.grad = None
-    y.backward(ones, retain_graph=True)
-    y.backward(ones)
-    print("twice:", x.grad)  # -> twice: tensor([4.0, 8.0])
-    y = x * x
-    (g,) = grad(y, x, ones, retain_graph=True)
-    print("grad twice:", g, *grad(y, x, ones))
-    # -> grad twice: tensor([2.0, 4.0]) tensor([2.0, 4.0])
+        def backward(ctx, g):
+            print("the rule runs")  # -> the rule runs
+            return g
 
-    shared = x * x
-    y, z = shared * 2.0, shared * 3.0
-    y.backward(ones)
-    print(message(z.backward, ones).partition(":")[0])
-    # -> Trying to backward through the graph a second time
-
-    def megabytes(retain_graph):
-        """What the losses of ten training steps keep alive."""
-        tracemalloc.start()
-        losses = []
-        for _ in range(10):
-            big = x.sum().expand(500_000) * 2.0
-            losses.append((big * big).sum())
-            losses[-1].backward(retain_graph=retain_graph)
-        del big
-        kept = tracemalloc.get_traced_memory()[0] / 1e6
-        tracemalloc.stop()
-        return round(kept)
-
-    print("kept by ten losses:", megabytes(True), "MB, freed:", megabytes(False), "MB")
-    # -> kept by ten losses: 20 MB, freed: 0 MB
+    p, q = tensor(2.0, requires_grad=True), tensor(3.0, requires_grad=True)
+    print(grad(Loud.apply(p) * q, q))  # Loud lies on the way to p only: its rule does not run
+    # -> (tensor(2.0),)
+    print(grad(Loud.apply(p) * q, p))  # -> (tensor(3.0),)
+    middle = Loud.apply(p)
+    print(grad(middle * q, middle))  # the pass ends at the target
+    # -> (tensor(3.0),)
+    shared = p * q
+    reached = nodes_on_the_way([edge_of(shared * p)], {edge_of(q)})
+    print(shared.grad_fn in reached, q in reached, p in reached)  # -> True True False

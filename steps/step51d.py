@@ -1,82 +1,41 @@
-"""Step 51d: Hooks on a gradient
+"""Step 51d: Freed graphs and retain_graph
 
-On its way between two nodes a gradient cannot be seen. To print it, to limit it, to find out where
-it becomes nan, a program needs a place to stand. PyTorch calls such a function a hook:
+What the rules have saved is often most of a program's memory: all the intermediate results of a
+network. After backward it is of no use any more. But as long as somebody holds the loss, the graph
+lives, and everything that it saved:
 
-    x.register_hook(f)      f gets each gradient of x; if it returns one, that goes on instead
+    losses.append(loss)        a list of numbers, it seems; in fact, all activations of all steps
 
-The hooks of a result belong to its node. They run when the node is taken from the heap: only then
-have all parts of the gradient arrived (step 16), so that a hook sees the whole gradient, once.
+So a node drops what it saved as soon as its rule has run, and memory shrinks while backward runs.
+FREED takes its place: any access to it raises. A second backward through the graph would otherwise
+use values that are gone.
 
-A leaf has no node, so it keeps its hooks itself. They run before the gradient is added to .grad,
-and grad() runs them too.
+Sometimes a second pass is wanted. retain_graph=True keeps what was saved. create_graph=True keeps
+it too, since its purpose is a second pass.
 
-A node with hooks is no longer `plain`. Hooks get Tensors, while gradients on their way are arrays,
-so run_hooks wraps and unwraps: hooks cost something where there are any, and one test elsewhere.
+The trap is two outputs that share a part of their graph. y.backward() frees y's graph, and with it
+what z shares with y: z.backward() then fails halfway. PyTorch does the same, with the same
+message.
 
-Changed: backward_pass, accumulate, grad. New: register_hook, hooks_of, call_hooks, run_hooks.
-Try: register a hook on b, the result of the whole formula. What does it see?
+Changed: backward_pass, run_backward, tensor_backward, grad. New: Freed, FREED.
+Try: call y.backward(ones) twice for y = x + x without retain_graph. Why is there no error?
 """
 
-from collections.abc import Callable, Sequence
+import tracemalloc
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.modes import no_grad
-from tinytorch.autograd.node import NOTHING, Function, new
+from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.core.device import cpu
+from tinytorch.core.dtype import int64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.core.version import WriteClock, bump_version, next_sequence_nr
 from tinytorch.ops.broadcast import Expand
-
-Function.hooks = None  # of a node: {output number: hooks on the gradient of this output}
-Tensor._hooks = None  # of a leaf: called with each of its gradients
-
-
-@tensor_method("register_hook")
-def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> None:
-    """Call hook(gradient) whenever a gradient of this tensor is computed.
-
-    What the hook returns, if it is not None, replaces the gradient.
-
-    Raises:
-        RuntimeError: the tensor does not require a gradient.
-    """
-    if not self.requires_grad:
-        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    hooks_of(self).append(hook)
-
-
-def hooks_of(tensor: Tensor) -> list:
-    """The hooks on the gradient of `tensor`: a leaf has its own, others keep them at their node."""
-    if tensor.is_leaf:
-        tensor._hooks = [] if tensor._hooks is None else tensor._hooks
-        return tensor._hooks
-    node, number = tensor._edge
-    if node.hooks is None:
-        node.hooks, node.plain = {}, False
-    return node.hooks.setdefault(number, [])
-
-
-def call_hooks(node: Function, grad: Any) -> Any:
-    """Show the gradients of a node's outputs to the hooks on them, which may replace them."""
-    grads = grad if node.several else [grad]
-    for number, hooks in node.hooks.items():
-        if grads[number] is not None:
-            grads[number] = run_hooks(hooks, grads[number], node.device)
-    return grads if node.several else grads[0]
-
-
-def run_hooks(hooks: list, grad: Any, device: Any) -> Any:
-    """Call each hook with the gradient as a Tensor; what a hook returns replaces it."""
-    as_array = not isinstance(grad, Tensor)
-    tensor = wrap(device.xp.asarray(grad), device) if as_array else grad
-    for hook in hooks:
-        answer = hook(tensor)
-        tensor = tensor if answer is None else answer
-    return tensor.array if as_array else tensor
+from tinytorch.ops.conversion import cast
 
 
 class Freed:
@@ -143,8 +102,6 @@ def backward_pass(
             break
         sequence_nr, node = heappop(heap)
         grad = arrived.pop(node)
-        if node.hooks is not None:
-            grad = call_hooks(node, grad)
         if targets is not None:
             for number, part in enumerate(grad if node.several else (grad,)):
                 if (node, number) in targets:
@@ -223,8 +180,6 @@ def nodes_on_the_way(roots: Sequence, targets: set) -> set:
 
 def accumulate(leaf: Tensor, grad: Any) -> None:
     """Add an arrived gradient to leaf.grad, which always owns its array."""
-    if leaf._hooks:
-        grad = run_hooks(leaf._hooks, grad, leaf.device)
     if isinstance(grad, Tensor):
         leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad
     elif leaf._grad is None:
@@ -328,8 +283,6 @@ def grad(
                 value = target.device.xp.zeros(target.array.shape, target.array.dtype)
         if value is not None and not isinstance(value, Tensor):
             value = wrap(target.device.xp.array(value), target.device)
-        if value is not None and target.is_leaf and target._hooks:
-            value = run_hooks(target._hooks, value, target.device)
         results.append(value)
     return tuple(results)
 
@@ -384,11 +337,6 @@ class CustomFunction(Function):
         return type(ctx).backward(ctx, *grads)
 
 
-@tensor_method("__repr__")
-def tensor_repr(self: Tensor) -> str:
-    return f"tensor({self.tolist()})"
-
-
 class Exp(Function):
     """y = e^x;   dy/dx = y."""
 
@@ -411,7 +359,7 @@ class Sum(Function):
 
     def forward(ctx, x: Any) -> Any:
         ctx.shape = x.shape
-        return x.sum()
+        return sum_to(x, ())
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
@@ -419,43 +367,59 @@ class Sum(Function):
 
 @tensor_method("sum")
 def sum(input: Tensor) -> Tensor:
-    return Sum.apply(input)
+    """The sum of all elements; integers and booleans are added up as int64."""
+    return Sum.apply(input if input.dtype.is_floating_point else cast(input, int64))
+
+
+@tensor_method("__repr__")
+def tensor_repr(self: Tensor) -> str:
+    return f"tensor({self.tolist()})"
 
 
 if __name__ == "__main__":
+
+    def message(action, *args, **kwargs):
+        try:
+            action(*args, **kwargs)
+        except (RuntimeError, TypeError, ValueError) as error:
+            return str(error).partition(". ")[0]
+
     ones = tensor([1.0, 1.0])
     x = tensor([1.0, 2.0], requires_grad=True)
-    a = x * 2.0
-    a.register_hook(lambda g: print("at a:", g))  # -> at a: tensor([5.0, 9.0])
-    b = a * a + a  # two paths lead to a: the hook sees their sum
-    b.backward(ones)
-    print(x.grad)  # -> tensor([10.0, 18.0])
+    y = x * x
+    y.backward(ones)
+    print("dropped:", y.grad_fn.saved is FREED)  # -> dropped: True
+    print(message(y.backward, ones).partition(":")[0])
+    # -> Trying to backward through the graph a second time
 
-    y = tensor([1.0, 2.0], requires_grad=True)
-    y.register_hook(lambda g: g * 0.5)  # a leaf: what the hook returns is added to .grad
-    (y * 2.0).backward(ones)
-    print("halved:", y.grad, grad(y * 2.0, y, ones))
-    # -> halved: tensor([1.0, 1.0]) (tensor([1.0, 1.0]),)
+    y = x * x
+    x.grad = None
+    y.backward(ones, retain_graph=True)
+    y.backward(ones)
+    print("twice:", x.grad)  # -> twice: tensor([4.0, 8.0])
+    y = x * x
+    (g,) = grad(y, x, ones, retain_graph=True)
+    print("grad twice:", g, *grad(y, x, ones))
+    # -> grad twice: tensor([2.0, 4.0]) tensor([2.0, 4.0])
 
-    try:
-        ones.register_hook(print)
-    except RuntimeError as error:
-        print(error)  # -> cannot register a hook on a tensor that doesn't require gradient
+    shared = x * x
+    y, z = shared * 2.0, shared * 3.0
+    y.backward(ones)
+    print(message(z.backward, ones).partition(":")[0])
+    # -> Trying to backward through the graph a second time
 
-    z = x * 2.0  # with create_graph, what a hook does is recorded too
-    z.register_hook(lambda g: g * g)
-    (g,) = grad(z * z, x, ones, create_graph=True)  # 2 (2 z)^2 = 32 x^2
-    print(g, g.requires_grad)  # -> tensor([32.0, 128.0]) True
+    def megabytes(retain_graph):
+        """What the losses of ten training steps keep alive."""
+        tracemalloc.start()
+        losses = []
+        for _ in range(10):
+            big = x.sum().expand(500_000) * 2.0
+            losses.append((big * big).sum())
+            losses[-1].backward(retain_graph=retain_graph)
+        del big
+        kept = tracemalloc.get_traced_memory()[0] / 1e6
+        tracemalloc.stop()
+        return round(kept)
 
-    class Both(Function):
-        """x and 2 x."""
-
-        def forward(ctx, x):
-            return x.copy(), 2 * x
-
-        def backward(ctx, g1, g2):
-            return g1 + 2 * g2
-
-    one, two = Both.apply(x)
-    two.register_hook(lambda g: print("at two:", g))  # -> at two: tensor([1.0, 1.0])
-    (one + two).backward(ones)
+    print("kept by ten losses:", megabytes(True), "MB, freed:", megabytes(False), "MB")
+    # -> kept by ten losses: 20 MB, freed: 0 MB

@@ -1,79 +1,44 @@
-"""Step 51e: Handles that remove a hook
+"""Step 51e: Hooks on a gradient
 
-A hook that was registered stays for ever. A program that looks at one training step, or a library
-that adds hooks to somebody's model, has to be able to take them away again. A list does not tell
-which of two equal functions is meant, and after one removal the positions of the others have
-moved.
+On its way between two nodes a gradient cannot be seen. To print it, to limit it, to find out where
+it becomes nan, a program needs a place to stand. PyTorch calls such a function a hook:
 
-So each registration gets a number, and the hooks are kept in a dict from number to hook. The
-caller gets a RemovableHandle, which knows the dict and the number:
+    x.register_hook(f)      f gets each gradient of x; if it returns one, that goes on instead
 
-    handle = x.register_hook(f)     ...     handle.remove()         with x.register_hook(f): ...
+The hooks of a result belong to its node. They run when the node is taken from the heap: only then
+have all parts of the gradient arrived (step 16), so that a hook sees the whole gradient, once.
 
-The handle refers to the dict weakly: holding a handle should not keep a graph alive. A plain dict
-cannot be referred to weakly, a subclass can: hence the class Hooks.
+A leaf has no node, so it keeps its hooks itself. They run before the gradient is added to .grad,
+and grad() runs them too.
 
-A hook also may return something wrong. A number, or a gradient of another shape, would fail three
-nodes later with a message about something else. So run_hooks checks what it gets.
+A node with hooks is no longer `plain`. Hooks get Tensors, while gradients on their way are arrays,
+so run_hooks wraps and unwraps: hooks cost something where there are any, and one test elsewhere.
 
-PyTorch's class is torch.utils.hooks.RemovableHandle.
-
-Changed: register_hook, hooks_of, run_hooks. New: RemovableHandle, Hooks.
-Try: make Hooks a plain dict again, `Hooks = dict`. Which line refuses?
+Changed: backward_pass, accumulate, grad. New: register_hook, hooks_of, call_hooks, run_hooks.
+Try: register a hook on b, the result of the whole formula. What does it see?
 """
 
-import weakref
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.modes import no_grad
-from tinytorch.autograd.node import NOTHING, Function, new
+from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.core.device import cpu
+from tinytorch.core.dtype import int64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.core.version import WriteClock, bump_version, next_sequence_nr
 from tinytorch.ops.broadcast import Expand
+from tinytorch.ops.conversion import cast
 
 Function.hooks = None  # of a node: {output number: hooks on the gradient of this output}
 Tensor._hooks = None  # of a leaf: called with each of its gradients
 
 
-class RemovableHandle:
-    """What registering a hook returns: `remove()` takes the hook away again."""
-
-    next_id = 0
-
-    def __init__(self, hooks: dict):
-        self.hooks = weakref.ref(hooks)
-        self.id = RemovableHandle.next_id
-        RemovableHandle.next_id += 1
-
-    def remove(self) -> None:
-        hooks = self.hooks()
-        if hooks is not None:
-            hooks.pop(self.id, None)
-
-    def __enter__(self) -> "RemovableHandle":
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self.remove()
-
-
-class Hooks(dict):
-    """Hooks by the id of their handle, in the order of registration. Unlike a dict, it can be
-    referred to weakly."""
-
-    def add(self, hook: Callable) -> RemovableHandle:
-        handle = RemovableHandle(self)
-        self[handle.id] = hook
-        return handle
-
-
 @tensor_method("register_hook")
-def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> None:
     """Call hook(gradient) whenever a gradient of this tensor is computed.
 
     What the hook returns, if it is not None, replaces the gradient.
@@ -83,18 +48,18 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Remo
     """
     if not self.requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    return hooks_of(self).add(hook)
+    hooks_of(self).append(hook)
 
 
-def hooks_of(tensor: Tensor) -> Hooks:
+def hooks_of(tensor: Tensor) -> list:
     """The hooks on the gradient of `tensor`: a leaf has its own, others keep them at their node."""
     if tensor.is_leaf:
-        tensor._hooks = Hooks() if tensor._hooks is None else tensor._hooks
+        tensor._hooks = [] if tensor._hooks is None else tensor._hooks
         return tensor._hooks
     node, number = tensor._edge
     if node.hooks is None:
         node.hooks, node.plain = {}, False
-    return node.hooks.setdefault(number, Hooks())
+    return node.hooks.setdefault(number, [])
 
 
 def call_hooks(node: Function, grad: Any) -> Any:
@@ -106,21 +71,13 @@ def call_hooks(node: Function, grad: Any) -> Any:
     return grads if node.several else grads[0]
 
 
-def run_hooks(hooks: dict, grad: Any, device: Any) -> Any:
+def run_hooks(hooks: list, grad: Any, device: Any) -> Any:
     """Call each hook with the gradient as a Tensor; what a hook returns replaces it."""
     as_array = not isinstance(grad, Tensor)
     tensor = wrap(device.xp.asarray(grad), device) if as_array else grad
-    for hook in list(hooks.values()):
+    for hook in hooks:
         answer = hook(tensor)
-        if answer is not None:
-            if not isinstance(answer, Tensor):
-                raise TypeError(f"a hook returns None or a Tensor, not {type(answer).__name__}")
-            if answer.shape != tensor.shape:
-                raise RuntimeError(
-                    f"a hook has changed the shape of a gradient, {list(tensor.shape)}, to "
-                    f"{list(answer.shape)}"
-                )
-            tensor = answer
+        tensor = tensor if answer is None else answer
     return tensor.array if as_array else tensor
 
 
@@ -429,11 +386,6 @@ class CustomFunction(Function):
         return type(ctx).backward(ctx, *grads)
 
 
-@tensor_method("__repr__")
-def tensor_repr(self: Tensor) -> str:
-    return f"tensor({self.tolist()})"
-
-
 class Exp(Function):
     """y = e^x;   dy/dx = y."""
 
@@ -456,7 +408,7 @@ class Sum(Function):
 
     def forward(ctx, x: Any) -> Any:
         ctx.shape = x.shape
-        return x.sum()
+        return sum_to(x, ())
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
@@ -464,38 +416,49 @@ class Sum(Function):
 
 @tensor_method("sum")
 def sum(input: Tensor) -> Tensor:
-    return Sum.apply(input)
+    """The sum of all elements; integers and booleans are added up as int64."""
+    return Sum.apply(input if input.dtype.is_floating_point else cast(input, int64))
+
+
+@tensor_method("__repr__")
+def tensor_repr(self: Tensor) -> str:
+    return f"tensor({self.tolist()})"
 
 
 if __name__ == "__main__":
-
-    def message(action, *args, **kwargs):
-        try:
-            action(*args, **kwargs)
-        except (RuntimeError, TypeError, ValueError) as error:
-            return str(error).partition(". ")[0]
-
     ones = tensor([1.0, 1.0])
     x = tensor([1.0, 2.0], requires_grad=True)
-    seen = []
-    handle = x.register_hook(lambda g: seen.append(g.tolist()))
-    (x * 2.0).backward(ones)
-    handle.remove()
-    (x * 3.0).backward(ones)
-    print(seen, x.grad)  # -> [[2.0, 2.0]] tensor([5.0, 5.0])
+    a = x * 2.0
+    a.register_hook(lambda g: print("at a:", g))  # -> at a: tensor([5.0, 9.0])
+    b = a * a + a  # two paths lead to a: the hook sees their sum
+    b.backward(ones)
+    print(x.grad)  # -> tensor([10.0, 18.0])
 
-    with x.register_hook(lambda g: g * 0.5):
-        print("halved:", grad(x * 2.0, x, ones))  # -> halved: (tensor([1.0, 1.0]),)
-    print("as it is:", grad(x * 2.0, x, ones))  # -> as it is: (tensor([2.0, 2.0]),)
+    y = tensor([1.0, 2.0], requires_grad=True)
+    y.register_hook(lambda g: g * 0.5)  # a leaf: what the hook returns is added to .grad
+    (y * 2.0).backward(ones)
+    print("halved:", y.grad, grad(y * 2.0, y, ones))
+    # -> halved: tensor([1.0, 1.0]) (tensor([1.0, 1.0]),)
 
-    y = x * 2.0
-    handle = y.register_hook(lambda g: g)
-    del y  # the node is gone, and its hooks with it: the handle does not hold them
-    handle.remove()
-    print(handle.hooks())  # -> None
+    try:
+        ones.register_hook(print)
+    except RuntimeError as error:
+        print(error)  # -> cannot register a hook on a tensor that doesn't require gradient
 
-    for wrong in (2.0, tensor([1.0, 2.0, 3.0])):
-        with x.register_hook(lambda g, wrong=wrong: wrong):
-            print(message((x * 2.0).backward, ones))
-    # -> a hook returns None or a Tensor, not float
-    # -> a hook has changed the shape of a gradient, [2], to [3]
+    z = x * 2.0  # with create_graph, what a hook does is recorded too
+    z.register_hook(lambda g: g * g)
+    (g,) = grad(z * z, x, ones, create_graph=True)  # 2 (2 z)^2 = 32 x^2
+    print(g, g.requires_grad)  # -> tensor([32.0, 128.0]) True
+
+    class Both(Function):
+        """x and 2 x."""
+
+        def forward(ctx, x):
+            return x.copy(), 2 * x
+
+        def backward(ctx, g1, g2):
+            return g1 + 2 * g2
+
+    one, two = Both.apply(x)
+    two.register_hook(lambda g: print("at two:", g))  # -> at two: tensor([1.0, 1.0])
+    (one + two).backward(ones)

@@ -1,20 +1,25 @@
-"""Step 51f: Hooks after accumulation
+"""Step 51f: Handles that remove a hook
 
-A hook on a leaf sees one gradient on its way, before it is added. Some programs want the moment
-after: the .grad of this leaf is complete. An optimizer could then update the parameter at once and
-free its gradient, while backward is still working on earlier layers. And a training on several
-machines can send a gradient while the rest is being computed (stage 18 will do that).
+A hook that was registered stays for ever. A program that looks at one training step, or a library
+that adds hooks to somebody's model, has to be able to take them away again. A list does not tell
+which of two equal functions is meant, and after one removal the positions of the others have
+moved.
 
-    leaf.register_post_accumulate_grad_hook(f)      f(leaf), after leaf.grad has been added to
+So each registration gets a number, and the hooks are kept in a dict from number to hook. The
+caller gets a RemovableHandle, which knows the dict and the number:
 
-f gets the leaf and returns nothing. Only leaves accumulate, so others are refused.
+    handle = x.register_hook(f)     ...     handle.remove()         with x.register_hook(f): ...
 
-When is a .grad complete? Here, at the end of the pass: backward_pass returns all gradients, and
-then each is added. PyTorch adds a leaf's gradient as soon as it is known, in the middle of the
-pass. Programs cannot tell, except by the memory.
+The handle refers to the dict weakly: holding a handle should not keep a graph alive. A plain dict
+cannot be referred to weakly, a subclass can: hence the class Hooks.
 
-Changed: accumulate. New: register_post_accumulate_grad_hook.
-Try: print leaf.grad in a register_hook of the same leaf. Why is it still None?
+A hook also may return something wrong. A number, or a gradient of another shape, would fail three
+nodes later with a message about something else. So run_hooks checks what it gets.
+
+PyTorch's class is torch.utils.hooks.RemovableHandle.
+
+Changed: register_hook, hooks_of, run_hooks. New: RemovableHandle, Hooks.
+Try: make Hooks a plain dict again, `Hooks = dict`. Which line refuses?
 """
 
 import weakref
@@ -24,16 +29,17 @@ from typing import Any
 
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.modes import no_grad
-from tinytorch.autograd.node import NOTHING, Function, new
+from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.core.device import cpu
+from tinytorch.core.dtype import int64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.core.version import WriteClock, bump_version, next_sequence_nr
 from tinytorch.ops.broadcast import Expand
+from tinytorch.ops.conversion import cast
 
 Function.hooks = None  # of a node: {output number: hooks on the gradient of this output}
 Tensor._hooks = None  # of a leaf: called with each of its gradients
-Tensor._after_hooks = None  # of a leaf: called when its grad has been added to
 
 
 class RemovableHandle:
@@ -91,24 +97,6 @@ def hooks_of(tensor: Tensor) -> Hooks:
     if node.hooks is None:
         node.hooks, node.plain = {}, False
     return node.hooks.setdefault(number, Hooks())
-
-
-@tensor_method("register_post_accumulate_grad_hook")
-def register_post_accumulate_grad_hook(
-    self: Tensor, hook: Callable[[Tensor], None]
-) -> RemovableHandle:
-    """Call hook(leaf) after each accumulation into leaf.grad.
-
-    Raises:
-        RuntimeError: the tensor is not a leaf that requires a gradient.
-    """
-    if not self.is_leaf or not self.requires_grad:
-        raise RuntimeError(
-            "post accumulate grad hooks can only be registered on leaf tensors that require grad"
-        )
-    if self._after_hooks is None:
-        self._after_hooks = Hooks()
-    return self._after_hooks.add(hook)
 
 
 def call_hooks(node: Function, grad: Any) -> Any:
@@ -291,9 +279,6 @@ def accumulate(leaf: Tensor, grad: Any) -> None:
     else:
         bump_version(leaf._grad.array)  # a graph may have saved it
         leaf._grad.array += grad
-    if leaf._after_hooks:
-        for hook in list(leaf._after_hooks.values()):
-            hook(leaf)
 
 
 def starting_gradients(outputs: Sequence[Tensor], grads: Sequence[Any]) -> list[Tensor]:
@@ -446,11 +431,6 @@ class CustomFunction(Function):
         return type(ctx).backward(ctx, *grads)
 
 
-@tensor_method("__repr__")
-def tensor_repr(self: Tensor) -> str:
-    return f"tensor({self.tolist()})"
-
-
 class Exp(Function):
     """y = e^x;   dy/dx = y."""
 
@@ -473,7 +453,7 @@ class Sum(Function):
 
     def forward(ctx, x: Any) -> Any:
         ctx.shape = x.shape
-        return x.sum()
+        return sum_to(x, ())
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
@@ -481,7 +461,13 @@ class Sum(Function):
 
 @tensor_method("sum")
 def sum(input: Tensor) -> Tensor:
-    return Sum.apply(input)
+    """The sum of all elements; integers and booleans are added up as int64."""
+    return Sum.apply(input if input.dtype.is_floating_point else cast(input, int64))
+
+
+@tensor_method("__repr__")
+def tensor_repr(self: Tensor) -> str:
+    return f"tensor({self.tolist()})"
 
 
 if __name__ == "__main__":
@@ -493,23 +479,26 @@ if __name__ == "__main__":
             return str(error).partition(". ")[0]
 
     ones = tensor([1.0, 1.0])
-    w = tensor([1.0, 2.0], requires_grad=True)
-
-    def update(leaf):
-        """Gradient descent for one leaf, as soon as its gradient is there."""
-        with no_grad():
-            leaf.sub_(leaf.grad * 0.1)
-        leaf.grad = None
-
-    handle = w.register_post_accumulate_grad_hook(update)
-    for _ in range(3):
-        (w * w).backward(ones)
-        print(w, w.grad)
-    # -> tensor([0.800000011920929, 1.600000023841858]) None
-    # -> tensor([0.6400000, 1.280000]) None
-    # -> tensor([0.512000, 1.024000]) None
+    x = tensor([1.0, 2.0], requires_grad=True)
+    seen = []
+    handle = x.register_hook(lambda g: seen.append(g.tolist()))
+    (x * 2.0).backward(ones)
     handle.remove()
-    (w * w).backward(ones)
-    print(w.grad is None)  # -> False
-    print(message((w * 2.0).register_post_accumulate_grad_hook, update))
-    # -> post accumulate grad hooks can only be registered on leaf tensors that require grad
+    (x * 3.0).backward(ones)
+    print(seen, x.grad)  # -> [[2.0, 2.0]] tensor([5.0, 5.0])
+
+    with x.register_hook(lambda g: g * 0.5):
+        print("halved:", grad(x * 2.0, x, ones))  # -> halved: (tensor([1.0, 1.0]),)
+    print("as it is:", grad(x * 2.0, x, ones))  # -> as it is: (tensor([2.0, 2.0]),)
+
+    y = x * 2.0
+    handle = y.register_hook(lambda g: g)
+    del y  # the node is gone, and its hooks with it: the handle does not hold them
+    handle.remove()
+    print(handle.hooks())  # -> None
+
+    for wrong in (2.0, tensor([1.0, 2.0, 3.0])):
+        with x.register_hook(lambda g, wrong=wrong: wrong):
+            print(message((x * 2.0).backward, ones))
+    # -> a hook returns None or a Tensor, not float
+    # -> a hook has changed the shape of a gradient, [2], to [3]

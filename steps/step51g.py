@@ -1,24 +1,22 @@
-"""Step 51g: retain_grad
+"""Step 51g: Hooks after accumulation
 
-Only leaves get a .grad. To look at the gradient of a result in the middle, a program can ask
-grad() for it, or add a hook that stores it. The second is so common that it has a name:
+A hook on a leaf sees one gradient on its way, before it is added. Some programs want the moment
+after: the .grad of this leaf is complete. An optimizer could then update the parameter at once and
+free its gradient, while backward is still working on earlier layers. And a training on several
+machines can send a gradient while the rest is being computed (stage 18 will do that).
 
-    hidden.retain_grad();   loss.backward();   hidden.grad
+    leaf.register_post_accumulate_grad_hook(f)      f(leaf), after leaf.grad has been added to
 
-It is a hook, with two details that are easy to get wrong.
+f gets the leaf and returns nothing. Only leaves accumulate, so others are refused.
 
-The hook belongs to the node, and it has to find the tensor. If it simply refers to it, the node
-refers to its own output: the cycle of step 17, and the graph lives until the collector comes. So
-it refers to it weakly, and if the tensor is gone there is nothing to store.
+When is a .grad complete? Here, at the end of the pass: backward_pass returns all gradients, and
+then each is added. PyTorch adds a leaf's gradient as soon as it is known, in the middle of the
+pass. Programs cannot tell, except by the memory.
 
-Other hooks may replace the gradient. What is retained should be the gradient that goes on, so this
-hook has to stay the last one, also if others are registered later.
-
-Changed: Hooks.add. New: Tensor.retains_grad, retain_grad. Finished: autograd/hooks.py.
-Try: replace `tensor = weakref.ref(self)` in retain_grad by `tensor = lambda: self`. What breaks?
+Changed: accumulate. New: register_post_accumulate_grad_hook.
+Try: print leaf.grad in a register_hook of the same leaf. Why is it still None?
 """
 
-import gc
 import weakref
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
@@ -26,17 +24,18 @@ from typing import Any
 
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.modes import no_grad
-from tinytorch.autograd.node import NOTHING, Function, new
+from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.core.device import cpu
+from tinytorch.core.dtype import int64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.core.version import WriteClock, bump_version, next_sequence_nr
 from tinytorch.ops.broadcast import Expand
+from tinytorch.ops.conversion import cast
 
 Function.hooks = None  # of a node: {output number: hooks on the gradient of this output}
 Tensor._hooks = None  # of a leaf: called with each of its gradients
 Tensor._after_hooks = None  # of a leaf: called when its grad has been added to
-Tensor.retains_grad = False
 
 
 class RemovableHandle:
@@ -68,8 +67,6 @@ class Hooks(dict):
     def add(self, hook: Callable) -> RemovableHandle:
         handle = RemovableHandle(self)
         self[handle.id] = hook
-        if "retain" in self:  # retain_grad comes last: it keeps what the others have made of it
-            self["retain"] = self.pop("retain")
         return handle
 
 
@@ -114,28 +111,6 @@ def register_post_accumulate_grad_hook(
     if self._after_hooks is None:
         self._after_hooks = Hooks()
     return self._after_hooks.add(hook)
-
-
-@tensor_method("retain_grad")
-def retain_grad(self: Tensor) -> None:
-    """Keep the gradient of a tensor that is not a leaf in its .grad too.
-
-    Raises:
-        RuntimeError: the tensor does not require a gradient.
-    """
-    if not self.requires_grad:
-        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-    if self.is_leaf or self.retains_grad:
-        return
-    self.retains_grad = True
-    tensor = weakref.ref(self)  # the node must not keep its own output alive
-
-    def keep(grad: Tensor) -> None:
-        kept = tensor()
-        if kept is not None:
-            kept._grad = grad if kept._grad is None else kept._grad + grad
-
-    hooks_of(self)["retain"] = keep
 
 
 def call_hooks(node: Function, grad: Any) -> Any:
@@ -473,11 +448,6 @@ class CustomFunction(Function):
         return type(ctx).backward(ctx, *grads)
 
 
-@tensor_method("__repr__")
-def tensor_repr(self: Tensor) -> str:
-    return f"tensor({self.tolist()})"
-
-
 class Exp(Function):
     """y = e^x;   dy/dx = y."""
 
@@ -500,7 +470,7 @@ class Sum(Function):
 
     def forward(ctx, x: Any) -> Any:
         ctx.shape = x.shape
-        return x.sum()
+        return sum_to(x, ())
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
@@ -508,7 +478,13 @@ class Sum(Function):
 
 @tensor_method("sum")
 def sum(input: Tensor) -> Tensor:
-    return Sum.apply(input)
+    """The sum of all elements; integers and booleans are added up as int64."""
+    return Sum.apply(input if input.dtype.is_floating_point else cast(input, int64))
+
+
+@tensor_method("__repr__")
+def tensor_repr(self: Tensor) -> str:
+    return f"tensor({self.tolist()})"
 
 
 if __name__ == "__main__":
@@ -520,30 +496,23 @@ if __name__ == "__main__":
             return str(error).partition(". ")[0]
 
     ones = tensor([1.0, 1.0])
-    x = tensor([1.0, 2.0], requires_grad=True)
-    hidden = x * 3.0
-    hidden.retain_grad()
-    hidden.retain_grad()  # a second time changes nothing
-    hidden.register_hook(lambda g: g * 10.0)  # registered later, and yet it runs before
-    out = hidden * hidden
-    out.backward(ones, retain_graph=True)
-    print(hidden.grad, x.grad)  # -> tensor([60.0, 120.0]) tensor([180.0, 360.0])
-    out.backward(ones)
-    print(hidden.grad)  # added to, as for a leaf
-    # -> tensor([120.0, 240.0])
+    w = tensor([1.0, 2.0], requires_grad=True)
 
-    x.retain_grad()  # a leaf has its .grad anyway
-    print(hidden.retains_grad, x.retains_grad)  # -> True False
-    print(message(ones.retain_grad))
-    # -> can't retain_grad on Tensor that has requires_grad=False
+    def update(leaf):
+        """Gradient descent for one leaf, as soon as its gradient is there."""
+        with no_grad():
+            leaf.sub_(leaf.grad * 0.1)
+        leaf.grad = None
 
-    gc.disable()  # without the collector: does a reference count free the graph?
-    node = weakref.ref(hidden.grad_fn)
-    del hidden, out
-    print("freed:", node() is None)  # -> freed: True
-    middle = x * 2.0
-    middle.retain_grad()
-    end = middle * 2.0
-    del middle  # the tensor is gone, its node is still part of the graph
-    end.backward(ones)
-    gc.enable()
+    handle = w.register_post_accumulate_grad_hook(update)
+    for _ in range(3):
+        (w * w).backward(ones)
+        print(w, w.grad)
+    # -> tensor([0.800000011920929, 1.600000023841858]) None
+    # -> tensor([0.6400000, 1.280000]) None
+    # -> tensor([0.512000, 1.024000]) None
+    handle.remove()
+    (w * w).backward(ones)
+    print(w.grad is None)  # -> False
+    print(message((w * 2.0).register_post_accumulate_grad_hook, update))
+    # -> post accumulate grad hooks can only be registered on leaf tensors that require grad

@@ -1,41 +1,170 @@
-"""Step 51h: Gradients taken without a copy
+"""Step 51h: retain_grad
 
-Since step 34a a leaf has owned its gradient, because accumulate copies what arrives. The copy
-costs time and memory: for a model of 4 GB, 4 GB of gradients, made twice. Usually it is not
-needed. The rule of a product has just made the array, and nothing else refers to it.
+Only leaves get a .grad. To look at the gradient of a result in the middle, a program can ask
+grad() for it, or add a hook that stores it. The second is so common that it has a name:
 
-Python knows how many references an object has: sys.getrefcount. If only the backward pass's own
-variables refer to the array, accumulate may take it as it is. How many these are depends on the
-version of Python, so references_of_a_gradient counts them once, with an object that is certainly
-unshared.
+    hidden.retain_grad();   loss.backward();   hidden.grad
 
-What may not be taken: what a hook returned (the hook may keep it), a view (its memory belongs to
-another array), a NumPy scalar, and a gradient with a graph (it may be part of a formula). These
-are still copied.
+It is a hook, with two details that are easy to get wrong.
 
-The other direction is a trap. .grad is added to in place, and a formula may have saved it. The
-write has to be counted, so that backward notices (step 49b); where nothing else refers to the
-array, counting is saved.
+The hook belongs to the node, and it has to find the tensor. If it simply refers to it, the node
+refers to its own output: the cycle of step 17, and the graph lives until the collector comes. So
+it refers to it weakly, and if the tensor is gone there is nothing to store.
 
-Changed: accumulate, tensor_backward. New: references_of_a_gradient, UNSHARED.
-Try: set UNSHARED = 0, and look at the megabytes.
+Other hooks may replace the gradient. What is retained should be the gradient that goes on, so this
+hook has to stay the last one, also if others are registered later.
+
+Changed: Hooks.add. New: Tensor.retains_grad, retain_grad. Finished: autograd/hooks.py.
+Try: replace `tensor = weakref.ref(self)` in retain_grad by `tensor = lambda: self`. What breaks?
 """
 
-import sys
-import tracemalloc
-from collections.abc import Sequence
+import gc
+import weakref
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
-from tinytorch.autograd.hooks import call_hooks, run_hooks
 from tinytorch.autograd.modes import no_grad
-from tinytorch.autograd.node import NOTHING, Function, new
+from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.core.device import cpu
+from tinytorch.core.dtype import int64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.core.version import WriteClock, bump_version, next_sequence_nr
 from tinytorch.ops.broadcast import Expand
+from tinytorch.ops.conversion import cast
+
+Function.hooks = None  # of a node: {output number: hooks on the gradient of this output}
+Tensor._hooks = None  # of a leaf: called with each of its gradients
+Tensor._after_hooks = None  # of a leaf: called when its grad has been added to
+Tensor.retains_grad = False
+
+
+class RemovableHandle:
+    """What registering a hook returns: `remove()` takes the hook away again."""
+
+    next_id = 0
+
+    def __init__(self, hooks: dict):
+        self.hooks = weakref.ref(hooks)
+        self.id = RemovableHandle.next_id
+        RemovableHandle.next_id += 1
+
+    def remove(self) -> None:
+        hooks = self.hooks()
+        if hooks is not None:
+            hooks.pop(self.id, None)
+
+    def __enter__(self) -> "RemovableHandle":
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.remove()
+
+
+class Hooks(dict):
+    """Hooks by the id of their handle, in the order of registration. Unlike a dict, it can be
+    referred to weakly."""
+
+    def add(self, hook: Callable) -> RemovableHandle:
+        handle = RemovableHandle(self)
+        self[handle.id] = hook
+        if "retain" in self:  # retain_grad comes last: it keeps what the others have made of it
+            self["retain"] = self.pop("retain")
+        return handle
+
+
+@tensor_method("register_hook")
+def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+    """Call hook(gradient) whenever a gradient of this tensor is computed.
+
+    What the hook returns, if it is not None, replaces the gradient.
+
+    Raises:
+        RuntimeError: the tensor does not require a gradient.
+    """
+    if not self.requires_grad:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    return hooks_of(self).add(hook)
+
+
+def hooks_of(tensor: Tensor) -> Hooks:
+    """The hooks on the gradient of `tensor`: a leaf has its own, others keep them at their node."""
+    if tensor.is_leaf:
+        tensor._hooks = Hooks() if tensor._hooks is None else tensor._hooks
+        return tensor._hooks
+    node, number = tensor._edge
+    if node.hooks is None:
+        node.hooks, node.plain = {}, False
+    return node.hooks.setdefault(number, Hooks())
+
+
+@tensor_method("register_post_accumulate_grad_hook")
+def register_post_accumulate_grad_hook(
+    self: Tensor, hook: Callable[[Tensor], None]
+) -> RemovableHandle:
+    """Call hook(leaf) after each accumulation into leaf.grad.
+
+    Raises:
+        RuntimeError: the tensor is not a leaf that requires a gradient.
+    """
+    if not self.is_leaf or not self.requires_grad:
+        raise RuntimeError(
+            "post accumulate grad hooks can only be registered on leaf tensors that require grad"
+        )
+    if self._after_hooks is None:
+        self._after_hooks = Hooks()
+    return self._after_hooks.add(hook)
+
+
+@tensor_method("retain_grad")
+def retain_grad(self: Tensor) -> None:
+    """Keep the gradient of a tensor that is not a leaf in its .grad too.
+
+    Raises:
+        RuntimeError: the tensor does not require a gradient.
+    """
+    if not self.requires_grad:
+        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+    if self.is_leaf or self.retains_grad:
+        return
+    self.retains_grad = True
+    tensor = weakref.ref(self)  # the node must not keep its own output alive
+
+    def keep(grad: Tensor) -> None:
+        kept = tensor()
+        if kept is not None:
+            kept._grad = grad if kept._grad is None else kept._grad + grad
+
+    hooks_of(self)["retain"] = keep
+
+
+def call_hooks(node: Function, grad: Any) -> Any:
+    """Show the gradients of a node's outputs to the hooks on them, which may replace them."""
+    grads = grad if node.several else [grad]
+    for number, hooks in node.hooks.items():
+        if grads[number] is not None:
+            grads[number] = run_hooks(hooks, grads[number], node.device)
+    return grads if node.several else grads[0]
+
+
+def run_hooks(hooks: dict, grad: Any, device: Any) -> Any:
+    """Call each hook with the gradient as a Tensor; what a hook returns replaces it."""
+    as_array = not isinstance(grad, Tensor)
+    tensor = wrap(device.xp.asarray(grad), device) if as_array else grad
+    for hook in list(hooks.values()):
+        answer = hook(tensor)
+        if answer is not None:
+            if not isinstance(answer, Tensor):
+                raise TypeError(f"a hook returns None or a Tensor, not {type(answer).__name__}")
+            if answer.shape != tensor.shape:
+                raise RuntimeError(
+                    f"a hook has changed the shape of a gradient, {list(tensor.shape)}, to "
+                    f"{list(answer.shape)}"
+                )
+            tensor = answer
+    return tensor.array if as_array else tensor
 
 
 class Freed:
@@ -180,37 +309,17 @@ def nodes_on_the_way(roots: Sequence, targets: set) -> set:
     return needed
 
 
-def references_of_a_gradient() -> int:
-    """What getrefcount says inside `accumulate`, as `backward` calls it, about an array that
-    nothing else refers to. The number depends on the version of Python."""
-
-    def count(leaf: None, grad: object) -> int:
-        return sys.getrefcount(grad)
-
-    leaf, grad = {None: object()}.popitem()
-    return count(leaf, grad)
-
-
-UNSHARED = references_of_a_gradient()
-
-
 def accumulate(leaf: Tensor, grad: Any) -> None:
     """Add an arrived gradient to leaf.grad, which always owns its array."""
     if leaf._hooks:
         grad = run_hooks(leaf._hooks, grad, leaf.device)
     if isinstance(grad, Tensor):
         leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad
-    elif leaf._grad is not None:
-        if sys.getrefcount(leaf._grad.array) > 2:  # not only its tensor: a graph may have saved it
-            bump_version(leaf._grad.array)
-        leaf._grad.array += grad
+    elif leaf._grad is None:
+        leaf._grad = wrap(leaf.device.xp.array(grad), leaf.device)
     else:
-        # An array that nothing else refers to is taken as it is. What a hook returned may be in
-        # use elsewhere, a view shares its memory, and a scalar of NumPy is not an array.
-        shared = leaf._hooks or sys.getrefcount(grad) > UNSHARED
-        if shared or grad.__class__ is not leaf.device.array_type or grad.base is not None:
-            grad = leaf.device.xp.array(grad)
-        leaf._grad = wrap(grad, leaf.device)
+        bump_version(leaf._grad.array)  # a graph may have saved it
+        leaf._grad.array += grad
     if leaf._after_hooks:
         for hook in list(leaf._after_hooks.values()):
             hook(leaf)
@@ -274,8 +383,7 @@ def tensor_backward(
     retain_graph keeps what the graph has saved for another backward.
     """
     arrived = run_backward(self, gradient, retain_graph, create_graph, None)
-    while arrived:
-        leaf, grad = arrived.popitem()
+    for leaf, grad in arrived.items():
         accumulate(leaf, grad)
 
 
@@ -367,11 +475,6 @@ class CustomFunction(Function):
         return type(ctx).backward(ctx, *grads)
 
 
-@tensor_method("__repr__")
-def tensor_repr(self: Tensor) -> str:
-    return f"tensor({self.tolist()})"
-
-
 class Exp(Function):
     """y = e^x;   dy/dx = y."""
 
@@ -394,7 +497,7 @@ class Sum(Function):
 
     def forward(ctx, x: Any) -> Any:
         ctx.shape = x.shape
-        return x.sum()
+        return sum_to(x, ())
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
@@ -402,50 +505,48 @@ class Sum(Function):
 
 @tensor_method("sum")
 def sum(input: Tensor) -> Tensor:
-    return Sum.apply(input)
+    """The sum of all elements; integers and booleans are added up as int64."""
+    return Sum.apply(input if input.dtype.is_floating_point else cast(input, int64))
+
+
+@tensor_method("__repr__")
+def tensor_repr(self: Tensor) -> str:
+    return f"tensor({self.tolist()})"
 
 
 if __name__ == "__main__":
+
+    def message(action, *args, **kwargs):
+        try:
+            action(*args, **kwargs)
+        except (RuntimeError, TypeError, ValueError) as error:
+            return str(error).partition(". ")[0]
+
     ones = tensor([1.0, 1.0])
-    u, v = tensor([1.0, 1.0], requires_grad=True), tensor([1.0, 1.0], requires_grad=True)
-    (u + v).backward(ones)  # Add hands the same array to both
-    u.grad.mul_(100.0)
-    print("owners:", v.grad, ones)  # -> owners: tensor([1.0, 1.0]) tensor([1.0, 1.0])
+    x = tensor([1.0, 2.0], requires_grad=True)
+    hidden = x * 3.0
+    hidden.retain_grad()
+    hidden.retain_grad()  # a second time changes nothing
+    hidden.register_hook(lambda g: g * 10.0)  # registered later, and yet it runs before
+    out = hidden * hidden
+    out.backward(ones, retain_graph=True)
+    print(hidden.grad, x.grad)  # -> tensor([60.0, 120.0]) tensor([180.0, 360.0])
+    out.backward(ones)
+    print(hidden.grad)  # added to, as for a leaf
+    # -> tensor([120.0, 240.0])
 
-    first = u.grad
-    (u * 2.0).backward(ones)
-    print("added in place:", u.grad is first, u.grad)
-    # -> added in place: True tensor([102.0, 102.0])
-    w = tensor([3.0, 3.0], requires_grad=True)
-    penalty = u.grad * w  # saves u.grad
-    (u * 2.0).backward(ones)
-    try:
-        penalty.backward(ones)
-    except RuntimeError as error:
-        print("noticed:", str(error).partition(":")[0].rpartition(" has ")[2])
-        # -> noticed: been modified by an inplace operation
+    x.retain_grad()  # a leaf has its .grad anyway
+    print(hidden.retains_grad, x.retains_grad)  # -> True False
+    print(message(ones.retain_grad))
+    # -> can't retain_grad on Tensor that has requires_grad=False
 
-    kept = []
-    with v.register_hook(lambda g: kept.append(g)):
-        v.grad = None
-        (v * 2.0).backward(ones)
-    v.grad.mul_(5.0)
-    print("the hook's gradient:", kept[0])  # -> the hook's gradient: tensor([2.0, 2.0])
-    v.register_post_accumulate_grad_hook(lambda leaf: print("added:", leaf.grad))
-    v.grad = None
-    (v * v).backward(ones, create_graph=True)  # -> added: tensor([2.0, 2.0])
-    (v * v).backward(ones, create_graph=True)  # -> added: tensor([4.0, 4.0])
-
-    def peak(action):
-        tracemalloc.start()
-        action()
-        most = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return round(most / 1e6)
-
-    big, half = tensor(0.0).expand(1_000_000).clone(), tensor(0.5)
-    big.requires_grad_()
-    y = big * half
-    start = y.detach().clone()
-    print(f"{peak(lambda: y.backward(start))} MB for a gradient of {big.nbytes // 1_000_000} MB")
-    # -> 4 MB for a gradient of 4 MB
+    gc.disable()  # without the collector: does a reference count free the graph?
+    node = weakref.ref(hidden.grad_fn)
+    del hidden, out
+    print("freed:", node() is None)  # -> freed: True
+    middle = x * 2.0
+    middle.retain_grad()
+    end = middle * 2.0
+    del middle  # the tensor is gone, its node is still part of the graph
+    end.backward(ones)
+    gc.enable()

@@ -1,6 +1,6 @@
 """Step 52a: Functions of your own: wrong gradients
 
-Since step 48b a program can write its own rules. Rules have mistakes, and a wrong gradient is
+Since step 48c a program can write its own rules. Rules have mistakes, and a wrong gradient is
 passed on until something far away fails, or until nothing fails and the numbers are wrong:
 
     backward returns one gradient for two arguments     the second one silently gets none
@@ -24,12 +24,14 @@ from typing import Any
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.engine import edge_of, grad
 from tinytorch.autograd.modes import no_grad
-from tinytorch.autograd.node import NOTHING, Function, new
+from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.core.device import cpu
+from tinytorch.core.dtype import int64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import next_sequence_nr
 from tinytorch.ops.broadcast import Expand
+from tinytorch.ops.conversion import cast
 
 
 class CustomFunction(Function):
@@ -137,11 +139,6 @@ class CustomFunction(Function):
         return f"{type(ctx).__name__}Backward"
 
 
-@tensor_method("__repr__")
-def tensor_repr(self: Tensor) -> str:
-    return f"tensor({self.tolist()})"
-
-
 class Exp(Function):
     """y = e^x;   dy/dx = y."""
 
@@ -164,7 +161,7 @@ class Sum(Function):
 
     def forward(ctx, x: Any) -> Any:
         ctx.shape = x.shape
-        return x.sum()
+        return sum_to(x, ())
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
@@ -172,7 +169,13 @@ class Sum(Function):
 
 @tensor_method("sum")
 def sum(input: Tensor) -> Tensor:
-    return Sum.apply(input)
+    """The sum of all elements; integers and booleans are added up as int64."""
+    return Sum.apply(input if input.dtype.is_floating_point else cast(input, int64))
+
+
+@tensor_method("__repr__")
+def tensor_repr(self: Tensor) -> str:
+    return f"tensor({self.tolist()})"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ The rest is PyTorch's interface, which programs use:
     ctx.set_materialize_grads(False)      backward gets None, not zeros, for an unused output
     return g, None, None                  Nones at the end that nothing asked for are accepted
 
-And a mode (step 47b) sees these calls as it sees all others. In PyTorch the class is called
+And a mode (step 47c) sees these calls as it sees all others. In PyTorch the class is called
 torch.autograd.Function; here this name is given in autograd/function.py, which only imports.
 
 Changed: apply, gradients. New: OnceDifferentiable, once_differentiable, setup_context. Finished:
@@ -29,12 +29,14 @@ import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.engine import edge_of, grad
 from tinytorch.autograd.inplace import check_writable
 from tinytorch.autograd.modes import FunctionMode, call_through_modes, no_grad
-from tinytorch.autograd.node import NOTHING, Function, new
+from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.core.device import cpu
+from tinytorch.core.dtype import int64
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.tensor import Tensor, from_numpy, tensor, tensor_method
 from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.ops.broadcast import Expand
+from tinytorch.ops.conversion import cast
 
 
 class CustomFunction(Function):
@@ -241,11 +243,6 @@ def once_differentiable(backward: Callable) -> Callable:
     return call
 
 
-@tensor_method("__repr__")
-def tensor_repr(self: Tensor) -> str:
-    return f"tensor({self.tolist()})"
-
-
 class Exp(Function):
     """y = e^x;   dy/dx = y."""
 
@@ -268,7 +265,7 @@ class Sum(Function):
 
     def forward(ctx, x: Any) -> Any:
         ctx.shape = x.shape
-        return x.sum()
+        return sum_to(x, ())
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
@@ -276,7 +273,13 @@ class Sum(Function):
 
 @tensor_method("sum")
 def sum(input: Tensor) -> Tensor:
-    return Sum.apply(input)
+    """The sum of all elements; integers and booleans are added up as int64."""
+    return Sum.apply(input if input.dtype.is_floating_point else cast(input, int64))
+
+
+@tensor_method("__repr__")
+def tensor_repr(self: Tensor) -> str:
+    return f"tensor({self.tolist()})"
 
 
 if __name__ == "__main__":

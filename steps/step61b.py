@@ -61,17 +61,13 @@ class Slice(Function):
 
     view = True
 
-    @classmethod
-    def apply(cls, x: Tensor, key: tuple) -> Tensor:
+    def forward(ctx, x: Any, key: tuple) -> Any:
+        ctx.shape, ctx.key = x.shape, key
         try:
-            return super().apply(x, key)
+            return x[key]
         except IndexError as error:
             text = str(error).replace("array", "tensor").replace("axis", "dimension")
             raise IndexError(text) from None
-
-    def forward(ctx, x: Any, key: tuple) -> Any:
-        ctx.shape, ctx.key = x.shape, key
-        return x[key]
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(PutSlice, g, ctx.shape, ctx.key)

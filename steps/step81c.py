@@ -1,4 +1,4 @@
-"""Step 81c: What is shared stays shared
+"""Step 81c: The memo: what is shared stays shared
 
 Two layers with tied weights share one tensor. Written by the last step, they come back with two,
 which start equal and then learn different things. And a list that contains itself is written

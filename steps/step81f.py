@@ -1,4 +1,4 @@
-"""Step 81f: Short programs that take forever
+"""Step 81f: Limits against hostile pickles
 
 The machine calls nothing that it should not. It can still be made to run for years, to fill the
 memory, or to crash: three programs of the demo do it in a few hundred bytes.
@@ -20,7 +20,8 @@ Python raises AttributeError there, and for a tensor or a set it could even succ
 what is right instead of trusting that everything else fails.
 
 New: expect, check_key. Changed: Unpickler.call, Unpickler.run, Unpickler.__init__.
-Try: replace `101` by `10**9` in check_key, and be ready to press Ctrl-C.
+Try: replace `101` by `10**9` in check_key. Be ready to kill the process: inside a hash, Python does
+not hear Ctrl-C.
 """
 
 import pickle

@@ -1,4 +1,4 @@
-"""Step 81i: Views of what was read
+"""Step 81i: Loading: views of what was read
 
 save writes what PyTorch reads. Now the other direction: a file, PyTorch's or our own, becomes
 values. The machine of step 81d does the work. It needs its tables:

@@ -1,4 +1,4 @@
-"""Step 81j: Somewhere else than it was
+"""Step 81j: map_location: another device, another machine
 
 A network that was trained on a GPU is to run on a laptop. The file says "cuda:0" for each storage;
 there is no such device here, so that load has nowhere to put it. map_location says where it should

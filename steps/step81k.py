@@ -1,4 +1,4 @@
-"""Step 81k: Files that lie
+"""Step 81k: Damaged and malicious files
 
 A download breaks off; a disk flips a bit; somebody sends a file that was made to do harm. Each part
 of a file has to be checked before it is believed:

@@ -1,4 +1,4 @@
-"""Step 81l: All of the new file, or the old one
+"""Step 81l: Atomic saving: the new file or the old one
 
 open(path, "wb") empties the file first. A process that is killed while it writes leaves neither the
 old checkpoint nor the new one. A week of training ends that way when the disk is full: the last

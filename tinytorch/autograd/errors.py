@@ -39,11 +39,13 @@ def translate_error(error: Exception, name: str, arrays: Any) -> Exception | Non
     shapes = [tuple(x.shape) for x in arrays if hasattr(x, "shape")]
     text = str(error)
     library = type(error).__module__.partition(".")[0] in ("numpy", "cupy")
-    if "ufunc" in text or "numpy boolean" in text or text.startswith("Wrong type"):
+    about_shapes = text.startswith(SHAPE_ERRORS)  # asked first: some mention a "gufunc"
+    about_types = "ufunc" in text or "numpy boolean" in text or text.startswith("Wrong type")
+    if about_types and not about_shapes:
         dtypes = " and ".join(str(x.dtype) for x in arrays if hasattr(x, "dtype"))
         kind = RuntimeError if "boolean" in text else NotImplementedError
         return kind(f"{name.lower()}() is not implemented for {dtypes}")
-    if not library and not text.startswith(SHAPE_ERRORS):
+    if not library and not about_shapes:
         return None
     mismatch = broadcast_mismatch(*shapes[:2]) if text.startswith("operands could") else None
     listed = " and ".join(str(list(shape)) for shape in shapes)

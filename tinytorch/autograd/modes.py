@@ -37,7 +37,7 @@ class set_grad_enabled(GradSwitch):
     def __init__(self, mode: bool):
         self.enabled = bool(mode)
         self.outside = state.grad_enabled
-        state.grad_enabled = self.enabled
+        state.grad_enabled = self.enabled and not state.inference
 
     def __enter__(self) -> None:
         state.grad_enabled = self.outside  # what __exit__ is to come back to

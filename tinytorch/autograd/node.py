@@ -45,9 +45,6 @@ class Function:
     view = False  # the result shows the memory of the first input
     writable = True  # of a view: each element shows one of the input, and no two the same one
     takes_tensors = False  # backward takes Tensors, always (user-defined functions)
-    # The role of each saved value: i for input i, ~k for output k, None for a constant. A class
-    # whose roles never change declares them; for the others they are found when a call is recorded.
-    saves: Sequence[int | None] | None = None
 
     # Of one call; most calls keep these.
     xp: Any = cpu.xp
@@ -57,6 +54,9 @@ class Function:
     outputs: Sequence  # (shape, dtype) of each result
     several = False  # the results came as a tuple
     saved: Any = NOTHING
+    # The role of each saved value: i for input i, ~k for output k, None for a constant. A class
+    # whose roles never change declares them; for the others they are found when a call is recorded.
+    saves: Sequence[int | None] | None = None
     input_shapes: list | None = None  # where an input was broadcast
     materialize_grads = True  # backward gets zeros for an output that was not used
     plain = True  # backward takes one array, and returns what the edges need: the usual case

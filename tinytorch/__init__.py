@@ -311,6 +311,7 @@ from tinytorch.ops.shape import transpose as swapdims
 from tinytorch.ops.softmax import log_softmax, logsumexp, softmax
 from tinytorch.ops.sorting import (
     argsort,
+    bincount,
     sort,
     topk,
     unique,

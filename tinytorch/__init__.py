@@ -319,4 +319,5 @@ from tinytorch.ops.sorting import (
 from tinytorch.ops.storage import as_strided, narrow
 from tinytorch.random import get_rng_state, set_rng_state
 from tinytorch.serialization import load, save
+from tinytorch.threads import get_num_threads, set_num_threads
 from tinytorch.version import __version__

@@ -1,9 +1,8 @@
 """Step 41a: A DType for each element type
 
 Stage 7 makes the core of step 40b exact: which types, where in memory, which errors. It needs few
-operations for that, and keeps + - * / exp and sum, broadcasting and backward. The others are laid
-aside, sum keeps only the sum of all elements, and stage 9 brings them all back, finished (steps
-56a to 65b).
+operations for that: + - * /, exp, the sum of all elements, broadcasting and backward. The others
+are laid aside, and stage 9 brings them back, finished (steps 56a to 65b).
 
 What an array can hold is NumPy's business until now, and NumPy allows too much. Tensor(np.array(
 ["a"])) succeeds, and so do dates, complex numbers and Python objects; each of them fails later, far
@@ -71,32 +70,14 @@ class DType:
 
 
 bool_ = DType("bool", np.bool_, 1, 0)
-
-
 uint8 = DType("uint8", np.uint8, 1, 1)
-
-
 int8 = DType("int8", np.int8, 1, 1)
-
-
 int16 = DType("int16", np.int16, 2, 1)
-
-
 int32 = DType("int32", np.int32, 4, 1)
-
-
 int64 = DType("int64", np.int64, 8, 1)
-
-
 float16 = DType("float16", np.float16, 2, 2)
-
-
 bfloat16 = DType("bfloat16", numpy_bfloat16, 2, 2)
-
-
 float32 = DType("float32", np.float32, 4, 2)
-
-
 float64 = DType("float64", np.float64, 8, 2)
 
 

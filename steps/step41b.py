@@ -5,8 +5,8 @@ Python float is 64 bits wide, and Tensor(0.1) keeps them all. One such constant 
 enough: with NumPy's rule float32 times float64 is float64, and from there on the whole network
 computes in float64.
 
-In the other direction nothing is wrong with np.float64 arrays: somebody chose that type. So the
-rule depends on where the type comes from:
+An array of float64 is another matter: its type was chosen. So the rule depends on where the data
+comes from:
 
     Python floats     the default type: float32, or what set_default_dtype says
     ints, bools       int64, bool
@@ -72,32 +72,14 @@ class DType:
 
 
 bool_ = DType("bool", np.bool_, 1, 0)
-
-
 uint8 = DType("uint8", np.uint8, 1, 1)
-
-
 int8 = DType("int8", np.int8, 1, 1)
-
-
 int16 = DType("int16", np.int16, 2, 1)
-
-
 int32 = DType("int32", np.int32, 4, 1)
-
-
 int64 = DType("int64", np.int64, 8, 1)
-
-
 float16 = DType("float16", np.float16, 2, 2)
-
-
 bfloat16 = DType("bfloat16", numpy_bfloat16, 2, 2)
-
-
 float32 = DType("float32", np.float32, 4, 2)
-
-
 float64 = DType("float64", np.float64, 8, 2)
 
 
@@ -226,6 +208,7 @@ class Tensor:
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
+        # A view, not the array itself: roles_of tells saved values apart by their array objects.
         return wrap(self.array.view())
 
     @property

@@ -72,32 +72,14 @@ class DType:
 
 
 bool_ = DType("bool", np.bool_, 1, 0)
-
-
 uint8 = DType("uint8", np.uint8, 1, 1)
-
-
 int8 = DType("int8", np.int8, 1, 1)
-
-
 int16 = DType("int16", np.int16, 2, 1)
-
-
 int32 = DType("int32", np.int32, 4, 1)
-
-
 int64 = DType("int64", np.int64, 8, 1)
-
-
 float16 = DType("float16", np.float16, 2, 2)
-
-
 bfloat16 = DType("bfloat16", numpy_bfloat16, 2, 2)
-
-
 float32 = DType("float32", np.float32, 4, 2)
-
-
 float64 = DType("float64", np.float64, 8, 2)
 
 
@@ -284,6 +266,7 @@ class Tensor:
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
+        # A view, not the array itself: roles_of tells saved values apart by their array objects.
         return wrap(self.array.view())
 
     @property

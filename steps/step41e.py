@@ -112,6 +112,7 @@ class Tensor:
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
+        # A view, not the array itself: roles_of tells saved values apart by their array objects.
         return wrap(self.array.view())
 
     @property
@@ -598,13 +599,12 @@ if __name__ == "__main__":
     print("now:     ", x.grad.dtype, x.grad, "though the loss is", loss.dtype)
     # -> now:      tinytorch.float32 tensor([1., 2.]) though the loss is tinytorch.float64
 
-    def nodes(y):
-        return [] if y is None or y[0].sequence_nr is None else nodes_of(y[0])
+    def names(node):
+        """The names of a node and of all nodes behind it."""
+        behind = [edge[0] for edge in node.edges if edge and isinstance(edge[0], Function)]
+        return [type(node).__name__, *(name for each in behind for name in names(each))]
 
-    def nodes_of(node):
-        return [type(node).__name__, *(name for edge in node.edges for name in nodes(edge))]
-
-    print(nodes_of(loss.grad_fn))  # -> ['Sum', 'Mul', 'Cast']
-    print("nothing to cast:", nodes_of((x + x).grad_fn))  # -> nothing to cast: ['Add']
+    print(names(loss.grad_fn))  # -> ['Sum', 'Mul', 'Cast']
+    print("nothing to cast:", names((x + x).grad_fn))  # -> nothing to cast: ['Add']
     whole = cast(x, as_dtype("int64"))
     print("to integers:", whole, whole.requires_grad)  # -> to integers: tensor([0, 1]) False

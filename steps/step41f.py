@@ -20,7 +20,7 @@ operands, and operands begins with the second. The demo measures what that saves
 The trap is `x.array * np.float64(2)`, which goes around number_like: float64 again.
 
 Changed: operands, add, mul, sub, true_divide. New: number_like.
-Try: let number_like return the number that it got, and see which lines of the demo change.
+Try: let number_like return the number that it got. Which line of the demo is the first to differ?
 """
 
 import contextlib
@@ -111,6 +111,7 @@ class Tensor:
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
+        # A view, not the array itself: roles_of tells saved values apart by their array objects.
         return wrap(self.array.view())
 
     @property

@@ -115,6 +115,7 @@ class Tensor:
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
+        # A view, not the array itself: roles_of tells saved values apart by their array objects.
         return wrap(self.array.view())
 
     @property
@@ -218,10 +219,7 @@ next_sequence_nr = itertools.count(0, -1).__next__
 def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
     """Sum `array` over the dimensions along which `shape` is broadcast to the array's shape."""
     gap = array.ndim - len(shape)
-    axes = (
-        *range(gap),
-        *(gap + i for i, n in enumerate(shape) if n == 1 != array.shape[gap + i]),
-    )
+    axes = (*range(gap), *(gap + i for i, n in enumerate(shape) if n == 1 != array.shape[gap + i]))
     if axes and array.dtype.itemsize == 2:  # halves are added up as float32, and rounded once
         return array.sum(axis=axes, dtype="float32").astype(array.dtype).reshape(shape)
     return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)

@@ -175,6 +175,7 @@ class Tensor:
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
+        # A view, not the array itself: roles_of tells saved values apart by their array objects.
         return wrap(self.array.view(), self.device)
 
     @property
@@ -308,10 +309,7 @@ next_sequence_nr = itertools.count(0, -1).__next__
 def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
     """Sum `array` over the dimensions along which `shape` is broadcast to the array's shape."""
     gap = array.ndim - len(shape)
-    axes = (
-        *range(gap),
-        *(gap + i for i, n in enumerate(shape) if n == 1 != array.shape[gap + i]),
-    )
+    axes = (*range(gap), *(gap + i for i, n in enumerate(shape) if n == 1 != array.shape[gap + i]))
     if axes and array.dtype.itemsize == 2:  # halves are added up as float32, and rounded once
         return array.sum(axis=axes, dtype="float32").astype(array.dtype).reshape(shape)
     return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
@@ -730,8 +728,6 @@ class MemoryFormat:
 
 
 preserve_format = MemoryFormat("preserve_format", "K")
-
-
 contiguous_format = MemoryFormat("contiguous_format", "C")
 
 
@@ -813,11 +809,7 @@ def caster(name: str, dtype: str) -> Callable[[Tensor], Tensor]:
 
 
 CAST_METHODS = "double float half bfloat16 long int short char byte bool"
-
-
 CAST_TYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool"
-
-
 casters = list(map(caster, CAST_METHODS.split(), CAST_TYPES.split()))
 
 
@@ -831,7 +823,7 @@ if __name__ == "__main__":
     import sys
     import types
 
-    log = None  # a list: the calls of Function and of the library below it
+    log = None  # a list of calls, while one is followed through the layers
 
     class Box:
         """An array of another library. It mixes with numbers and with other Boxes only."""
@@ -857,7 +849,8 @@ if __name__ == "__main__":
             if any(isinstance(x, np.ndarray) for x in args):
                 raise TypeError("a Box does not mix with a NumPy array")
             if log is not None:
-                log.append(f"Box.{name}")
+                log.append(f"xp          {name} of Boxes")
+                log.append(f"hardware    {function.__name__} of NumPy, in C")
             plain = [x._array if isinstance(x, Box) else x for x in args]
             result = function(*plain, **kwargs)
             return Box(result) if isinstance(result, (np.ndarray, np.generic)) else result
@@ -872,30 +865,46 @@ if __name__ == "__main__":
     boxes = types.SimpleNamespace(**{name: of_boxes(name, getattr(np, name)) for name in names})
     register_backend("box", Backend(boxes, Box, lambda box: box._array.copy()))
 
-    # One call through the layers. The profiler of Python tells when a method of Mul begins.
-    def trace(frame, event, argument):
-        owner = type(frame.f_locals.get("ctx")).__name__
-        if event == "call" and owner == "Mul" and frame.f_code.co_name in ("forward", "backward"):
-            log.append(f"Mul.{frame.f_code.co_name}")
+    # Python calls this function at the start of each other function. It logs the upper layers.
+    def watch(frame, event, argument):
+        name, owner = frame.f_code.co_name, type(frame.f_locals.get("ctx")).__name__
+        if event == "call" and name in ("mul", "tensor_backward"):
+            log.append(f"Tensor      {name}")
+        elif event == "call" and owner == "Mul" and name in ("forward", "backward"):
+            log.append(f"Function    {owner}.{name}")
 
-    def traced(action):
+    def follow(action):
+        """Run `action`, and print the calls of all four layers."""
         global log
         log = []
-        sys.setprofile(trace)
+        sys.setprofile(watch)
         result = action()
         sys.setprofile(None)
         calls, log = log, None
-        return result, " -> ".join(calls)
+        print("\n".join(calls))
+        return result
 
     x = tensor([1.0, 2.0], device="box", requires_grad=True)
     w = tensor([3.0, 4.0], device="box", requires_grad=True)
-    y, calls = traced(lambda: x * w)
-    print("x * w:     Tensor.__mul__ ->", calls)
-    # -> x * w:     Tensor.__mul__ -> Mul.forward -> Box.mul -> Box.asarray
     ones = tensor([1.0, 1.0], device="box")
-    _, calls = traced(lambda: y.backward(ones))
-    print("backward:  tensor_backward ->", calls)
-    # -> backward:  tensor_backward -> Mul.backward -> Box.mul -> Box.mul -> Box.array -> Box.array
+    y = follow(lambda: x * w)
+    # -> Tensor      mul
+    # -> Function    Mul.forward
+    # -> xp          mul of Boxes
+    # -> hardware    __mul__ of NumPy, in C
+    # -> xp          asarray of Boxes
+    # -> hardware    asarray of NumPy, in C
+    follow(lambda: y.backward(ones))
+    # -> Tensor      tensor_backward
+    # -> Function    Mul.backward
+    # -> xp          mul of Boxes
+    # -> hardware    __mul__ of NumPy, in C
+    # -> xp          mul of Boxes
+    # -> hardware    __mul__ of NumPy, in C
+    # -> xp          array of Boxes
+    # -> hardware    array of NumPy, in C
+    # -> xp          array of Boxes
+    # -> hardware    array of NumPy, in C
     print(y, x.grad, w.grad.device)  # -> tensor([3., 8.], grad_fn=<Mul>) tensor([3., 4.]) box
 
     # The same program on both: a line is fitted by gradient descent.

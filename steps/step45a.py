@@ -142,6 +142,7 @@ class Tensor:
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
+        # A view, not the array itself: roles_of tells saved values apart by their array objects.
         return wrap(self.array.view(), self.device)
 
     @property
@@ -325,10 +326,7 @@ next_sequence_nr = itertools.count(0, -1).__next__
 def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
     """Sum `array` over the dimensions along which `shape` is broadcast to the array's shape."""
     gap = array.ndim - len(shape)
-    axes = (
-        *range(gap),
-        *(gap + i for i, n in enumerate(shape) if n == 1 != array.shape[gap + i]),
-    )
+    axes = (*range(gap), *(gap + i for i, n in enumerate(shape) if n == 1 != array.shape[gap + i]))
     if axes and array.dtype.itemsize == 2:  # halves are added up as float32, and rounded once
         return array.sum(axis=axes, dtype="float32").astype(array.dtype).reshape(shape)
     return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
@@ -779,8 +777,6 @@ class MemoryFormat:
 
 
 preserve_format = MemoryFormat("preserve_format", "K")
-
-
 contiguous_format = MemoryFormat("contiguous_format", "C")
 
 
@@ -899,11 +895,7 @@ def caster(name: str, dtype: str) -> Callable[[Tensor], Tensor]:
 
 
 CAST_METHODS = "double float half bfloat16 long int short char byte bool"
-
-
 CAST_TYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool"
-
-
 casters = list(map(caster, CAST_METHODS.split(), CAST_TYPES.split()))
 
 

@@ -13,6 +13,7 @@ is used in programs. Read the setter of `grad` and __deepcopy__; skim the rest.
 - tensor_method refuses a second method of the same name. Only a program that you run yourself may
   replace one of the package.
 - Tensor(2, 3) is an uninitialised tensor of this shape, Tensor([2, 3]) holds these two numbers.
+- tensor(..., pin_memory=True) is accepted. It has a meaning where there is a GPU (step 68).
 - requires_grad_ returns the tensor, dim() is ndim, nelement() is numel(), is_tensor() asks.
 - Printing becomes a function, attached as __repr__: step 54a writes it properly.
 
@@ -307,12 +308,7 @@ class Tensor:
     def __reduce__(self):
         if self.grad_fn is not None:
             raise RuntimeError("only leaf tensors can be pickled: call detach() first")
-        return unpickle, (
-            type(self),
-            self.numpy(force=True),
-            self.device,
-            self._requires_grad,
-        )
+        return unpickle, (type(self), self.numpy(force=True), self.device, self._requires_grad)
 
     def __deepcopy__(self, memo: dict) -> "Tensor":
         if self.grad_fn is not None:
@@ -434,10 +430,7 @@ next_sequence_nr = itertools.count(0, -1).__next__
 def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
     """Sum `array` over the dimensions along which `shape` is broadcast to the array's shape."""
     gap = array.ndim - len(shape)
-    axes = (
-        *range(gap),
-        *(gap + i for i, n in enumerate(shape) if n == 1 != array.shape[gap + i]),
-    )
+    axes = (*range(gap), *(gap + i for i, n in enumerate(shape) if n == 1 != array.shape[gap + i]))
     if axes and array.dtype.itemsize == 2:  # halves are added up as float32, and rounded once
         return array.sum(axis=axes, dtype="float32").astype(array.dtype).reshape(shape)
     return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
@@ -942,8 +935,6 @@ class MemoryFormat:
 
 
 preserve_format = MemoryFormat("preserve_format", "K")
-
-
 contiguous_format = MemoryFormat("contiguous_format", "C")
 
 
@@ -1068,11 +1059,7 @@ def caster(name: str, dtype: str) -> Callable[[Tensor], Tensor]:
 
 
 CAST_METHODS = "double float half bfloat16 long int short char byte bool"
-
-
 CAST_TYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool"
-
-
 casters = list(map(caster, CAST_METHODS.split(), CAST_TYPES.split()))
 
 

@@ -1357,6 +1357,28 @@ if __name__ == "__main__":
         print(train())  # -> True
     print(evaluate(3), evaluate.__name__, is_grad_enabled())  # -> False evaluate True
 
+    inside, left = threading.Event(), threading.Event()
+
+    @no_grad
+    def visit(is_first):
+        if is_first:
+            second.start()
+            inside.wait()  # until both threads are in this function
+        else:
+            inside.set()
+            left.wait()  # until the first has left it
+
+    def under_no_grad():
+        with no_grad():
+            visit(False)
+
+    second = threading.Thread(target=under_no_grad)
+    visit(True)
+    left.set()
+    second.join()
+    print("the first thread records again:", is_grad_enabled())
+    # -> the first thread records again: True
+
     with np.errstate(all="warn"), warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         x / 0.0

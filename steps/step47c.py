@@ -126,9 +126,11 @@ class enable_grad(GradSwitch):
 class inference_mode(GradSwitch):
     """`no_grad` by another name: tinytorch does not keep track of tensors made inside."""
 
+    enabled = False
+
     def __new__(cls, mode: Any = True):
         switch = object.__new__(cls)
-        switch.inference = switch.enabled = mode if isinstance(mode, bool) else True
+        switch.inference = mode if isinstance(mode, bool) else True
         return switch(mode) if callable(mode) else switch
 
     def __enter__(self) -> None:

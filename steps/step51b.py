@@ -19,7 +19,7 @@ error; allow_unused=True permits it and gives None, materialize_grads=True gives
 
 PyTorch has the same function, torch.autograd.grad, with these options.
 
-Changed: backward_pass, tensor_backward. New: grad, run_backward, starting_gradients, as_sequence.
+Changed: backward_pass, run_backward. New: grad.
 Try: grad(x * x, [x, x]) for a 0-d x. Why are both gradients complete?
 """
 

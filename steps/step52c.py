@@ -28,7 +28,7 @@ from typing import Any
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.engine import edge_of, grad
 from tinytorch.autograd.inplace import check_writable
-from tinytorch.autograd.modes import FunctionMode, call_through_modes, no_grad
+from tinytorch.autograd.modes import FunctionMode, call_through_modes, no_grad, set_grad_enabled
 from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.core.device import cpu
 from tinytorch.core.dtype import int64
@@ -151,14 +151,10 @@ class CustomFunction(Function):
     def mark_dirty(ctx, *tensors: Tensor) -> None:
         """Declare that forward has changed these inputs in place; it has to return them."""
         for x in tensors:
-            before = state.grad_enabled
-            state.grad_enabled = any(ctx.needs_input_grad)
-            try:
+            with set_grad_enabled(any(ctx.needs_input_grad)):
                 check_writable(x)
                 if x._view is not None and state.grad_enabled:
                     raise RuntimeError("a view cannot be marked as dirty: clone() it first")
-            finally:
-                state.grad_enabled = before
             bump_version(x.array)
         ctx.dirty = tensors
 

@@ -299,6 +299,15 @@ if __name__ == "__main__":
     # ->     lr: 0.5
     # -> )
 
+    # A frozen layer gets no gradient, and a step leaves it as it is.
+    frozen, trained = Linear(2, 2).requires_grad_(False), Linear(2, 1)
+    optimizer = Plain([*frozen.parameters(), *trained.parameters()], lr=0.1)
+    before = [p.detach().clone() for p in (frozen.weight, trained.weight)]
+    trained(frozen(randn(8, 2))).square().mean().backward()
+    optimizer.step()
+    pairs = zip((frozen.weight, trained.weight), before, strict=True)
+    print("moved:", [bool((p != q).any()) for p, q in pairs])  # -> moved: [False, True]
+
     # The rate and the curvature: x^2 has curvature 2, so one step multiplies x by 1 - 2 lr.
     for lr in (0.1, 0.5, 0.9, 1.1):
         p = tensor([1.0], requires_grad=True)

@@ -322,6 +322,16 @@ if __name__ == "__main__":
     print(f"share of the rare class: {counts[1] / 10_000:.1f}")  # -> share of the rare class: 0.5
     wrong = set(WeightedRandomSampler([1 / 90, 1 / 10], 10_000))  # a weight for each class
     print("samples that ever come:", sorted(wrong))  # -> samples that ever come: [0, 1]
+    for name, drawn in (
+        ("in order", SequentialSampler(labels)),
+        ("shuffled", RandomSampler(labels)),
+        ("weighted", WeightedRandomSampler(weights, 100)),
+    ):
+        share = sum(labels[i] == 1 for i in drawn)
+        print(f"{name}  common {'#' * ((100 - share) // 5):18}  rare {'#' * (share // 5)}")
+    # -> in order  common ##################  rare ##
+    # -> shuffled  common ##################  rare ##
+    # -> weighted  common ...
     print(sorted(SubsetRandomSampler([2, 5, 7])))  # -> [2, 5, 7]
     print(list(BatchSampler(range(5), 2, drop_last=True)))  # -> [[0, 1], [2, 3]]
 

@@ -42,6 +42,7 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, as_tensor, from_numpy
 from tinytorch.cuda.backend import is_available
 from tinytorch.datasets.digits import load_digits
@@ -260,6 +261,13 @@ if __name__ == "__main__":
     print([x.item() for x, _ in DataLoader(data, None, sampler=[3, 0])])  # -> [3, 0]
     print([x.tolist() for x, _ in DataLoader(data, batch_sampler=[[4], [1, 1]])])
     # -> [[4], [1, 1]]
+
+    # Pinned memory is for a GPU; where there is none, the loader says so, as PyTorch's does.
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        list(DataLoader(data, 2, pin_memory=True))
+    print(*{str(warning.message).partition(", then")[0] for warning in caught} or ["a GPU is here"])
+    # -> ...
 
     # Pictures of different sizes, each with its label and its file: they need a collate of our own.
     class Files(Dataset):

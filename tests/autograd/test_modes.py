@@ -182,6 +182,14 @@ def test_inference_mode_false_is_the_normal_mode():
             assert (x * 2.0).requires_grad
 
 
+def test_set_grad_enabled_as_a_statement_does_not_record_in_inference_mode():
+    x = tinytorch.tensor([1.0], requires_grad=True)
+    with tinytorch.inference_mode():
+        tinytorch.set_grad_enabled(True)
+        assert not (x * x).requires_grad
+    assert (x * x).requires_grad
+
+
 def test_enable_grad_does_not_record_in_inference_mode():
     x = leaf(1.0)
     with tinytorch.inference_mode(), tinytorch.enable_grad():

@@ -9,6 +9,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # The products here are small. One BLAS thread per process is fastest, and gives the same digits.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+# In a container one is often root. Jupyter refuses that unless it is told so.
+AS_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: help tour test parity notebooks notebooks-refresh pictures bench bench-gpu clean
 .DELETE_ON_ERROR:
@@ -39,10 +41,10 @@ parity: $(VENV)/.test $(VENV)/.parity
 	$(ONE_THREAD) $(BIN)/python -m pytest -q tests/parity
 
 notebooks: $(VENV)/.notebooks
-	$(BIN)/jupyter lab notebooks
+	$(BIN)/jupyter lab $(AS_ROOT) notebooks
 
 notebooks-refresh: $(VENV)/.notebooks
-	$(BIN)/jupyter nbconvert --to notebook --execute --inplace \
+	$(ONE_THREAD) $(BIN)/jupyter nbconvert --to notebook --execute --inplace \
 	    --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
 
 pictures: $(VENV)/.core

@@ -1,6 +1,7 @@
 """`python -m benchmarks [--rounds N] [--device cuda]`: a table of ratios, ours over the peers'."""
 
 import argparse
+import importlib
 import sys
 import types
 
@@ -14,30 +15,31 @@ import tinytorch  # noqa: E402
 from benchmarks import gpu, loading, memory, programs  # noqa: E402
 
 
-def peers() -> dict[str, types.ModuleType | None]:
-    """The peers that are installed here; the others are named and left out."""
-    found = {}
+def peer(module: str, title: str, package: str) -> types.ModuleType | None:
+    """A peer, or None and a line that says what is missing: it, or something that it needs."""
     try:
-        import torch
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name == module:
+            print(f"{title} is not installed: pip install {package}")
+        else:
+            print(f"{title} is left out: it needs {error.name} (pip install {error.name})")
+    except ImportError as error:
+        print(f"{title} is left out: {error}")
+    return None
 
-        torch.set_num_threads(1)
-        found["torch"] = torch
-    except ImportError:
-        print("PyTorch is not installed: pip install torch==2.13.0")
-    try:
-        np.int = int  # noqa: NPY001  (DeZero 0.0.13 was written for an older NumPy)
-        import dezero
 
-        found["dezero"] = dezero
-    except ImportError:
-        print("DeZero is not installed: pip install dezero==0.0.13")
-    try:
-        import autograd
-
-        found["hips"] = autograd
-    except ImportError:
-        print("HIPS autograd is not installed: pip install autograd")
-    return found
+def peers() -> dict[str, types.ModuleType]:
+    """The peers that can be imported here; the others are named and left out."""
+    np.int = int  # noqa: NPY001  (DeZero 0.0.13 was written for an older NumPy)
+    found = {
+        "torch": peer("torch", "PyTorch", "torch==2.13.0"),
+        "dezero": peer("dezero", "DeZero", "dezero==0.0.13"),
+        "hips": peer("autograd", "HIPS autograd", "autograd"),
+    }
+    if found["torch"] is not None:
+        found["torch"].set_num_threads(1)
+    return {name: module for name, module in found.items() if module is not None}
 
 
 def main() -> int:

@@ -1,13 +1,11 @@
 """Draw the two pictures of the README again: `make pictures`.
 
 docs/step14.svg   what `python -m steps diff 14` prints
-docs/graph.svg    the graph of Matyas' function, recorded by the code of step 24, drawn by `dot`
+docs/graph.svg    the graph of Matyas' function, recorded by the code of step 24
 
-The first is the same on every machine, and a test holds it to that. The second depends on the
-version of Graphviz.
+Both are the same on every machine, and tests hold them to that.
 """
 
-import runpy
 import subprocess
 import sys
 from html import escape
@@ -15,6 +13,10 @@ from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
+sys.path.insert(0, str(ROOT))
+
+from steps.companion.drawing import picture  # noqa: E402
+from steps.companion.notebook import load  # noqa: E402
 
 SIZE, ROW, WIDTH_OF_LETTER = 13, 18, 7.83  # of a monospaced font, in pixels
 MARGIN = 14
@@ -62,19 +64,17 @@ def terminal(lines):
 
 
 def matyas_graph():
-    """The graph of Matyas' function in Graphviz's language, by the code of step 24."""
-    step = runpy.run_path(str(ROOT / "steps" / "step24.py"))
-    x, y = step["Variable"](3.0, name="x"), step["Variable"](2.0, name="y")
+    """The graph of Matyas' function, recorded and described by the code of step 24."""
+    step = load(24)
+    x, y = step.Variable(3.0, name="x"), step.Variable(2.0, name="y")
     z = 0.26 * (x**2 + y**2) - 0.48 * x * y
     z.name = "z"
-    return step["to_dot"](z)
+    return picture(step.to_dot(z)).svg
 
 
 def main():
     (DOCS / "step14.svg").write_text(terminal(difference(14)))
-    look = ["-Grankdir=LR", "-Gbgcolor=white", "-Nfontname=Helvetica"]
-    drawn = ["dot", "-Tsvg", *look, "-o", str(DOCS / "graph.svg")]
-    subprocess.run(drawn, input=matyas_graph(), text=True, check=True)
+    (DOCS / "graph.svg").write_text(matyas_graph())
 
 
 if __name__ == "__main__":

@@ -24,9 +24,10 @@ Two things have to be agreed on:
 
 topk finds a network's best guesses without sorting the rest: it first separates the k largest
 elements from the others, which takes one pass or two, and then sorts only those k. unique lists the
-different labels and counts them. Like argsort, it has no derivative.
+different labels and counts them; bincount counts 0, 1, 2, ... Like argsort, both have no
+derivative.
 
-Changed: the module of extremes is imported. New: ArgSort, sort, topk, unique.
+Changed: the module of extremes is imported. New: ArgSort, sort, topk, unique, bincount.
 Try: let stable_order return xp.flip(xp.argsort(x, axis=dim, kind="stable"), dim) for descending.
 """
 
@@ -152,6 +153,30 @@ def unique(
     return results if len(results) > 1 else values
 
 
+class BinCount(Function):
+    """How often each of 0, 1, 2, ... occurs."""
+
+    differentiable = False
+
+    def forward(ctx, x: Any, minlength: int) -> Any:
+        return ctx.xp.bincount(x, minlength=minlength)
+
+
+@tensor_method("bincount")
+def bincount(input: Tensor, *, minlength: int = 0) -> Tensor:
+    """How often each of 0, 1, 2, ... occurs in a 1-d tensor: int64, at least `minlength` counts.
+
+    Raises:
+        RuntimeError: `input` is not 1-d, or a number is negative.
+        NotImplementedError: `input` is not of an integer type.
+    """
+    if input.is_floating_point() or input.dtype is bool_:
+        raise NotImplementedError(f"bincount() is not implemented for {input.dtype!r}")
+    if input.array.ndim != 1 or (input.array.size and input.array.min() < 0) or minlength < 0:
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    return BinCount.apply(input, minlength)
+
+
 if __name__ == "__main__":
     import timeit
 
@@ -195,8 +220,8 @@ if __name__ == "__main__":
 
     digits = tensor([3, 1, 3, 0, 3])
     found, counts = unique(digits, return_counts=True)
-    print("labels", found.tolist(), "seen", counts.tolist())
-    # -> labels [0, 1, 3] seen [1, 1, 3]
+    print("labels", found.tolist(), "seen", counts.tolist(), "bins", bincount(digits).tolist())
+    # -> labels [0, 1, 3] seen [1, 1, 3] bins [1, 1, 0, 3]
     try:
         topk(scores, 4)
     except RuntimeError as error:

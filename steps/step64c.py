@@ -170,18 +170,6 @@ def index_along_dim(name: str, input: Tensor, dim: int, index: Tensor) -> tuple[
     return ((dim,), flatten(index)) if input.array.ndim else ((), Reshape.apply(index, ()))
 
 
-def check_source(
-    name: str, input: Tensor, dims: tuple, index: Tensor, source: Tensor, error: type
-) -> None:
-    """Raises `error` unless `source` has a slice for each index, and the type of `input`."""
-    check_same_dtype(name, input, source)
-    shape, found = list(input.array.shape), list(source.array.shape)
-    for place in dims:
-        shape[place] = index.array.size
-    if shape != found:
-        raise error(f"{name}(): the shape of source is {found}, and should be {shape}")
-
-
 @tensor_method("index_select")
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """A copy of the slices `index` (1-d) of dimension `dim`, in that order."""
@@ -190,17 +178,24 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 @tensor_method("index_add")
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
-    """A copy of `input` with alpha * source added to the slices `index` of dimension `dim`."""
+    """A copy of `input` with alpha * source added to the slices `index` of dimension `dim`.
+
+    Raises:
+        RuntimeError: `source` does not have a slice for each index, or has another type.
+    """
     dims, index = index_along_dim("index_add", input, dim, index)
-    check_source("index_add", input, dims, index, source, RuntimeError)
+    check_same_dtype("index_add", input, source)
+    shape, found = list(input.array.shape), list(source.array.shape)
+    for place in dims:
+        shape[place] = index.array.size
+    if shape != found:
+        raise RuntimeError(f"index_add(): the shape of source is {found}, and should be {shape}")
     source = source if alpha == 1 else mul(source, alpha)
     return add(input, AddIndex.apply(source, input.array.shape, dims, index))
 
 
 @tensor_method("repeat_interleave")
-def repeat_interleave(
-    input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
-) -> Tensor:
+def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Tensor:
     """Each slice along `dim` (each element, if None) `repeats` times: a number, or one for each.
 
     Raises:
@@ -212,10 +207,7 @@ def repeat_interleave(
     n, times = input.array.shape[dim], getattr(repeats, "array", repeats)
     if isinstance(repeats, Tensor) and repeats.array.size not in (1, n):
         raise RuntimeError(f"repeats must have size {n} as input along dim, got {repeats.shape}")
-    places = xp.repeat(xp.arange(n), times)
-    if output_size not in (None, places.size):
-        raise RuntimeError(f"output_size is {output_size}, and the result has {places.size} places")
-    return Index.apply(input, (dim,), places)
+    return Index.apply(input, (dim,), xp.repeat(xp.arange(n), times))
 
 
 def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
@@ -241,14 +233,14 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
         limit = {"reflect": n - 1, "circular": high - low}.get(mode, math.inf)
         if max(before, after) > limit or n == 0 or n + before + after < 0:
             raise RuntimeError(f"padding ({before}, {after}) does not fit the size {n}")
-        places = input.device.xp.arange(-before, n + after)
+        positions = input.device.xp.arange(-before, n + after)
         if mode == "reflect":
-            places = n - 1 - abs(n - 1 - abs(places))
+            positions = n - 1 - abs(n - 1 - abs(positions))
         elif mode == "replicate":
-            places = places.clip(0, n - 1)
+            positions = positions.clip(0, n - 1)
         else:
-            places = low + (places - low) % (high - low)
-        input = Index.apply(input, (dim,), places)
+            positions = low + (positions - low) % (high - low)
+        input = Index.apply(input, (dim,), positions)
     return input
 
 

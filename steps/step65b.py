@@ -146,8 +146,9 @@ def nan_to_num(input: Tensor, nan: Any = None, posinf: Any = None, neginf: Any =
 class Parameter(Tensor):
     """A tensor that a Module registers when it becomes one of its attributes.
 
-    `Parameter(data)` shows the memory of the tensor `data`, as a leaf that requires a gradient.
-    RuntimeError for integer data, unless requires_grad=False.
+    `Parameter(data)` shares the memory of the tensor `data`, as a leaf that requires a gradient.
+    Raises:
+        RuntimeError: for integer data, unless requires_grad=False.
     """
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> "Parameter":

@@ -239,11 +239,11 @@ if __name__ == "__main__":
 
     def count(t, total):
         old = total[0]
-        yield  # the others read too, before anybody writes
+        yield  # all threads read before any of them writes
         total[0] = old + 1
 
     def count_atomically(t, total):
-        total[0] += 1  # nobody comes between reading and writing
+        total[0] += 1  # no thread comes between reading and writing
 
     raced, atomic = [0], [0]
     launch(count, 4, 8, raced)

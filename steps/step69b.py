@@ -1,4 +1,4 @@
-"""Step 69b: Random numbers that nobody has to wait for
+"""Step 69b: Random numbers on a GPU, each from its own counter
 
 Most generators are a chain: each number is made from the state that the previous one left. A
 million threads cannot queue for it. So the GPU's generator works the other way round: number i is

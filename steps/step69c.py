@@ -69,9 +69,9 @@ extern "C" __global__ void matmul_tiled(const T* a, const T* b, T* c, int m, int
     for (int t = 0; t < k; t += 16) {
         tile_a[y][x] = i < m && t + x < k ? a[(long long)i * k + t + x] : T(0);
         tile_b[y][x] = t + y < k && j < n ? b[(long long)(t + y) * n + j] : T(0);
-        __syncthreads();  // nobody reads before all have written
+        __syncthreads();  // no thread reads before all have written
         for (int s = 0; s < 16; s++) sum += tile_a[y][s] * tile_b[s][x];
-        __syncthreads();  // nobody writes before all have read
+        __syncthreads();  // no thread writes before all have read
     }
     if (i < m && j < n) c[(long long)i * n + j] = sum;
 }
@@ -199,9 +199,9 @@ if __name__ == "__main__":
         for k in range(0, n, tile):
             t.shared["a", y, x] = a[i * n + k + x]
             t.shared["b", y, x] = b[(k + y) * n + j]
-            yield  # nobody reads before all have written
+            yield  # no thread reads before all have written
             total += sum(t.shared["a", y, s] * t.shared["b", s, x] for s in range(tile))
-            yield  # nobody writes before all have read
+            yield  # no thread writes before all have read
         c[i * n + j] = total
 
     rng = np.random.default_rng(0)

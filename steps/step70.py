@@ -1,4 +1,4 @@
-"""Step 70: Nobody waits: streams, events and a pool
+"""Step 70: Streams, events and a pool of memory
 
 `a @ b` on a GPU returns before anything is computed. The CPU puts the kernel into a queue, called a
 stream, and goes on; the GPU works through the queue in order. Only a request for a number waits:

@@ -37,7 +37,7 @@ from tinytorch.nn.parameter import Parameter
 
 
 def look_up(named: Iterable[tuple[str, Any]], target: str, what: str) -> Any:
-    """The member with the name `target`. AttributeError where there is none."""
+    """The member with the name `target`. Raises AttributeError where it is missing."""
     for name, member in named:
         if name == target:
             return member
@@ -93,7 +93,13 @@ class Members:
         return sorted({*super().__dir__(), *(name for name in members if not name[0].isdigit())})
 
     def _register(self, store: str, name: str, value: Any) -> None:
-        """Adds a member. AttributeError, TypeError or KeyError where name or value are none."""
+        """Adds a member.
+
+        Raises:
+            AttributeError: before Module.__init__ was called.
+            KeyError: for an invalid or taken name.
+            TypeError: for a value of the wrong type.
+        """
         kinds = {"_parameters": Parameter, "_modules": Members, "_buffers": Tensor}
         kind, what = kinds[store], store[1:-1]
         if store not in self.__dict__:
@@ -194,15 +200,15 @@ class Members:
         return (module for _, module in self.named_children())
 
     def get_submodule(self, target: str) -> "Members":
-        """The part with the name "encoder.0"; "" is the module itself. AttributeError if none."""
+        """The part with the name "encoder.0"; "" is the module itself."""
         return look_up(self.named_modules(remove_duplicate=False), target, "module")
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter with the name "encoder.0.weight". AttributeError where there is none."""
+        """The parameter with the name "encoder.0.weight"."""
         return look_up(self.named_parameters(remove_duplicate=False), target, "parameter")
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer with the name "norm.running_mean". AttributeError where there is none."""
+        """The buffer with the name "norm.running_mean"."""
         return look_up(self.named_buffers(remove_duplicate=False), target, "buffer")
 
 
@@ -246,7 +252,7 @@ class Module(Members):
     def __repr__(self) -> str:
         return module_text(self, [(n, repr(module)) for n, module in self._modules.items()])
 
-    # Its call, and those who watch it.
+    # Its call, and the hooks around it.
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes. Every subclass defines it."""

@@ -1,6 +1,6 @@
 """Step 71b: A tree of modules
 
-A residual network has, say, twelve equal blocks. Nobody wants to write them as attributes block1
+A residual network has, say, twelve equal blocks. It is tedious to write them as attributes block1
 ... block12, and a Python list hides them (step 71a). So there are modules that hold modules:
 
     Sequential    a row of modules, called one after the other; needs no forward of yours
@@ -124,8 +124,9 @@ class Module(Members):
     def to(self, *args: Any, **kwargs: Any) -> "Module":
         """Moves the module to a device, or to a float type, with the arguments of Tensor.to.
 
-        Unlike Tensor.to it changes the module itself. Integer buffers keep their type. TypeError
-        for a type that is no float type.
+        Unlike Tensor.to it changes the module itself. Integer buffers keep their type.
+        Raises:
+            TypeError: for a type that is not a float type.
         """
 
         def convert(t: Tensor) -> Tensor:
@@ -177,7 +178,7 @@ class Module(Members):
     def __repr__(self) -> str:
         return module_text(self, [(n, repr(module)) for n, module in self._modules.items()])
 
-    # Its call, and those who watch it.
+    # Its call, and the hooks around it.
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes. Every subclass defines it."""
@@ -240,12 +241,12 @@ class ListContainer(Module, MutableSequence):
         return self
 
     def append(self, member: Any) -> "ListContainer":
-        """Adds a member at the end. TypeError for what is none."""
+        """Adds a member at the end. Raises TypeError for what is not a module."""
         self.register_module(str(len(self)), member)
         return self
 
     def extend(self, members: Iterable[Any]) -> "ListContainer":
-        """Adds members at the end. TypeError for what cannot be iterated."""
+        """Adds members at the end. Raises TypeError for what cannot be iterated."""
         for member in list(members):
             self.append(member)
         return self

@@ -1,6 +1,6 @@
 """Step 71c: Looking into a network, and keeping what it knows
 
-A network is a tree of calls, too. To see what happens inside, nobody wants to put prints into every
+A network is a tree of calls, too. To see what happens inside, you do not want prints in every
 forward. That is why you call the module and not its forward: it leaves room in between. A hook is a
 function of yours that is called there, without changing a line of the network:
 
@@ -110,12 +110,12 @@ class Gates:
         return grads
 
     def at_inputs(self, grads: tuple) -> tuple:
-        # Nothing has arrived where the output is no tensor and no tuple: as in PyTorch, no hooks.
+        # Nothing arrives if the output is neither a tensor nor a tuple: as in PyTorch, no hooks.
         arrived = [self.arrived.pop()] if self.arrived else []
         return self.ask(self.module._backward_hooks if arrived else {}, grads, *arrived)
 
     def ask(self, hooks: Hooks, grads: tuple, *more: tuple) -> tuple:
-        """The gradients, or what the hooks make of them. RuntimeError for a wrong number."""
+        """The gradients, or what the hooks make of them. Raises RuntimeError for a wrong number."""
         for hook in list(hooks.values()):
             answer = hook(self.module, grads, *more)
             before, grads = len(grads), grads if answer is None else make_tuple(answer)
@@ -255,8 +255,9 @@ class Module(Members):
     def to(self, *args: Any, **kwargs: Any) -> "Module":
         """Moves the module to a device, or to a float type, with the arguments of Tensor.to.
 
-        Unlike Tensor.to it changes the module itself. Integer buffers keep their type. TypeError
-        for a type that is no float type.
+        Unlike Tensor.to it changes the module itself. Integer buffers keep their type.
+        Raises:
+            TypeError: for a type that is not a float type.
         """
 
         def convert(t: Tensor) -> Tensor:
@@ -357,7 +358,7 @@ class Module(Members):
     def __repr__(self) -> str:
         return module_text(self, [(n, repr(module)) for n, module in self._modules.items()])
 
-    # Its call, and those who watch it.
+    # Its call, and the hooks around it.
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes. Every subclass defines it."""

@@ -85,7 +85,8 @@ class Addmm(Function):
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input @ weight.T + bias: [..., n] with a weight [m, n] gives [..., m].
 
-    RuntimeError where shapes or types do not fit.
+    Raises:
+        RuntimeError: where shapes or types do not fit.
     """
     check_operands("linear", input, weight)
     if weight.array.ndim != 2 or input.array.ndim == 0:
@@ -152,7 +153,7 @@ class Flatten(Module):
 
 
 def check_probability(p: float) -> float:
-    """p itself. ValueError where it is no probability."""
+    """p itself. Raises ValueError where it is not a probability."""
     if not 0 <= p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     return p

@@ -1,4 +1,4 @@
-"""Step 76a: Somebody has to move the parameters
+"""Step 76a: The optimizer: groups, steps and clipping
 
 So far every training loop has held these lines. Each copy is a chance to forget no_grad, to forget
 to clear the gradients of the last batch, or to pair a velocity with the wrong weight:
@@ -30,12 +30,11 @@ direction of curvature c by 1 - lr * c, so lr must stay below 2 / c for the stee
 
 The constructor refuses mistakes that would never raise an error later: a set, whose order differs
 from run to run (step 76b relies on the order); a tensor that is not a leaf, whose change would be
-lost; a parameter in two groups, which would move twice; an option that is `required` and that no
-group gives; a negative rate. (For the last, `checked` gets the constructor's locals(), its
-arguments by name, so that none has to be listed twice.)
+lost; a parameter in two groups, which would move twice; a negative rate. (For the last, `checked`
+gets the constructor's locals(), its arguments by name, so that none has to be listed twice.)
 (torch.optim.Optimizer is the same class. There a subclass writes all of `step`; here it may.)
 
-New: checked, Required, Optimizer; clipping. Moved: step 75.
+New: checked, Optimizer; clipping. Moved: step 75.
 Try: leave zero_grad out of the loop over the hundred points. It no longer finds 3 and 2.
 """
 
@@ -90,16 +89,6 @@ def checked(arguments: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-class Required:
-    """The default of an option that has none: each group of parameters has to give it a value."""
-
-    def __repr__(self) -> str:
-        return "<required parameter>"
-
-
-required = Required()
-
-
 class Optimizer:
     """Base of all optimizers: it holds the parameters, a subclass says how they move.
 
@@ -107,8 +96,9 @@ class Optimizer:
         params: an iterable of tensors, of (name, tensor), or of dicts, each a group with options of
             its own: [{"params": [...], "lr": 0.1}, ...].
         defaults: the options that a group gets where it has none.
-    Raises TypeError for what is no iterable of tensors, ValueError for no parameter at all, one
-    that is no leaf, or one that stands in two groups.
+    Raises:
+        TypeError: for what is not an iterable of tensors.
+        ValueError: for an empty list, and for a parameter that is not a leaf or is in two groups.
     """
 
     def __init__(self, params: Iterable, defaults: dict[str, Any]):
@@ -164,8 +154,7 @@ class Optimizer:
             )
         param_group["params"] = params
         for name, default in self.defaults.items():
-            if param_group.setdefault(name, default) is required:
-                raise ValueError(f"a parameter group needs a value for {name}: it has no default")
+            param_group.setdefault(name, default)
         self.param_groups.append(param_group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -222,10 +211,11 @@ def get_total_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """How long all tensors are, taken as one vector.
+    """The norm of all tensors, taken as one vector.
 
-    RuntimeError where that is nan or inf, if error_if_nonfinite asks for it. (foreach says how
-    PyTorch loops. Here and below it makes no difference.)
+    `foreach` selects an implementation in PyTorch. Here and below it changes nothing.
+    Raises:
+        RuntimeError: with error_if_nonfinite, where the norm is nan or inf.
     """
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     norm_type = float(norm_type)  # "inf" is a number, too
@@ -248,7 +238,8 @@ def clip_grad_norm_(
     """Shortens the gradient of all parameters, taken as one vector, to max_norm, and returns how
     long it was. The direction stays: only the length of the step changes.
 
-    RuntimeError as get_total_norm.
+    Raises:
+        RuntimeError: as get_total_norm.
     """
     grads = gradients_of(parameters)
     total = get_total_norm(grads, norm_type, error_if_nonfinite)

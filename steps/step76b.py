@@ -116,16 +116,6 @@ def registers(moment: str, says: str) -> Callable:
     return register
 
 
-class Required:
-    """The default of an option that has none: each group of parameters has to give it a value."""
-
-    def __repr__(self) -> str:
-        return "<required parameter>"
-
-
-required = Required()
-
-
 class Optimizer:
     """Base of all optimizers: it holds the parameters, a subclass says how they move.
 
@@ -133,8 +123,9 @@ class Optimizer:
         params: an iterable of tensors, of (name, tensor), or of dicts, each a group with options of
             its own: [{"params": [...], "lr": 0.1}, ...].
         defaults: the options that a group gets where it has none.
-    Raises TypeError for what is no iterable of tensors, ValueError for no parameter at all, one
-    that is no leaf, or one that stands in two groups.
+    Raises:
+        TypeError: for what is not an iterable of tensors.
+        ValueError: for an empty list, and for a parameter that is not a leaf or is in two groups.
     """
 
     def __init__(self, params: Iterable, defaults: dict[str, Any]):
@@ -200,8 +191,7 @@ class Optimizer:
             )
         param_group["params"] = params
         for name, default in self.defaults.items():
-            if param_group.setdefault(name, default) is required:
-                raise ValueError(f"a parameter group needs a value for {name}: it has no default")
+            param_group.setdefault(name, default)
         self.param_groups.append(param_group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -276,7 +266,8 @@ class Optimizer:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over a state_dict; its tensors are cast and moved to where each parameter is.
 
-        ValueError where the groups are not of the same number and lengths.
+        Raises:
+            ValueError: where the number of groups or their lengths differ.
         """
         (state_dict,) = self.call_hooks("before loading", state_dict.copy())
         saved, here = state_dict["param_groups"], self.param_groups

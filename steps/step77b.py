@@ -1,4 +1,4 @@
-"""Step 77b: A rate of its own for each parameter
+"""Step 77b: Adagrad, RMSprop, Adam: a rate for each element
 
 SGD has one rate for all parameters. But a weight behind a rare feature gets a gradient in one batch
 out of a hundred, and one behind a loud feature gets huge gradients all the time. The optimizers of

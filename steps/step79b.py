@@ -1,352 +1,360 @@
-"""Step 79b: In which order
+"""Step 79b: Items, and batches of items
 
-Step 79a knows what an item is and how items become a batch. It does not say which items, or when.
-To take them in the order of the file is wrong: files are often sorted by class, and a network that
-sees 600 zeros, then 600 ones, forgets the zeros. Shuffling once is better. Shuffling again for each
-epoch is best: the same items hardly ever meet again in a batch.
+So far the loops have held all data in one tensor and cut it up by hand. Real data is a folder of
+pictures, a stream, or a table too large for memory. And the cutting mixes three questions that have
+nothing to do with each other. Each gets an answer of its own:
 
-A Sampler is anything that gives numbers. RandomSampler shuffles: each item comes once per epoch.
-With replacement, each draw is from all items, so n draws miss about 1/e, or 37 %, of them:
+    Dataset       what is item number i, and how many are there?      (this step)
+    collate       how do 64 items become one batch?                   (this step)
+    Sampler       in which order do the numbers come?                 (step 79c)
 
-    P(an item is not drawn) = (1 - 1/n)^n -> 1/e
+A Dataset has two methods, __getitem__ and __len__; even a list will do. Data without numbers, such
+as lines from a network, is an IterableDataset with __iter__. Subset, ConcatDataset and, for
+streams, ChainDataset are datasets made of datasets. random_split makes two that share no item: one
+to train on, one to test.
 
-Numbers are drawn when they are asked for, so num_samples may be 10^10, and nothing that long is
-ever in memory. BatchSampler makes lists of numbers out of numbers, and is a sampler too. One of
-your own needs __iter__, and __len__ if there is an end.
+default_collate puts items together: tensors are stacked along a new first dimension, numbers become
+a tensor (int64 or float64: as exact as Python's), and containers are collated part by part. So
+items (image, label) become a batch [images, labels]. It refuses what it does not know: None is not
+a number, and two images of different sizes do not make a batch.
 
-WeightedRandomSampler makes rare things frequent. `multinomial` draws for it. With replacement it
-looks up a uniform number among the running sums of the weights. Without, it is a race: each element
-arrives after a random time, -log(u) / weight, and the first to arrive are the sample. The trap: it
-needs one weight for each sample, not for each class. Given the weights of two classes, it draws
-only samples 0 and 1, without an error.
+One item at a time, a batch costs 64 index operations and a stack, even if all items lie in one
+tensor anyway. So a dataset may have a method that makes a whole batch: TensorDataset does it with
+one index. The trap is inheritance. A subclass of TensorDataset whose __getitem__ rotates the image
+must get batches of rotated images. So `collated` walks through the classes in Python's own order
+(the MRO), and takes the shortcut only if it comes no later than the first class that says what an
+item is.
 
-Where do the random numbers come from? RandomSampler draws one number from the program's generator,
-and uses it as the seed of its own. So manual_seed decides the order, and a dropout layer that draws
-between two batches does not change the rest of the epoch. It does change the next one. To avoid
-that, give the sampler a `generator`; or draw inside `with fork_rng():`, which afterwards puts the
-generators of all devices back to where they were.
+(torch.utils.data has the same classes. `__getitems__`, a list of items at once, is PyTorch's too;
+`__getbatch__`, the batch itself, is ours.)
 
-(torch.utils.data has the same samplers. After the same manual_seed, their order is another one.)
-
-New: multinomial; get_rng_state, set_rng_state, fork_rng; the samplers, new_seed, check_positive,
-check_bool. Moved: step 79a, to tinytorch/utils/data.
-Try: leave out the two lines in which RandomSampler makes a generator of its own. Which line of the
-demo changes?
+New: default_collate, default_convert, with walk and rebuilt; items, collated; the datasets,
+random_split.
+Try: leave the `break` out of `collated`. Which line of the demo gives it away?
 """
 
+import bisect
+import copy
 import importlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager
-from types import GenericAlias
+import math
+import operator
+import types
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import cpu
-from tinytorch.core.dtype import float64, int64
-from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method
-from tinytorch.ops.random import Generator, generator_for, randint, randperm
+from tinytorch.core.dtype import float64
+from tinytorch.core.tensor import Tensor, as_tensor, tensor
+from tinytorch.ops.joining import stack
+from tinytorch.ops.random import Generator, randperm
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-@tensor_method("multinomial")
-def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
-) -> Tensor:
-    """Draws indices with the weights `input` [n] or [rows, n]: int64, [num_samples] or [rows,
-    num_samples].
+def rebuilt(original: Any, parts: Any) -> Any:
+    """`parts`, a list or a dict, as a container of the kind of `original`.
+
+    As in PyTorch a tuple becomes a list, and so does what cannot be made anew, such as a range.
+    """
+    if isinstance(original, tuple):
+        return type(original)(*parts) if hasattr(original, "_fields") else parts
+    try:
+        if not isinstance(original, (MutableMapping, MutableSequence)):
+            return type(original)(parts)
+        clone = copy.copy(original)  # there may be more to it: a defaultdict has its default
+        for place, part in parts.items() if isinstance(parts, dict) else enumerate(parts):
+            clone[place] = part
+        return clone
+    except TypeError:
+        return parts
+
+
+def walk(function: Any, data: Any) -> Any:
+    """A copy of nested containers, with function(x) in the place of each other value x."""
+    if isinstance(data, Mapping):
+        return rebuilt(data, {key: walk(function, part) for key, part in data.items()})
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        return rebuilt(data, [walk(function, part) for part in data])
+    return function(data)
+
+
+def is_numeric(value: Any) -> bool:
+    """Whether this is an array, or a number of NumPy's, that can be a tensor."""
+    return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind not in "SUO"
+
+
+def default_convert(data: Any) -> Any:
+    """Nested data with tensors in the place of arrays, and all else as it is."""
+    return walk(lambda value: as_tensor(value) if is_numeric(value) else value, data)
+
+
+def default_collate(batch: Sequence) -> Any:
+    """Samples of one kind as a batch: tensors, arrays and numbers become one tensor with a new
+    first dimension, texts stay a list; dicts, tuples and lists go part by part.
 
     Raises:
-        RuntimeError: the weights are not floats, negative, not finite or all zero; or there are
-            fewer than `num_samples` positive weights to draw from without replacement.
+        TypeError: for other kinds.
+        RuntimeError: where the lengths or shapes differ.
     """
-    weights = input.device.backend.to_numpy(input.array).astype(np.float64)
-    if not input.is_floating_point() or weights.ndim not in (1, 2):
-        found = f"{input.dtype!r} in {input.ndim}"
-        raise RuntimeError(f"multinomial: floats in 1 or 2 dims expected as weights, not {found}")
-    if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) <= 0).any():
-        raise RuntimeError("multinomial: weights have to be finite, not negative, and not all zero")
-    most = np.inf if replacement else (weights > 0).sum(-1).min(initial=weights.shape[-1])
-    if not 0 < num_samples <= most:
-        raise RuntimeError(f"multinomial: cannot sample n_sample = {num_samples} of {most}")
-    source = generator_for(input.device, generator).source
-    rows = weights.reshape(-1, weights.shape[-1])
-    shape = (len(rows), num_samples if replacement else weights.shape[-1])
-    draws = input.device.backend.to_numpy(source.uniform(shape, np.dtype(np.float64)))
-    if replacement:
-        pairs = zip(rows.cumsum(1), draws, strict=True)
-        found = [np.searchsorted(edges, u * edges[-1], side="right") for edges, u in pairs]
-        indices = np.minimum(np.stack(found), rows.shape[1] - 1)
-    else:
-        # The smallest of -log(u) / w comes from element i with probability w_i / sum of w.
-        waiting = np.where(rows > 0, -np.log1p(-draws) / np.maximum(rows, 1e-300), np.inf)
-        indices = waiting.argsort(1)[:, :num_samples]
-    indices = indices.reshape(*weights.shape[:-1], num_samples)
-    return tensor(indices, dtype=int64, device=input.device)
+    first = batch[0]
+    if isinstance(first, Tensor):
+        return stack(batch)
+    if is_numeric(first):
+        kinds = {(getattr(x, "shape", None), getattr(x, "dtype", None)) for x in batch}
+        if len(kinds) == 1:  # NumPy does it in one go
+            return as_tensor(np.array(batch))
+        return stack([as_tensor(x) for x in batch])
+    if isinstance(first, (int, float)):
+        return tensor(batch, dtype=float64 if isinstance(first, float) else None)
+    if isinstance(first, (str, bytes)):
+        return batch
+    if isinstance(first, Mapping):
+        parts = {key: default_collate([sample[key] for sample in batch]) for key in first}
+        return rebuilt(first, parts)
+    if isinstance(first, Sequence):
+        if len(set(map(len, batch))) != 1:
+            raise RuntimeError("each element in list of batch should be of equal size")
+        return rebuilt(first, [default_collate(column) for column in zip(*batch, strict=True)])
+    raise TypeError(
+        "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
+        f"found {first.dtype if isinstance(first, np.ndarray) else type(first)}"
+    )
 
 
-def get_rng_state() -> Tensor:
-    """The state of the CPU's default generator."""
-    return generator_for(cpu, None).get_state()
+def items(dataset: "Dataset", indices: Sequence) -> list:
+    """The items with these numbers: all at once from a dataset that has `__getitems__`."""
+    at_once = getattr(dataset, "__getitems__", None)
+    return at_once(indices) if callable(at_once) else [dataset[i] for i in indices]
 
 
-def set_rng_state(new_state: Tensor) -> None:
-    """Sets the state of the CPU's default generator."""
-    generator_for(cpu, None).set_state(new_state)
+def collated(dataset: "Dataset", indices: Sequence) -> Any:
+    """default_collate of these items; by the dataset's `__getbatch__`, unless a class derived from
+    it says anew what an item is."""
+    for kind in type(dataset).__mro__:
+        if "__getbatch__" in vars(kind):
+            return dataset.__getbatch__(indices)
+        if "__getitem__" in vars(kind) or "__getitems__" in vars(kind):
+            break
+    return default_collate(items(dataset, indices))
 
 
-@contextmanager
-def fork_rng(devices: Sequence[int] | None = None, enabled: bool = True) -> Iterator[None]:
-    """`with fork_rng():` what is drawn or seeded inside changes nothing for the program outside.
+class Dataset:
+    """Items by number. A subclass writes `__getitem__`, and `__len__` if there is an end.
 
-    It holds for the CPU and for all other devices, or for the GPUs with the numbers `devices`.
+    It may also write `__getitems__(indices)`, a list of items at once, and
+    `__getbatch__(indices)`: what default_collate would make of these items.
     """
-    generator_for(cpu, None)
-    before = {
-        generator: (generator.get_state(), generator.chosen_seed)
-        for device, generator in Generator.default.items()
-        if enabled and (devices is None or device.type != "cuda" or device.index in devices)
-    }
-    try:
-        yield
-    finally:
-        for generator, (state, chosen) in before.items():
-            generator.set_state(state)
-            generator.chosen_seed = chosen
+
+    __class_getitem__ = classmethod(types.GenericAlias)  # Dataset[int], for those who write types
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no __getitem__")
+
+    def __add__(self, other: "Dataset") -> "ConcatDataset":
+        return ConcatDataset([self, other])
 
 
-def new_seed(generator: Generator | None) -> int:
-    """A seed from `generator`, or from the default one."""
-    return int(randint(1 << 62, (), generator=generator).item())
+class IterableDataset(Dataset, Iterable):
+    """Items one after the other, from a stream that has no numbers. A subclass writes `__iter__`.
+
+    Each worker of a DataLoader has a copy: without get_worker_info, each item comes several times.
+    Raises:
+        TypeError: for a class without `__iter__`.
+    """
+
+    def __add__(self, other: Dataset) -> "ChainDataset":
+        return ChainDataset([self, other])
 
 
-def check_positive(name: str, value: Any) -> None:
-    """ValueError unless it is a positive integer, which a bool is not."""
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
+class TensorDataset(Dataset):
+    """Item i is (t[i] for each tensor).
 
+    Raises:
+        AssertionError: where the first dimensions differ.
+    """
 
-def check_bool(name: str, value: Any, error: type[Exception] = ValueError) -> None:
-    if not isinstance(value, bool):
-        raise error(f"{name} should be a boolean value, but got {name}={value}")
+    def __init__(self, *tensors: Tensor):
+        if any(t.shape[0] != tensors[0].shape[0] for t in tensors):
+            raise AssertionError("Size mismatch between tensors")
+        self.tensors = tensors
 
-
-class Sampler:
-    """Base of all samplers: a subclass writes `__iter__`, which gives numbers of items."""
-
-    __class_getitem__ = classmethod(GenericAlias)
-
-    def __iter__(self) -> Iterator:
-        raise NotImplementedError(f"{type(self).__name__} has no __iter__")
-
-
-class SequentialSampler(Sampler):
-    """0, 1, 2, ..."""
-
-    def __init__(self, data_source: Sized):
-        self.data_source = data_source
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(len(self.data_source)))
+    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
+        return tuple(t[index] for t in self.tensors)
 
     def __len__(self) -> int:
-        return len(self.data_source)
+        return self.tensors[0].shape[0]
+
+    def __getbatch__(self, indices: Sequence) -> list[Tensor]:
+        """One index operation for each tensor, where items one by one would need thousands."""
+        chosen = as_tensor(np.fromiter(map(operator.index, indices), np.int64))
+        return [t[chosen] for t in self.tensors]
 
 
-class RandomSampler(Sampler):
-    """A shuffled dataset; with replacement, each number is drawn from all of them.
+class Subset(Dataset):
+    """The items of `dataset` with the numbers `indices`."""
 
-    num_samples, the length of the dataset if not given, may be larger than any memory: the numbers
-    are drawn while they are asked for. TypeError, ValueError for options that are none.
-    """
+    def __init__(self, dataset: Dataset, indices: Sequence[int]):
+        self.dataset, self.indices = dataset, indices
 
-    def __init__(
-        self,
-        data_source: Sized,
-        replacement: bool = False,
-        num_samples: int | None = None,
-        generator: Generator | None = None,
-    ):
-        self.data_source, self.replacement = data_source, replacement
-        self._num_samples, self.generator = num_samples, generator
-        check_bool("replacement", replacement, TypeError)
-        check_positive("num_samples", self.num_samples)
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, list):
+            return self.dataset[[self.indices[i] for i in index]]
+        return self.dataset[self.indices[index]]
 
-    @property
-    def num_samples(self) -> int:
-        return len(self.data_source) if self._num_samples is None else self._num_samples
+    def __getitems__(self, indices: Sequence) -> list:
+        return items(self.dataset, [self.indices[i] for i in indices])
 
-    def __iter__(self) -> Iterator[int]:
-        n, generator = len(self.data_source), self.generator
-        if generator is None:
-            generator = Generator().manual_seed(new_seed(None))
-        size = 1024 if self.replacement else n
-        rounds, rest = divmod(self.num_samples, size)
-        for count in itertools.chain(itertools.repeat(size, rounds), [rest] if rest else []):
-            if self.replacement:
-                yield from randint(n, (count,), generator=generator).tolist()
-            else:
-                yield from randperm(n, generator=generator)[:count].tolist()
-
-    def __len__(self) -> int:
-        return self.num_samples
-
-
-class SubsetRandomSampler(Sampler):
-    """The numbers `indices`, shuffled."""
-
-    def __init__(self, indices: Sequence[int], generator: Generator | None = None):
-        self.indices, self.generator = indices, generator
-
-    def __iter__(self) -> Iterator[int]:
-        for i in randperm(len(self.indices), generator=self.generator).tolist():
-            yield self.indices[i]
+    def __getbatch__(self, indices: Sequence) -> Any:
+        return collated(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.indices)
 
 
-class WeightedRandomSampler(Sampler):
-    """Item i is drawn with a probability in proportion to weights[i]: one weight for each sample,
-    not for each class. ValueError for options that are none."""
+class ConcatDataset(Dataset):
+    """Datasets one after the other.
 
-    def __init__(
-        self,
-        weights: Any,
-        num_samples: int,
-        replacement: bool = True,
-        generator: Generator | None = None,
-    ):
-        check_positive("num_samples", num_samples)
-        check_bool("replacement", replacement)
-        self.weights = as_tensor(weights, dtype=float64)
-        if self.weights.dim() != 1:
-            raise ValueError(
-                "weights should be a 1d sequence but given weights have shape "
-                f"{tuple(self.weights.shape)}"
-            )
-        self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
+    Raises:
+        AssertionError: for an empty list, and for an IterableDataset, which has no numbers.
+    """
 
-    def __iter__(self) -> Iterator[int]:
-        drawn = multinomial(
-            self.weights, self.num_samples, self.replacement, generator=self.generator
-        )
-        yield from drawn.tolist()
+    def __init__(self, datasets: Iterable[Dataset]):
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise AssertionError("datasets should not be an empty iterable")
+        if any(isinstance(dataset, IterableDataset) for dataset in self.datasets):
+            raise AssertionError("ConcatDataset does not support IterableDataset")
+        self.cumulative_sizes = list(itertools.accumulate(map(len, self.datasets)))
+
+    def __getitem__(self, index: int) -> Any:
+        if index < 0:
+            if -index > len(self):
+                raise ValueError("absolute value of index should not exceed dataset length")
+            index += len(self)
+        number = bisect.bisect_right(self.cumulative_sizes, index)
+        before = self.cumulative_sizes[number - 1] if number else 0
+        return self.datasets[number][index - before]
 
     def __len__(self) -> int:
-        return self.num_samples
+        return self.cumulative_sizes[-1]
 
 
-class BatchSampler(Sampler):
-    """Lists of batch_size numbers from another sampler; drop_last leaves out a shorter last one."""
+class ChainDataset(IterableDataset):
+    """Streams one after the other.
 
-    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool):
-        check_positive("batch_size", batch_size)
-        check_bool("drop_last", drop_last)
-        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+    Raises:
+        AssertionError: for what is not an IterableDataset.
+    """
 
-    def __iter__(self) -> Iterator[list[int]]:
-        numbers = iter(self.sampler)
-        while batch := list(itertools.islice(numbers, self.batch_size)):
-            if len(batch) == self.batch_size or not self.drop_last:
-                yield batch
+    def __init__(self, datasets: Iterable[IterableDataset]):
+        self.datasets = datasets
+
+    def streams(self) -> Iterator[IterableDataset]:
+        for dataset in self.datasets:
+            if not isinstance(dataset, IterableDataset):
+                raise AssertionError("ChainDataset only supports IterableDataset")
+            yield dataset
+
+    def __iter__(self) -> Iterator:
+        return itertools.chain.from_iterable(self.streams())
 
     def __len__(self) -> int:
-        whole, rest = divmod(len(self.sampler), self.batch_size)
-        return whole + (rest > 0 and not self.drop_last)
+        return sum(map(len, self.streams()))
+
+
+def random_split(
+    dataset: Dataset, lengths: Sequence[float], generator: Generator | None = None
+) -> list[Subset]:
+    """Divides a dataset at random: into `lengths` items each, or into fractions that add up to 1.
+
+    Raises:
+        ValueError: where the lengths do not add up to len(dataset).
+    """
+    total = len(dataset)
+    if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
+        for place, fraction in enumerate(lengths):
+            if not 0 <= fraction <= 1:
+                raise ValueError(f"Fraction at index {place} is not between 0 and 1")
+        lengths = [math.floor(total * fraction) for fraction in lengths]
+        for i in range(total - sum(lengths)):  # what rounding down has left over
+            lengths[i % len(lengths)] += 1
+        for place in (place for place, length in enumerate(lengths) if length == 0):
+            warnings.warn(f"Length of split at index {place} is 0.", stacklevel=2)
+    if sum(lengths) != total:
+        raise ValueError("Sum of input lengths does not equal the length of the input dataset!")
+    order = randperm(total, generator=generator).tolist()
+    ends = itertools.accumulate(lengths)
+    return [Subset(dataset, order[b - n : b]) for n, b in zip(lengths, ends, strict=True)]
 
 
 if __name__ == "__main__":
-    import math
-    from collections import Counter
+    import time
 
     from tinytorch.datasets.digits import load_digits
-    from tinytorch.ops.random import manual_seed, rand
-    from tinytorch.utils.data.dataset import TensorDataset, collated
+    from tinytorch.ops.creation import arange
+    from tinytorch.ops.random import manual_seed
 
-    manual_seed(0)
-    print(list(SequentialSampler(range(4))))  # -> [0, 1, 2, 3]
-    shuffler = RandomSampler(range(100))
-    first, second = list(shuffler), list(shuffler)
-    print("each once:", sorted(first) == sorted(second) == list(range(100)))  # -> each once: True
-    print("each epoch its own order:", first != second)  # -> each epoch its own order: True
-    missed = 1 - len(set(RandomSampler(range(10_000), replacement=True))) / 10_000
-    print("with replacement 1/e is missed:", abs(missed - math.exp(-1)) < 0.02)
-    # -> with replacement 1/e is missed: True
-    endless = RandomSampler(range(3), num_samples=10**10)
-    print(len(endless), sorted(itertools.islice(endless, 3)))  # -> 10000000000 [0, 1, 2]
-
-    # What is drawn between two numbers does not change those that follow, here in three rounds.
-    def order(between):
-        manual_seed(0)
-        numbers = []
-        for number in RandomSampler(range(5), num_samples=15):
-            rand(between)
-            numbers.append(number)
-        return numbers
-
-    print("the same order:", order(between=0) == order(between=7))  # -> the same order: True
-
-    # What is drawn inside fork_rng, for a plot or a test, changes nothing outside.
-    manual_seed(3)
-    expected = rand(2)
-    manual_seed(3)
-    with fork_rng():
-        manual_seed(99)
-        rand(1000)
-    state, after = get_rng_state(), rand(2)
-    print("undisturbed:", (after == expected).all().item())  # -> undisturbed: True
-    set_rng_state(state)
-    print("from there again:", (rand(2) == expected).all().item())  # -> from there again: True
-
-    # Indices by weight, and how often a rare class comes.
-    odds = tensor([0.1, 0.2, 0.7])
-    counts = Counter(multinomial(odds, 10_000, replacement=True).tolist())
-    print("drawn by weight:", [round(counts[i] / 10_000, 1) for i in range(3)])
-    # -> drawn by weight: [0.1, 0.2, 0.7]
-    first = Counter(multinomial(odds, 3).tolist()[0] for _ in range(1000))
-    print("first in most races:", first.most_common(1)[0][0])  # -> first in most races: 2
-    labels = [0] * 90 + [1] * 10
-    weights = [1 / 90 if label == 0 else 1 / 10 for label in labels]
-    counts = Counter(labels[i] for i in WeightedRandomSampler(weights, 10_000))
-    print(f"share of the rare class: {counts[1] / 10_000:.1f}")  # -> share of the rare class: 0.5
-    wrong = set(WeightedRandomSampler([1 / 90, 1 / 10], 10_000))  # a weight for each class
-    print("samples that ever come:", sorted(wrong))  # -> samples that ever come: [0, 1]
-    print(sorted(SubsetRandomSampler([2, 5, 7])))  # -> [2, 5, 7]
-    print(list(BatchSampler(range(5), 2, drop_last=True)))  # -> [[0, 1], [2, 3]]
-
-    # One of our own: texts of about one length side by side, so that a batch needs little padding.
-    class ByLength(Sampler):
-        def __init__(self, texts):
-            self.texts = texts
-
-        def __iter__(self):
-            return iter(sorted(range(len(self.texts)), key=lambda i: len(self.texts[i])))
+    class Squares(Dataset):
+        """Item i is i, its square, and its name."""
 
         def __len__(self):
-            return len(self.texts)
+            return 5
 
-    texts = ["to", "whether", "be", "nobler"]
-    print([[texts[i] for i in batch] for batch in BatchSampler(ByLength(texts), 2, False)])
-    # -> [['to', 'be'], ['nobler', 'whether']]
+        def __getitem__(self, index):
+            return {"pair": (index, float(index**2)), "name": f"number {index}"}
 
-    # All three parts together in one line, which step 79c makes a class of. The digits are sorted
-    # here, as files often are: how many of the ten classes does the network see in a batch?
-    images, labels = load_digits()
-    by_class = labels.argsort()
-    digits = TensorDataset(images[by_class], labels[by_class])
-    for sampler in (SequentialSampler(digits), RandomSampler(digits)):
-        batches = [collated(digits, numbers) for numbers in BatchSampler(sampler, 64, True)]
-        classes = [len(set(labels.tolist())) for _, labels in batches]
-        print(f"{len(batches)} batches with {sum(classes) / len(classes):.0f} of ten classes each")
-    # -> 28 batches with 1 of ten classes each
-    # -> 28 batches with 10 of ten classes each
-    try:
-        BatchSampler(sampler, True, drop_last=True)
-    except ValueError as error:
-        print(error)
-    # -> batch_size should be a positive integer value, but got batch_size=True
+    print(Squares()[3])  # -> {'pair': (3, 9.0), 'name': 'number 3'}
+    batch = default_collate([Squares()[3], Squares()[4]])
+    for part in batch["pair"]:
+        print(part.tolist(), part.dtype.name)
+    # -> [3, 4] int64
+    # -> [9.0, 16.0] float64
+    print(batch["name"])  # -> ['number 3', 'number 4']
+    images = default_collate([np.ones((8, 8), np.float32), np.zeros((8, 8), np.float32)])
+    print(type(images).__name__, images.shape)  # -> Tensor tinytorch.Size([2, 8, 8])
+    for wrong in ([None, None], [tensor([1]), tensor([1, 2])]):
+        try:
+            default_collate(wrong)
+        except (TypeError, RuntimeError) as error:
+            print(type(error).__name__ + ":", str(error).split("; ")[-1].split(", but ")[-1])
+    # -> TypeError: found <class 'NoneType'>
+    # -> RuntimeError: got [1] at entry 0 and [2] at entry 1
+
+    # Datasets made of datasets.
+    manual_seed(0)
+    data = TensorDataset(arange(10), arange(10) * 10)
+    print(len(data), [t.item() for t in data[7]])  # -> 10 [7, 70]
+    learn, test = random_split(data, [0.8, 0.2])
+    seen = {learn[i][0].item() for i in range(8)} | {test[i][0].item() for i in range(2)}
+    print(len(learn), "and", len(test), "items, none twice:", seen == set(range(10)))
+    # -> 8 and 2 items, none twice: True
+    both = Subset(data, [4, 2]) + data
+    print(len(both), both[1][0].item(), both[2][0].item(), both[-1][0].item())  # -> 12 2 0 9
+
+    # The shortcut gives what the long way gives, and steps aside for a class that says otherwise.
+    class Negative(TensorDataset):
+        def __getitem__(self, index):
+            return tuple(-t for t in super().__getitem__(index))
+
+    for dataset in (data, Subset(data, range(10)), Negative(*data.tensors)):
+        short, long = collated(dataset, [3, 1]), default_collate([dataset[3], dataset[1]])
+        print(short[0].tolist(), short[1].tolist(), short[1].tolist() == long[1].tolist())
+    # -> [3, 1] [30, 10] True
+    # -> [3, 1] [30, 10] True
+    # -> [-3, -1] [-30, -10] True
+
+    # What it saves: all digits in batches of 64.
+    digits = TensorDataset(*load_digits())
+    for name, make in (
+        ("item by item", lambda numbers: default_collate([digits[i] for i in numbers])),
+        ("at once", lambda numbers: collated(digits, numbers)),
+    ):
+        start = time.perf_counter()
+        shapes = [list(make(range(i, min(i + 64, 1797)))[0].shape) for i in range(0, 1797, 64)]
+        print(f"{name:12} {(time.perf_counter() - start) * 1e3:.1f} ms")  # -> ...
+    print(len(shapes), "batches, the last of", shapes[-1])  # -> 29 batches, the last of [5, 8, 8]

@@ -1,325 +1,358 @@
-"""Step 79c: The loader
+"""Step 79c: In which order
 
-With a dataset, a sampler and a way to collate, a loop over batches is one line. DataLoader makes a
-class of that line, because there are choices in it, and some exclude each other:
+Step 79b knows what an item is and how items become a batch. It does not say which items, or when.
+To take them in the order of the file is wrong: files are often sorted by class, and a network that
+sees 600 zeros, then 600 ones, forgets the zeros. Shuffling once is better. Shuffling again for each
+epoch is best: the same items hardly ever meet again in a batch.
 
-    DataLoader(data, 64)                      batches of 64, in the order of the data
-    DataLoader(data, 64, shuffle=True)        ... in a new order in each epoch
-    DataLoader(data, 64, sampler=mine)        ... in the order of a sampler of your own
-    DataLoader(data, batch_sampler=mine)      you say which items go together
-    DataLoader(data, 64, collate_fn=mine)     you say how items become a batch
-    DataLoader(data, None)                    no batches: item after item
-    DataLoader(stream, 64)                    the next 64 of a stream; nobody knows when it ends
+A Sampler is anything that gives numbers. RandomSampler shuffles: each item comes once per epoch.
+With replacement, each draw is from all items, so n draws miss about 1/e, or 37 %, of them:
 
-The loader itself has no state. iter(loader) makes a BatchIterator, with its own place in the data,
-so two loops over one loader do not disturb each other. Each batch is made when it is asked for. An
-item that raises an error costs its batch: `next` raises it, and the next call gives the batch after
-it. A generator function would be shorter here, but after an error it is finished.
+    P(an item is not drawn) = (1 - 1/n)^n -> 1/e
 
-Shuffling a stream makes no sense, and with both a sampler and shuffle=True it is unclear which one
-decides. All such requests are refused when the loader is made, not in the middle of an epoch.
+Numbers are drawn when they are asked for, so num_samples may be 10^10, and nothing that long is
+ever in memory. BatchSampler makes lists of numbers out of numbers, and is a sampler too. One of
+your own needs __iter__, and __len__ if there is an end.
 
-The trap: the last batch is shorter. Its mean loss counts as much as that of any other batch, so
-each of its few items counts more. Where that matters, drop_last=True leaves it out; but never do
-that in a test.
+WeightedRandomSampler makes rare things frequent. `multinomial` draws for it. With replacement it
+looks up a uniform number among the running sums of the weights. Without, it is a race: each element
+arrives after a random time, -log(u) / weight, and the first to arrive are the sample. The trap: it
+needs one weight for each sample, not for each class. Given the weights of two classes, it draws
+only samples 0 and 1, without an error.
 
-Digits is a data set with the interface of those in torchvision: `transform` is a function applied
-to each image, and the target is a plain int. (torch.utils.data.DataLoader is the same class; its
-worker processes come in steps 80a and 80b.)
+Where do the random numbers come from? RandomSampler draws one number from the program's generator,
+and uses it as the seed of its own. So manual_seed decides the order, and a dropout layer that draws
+between two batches does not change the rest of the epoch. It does change the next one. To avoid
+that, give the sampler a `generator`; or draw inside `with fork_rng():`, which afterwards puts the
+generators of all devices back to where they were.
 
-New: DataLoader, BatchIterator, fetcher, pin; Labelled, Digits, Spiral. Moved: the samplers.
-Try: let DataLoader.__iter__ say `yield from BatchIterator(self)`. The demo stops behind the hole.
+(torch.utils.data has the same samplers. After the same manual_seed, their order is another one.)
+
+New: multinomial; get_rng_state, set_rng_state, fork_rng; the samplers, new_seed, check_positive,
+check_bool. Moved: step 79b, to tinytorch/utils/data.
+Try: leave out the two lines in which RandomSampler makes a generator of its own. Which line of the
+demo changes?
 """
 
 import importlib
 import itertools
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from contextlib import contextmanager
 from types import GenericAlias
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.tensor import Tensor, as_tensor, from_numpy
-from tinytorch.cuda.backend import is_available
-from tinytorch.datasets.digits import load_digits
-from tinytorch.ops.random import Generator
-from tinytorch.utils.data.collate import default_collate, default_convert, walk
-from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
-from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+from tinytorch.core.device import cpu
+from tinytorch.core.dtype import float64, int64
+from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method
+from tinytorch.ops.random import Generator, generator_for, randint, randperm
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def pin(value: Any) -> Any:
-    """A tensor in pinned memory, from where a GPU fetches it by itself."""
-    return value.pin_memory() if hasattr(value, "pin_memory") else value
+@tensor_method("multinomial")
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
+) -> Tensor:
+    """Draws indices with the weights `input` [n] or [rows, n]: int64, [num_samples] or [rows,
+    num_samples].
 
-
-def fetcher(collate: Callable, batched: bool, drop_last: bool, dataset: Any) -> Callable:
-    """A function from a task to a batch. A task is a list of numbers, or one number without
-    batches; a stream only looks how many there are. StopIteration where it has no more items."""
-    if isinstance(dataset, IterableDataset):
-        stream = iter(dataset)
-
-        def take(task: Any) -> Any:
-            if not batched:
-                return collate(next(stream))
-            samples = list(itertools.islice(stream, len(task)))
-            if not samples or (drop_last and len(samples) < len(task)):
-                raise StopIteration
-            return collate(samples)
-
-        return take
-    if not batched:
-        return lambda number: collate(dataset[number])
-    if collate is default_collate:
-        return lambda numbers: collated(dataset, numbers)
-    return lambda numbers: collate(items(dataset, numbers))
-
-
-class BatchIterator:
-    """What iter(loader) gives: the batches of one epoch, each made when it is asked for."""
-
-    def __init__(self, loader: "DataLoader"):
-        self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
-        self.pinned = loader.pin_memory and is_available()
-        how = loader.collate_fn, loader.batch_sampler is not None, loader.drop_last
-        self.fetch = fetcher(*how, loader.dataset)
-
-    def __iter__(self) -> Iterator:
-        return self
-
-    def __next__(self) -> Any:
-        batch = self.fetch(next(self.tasks))
-        return walk(pin, batch) if self.pinned else batch
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-
-class DataLoader:
-    """Iterates over batches of a dataset: `for x, y in DataLoader(dataset, 64, shuffle=True)`.
-
-    Args:
-        batch_size: items of a batch; None gives the items themselves.
-        shuffle: a new random order in each epoch; or a `sampler` of your own, or a `batch_sampler`.
-        collate_fn: makes a batch from a list of items.
-        pin_memory: puts batches where a GPU fetches them faster; without a GPU, nothing.
-        drop_last: leaves out a last batch that is shorter.
-        generator: draws the order.
-    Raises ValueError for options that exclude each other.
+    Raises:
+        RuntimeError: the weights are not floats, negative, not finite or all zero; or there are
+            fewer than `num_samples` positive weights to draw from without replacement.
     """
+    weights = input.device.backend.to_numpy(input.array).astype(np.float64)
+    if not input.is_floating_point() or weights.ndim not in (1, 2):
+        found = f"{input.dtype!r} in {input.ndim}"
+        raise RuntimeError(f"multinomial: floats in 1 or 2 dims expected as weights, not {found}")
+    if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) <= 0).any():
+        raise RuntimeError("multinomial: weights have to be finite, not negative, and not all zero")
+    most = np.inf if replacement else (weights > 0).sum(-1).min(initial=weights.shape[-1])
+    if not 0 < num_samples <= most:
+        raise RuntimeError(f"multinomial: cannot sample n_sample = {num_samples} of {most}")
+    source = generator_for(input.device, generator).source
+    rows = weights.reshape(-1, weights.shape[-1])
+    shape = (len(rows), num_samples if replacement else weights.shape[-1])
+    draws = input.device.backend.to_numpy(source.uniform(shape, np.dtype(np.float64)))
+    if replacement:
+        pairs = zip(rows.cumsum(1), draws, strict=True)
+        found = [np.searchsorted(edges, u * edges[-1], side="right") for edges, u in pairs]
+        indices = np.minimum(np.stack(found), rows.shape[1] - 1)
+    else:
+        # The smallest of -log(u) / w comes from element i with probability w_i / sum of w.
+        waiting = np.where(rows > 0, -np.log1p(-draws) / np.maximum(rows, 1e-300), np.inf)
+        indices = waiting.argsort(1)[:, :num_samples]
+    indices = indices.reshape(*weights.shape[:-1], num_samples)
+    return tensor(indices, dtype=int64, device=input.device)
+
+
+def get_rng_state() -> Tensor:
+    """The state of the CPU's default generator."""
+    return generator_for(cpu, None).get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Sets the state of the CPU's default generator."""
+    generator_for(cpu, None).set_state(new_state)
+
+
+@contextmanager
+def fork_rng(devices: Sequence[int] | None = None, enabled: bool = True) -> Iterator[None]:
+    """`with fork_rng():` what is drawn or seeded inside changes nothing for the program outside.
+
+    It holds for the CPU and for all other devices, or for the GPUs with the numbers `devices`.
+    """
+    generator_for(cpu, None)
+    before = {
+        generator: (generator.get_state(), generator.chosen_seed)
+        for device, generator in Generator.default.items()
+        if enabled and (devices is None or device is cpu or device.index in devices)
+    }
+    try:
+        yield
+    finally:
+        for generator, (state, chosen) in before.items():
+            generator.set_state(state)
+            generator.chosen_seed = chosen
+
+
+def new_seed(generator: Generator | None) -> int:
+    """A seed from `generator`, or from the default one."""
+    return int(randint(1 << 62, (), generator=generator).item())
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Raises ValueError unless it is a positive integer. A bool is not one."""
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
+
+
+def check_bool(name: str, value: Any, error: type[Exception] = ValueError) -> None:
+    if not isinstance(value, bool):
+        raise error(f"{name} should be a boolean value, but got {name}={value}")
+
+
+class Sampler:
+    """Base of all samplers: a subclass writes `__iter__`, which gives numbers of items."""
 
     __class_getitem__ = classmethod(GenericAlias)
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        batch_size: int | None = 1,
-        shuffle: bool | None = None,
-        sampler: Iterable | None = None,
-        batch_sampler: Iterable | None = None,
-        collate_fn: Callable | None = None,
-        pin_memory: bool = False,
-        drop_last: bool = False,
-        generator: Generator | None = None,
-    ):
-        stream = isinstance(dataset, IterableDataset)
-        own_order = sampler is not None or batch_sampler is not None
-        whole = (batch_size, bool(shuffle), sampler, drop_last)
-        for wrong, reason in (
-            (stream and shuffle, "an IterableDataset cannot be shuffled: it has its own order"),
-            (stream and own_order, "an IterableDataset takes no sampler"),
-            (sampler is not None and shuffle, "sampler option is mutually exclusive with shuffle"),
-            (
-                batch_sampler is not None and whole != (1, False, None, False),
-                "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, "
-                "and drop_last",
-            ),
-            (batch_size is None and drop_last, "batch_size=None has no last batch to drop"),
-        ):
-            if wrong:
-                raise ValueError(f"DataLoader: {reason}")
-        if stream:
-            sampler = itertools.repeat(None)  # endless: only the stream knows its end
-        elif sampler is None:
-            shuffled = partial(RandomSampler, generator=generator)
-            sampler = (shuffled if shuffle else SequentialSampler)(dataset)
-        if batch_sampler is not None:
-            batch_size, drop_last = None, False
-        elif batch_size is not None:
-            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        self.dataset, self.sampler, self.batch_sampler = dataset, sampler, batch_sampler
-        self.batch_size, self.drop_last = batch_size, drop_last
-        usual = default_convert if batch_sampler is None else default_collate
-        self.collate_fn = collate_fn or usual
-        self.pin_memory = pin_memory
-        self.generator = generator
-
-    @property
-    def index_sampler(self) -> Iterable:
-        """What gives the tasks: lists of numbers, or where nothing is batched numbers."""
-        return self.sampler if self.batch_sampler is None else self.batch_sampler
-
     def __iter__(self) -> Iterator:
-        return BatchIterator(self)
+        raise NotImplementedError(f"{type(self).__name__} has no __iter__")
+
+
+class SequentialSampler(Sampler):
+    """0, 1, 2, ..."""
+
+    def __init__(self, data_source: Sized):
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
 
     def __len__(self) -> int:
-        if isinstance(self.dataset, IterableDataset):
-            whole, rest = divmod(len(self.dataset), self.batch_size or 1)
-            return whole + (rest > 0 and not self.drop_last)
-        return len(self.index_sampler)
+        return len(self.data_source)
 
 
-class Labelled(Dataset):
-    """Item i is (data[i], targets[i]), each through its transform if it has one."""
+class RandomSampler(Sampler):
+    """A shuffled dataset; with replacement, each number is drawn from all of them.
 
-    def __init__(
-        self, data: Tensor, targets: Tensor, transform: Any = None, target_transform: Any = None
-    ):
-        self.data, self.targets = data, targets
-        self.transform, self.target_transform = transform, target_transform
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        item, target = self.data[index], int(self.targets[index])
-        if self.transform is not None:
-            item = self.transform(item)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return item, target
-
-    def __getbatch__(self, indices: Sequence[int]) -> Any:
-        if self.transform is None and self.target_transform is None:
-            chosen = as_tensor(np.array(indices, np.int64))
-            return [self.data[chosen], self.targets[chosen]]
-        return default_collate(items(self, indices))
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-
-class Digits(Labelled):
-    """The package's digits: images [8, 8], float32 from 0 to 1. The last 360 are the test set."""
-
-    def __init__(self, train: bool = True, transform: Any = None, target_transform: Any = None):
-        part = slice(None, -360) if train else slice(-360, None)
-        images, labels = load_digits()
-        super().__init__(images[part], labels[part], transform, target_transform)
-
-
-class Spiral(Labelled):
-    """Points [2], float32, on arms that wind around each other: no straight line parts them.
-
-    There are `classes` arms with `per_class` points each, which lie beside their arm by a normal
-    number of size 0.02. The test set (train=False) has the same arms and other numbers.
+    num_samples, the length of the dataset if not given, may be larger than any memory: the numbers
+    are drawn while they are asked for.
+    Raises:
+        TypeError, ValueError: for an invalid option.
     """
 
-    def __init__(self, train: bool = True, classes: int = 3, per_class: int = 100, **more: Any):
-        labels = np.repeat(np.arange(classes), per_class)
-        radius = np.tile(np.linspace(0.05, 1, per_class), classes)
-        angle = 2 * math.pi * (labels / classes + 0.75 * radius)
-        points = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-        points += 0.02 * np.random.default_rng(int(train)).standard_normal(points.shape)
-        super().__init__(from_numpy(points.astype(np.float32)), from_numpy(labels), **more)
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Generator | None = None,
+    ):
+        self.data_source, self.replacement = data_source, replacement
+        self._num_samples, self.generator = num_samples, generator
+        check_bool("replacement", replacement, TypeError)
+        check_positive("num_samples", self.num_samples)
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        n, generator = len(self.data_source), self.generator
+        if generator is None:
+            generator = Generator().manual_seed(new_seed(None))
+        size = 1024 if self.replacement else n
+        rounds, rest = divmod(self.num_samples, size)
+        for count in itertools.chain(itertools.repeat(size, rounds), [rest] if rest else []):
+            if self.replacement:
+                yield from randint(n, (count,), generator=generator).tolist()
+            else:
+                yield from randperm(n, generator=generator)[:count].tolist()
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler):
+    """The numbers `indices`, shuffled."""
+
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None):
+        self.indices, self.generator = indices, generator
+
+    def __iter__(self) -> Iterator[int]:
+        for i in randperm(len(self.indices), generator=self.generator).tolist():
+            yield self.indices[i]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler):
+    """Item i is drawn with a probability in proportion to weights[i]: one weight for each sample,
+    not for each class.
+
+    Raises:
+        ValueError: for an invalid option.
+    """
+
+    def __init__(
+        self,
+        weights: Any,
+        num_samples: int,
+        replacement: bool = True,
+        generator: Generator | None = None,
+    ):
+        check_positive("num_samples", num_samples)
+        check_bool("replacement", replacement)
+        self.weights = as_tensor(weights, dtype=float64)
+        if self.weights.dim() != 1:
+            raise ValueError(
+                "weights should be a 1d sequence but given weights have shape "
+                f"{tuple(self.weights.shape)}"
+            )
+        self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
+
+    def __iter__(self) -> Iterator[int]:
+        drawn = multinomial(
+            self.weights, self.num_samples, self.replacement, generator=self.generator
+        )
+        yield from drawn.tolist()
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class BatchSampler(Sampler):
+    """Lists of batch_size numbers from another sampler; drop_last leaves out a shorter last one."""
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool):
+        check_positive("batch_size", batch_size)
+        check_bool("drop_last", drop_last)
+        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        numbers = iter(self.sampler)
+        while batch := list(itertools.islice(numbers, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.sampler), self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
 
 
 if __name__ == "__main__":
-    from tinytorch.core.tensor import tensor
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Flatten, Linear
-    from tinytorch.ops.creation import arange, ones
-    from tinytorch.ops.joining import constant_pad, stack
-    from tinytorch.ops.random import manual_seed
-    from tinytorch.optim.adam import Adam
-    from tinytorch.utils.data.dataset import TensorDataset
+    import math
+    from collections import Counter
 
-    data = TensorDataset(arange(5), arange(5) * 10)
-    loader = DataLoader(data, batch_size=2)
-    for x, y in loader:
-        print(x.tolist(), y.tolist())
-    # -> [0, 1] [0, 10]
-    # -> [2, 3] [20, 30]
-    # -> [4] [40]
-    print(len(loader), len(DataLoader(data, 2, drop_last=True)))  # -> 3 2
-    print([x.item() for x, _ in DataLoader(data, None, sampler=[3, 0])])  # -> [3, 0]
-    print([x.tolist() for x, _ in DataLoader(data, batch_sampler=[[4], [1, 1]])])
-    # -> [[4], [1, 1]]
+    from tinytorch.datasets.digits import load_digits
+    from tinytorch.ops.random import manual_seed, rand
+    from tinytorch.utils.data.dataset import TensorDataset, collated
 
-    # Pictures of different sizes, each with its label and its file: they need a collate of our own.
-    class Files(Dataset):
-        def __len__(self):
-            return 2
-
-        def __getitem__(self, index):
-            return ones(index + 1, index + 1), 7 + index, f"folder/{index}.png"
-
-    def padded(batch):  # [(image, label, path), ...]
-        images, labels, paths = zip(*batch, strict=True)
-        n = max(len(image) for image in images)
-        images = [constant_pad(image, (0, n - len(image)) * 2) for image in images]
-        return stack(images), tensor(labels), paths
-
-    for images, labels, paths in DataLoader(Files(), 2, collate_fn=padded):
-        print(images.tolist())  # -> [[[1.0, 0.0], [0.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]]
-        print(labels.tolist(), paths)  # -> [7, 8] ('folder/0.png', 'folder/1.png')
-
-    # Two loops over one loader.
-    print([(int(a[0]), int(b[0])) for a, _ in loader for b, _ in loader if a[0] >= b[0]])
-    # -> [(0, 0), (2, 0), (2, 2), (4, 0), (4, 2), (4, 4)]
-
-    # A stream ends when it ends.
-    class Lines(IterableDataset):
-        def __iter__(self):
-            return iter(["to be", "or not", "to be,", "that"])
-
-    print(list(DataLoader(Lines(), 3)))  # -> [['to be', 'or not', 'to be,'], ['that']]
-
-    # An item that raises an error costs its own batch, and no other.
-    class Holes(Dataset):
-        def __len__(self):
-            return 6
-
-        def __getitem__(self, index):
-            if index == 3:
-                raise ValueError("item 3 is not there")
-            return index
-
-    batches, came = iter(DataLoader(Holes(), 2)), []
-    for _ in range(3):
-        try:
-            came.append(next(batches).tolist())
-        except ValueError as error:
-            came.append(str(error))
-    print(came)  # -> [[0, 1], 'item 3 is not there', [4, 5]]
-
-    # What is refused.
-    for wrong in ({"shuffle": True, "sampler": [0]}, {"batch_size": 2, "batch_sampler": [[0]]}):
-        try:
-            DataLoader(data, **wrong)
-        except ValueError as error:
-            print(str(error).split(",")[0])
-    # -> DataLoader: sampler option is mutually exclusive with shuffle
-    # -> DataLoader: batch_sampler option is mutually exclusive with batch_size
-
-    # Three epochs over the digits, each in an order of its own.
     manual_seed(0)
-    train, test = Digits(), Digits(train=False)
-    net = Sequential(Flatten(), Linear(64, 64), ReLU(), Linear(64, 10))
-    optimizer = Adam(net.parameters(), lr=0.01)
-    losses = []
-    for _ in range(3):
-        for images, labels in DataLoader(train, 64, shuffle=True):
-            loss = cross_entropy(net(images), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    right = sum((net(x).argmax(1) == y).sum().item() for x, y in DataLoader(test, 100))
-    print(len(losses), "batches, loss", f"{losses[0]:.1f}, then {losses[-1]:.1f}")  # -> ...
-    print("more than 80 % are right:", right > 0.8 * len(test))  # -> more than 80 % are right: True
+    print(list(SequentialSampler(range(4))))  # -> [0, 1, 2, 3]
+    shuffler = RandomSampler(range(100))
+    first, second = list(shuffler), list(shuffler)
+    print("each once:", sorted(first) == sorted(second) == list(range(100)))  # -> each once: True
+    print("each epoch its own order:", first != second)  # -> each epoch its own order: True
+    missed = 1 - len(set(RandomSampler(range(10_000), replacement=True))) / 10_000
+    print("with replacement 1/e is missed:", abs(missed - math.exp(-1)) < 0.02)
+    # -> with replacement 1/e is missed: True
+    endless = RandomSampler(range(3), num_samples=10**10)
+    print(len(endless), sorted(itertools.islice(endless, 3)))  # -> 10000000000 [0, 1, 2]
+
+    # What is drawn between two numbers does not change those that follow, here in three rounds.
+    def order(between):
+        manual_seed(0)
+        numbers = []
+        for number in RandomSampler(range(5), num_samples=15):
+            rand(between)
+            numbers.append(number)
+        return numbers
+
+    print("the same order:", order(between=0) == order(between=7))  # -> the same order: True
+
+    # What is drawn inside fork_rng, for a plot or a test, changes nothing outside.
+    manual_seed(3)
+    expected = rand(2)
+    manual_seed(3)
+    with fork_rng():
+        manual_seed(99)
+        rand(1000)
+    state, after = get_rng_state(), rand(2)
+    print("undisturbed:", (after == expected).all().item())  # -> undisturbed: True
+    set_rng_state(state)
+    print("from there again:", (rand(2) == expected).all().item())  # -> from there again: True
+
+    # Indices by weight, and how often a rare class comes.
+    odds = tensor([0.1, 0.2, 0.7])
+    counts = Counter(multinomial(odds, 10_000, replacement=True).tolist())
+    print("drawn by weight:", [round(counts[i] / 10_000, 1) for i in range(3)])
+    # -> drawn by weight: [0.1, 0.2, 0.7]
+    first = Counter(multinomial(odds, 3).tolist()[0] for _ in range(1000))
+    print("first in most races:", first.most_common(1)[0][0])  # -> first in most races: 2
+    labels = [0] * 90 + [1] * 10
+    weights = [1 / 90 if label == 0 else 1 / 10 for label in labels]
+    counts = Counter(labels[i] for i in WeightedRandomSampler(weights, 10_000))
+    print(f"share of the rare class: {counts[1] / 10_000:.1f}")  # -> share of the rare class: 0.5
+    wrong = set(WeightedRandomSampler([1 / 90, 1 / 10], 10_000))  # a weight for each class
+    print("samples that ever come:", sorted(wrong))  # -> samples that ever come: [0, 1]
+    print(sorted(SubsetRandomSampler([2, 5, 7])))  # -> [2, 5, 7]
+    print(list(BatchSampler(range(5), 2, drop_last=True)))  # -> [[0, 1], [2, 3]]
+
+    # One of our own: texts of about one length side by side, so that a batch needs little padding.
+    class ByLength(Sampler):
+        def __init__(self, texts):
+            self.texts = texts
+
+        def __iter__(self):
+            return iter(sorted(range(len(self.texts)), key=lambda i: len(self.texts[i])))
+
+        def __len__(self):
+            return len(self.texts)
+
+    texts = ["to", "whether", "be", "nobler"]
+    print([[texts[i] for i in batch] for batch in BatchSampler(ByLength(texts), 2, False)])
+    # -> [['to', 'be'], ['nobler', 'whether']]
+
+    # All three parts together in one line, which step 79d makes a class of. The digits are sorted
+    # here, as files often are: how many of the ten classes does the network see in a batch?
+    images, labels = load_digits()
+    by_class = labels.argsort()
+    digits = TensorDataset(images[by_class], labels[by_class])
+    for sampler in (SequentialSampler(digits), RandomSampler(digits)):
+        batches = [collated(digits, numbers) for numbers in BatchSampler(sampler, 64, True)]
+        classes = [len(set(labels.tolist())) for _, labels in batches]
+        print(f"{len(batches)} batches with {sum(classes) / len(classes):.0f} of ten classes each")
+    # -> 28 batches with 1 of ten classes each
+    # -> 28 batches with 10 of ten classes each
+    try:
+        BatchSampler(sampler, True, drop_last=True)
+    except ValueError as error:
+        print(error)
+    # -> batch_size should be a positive integer value, but got batch_size=True

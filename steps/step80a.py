@@ -13,14 +13,16 @@ gives all batches in order, whichever was ready first. (in_order=False takes wha
 item then does not hold up the others, but no two runs are the same.) `prefetch_factor` is how many
 tasks each worker is given in advance: with 1, it would be idle after each answer. The first tasks
 go to a worker as soon as it runs, while the next is still being started; a worker with no more
-tasks ends while the others still work; and nobody waits for the last. All this matters in short
-epochs.
+tasks ends while the others still work; the main process waits for none of them. All this matters in
+short epochs.
 
 Two processes do not share memory, so a batch must travel. A pipe copies it through the kernel in
 small portions, and a full pipe makes the writer wait. If both sides write and neither reads, both
 wait forever. So pickle (protocol 5) splits a value into the memory of its arrays, which it does not
 copy, and a short rest. Both go into a file in /dev/shm, a folder that Linux keeps in memory, and
 only its name goes through the pipe: a message that always fits.
+
+A worker's products take one thread each (step 79a).
 
 Each worker has its own copy of the dataset, so each would deliver all of a stream: get_worker_info
 says which part is yours. (The datasets of the demo, Slow and Counted, stand above it: a worker that
@@ -43,6 +45,7 @@ import pickle
 import shutil
 import tempfile
 import time
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -58,6 +61,7 @@ import numpy as np
 
 from tinytorch.cuda.backend import is_available
 from tinytorch.ops.random import Generator
+from tinytorch.threads import set_num_threads, threadpoolctl
 from tinytorch.utils.data.collate import default_collate, default_convert, walk
 from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
@@ -68,7 +72,7 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 END = "end"  # what a worker answers when its stream has no more items
-leaving: list[tuple] = []  # the arguments of close() for epochs that are over: nobody waits for it
+leaving: list[tuple] = []  # the arguments of close() for epochs that are over: run at the next one
 
 
 @dataclass
@@ -97,7 +101,7 @@ def shared_folder() -> str:
 
 def send(connection: Connection, value: Any, folder: str, small: int = 1024) -> None:
     """Sends any value that pickle knows. What is not small goes into a file in shared memory, and
-    only its name through the pipe: so a pipe never fills up, and nobody waits while it writes."""
+    only its name through the pipe: so a pipe never fills up, and writing never waits."""
     arrays: list[pickle.PickleBuffer] = []  # the memory of arrays, which pickle does not copy
     head = pickle.dumps(value, protocol=5, buffer_callback=arrays.append)
     parts = [head, *(array.raw() for array in arrays)]
@@ -131,6 +135,8 @@ def work(
 ) -> None:
     """A worker's life: it gets numbers of items, and sends back the batch. A None ends it."""
     here["worker"] = info
+    if threadpoolctl is not None:  # the processes share the cores: one for the products of each
+        set_num_threads(1)
     fetch = make_fetch(info.dataset)
     for (task,) in iter(connection.recv, None):
         try:
@@ -199,6 +205,12 @@ class BatchIterator:
     def __init__(self, loader: "DataLoader"):
         self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
         self.pinned = loader.pin_memory and is_available()
+        if loader.pin_memory and not self.pinned:
+            warnings.warn(
+                "'pin_memory' argument is set as true but no accelerator is found, "
+                "then device pinned memory won't be used.",
+                stacklevel=3,
+            )
         self.start(loader)
 
     def start(self, loader: "DataLoader") -> None:
@@ -276,7 +288,7 @@ class DataLoader:
         shuffle: a new random order in each epoch; or a `sampler` of your own, or a `batch_sampler`.
         num_workers: processes that make batches, `prefetch_factor` (2) each ahead; 0: made here.
         collate_fn: makes a batch from a list of items.
-        pin_memory: puts batches where a GPU fetches them faster; without a GPU, nothing.
+        pin_memory: puts batches where a GPU fetches them faster; warns where there is no GPU.
         drop_last: leaves out a last batch that is shorter.
         generator: draws the order.
         pin_memory_device: has no effect, as in PyTorch, which has given it up.
@@ -419,7 +431,7 @@ if __name__ == "__main__":
         time.sleep(0.01)
     print("processes left:", len(left))  # -> processes left: 0
 
-    # Without the order, nobody waits for the slow item.
+    # Without the order, the other items do not wait for the slow one.
     for in_order in (True, False):
         came = order(DataLoader(Slow(8, late=0), num_workers=2, in_order=in_order))
         print(sorted(came) == list(range(8)), "and 0 comes first:", came[0] == 0)

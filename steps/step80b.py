@@ -2,24 +2,22 @@
 
 Step 80a works as long as nothing goes wrong. But things do:
 
-    errors      an item raises: the worker dies of it, and nobody learns why. So the error is
+    errors      an item raises: the worker dies of it, and the reason is lost. So the error is
                 caught, comes back as text with the worker's traceback, and is raised in the loop
     death       the system kills a worker that uses too much memory. It cannot report that, but its
                 end of the pipe closes, which is noticed at once. `timeout` is for one that hangs
     orphans     the main process is killed, and its workers wait forever for the next task. So a
                 worker that hears nothing for some seconds checks whether its parent is still alive
-    left loops  after `break`, batches are still on their way that nobody wants. Each task carries
+    left loops  after `break`, batches are still on their way that are not wanted. Each task carries
                 the number of its epoch, and both sides throw away what belongs to an older one
     randomness  a fork copies the random generator: all workers would rotate pictures by the same
                 "random" angles. Each gets a seed of its own, drawn even if there are no workers
 
-Starting processes costs milliseconds, and much more where they do not fork but start Python anew
-(multiprocessing_context="spawn", the only way on Windows). With persistent_workers they stay alive.
-The price: a change to the dataset between two epochs never reaches their copies of it. (What they
-were started with, such as the batch_size, cannot be set any more: that raises.)
+Starting processes costs milliseconds, and much more where they start Python anew ("spawn", the only
+way on Windows). With persistent_workers they stay alive, and keep their copies of the dataset.
 
-Begin with num_workers=0, where a debugger works. Processes pay off if an item takes a millisecond
-or more. (torch.utils.data.DataLoader takes the same arguments and raises the same errors.)
+Begin with num_workers=0, where a debugger works. Processes pay off from a millisecond an item on.
+(torch.utils.data.DataLoader takes the same arguments and raises the same errors.)
 
 New: commands, describe, again, Readable; timeout, worker_init_fn, persistent_workers,
 multiprocessing_context. Changed: WorkerInfo, work, Worker, close, the iterators. Gone: Counted.
@@ -39,6 +37,7 @@ import signal
 import tempfile
 import time
 import traceback
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -54,6 +53,7 @@ import numpy as np
 
 from tinytorch.cuda.backend import is_available
 from tinytorch.ops.random import Generator, manual_seed, randint
+from tinytorch.threads import set_num_threads, threadpoolctl
 from tinytorch.utils.data.collate import default_collate, default_convert, walk
 from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler, new_seed
@@ -64,7 +64,7 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 END = "end"  # what a worker answers when its stream has no more items
-leaving: list[tuple] = []  # the arguments of close() for epochs that are over: nobody waits for it
+leaving: list[tuple] = []  # the arguments of close() for epochs that are over: run at the next one
 
 
 @dataclass
@@ -94,7 +94,7 @@ def shared_folder() -> str:
 
 def send(connection: Connection, value: Any, folder: str, small: int = 1024) -> None:
     """Sends any value that pickle knows. What is not small goes into a file in shared memory, and
-    only its name through the pipe: so a pipe never fills up, and nobody waits while it writes."""
+    only its name through the pipe: so a pipe never fills up, and writing never waits."""
     arrays: list[pickle.PickleBuffer] = []  # the memory of arrays, which pickle does not copy
     head = pickle.dumps(value, protocol=5, buffer_callback=arrays.append)
     parts = [head, *(array.raw() for array in arrays)]
@@ -174,6 +174,8 @@ def work(
     random.seed(info.seed)
     np.random.seed(info.seed % (1 << 32))  # noqa: NPY002 (what programs still use)
     manual_seed(info.seed)
+    if threadpoolctl is not None:  # the processes share the cores: one for the products of each
+        set_num_threads(1)
     try:
         for epoch, task in commands(connection):
             try:
@@ -186,7 +188,7 @@ def work(
                 over = type(error) is StopIteration and isinstance(info.dataset, IterableDataset)
                 answer = (END, None) if over else ("error", describe(error, info.id))
                 send(connection, (epoch, *answer), folder)
-    except (EOFError, OSError):  # nobody is there any more, and nobody else clears away
+    except (EOFError, OSError):  # the main process is gone, and cannot clear away
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -267,6 +269,12 @@ class BatchIterator:
         self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
         self.seed = new_seed(loader.generator)  # also where it is not needed: the order stays
         self.pinned = loader.pin_memory and is_available()
+        if loader.pin_memory and not self.pinned:
+            warnings.warn(
+                "'pin_memory' argument is set as true but no accelerator is found, "
+                "then device pinned memory won't be used.",
+                stacklevel=3,
+            )
         self.start(loader)
 
     def start(self, loader: "DataLoader") -> None:
@@ -367,7 +375,7 @@ class DataLoader:
         shuffle: a new random order in each epoch; or a `sampler` of your own, or a `batch_sampler`.
         num_workers: processes that make batches, `prefetch_factor` (2) each ahead; 0: made here.
         collate_fn: makes a batch from a list of items.
-        pin_memory: puts batches where a GPU fetches them faster; without a GPU, nothing.
+        pin_memory: puts batches where a GPU fetches them faster; warns where there is no GPU.
         drop_last: leaves out a last batch that is shorter.
         timeout: seconds after which a worker that does not answer is an error; 0: never.
         worker_init_fn: called with the number of the worker in each, before it begins.
@@ -427,7 +435,7 @@ class DataLoader:
         context = multiprocessing_context
         context = get_context(context) if isinstance(context, str) else context
         if not isinstance(context, BaseContext | None):
-            raise TypeError(f"multiprocessing_context is no context: {context}")
+            raise TypeError(f"multiprocessing_context is not a context: {context}")
         if stream:
             sampler = itertools.repeat(None)  # endless: only the stream knows its end
         elif sampler is None:
@@ -447,14 +455,6 @@ class DataLoader:
         self.generator, self.in_order = generator, in_order
         self.multiprocessing_context, self.persistent_workers = context, persistent_workers
         self.iterator: WorkerIterator | None = None  # the one with the workers that stay
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        fixed = "batch_size batch_sampler sampler drop_last dataset persistent_workers".split()
-        if name in fixed and "iterator" in vars(self):
-            raise ValueError(
-                f"{name} attribute should not be set after {type(self).__name__} is initialized"
-            )
-        super().__setattr__(name, value)
 
     @property
     def index_sampler(self) -> Iterable:
@@ -561,10 +561,3 @@ if __name__ == "__main__":
     print("a change that no worker sees:", len(order(loader)))
     # -> a change that no worker sees: 400
     del loader  # ends its processes
-
-    loader = DataLoader(Slow(8), 2)
-    try:
-        loader.batch_size = 3
-    except ValueError as error:
-        print(error)
-    # -> batch_size attribute should not be set after DataLoader is initialized

@@ -3,7 +3,7 @@
 All the parts are there: data, loader, network, loss, optimizer, schedule, file. This step adds data
 sets like those of torchvision, and transforms, and puts everything together.
 
-A data set is files, and a file is a row of bytes to which somebody gave a meaning. MNIST's is IDX:
+A data set is files, and a file is a row of bytes with an agreed meaning. MNIST's is IDX:
 two zeros, a number for the type, the number of dimensions, the dimensions (most significant byte
 first), then the numbers. What comes over the network may be anything: a "not found" page, half a
 file, other data. So nothing is downloaded unless you ask for it, and a download is kept only if its
@@ -89,7 +89,8 @@ class ToTensor(Transform):
     """[height, width] or [height, width, channels], an array or a tensor, to a tensor of floats
     [channels, height, width]. Bytes, 0 to 255, become 0 to 1; other types keep their numbers.
 
-    ValueError for another number of dimensions.
+    Raises:
+        ValueError: for another number of dimensions.
     """
 
     def __call__(self, image: Any) -> Tensor:
@@ -135,7 +136,8 @@ class RandomHorizontalFlip(Transform):
 class RandomCrop(Transform):
     """A part of (height, width) = `size` from a random place, after `padding` zeros around.
 
-    ValueError where the image is smaller than that.
+    Raises:
+        ValueError: where the image is smaller than that.
     """
 
     def __init__(self, size: int | Sequence[int], padding: int = 0):
@@ -183,7 +185,9 @@ class MNIST(Labelled):
     Args:
         root: the folder with the files, compressed or not. They may lie in MNIST/raw below it.
         download: fetch the files that are missing. Nothing is fetched unless you ask for it.
-    Raises FileNotFoundError for missing files, RuntimeError where a download fails.
+    Raises:
+        FileNotFoundError: for missing files.
+        RuntimeError: where a download fails.
     """
 
     mirrors = [

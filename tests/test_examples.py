@@ -1,6 +1,7 @@
 """The examples run: on a small MNIST that is made here."""
 
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -55,3 +56,62 @@ def test_train_mnist_learns_and_goes_on_where_it_was(tmp_path):
     assert again["losses"] == whole["losses"]
     for name, value in whole["model"].items():
         assert tinytorch.equal(value, again["model"][name])
+
+
+def test_train_digits_reads_them():
+    done = subprocess.run(
+        [sys.executable, "-W", "error", ROOT / "examples/train_digits.py"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(re.search(r"([\d.]+)% of the 360 test digits", done.stdout)[1]) > 85
+
+
+def test_train_mnist_says_at_its_start_what_is_missing(tmp_path):
+    text = run(tmp_path / "none", fails=True)
+    assert f"there is no folder {tmp_path / 'none'}: --download makes it" in text
+    text = run(tmp_path, fails=True)
+    assert text == f"train-images-idx3-ubyte is not in {tmp_path}: --download fetches it\n"
+    for flag in ("--plot", "--checkpoint"):
+        text = run(tmp_path, flag, tmp_path / "sub" / "file", fails=True)
+        assert f"there is no folder {tmp_path / 'sub'} for file" in text
+    without = "import sys; sys.modules['matplotlib'] = None; sys.argv[0] = 'train_mnist.py'; "
+    without += f"import runpy; runpy.run_path({str(ROOT / 'examples/train_mnist.py')!r}, "
+    without += "run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", without, "--data", tmp_path, "--plot", tmp_path / "losses.png"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    assert "--plot needs matplotlib" in done.stderr and "Traceback" not in done.stderr
+    for name in NAMES:
+        (tmp_path / name).write_bytes(b"not an IDX file")
+    assert "Traceback" not in run(tmp_path, fails=True)
+
+
+def test_train_mnist_says_how_to_go_on_after_ctrl_c(tmp_path):
+    small_mnist(tmp_path)
+    script = ROOT / "examples/train_mnist.py"
+    command = [sys.executable, "-u", script, "--data", tmp_path, "--epochs", "100000"]
+    for flags, text in (
+        (["--checkpoint", tmp_path / "run"], "the same command with --resume goes on after epoch"),
+        ([], "nothing is saved: --checkpoint FILE"),
+    ):
+        process = subprocess.Popen(
+            [*command, *flags],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={"PYTHONPATH": str(ROOT)},
+        )
+        for _ in range(3):
+            assert process.stdout.readline().startswith("epoch")
+        process.send_signal(signal.SIGINT)
+        _, complaint = process.communicate(timeout=60)
+        assert text in complaint and "Traceback" not in complaint and process.returncode == 1

@@ -1,5 +1,6 @@
 """The repository's frame: the README, the Makefile and the two lists of packages tell the truth."""
 
+import os
 import re
 import runpy
 import shutil
@@ -15,6 +16,7 @@ import tinytorch
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 README = (ROOT / "README.md").read_text()
+QUICKSTART = ROOT / "docs" / "quickstart.md"
 CURRICULUM = tomllib.loads((ROOT / "steps" / "curriculum.toml").read_text())
 MAKE_TARGETS = set(re.findall(r"^([a-z-]+):(?!=)", (ROOT / "Makefile").read_text(), re.M))
 
@@ -90,11 +92,12 @@ def test_readme_links_and_pictures_exist():
     assert targets and not missing
 
 
-def test_readme_picture_shows_todays_difference():
-    """The picture is text (SVG), and made from what the companion prints."""
+def test_readme_pictures_are_those_of_today():
+    """The pictures are text (SVG), and the same on every machine."""
     pictures = runpy.run_path(str(ROOT / "docs" / "make_pictures.py"))
     today = pictures["terminal"](pictures["difference"](14))
     assert (ROOT / "docs" / "step14.svg").read_text() == today, "draw it again: make pictures"
+    assert (ROOT / "docs" / "graph.svg").read_text() == pictures["matyas_graph"]()
 
 
 def test_readme_table_of_stages_is_the_curriculum():
@@ -118,6 +121,41 @@ def test_readme_example_prints_what_the_readme_says(capsys):
     exec(compile(example, "README.md", "exec"), {})
     promised = re.findall(r"# -> (.*)", example)
     assert promised and capsys.readouterr().out.splitlines() == promised
+
+
+def test_quickstart_prints_what_it_says(capsys, tmp_path, monkeypatch):
+    """The page's blocks of code are one program, and its "# ->" are promises."""
+    monkeypatch.chdir(tmp_path)  # it saves a file
+    blocks = re.findall(r"^```python\n(.*?)^```", QUICKSTART.read_text(), re.S | re.M)
+    namespace = {}
+    for block in blocks:
+        exec(compile(block, "quickstart.md", "exec"), namespace)
+        printed = capsys.readouterr().out.splitlines()
+        assert printed == re.findall(r"# -> (.*)", block)
+    assert len(blocks) >= 4
+
+
+def test_quickstart_links_exist():
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", QUICKSTART.read_text())
+    assert targets and all("://" in t or (QUICKSTART.parent / t).exists() for t in targets)
+
+
+# --- the benchmarks ----------------------------------------------------------------------------
+
+
+def test_benchmarks_tell_what_a_peer_lacks(tmp_path, monkeypatch, capsys):
+    """A peer that is installed, but cannot be imported, is not "not installed"."""
+    from benchmarks.__main__ import peer
+
+    (tmp_path / "broken_peer.py").write_text("import absent_plots\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert peer("broken_peer", "Broken", "broken==1.0") is None
+    assert peer("absent_peer", "Absent", "absent==1.0") is None
+    assert peer("json", "JSON", "json") is not None
+    assert capsys.readouterr().out.splitlines() == [
+        "Broken is left out: it needs absent_plots (pip install absent_plots)",
+        "Absent is not installed: pip install absent==1.0",
+    ]
 
 
 # --- the Makefile and continuous integration ---------------------------------------------------
@@ -156,6 +194,22 @@ def lonely(tmp_path):
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
 
     return make_tour_with
+
+
+@needs_make
+@pytest.mark.parametrize("user, flags", [(0, ["--allow-root"]), (1000, [])])
+def test_notebooks_open_for_root_in_a_container_too(tmp_path, user, flags):
+    """Jupyter refuses to run as root unless it is told that this is meant."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "id").write_text(f"#!/bin/sh\necho {user}\n")
+    (tmp_path / "id").chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    command = ["make", "--dry-run", "--old-file=.venv/.notebooks", "notebooks"]
+    made = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True
+    )
+    (line,) = [line for line in made.stdout.splitlines() if "jupyter lab" in line]
+    assert line.split() == [".venv/bin/jupyter", "lab", *flags, "notebooks"]
 
 
 @needs_make

@@ -311,6 +311,7 @@ from tinytorch.ops.shape import transpose as swapdims
 from tinytorch.ops.softmax import log_softmax, logsumexp, softmax
 from tinytorch.ops.sorting import (
     argsort,
+    bincount,
     sort,
     topk,
     unique,
@@ -318,4 +319,5 @@ from tinytorch.ops.sorting import (
 from tinytorch.ops.storage import as_strided, narrow
 from tinytorch.random import get_rng_state, set_rng_state
 from tinytorch.serialization import load, save
+from tinytorch.threads import get_num_threads, set_num_threads
 from tinytorch.version import __version__

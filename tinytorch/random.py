@@ -30,7 +30,7 @@ def fork_rng(devices: Sequence[int] | None = None, enabled: bool = True) -> Iter
     before = {
         generator: (generator.get_state(), generator.chosen_seed)
         for device, generator in Generator.default.items()
-        if enabled and (devices is None or device.type != "cuda" or device.index in devices)
+        if enabled and (devices is None or device is cpu or device.index in devices)
     }
     try:
         yield

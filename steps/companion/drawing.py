@@ -70,7 +70,7 @@ class Picture:
     def _repr_html_(self) -> str:
         data = base64.b64encode(self.svg.encode()).decode()
         width = min(int(re.search(r'width="(\d+)"', self.svg)[1]), PAGE)
-        style = "max-width:100%;height:auto;background:white"
+        style = "max-width:100%;height:auto"
         image = f'<img src="data:image/svg+xml;base64,{data}" width="{width}"'
         return f'{image} style="{style}" alt="{html.escape(self.text)}">'
 
@@ -303,7 +303,8 @@ def render(nodes: list[Node], edges: list[Edge], direction: str) -> tuple[str, f
     height = max((n.y + n.height / 2 for n in everything), default=0) + MARGIN
     shapes = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}"'
-        f' viewBox="0 0 {width:.0f} {height:.0f}" font-family="{FONT}" font-size="{SIZE}">'
+        f' viewBox="0 0 {width:.0f} {height:.0f}" font-family="{FONT}" font-size="{SIZE}">',
+        '<rect width="100%" height="100%" fill="white"/>',  # a page may be dark
     ]
     shapes += [_edge(edge, edges, direction) for edge in edges]
     shapes += [_node(node) for node in nodes]

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from .curriculum import Curriculum, CurriculumError, Step
-from .difference import Difference, Line, hunks
+from .difference import Difference
 from .drawing import Picture, picture, quoted
 from .history import History
+from .hunks import Line, hunks
 
 ROOT = Path(__file__).resolve().parents[2]
 OPEN = 40  # lines: a longer difference is folded
@@ -37,9 +38,11 @@ def find(name: int | str) -> tuple[Curriculum, Step]:
 def load(step: int | str) -> types.ModuleType:
     """The framework of a step: all that stands above its demo. Each call makes a fresh one."""
     _, found = find(step)
-    module = types.ModuleType(found.path.stem)
+    source = found.source
+    module = types.ModuleType("__main__")  # a step may replace methods of the package: then only
     module.__file__ = str(found.path)
-    exec(compile(found.path.read_text(encoding="utf-8"), found.path, "exec"), vars(module))
+    text = "\n".join(source.lines[: source.demo_first - 1])
+    exec(compile(text, found.path, "exec"), vars(module))
     return module
 
 
@@ -166,9 +169,7 @@ def draw(graph: Any, names: dict[str, Any] | None = None, box=None, fill=None) -
         return picture(graph)
     if hasattr(graph, "creator"):
         return picture(variable_graph(graph, names, box, fill))
-    from tinytorch.autograd.graph import to_dot
-
-    return picture(to_dot(graph, names))
+    return picture(tensor_graph(graph, names, box, fill))
 
 
 class Stack:
@@ -219,6 +220,48 @@ def variable_graph(y, names=None, box=None, fill=None) -> str:
     return "\n".join([*lines, "}"])
 
 
+def tensor_graph(y, names=None, box=None, fill=None) -> str:
+    """The recorded graph behind a Tensor: its leaves, the calls, and y. Edges are as in step 32b.
+
+    Results between two calls are not drawn: the graph does not hold them.
+    """
+    titles = {id(tensor): name for name, tensor in (names or {}).items()}
+    ids: dict[int, str] = {}
+    lines, waiting = ["digraph {"], []
+
+    def add(thing, text, shape):
+        ids[id(thing)] = f"n{len(ids)}"
+        color = fill(thing) if fill else None
+        look = f", fillcolor={quoted(color)}" if color else ""
+        lines.append(f"{ids[id(thing)]} [label={quoted(text)}, shape={shape}{look}]")
+
+    def text_of(tensor):
+        title = [titles[id(tensor)]] if id(tensor) in titles else []
+        return "\n".join(title + describe(tensor))
+
+    def visit(thing):
+        if id(thing) not in ids and hasattr(thing, "edges"):
+            add(thing, box(thing) if box else type(thing).__name__, "box")
+            waiting.append(thing)
+        elif id(thing) not in ids:
+            add(thing, text_of(thing), "ellipse")
+        return ids[id(thing)]
+
+    if y.grad_fn is None:
+        visit(y)
+    else:
+        visit(y.grad_fn)
+        add(y, text_of(y), "ellipse")
+        lines.append(f"{ids[id(y.grad_fn)]} -> {ids[id(y)]}")
+    while waiting:
+        node = waiting.pop()
+        for edge in node.edges:
+            if edge is not None:
+                before = edge[0] if isinstance(edge, tuple) else edge
+                lines.append(f"{visit(before)} -> {ids[id(node)]}")
+    return "\n".join([*lines, "}"])
+
+
 def functions_behind(y) -> list:
     """All functions that made a Variable; from step 16 on in the order in which they ran."""
     found: dict[int, Any] = {}
@@ -236,15 +279,14 @@ def inputs_of(f) -> list:
 
 
 def describe(v) -> list[str]:
-    """What a Variable holds, in one or two lines: numbers, or the shape of an array."""
+    """What a Variable or a Tensor holds, in one or two lines: numbers, or the shape of an array."""
 
-    def short(array):
+    def short(value):
+        array = getattr(value, "array", value)  # of a Tensor
+        array = getattr(array, "data", array) if type(array) is type(v) else array  # of a Variable
         return f"{float(array):.4g}" if np.ndim(array) == 0 else f"{np.shape(array)}"
 
-    gradient = v.grad
-    if isinstance(gradient, type(v)):  # from step 27 on
-        gradient = gradient.data
-    return [short(v.data)] + ([] if gradient is None else [f"grad {short(gradient)}"])
+    return [short(v)] + ([] if v.grad is None else [f"grad {short(v.grad)}"])
 
 
 # --- exercises ---------------------------------------------------------------------------------

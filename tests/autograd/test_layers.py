@@ -12,7 +12,7 @@ from tinytorch.core.device import Backend, Device, array_types, backends, regist
 from tinytorch.ops.arithmetic import Add, Mul
 
 PACKAGE = Path(tinytorch.__file__).parent
-OPTIONAL = {"cupy", "ml_dtypes", "graphviz", "mpi4py", "safetensors"}
+OPTIONAL = {"cupy", "ml_dtypes", "graphviz", "mpi4py", "safetensors", "threadpoolctl"}
 
 
 def module_names():

@@ -76,6 +76,15 @@ def test_unique(device):
     assert tt.tensor([math.nan, math.nan]).unique().numel() == 2
 
 
+def test_bincount(device):
+    x = tt.tensor([0, 3, 3], device=device)
+    assert x.bincount().tolist() == [1, 0, 0, 2] and x.bincount().dtype is tt.int64
+    assert x.bincount(minlength=6).tolist() == [1, 0, 0, 2, 0, 0]
+    for wrong, error in (([-1], RuntimeError), ([[1]], RuntimeError), ([0.5], NotImplementedError)):
+        with pytest.raises(error):
+            tt.tensor(wrong, device=device).bincount()
+
+
 def test_refusals():
     x = tt.zeros(2, 3)
     for call in (

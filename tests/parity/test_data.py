@@ -243,7 +243,6 @@ CASES = {
     "batch_sampler, facts": lambda L, D: facts(
         D.DataLoader([1], batch_sampler=[[0]]), "batch_sampler batch_size drop_last"
     ),
-    "loader, batch_size set": lambda L, D: setattr(D.DataLoader([1]), "batch_size", 3),
     "loader, num_workers set": lambda L, D: setattr(D.DataLoader([1]), "num_workers", 3),
     "timeout, no workers": lambda L, D: list(D.DataLoader([1], timeout=1)),
     "a context, no workers": lambda L, D: D.DataLoader([1], multiprocessing_context="fork"),
@@ -291,3 +290,18 @@ def test_an_empty_split_is_worth_a_warning():
     for library in (tinytorch, torch):
         with pytest.warns(UserWarning, match="Length of split at index 1 is 0"):
             library.utils.data.random_split(range(1), [0.5, 0.5])
+
+
+@pytest.mark.skipif(
+    tinytorch.cuda.is_available() or torch.cuda.is_available(), reason="there is a GPU"
+)
+@pytest.mark.parametrize("persistent", [False, True])
+def test_pinned_memory_without_a_gpu_warns(persistent):
+    messages = []
+    for library in (torch, tinytorch):
+        options = {"num_workers": 1, "persistent_workers": True} if persistent else {}
+        loader = library.utils.data.DataLoader([1, 2], pin_memory=True, **options)
+        with pytest.warns(UserWarning, match="no accelerator is found") as caught:
+            assert [batch.tolist() for batch in loader] == [[1], [2]]
+        messages.append([str(warning.message) for warning in caught])
+    assert messages[0] == messages[1]

@@ -15,6 +15,7 @@ from steps.companion.notebook import (
     load,
     show,
     stack,
+    tensor_graph,
     variable_graph,
 )
 
@@ -90,11 +91,19 @@ def test_the_graph_of_a_variable_used_twice(step):
     assert "<img" in draw(y)._repr_html_()
 
 
-def test_a_tensors_graph_is_that_of_the_package():
+def test_the_recorded_graph_of_a_tensor():
     import tinytorch as torch
 
-    w = torch.tensor(2.0, requires_grad=True)
-    assert "w" in draw(w * w, {"w": w}).svg
+    w, b = torch.tensor(2.0, requires_grad=True), torch.ones(3, requires_grad=True)
+    y = (w * w + b * 5.0).sum()
+    y.backward()
+    dot = tensor_graph(y, {"w": w, "y": y}, fill=lambda each: "red" if each is b else None)
+    assert dot.count("shape=box") == 4 and dot.count("shape=ellipse") == 3  # 5.0 needs no gradient
+    assert (
+        '"w\\n2\\ngrad 12"' in dot and '"(3,)\\ngrad (3,)", shape=ellipse, fillcolor="red"' in dot
+    )
+    assert dot.count("->") == 7 and "<img" in draw(y, {"w": w})._repr_html_()
+    assert tensor_graph(w.detach()).count("->") == 0
 
 
 def test_pictures_below_one_another():

@@ -1,4 +1,4 @@
-"""What computes beside the CPU, whatever it is called: here it is CUDA, or nothing."""
+"""The device that computes beside the CPU: CUDA, where there is a GPU."""
 
 from tinytorch.cuda.backend import device_count, is_available
 from tinytorch.cuda.device import (

@@ -38,7 +38,7 @@ def device_count() -> int:
 
 
 def check_available() -> None:
-    """RuntimeError where no GPU can be used, with what is missing."""
+    """Raises RuntimeError where no GPU can be used; the message says what is missing."""
     if cupy is None:
         raise RuntimeError(
             "No CUDA device is available: CuPy is not installed. On a machine with an NVIDIA GPU: "
@@ -52,7 +52,7 @@ def check_available() -> None:
 
 
 class MissingBackend:
-    """Takes the place of the backend where there is none, and says why when it is used."""
+    """Sentinel for a backend that is not available; any use raises an error that says why."""
 
     @property
     def xp(self) -> Any:
@@ -129,7 +129,8 @@ def is_pinned(self: Tensor) -> bool:
 def pin_memory(self: Tensor) -> Tensor:
     """A copy in pinned host memory, from which `to("cuda", non_blocking=True)` need not wait.
 
-    RuntimeError where there is no GPU, or where the tensor is not on the CPU.
+    Raises:
+        RuntimeError: where there is no GPU, or where the tensor is not on the CPU.
     """
     if is_pinned(self):
         return self

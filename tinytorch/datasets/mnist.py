@@ -46,7 +46,9 @@ class MNIST(Labelled):
     Args:
         root: the folder with the files, compressed or not. They may lie in MNIST/raw below it.
         download: fetch the files that are missing. Nothing is fetched unless you ask for it.
-    Raises FileNotFoundError for missing files, RuntimeError where a download fails.
+    Raises:
+        FileNotFoundError: for missing files.
+        RuntimeError: where a download fails.
     """
 
     mirrors = [

@@ -52,7 +52,8 @@ class ToTensor(Transform):
     """[height, width] or [height, width, channels], an array or a tensor, to a tensor of floats
     [channels, height, width]. Bytes, 0 to 255, become 0 to 1; other types keep their numbers.
 
-    ValueError for another number of dimensions.
+    Raises:
+        ValueError: for another number of dimensions.
     """
 
     def __call__(self, image: Any) -> Tensor:
@@ -98,7 +99,8 @@ class RandomHorizontalFlip(Transform):
 class RandomCrop(Transform):
     """A part of (height, width) = `size` from a random place, after `padding` zeros around.
 
-    ValueError where the image is smaller than that.
+    Raises:
+        ValueError: where the image is smaller than that.
     """
 
     def __init__(self, size: int | Sequence[int], padding: int = 0):

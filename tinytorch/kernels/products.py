@@ -36,9 +36,9 @@ extern "C" __global__ void matmul_tiled(const T* a, const T* b, T* c, int m, int
     for (int t = 0; t < k; t += 16) {
         tile_a[y][x] = i < m && t + x < k ? a[(long long)i * k + t + x] : T(0);
         tile_b[y][x] = t + y < k && j < n ? b[(long long)(t + y) * n + j] : T(0);
-        __syncthreads();  // nobody reads before all have written
+        __syncthreads();  // no thread reads before all have written
         for (int s = 0; s < 16; s++) sum += tile_a[y][s] * tile_b[s][x];
-        __syncthreads();  // nobody writes before all have read
+        __syncthreads();  // no thread writes before all have read
     }
     if (i < m && j < n) c[(long long)i * n + j] = sum;
 }

@@ -20,12 +20,12 @@ def implicit_dim(name: str, input: Tensor) -> int:
 
 
 def softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
-    """exp(input), divided by its sum over `dim`. Errors as of tinytorch.softmax."""
+    """exp(input), divided by its sum over `dim`. Raises what tinytorch.softmax raises."""
     return explicit.softmax(input, implicit_dim("softmax", input) if dim is None else dim, dtype)
 
 
 def log_softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
-    """The logarithm of softmax. Errors as of tinytorch.log_softmax."""
+    """The logarithm of softmax. Raises what tinytorch.log_softmax raises."""
     dim = implicit_dim("log_softmax", input) if dim is None else dim
     return explicit.log_softmax(input, dim, dtype)
 

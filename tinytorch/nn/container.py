@@ -60,12 +60,12 @@ class ListContainer(Module, MutableSequence):
         return self
 
     def append(self, member: Any) -> "ListContainer":
-        """Adds a member at the end. TypeError for what is none."""
+        """Adds a member at the end. Raises TypeError for what is not a module."""
         self.register_module(str(len(self)), member)
         return self
 
     def extend(self, members: Iterable[Any]) -> "ListContainer":
-        """Adds members at the end. TypeError for what cannot be iterated."""
+        """Adds members at the end. Raises TypeError for what cannot be iterated."""
         for member in list(members):
             self.append(member)
         return self

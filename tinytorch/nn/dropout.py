@@ -6,7 +6,7 @@ from tinytorch.ops.random import rand
 
 
 def check_probability(p: float) -> float:
-    """p itself. ValueError where it is no probability."""
+    """p itself. Raises ValueError where it is not a probability."""
     if not 0 <= p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     return p

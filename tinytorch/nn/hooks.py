@@ -68,12 +68,12 @@ class Gates:
         return grads
 
     def at_inputs(self, grads: tuple) -> tuple:
-        # Nothing has arrived where the output is no tensor and no tuple: as in PyTorch, no hooks.
+        # Nothing arrives if the output is neither a tensor nor a tuple: as in PyTorch, no hooks.
         arrived = [self.arrived.pop()] if self.arrived else []
         return self.ask(self.module._backward_hooks if arrived else {}, grads, *arrived)
 
     def ask(self, hooks: Hooks, grads: tuple, *more: tuple) -> tuple:
-        """The gradients, or what the hooks make of them. RuntimeError for a wrong number."""
+        """The gradients, or what the hooks make of them. Raises RuntimeError for a wrong number."""
         for hook in list(hooks.values()):
             answer = hook(self.module, grads, *more)
             before, grads = len(grads), grads if answer is None else make_tuple(answer)

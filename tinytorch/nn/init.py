@@ -17,7 +17,8 @@ GAINS = dict.fromkeys(NO_GAIN.split(), 1) | {"tanh": 5 / 3, "relu": math.sqrt(2)
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The gain for a nonlinearity by name; `param` is the slope of "leaky_relu" (0.01).
 
-    ValueError for an unknown name.
+    Raises:
+        ValueError: for an unknown name.
     """
     if nonlinearity == "leaky_relu":
         return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
@@ -73,17 +74,18 @@ def zeros_(tensor: Tensor) -> Tensor:
 
 @no_grad()
 def eye_(tensor: Tensor) -> Tensor:
-    """The identity matrix: as much as possible of the input goes through. ValueError if not 2D."""
+    """The identity matrix: as much as possible of the input goes through. It must be 2D."""
     if tensor.array.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     return tensor.copy_(wrap(tensor.device.xp.eye(*tensor.array.shape), tensor.device))
 
 
 def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
-    """(fan_in, fan_out): how many numbers meet in one output, and how many one input goes to. Other
-    people's layers call it, by this name, when they draw their biases.
+    """(fan_in, fan_out): how many numbers meet in one output, and how many one input goes to.
 
-    ValueError for fewer than two dimensions.
+    The underscore is PyTorch's: layers in many programs call it when they draw their biases.
+    Raises:
+        ValueError: for fewer than two dimensions.
     """
     shape = tensor.array.shape
     if len(shape) < 2:
@@ -106,7 +108,7 @@ def xavier(draw: Callable) -> Callable[..., Tensor]:
 
     def fill(tensor: Tensor, gain: float = 1.0, generator: Source = None) -> Tensor:
         """Variance gain^2 * 2 / (fan_in + fan_out): a compromise between the forward and the
-        backward pass (Glorot and Bengio, 2010). ValueError for fewer than two dimensions."""
+        backward pass (Glorot and Bengio, 2010)."""
         std = gain * math.sqrt(2 / sum(_calculate_fan_in_and_fan_out(tensor)))
         return draw(tensor, std, generator)
 
@@ -125,7 +127,7 @@ def kaiming(draw: Callable) -> Callable[..., Tensor]:
     ) -> Tensor:
         """Variance gain^2 / fan: with `nonlinearity` (a is its slope) behind each layer the signal
         keeps its size going forward, or with mode="fan_out" the gradient going backward (He et
-        al., 2015). ValueError for other modes and for fewer than two dimensions."""
+        al., 2015)."""
         if mode.lower() not in ("fan_in", "fan_out"):
             raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
         fan = _calculate_fan_in_and_fan_out(tensor)[mode.lower() == "fan_out"]
@@ -150,7 +152,8 @@ kaiming_normal_ = kaiming(normal_of_std)
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Source = None) -> Tensor:
     """A matrix that turns and does not stretch: rows, or columns, orthogonal (Saxe, 2013).
 
-    ValueError for fewer than two dimensions.
+    Raises:
+        ValueError: for fewer than two dimensions.
     """
     shape = tensor.array.shape
     if len(shape) < 2:

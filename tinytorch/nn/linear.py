@@ -51,7 +51,8 @@ class Addmm(Function):
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input @ weight.T + bias: [..., n] with a weight [m, n] gives [..., m].
 
-    RuntimeError where shapes or types do not fit.
+    Raises:
+        RuntimeError: where shapes or types do not fit.
     """
     check_operands("linear", input, weight)
     if weight.array.ndim != 2 or input.array.ndim == 0:

@@ -137,8 +137,9 @@ class Module(Members):
     def to(self, *args: Any, **kwargs: Any) -> "Module":
         """Moves the module to a device, or to a float type, with the arguments of Tensor.to.
 
-        Unlike Tensor.to it changes the module itself. Integer buffers keep their type. TypeError
-        for a type that is no float type.
+        Unlike Tensor.to it changes the module itself. Integer buffers keep their type.
+        Raises:
+            TypeError: for a type that is not a float type.
         """
 
         def convert(t: Tensor) -> Tensor:
@@ -239,7 +240,7 @@ class Module(Members):
     def __repr__(self) -> str:
         return module_text(self, [(n, repr(module)) for n, module in self._modules.items()])
 
-    # Its call, and those who watch it.
+    # Its call, and the hooks around it.
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes. Every subclass defines it."""

@@ -1,4 +1,4 @@
-"""The parameter: a tensor that says of itself that it is there to be learned."""
+"""The parameter: a tensor that modules register and optimizers change."""
 
 from tinytorch.core.printing import format_tensor
 from tinytorch.core.tensor import Tensor, tensor, wrap
@@ -7,8 +7,9 @@ from tinytorch.core.tensor import Tensor, tensor, wrap
 class Parameter(Tensor):
     """A tensor that a Module registers when it becomes one of its attributes.
 
-    `Parameter(data)` shows the memory of the tensor `data`, as a leaf that requires a gradient.
-    RuntimeError for integer data, unless requires_grad=False.
+    `Parameter(data)` shares the memory of the tensor `data`, as a leaf that requires a gradient.
+    Raises:
+        RuntimeError: for integer data, unless requires_grad=False.
     """
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> "Parameter":

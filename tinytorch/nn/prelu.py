@@ -10,7 +10,8 @@ from tinytorch.ops.creation import full
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """leaky_relu with slopes that are learned: one, or one for each channel (dimension 1).
 
-    RuntimeError for another number of slopes.
+    Raises:
+        RuntimeError: for another number of slopes.
     """
     shape, n = input.array.shape, weight.numel()
     if weight.array.ndim > 1 or n not in (1, shape[1] if shape[1:] else 1):

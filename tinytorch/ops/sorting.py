@@ -1,4 +1,4 @@
-"""Sorting: sort, argsort, topk and unique."""
+"""Sorting: sort, argsort, topk, unique and bincount."""
 
 from typing import Any
 
@@ -117,3 +117,27 @@ def unique(
     values, inverse, counts = Unique.apply(input, dim if input.array.ndim else None)
     results = (values, *(inverse,) * return_inverse, *(counts,) * return_counts)
     return results if len(results) > 1 else values
+
+
+class BinCount(Function):
+    """How often each of 0, 1, 2, ... occurs."""
+
+    differentiable = False
+
+    def forward(ctx, x: Any, minlength: int) -> Any:
+        return ctx.xp.bincount(x, minlength=minlength)
+
+
+@tensor_method("bincount")
+def bincount(input: Tensor, *, minlength: int = 0) -> Tensor:
+    """How often each of 0, 1, 2, ... occurs in a 1-d tensor: int64, at least `minlength` counts.
+
+    Raises:
+        RuntimeError: `input` is not 1-d, or a number is negative.
+        NotImplementedError: `input` is not of an integer type.
+    """
+    if input.is_floating_point() or input.dtype is bool_:
+        raise NotImplementedError(f"bincount() is not implemented for {input.dtype!r}")
+    if input.array.ndim != 1 or (input.array.size and input.array.min() < 0) or minlength < 0:
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    return BinCount.apply(input, minlength)

@@ -1,4 +1,4 @@
-"""Optimizers: how parameters move along their gradients."""
+"""Optimizers change parameters by means of their gradients."""
 
 from tinytorch.optim import lr_scheduler
 from tinytorch.optim.adam import Adam, AdamW

@@ -21,10 +21,11 @@ def get_total_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """How long all tensors are, taken as one vector.
+    """The norm of all tensors, taken as one vector.
 
-    RuntimeError where that is nan or inf, if error_if_nonfinite asks for it. (foreach says how
-    PyTorch loops. Here and below it makes no difference.)
+    `foreach` selects an implementation in PyTorch. Here and below it changes nothing.
+    Raises:
+        RuntimeError: with error_if_nonfinite, where the norm is nan or inf.
     """
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     norm_type = float(norm_type)  # "inf" is a number, too
@@ -47,7 +48,8 @@ def clip_grad_norm_(
     """Shortens the gradient of all parameters, taken as one vector, to max_norm, and returns how
     long it was. The direction stays: only the length of the step changes.
 
-    RuntimeError as get_total_norm.
+    Raises:
+        RuntimeError: as get_total_norm.
     """
     grads = gradients_of(parameters)
     total = get_total_norm(grads, norm_type, error_if_nonfinite)

@@ -30,7 +30,7 @@ def rebuilt(original: Any, parts: Any) -> Any:
 
 
 def walk(function: Any, data: Any) -> Any:
-    """A copy of nested containers, with function(x) in the place of each x that is none."""
+    """A copy of nested containers, with function(x) in the place of each other value x."""
     if isinstance(data, Mapping):
         return rebuilt(data, {key: walk(function, part) for key, part in data.items()})
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
@@ -52,7 +52,9 @@ def default_collate(batch: Sequence) -> Any:
     """Samples of one kind as a batch: tensors, arrays and numbers become one tensor with a new
     first dimension, texts stay a list; dicts, tuples and lists go part by part.
 
-    TypeError for other kinds, RuntimeError where the lengths or shapes differ.
+    Raises:
+        TypeError: for other kinds.
+        RuntimeError: where the lengths or shapes differ.
     """
     first = batch[0]
     if isinstance(first, Tensor):

@@ -3,6 +3,7 @@
 import itertools
 import os
 import shutil
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -63,6 +64,12 @@ class BatchIterator:
         self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
         self.seed = new_seed(loader.generator)  # also where it is not needed: the order stays
         self.pinned = loader.pin_memory and is_available()
+        if loader.pin_memory and not self.pinned:
+            warnings.warn(
+                "'pin_memory' argument is set as true but no accelerator is found, "
+                "then device pinned memory won't be used.",
+                stacklevel=3,
+            )
         self.start(loader)
 
     def start(self, loader: "DataLoader") -> None:
@@ -163,7 +170,7 @@ class DataLoader:
         shuffle: a new random order in each epoch; or a `sampler` of your own, or a `batch_sampler`.
         num_workers: processes that make batches, `prefetch_factor` (2) each ahead; 0: made here.
         collate_fn: makes a batch from a list of items.
-        pin_memory: puts batches where a GPU fetches them faster; without a GPU, nothing.
+        pin_memory: puts batches where a GPU fetches them faster; warns where there is no GPU.
         drop_last: leaves out a last batch that is shorter.
         timeout: seconds after which a worker that does not answer is an error; 0: never.
         worker_init_fn: called with the number of the worker in each, before it begins.
@@ -223,7 +230,7 @@ class DataLoader:
         context = multiprocessing_context
         context = get_context(context) if isinstance(context, str) else context
         if not isinstance(context, BaseContext | None):
-            raise TypeError(f"multiprocessing_context is no context: {context}")
+            raise TypeError(f"multiprocessing_context is not a context: {context}")
         if stream:
             sampler = itertools.repeat(None)  # endless: only the stream knows its end
         elif sampler is None:
@@ -243,14 +250,6 @@ class DataLoader:
         self.generator, self.in_order = generator, in_order
         self.multiprocessing_context, self.persistent_workers = context, persistent_workers
         self.iterator: WorkerIterator | None = None  # the one with the workers that stay
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        fixed = "batch_size batch_sampler sampler drop_last dataset persistent_workers".split()
-        if name in fixed and "iterator" in vars(self):
-            raise ValueError(
-                f"{name} attribute should not be set after {type(self).__name__} is initialized"
-            )
-        super().__setattr__(name, value)
 
     @property
     def index_sampler(self) -> Iterable:

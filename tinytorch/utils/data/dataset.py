@@ -53,7 +53,8 @@ class IterableDataset(Dataset, Iterable):
     """Items one after the other, from a stream that has no numbers. A subclass writes `__iter__`.
 
     Each worker of a DataLoader has a copy: without get_worker_info, each item comes several times.
-    TypeError for a class without `__iter__`.
+    Raises:
+        TypeError: for a class without `__iter__`.
     """
 
     def __add__(self, other: Dataset) -> "ChainDataset":
@@ -61,7 +62,11 @@ class IterableDataset(Dataset, Iterable):
 
 
 class TensorDataset(Dataset):
-    """Item i is (t[i] for each tensor). AssertionError where the first dimensions differ."""
+    """Item i is (t[i] for each tensor).
+
+    Raises:
+        AssertionError: where the first dimensions differ.
+    """
 
     def __init__(self, *tensors: Tensor):
         if any(t.shape[0] != tensors[0].shape[0] for t in tensors):
@@ -102,7 +107,11 @@ class Subset(Dataset):
 
 
 class ConcatDataset(Dataset):
-    """Datasets one behind the other. AssertionError for none, or one that has no numbers."""
+    """Datasets one after the other.
+
+    Raises:
+        AssertionError: for an empty list, and for an IterableDataset, which has no numbers.
+    """
 
     def __init__(self, datasets: Iterable[Dataset]):
         self.datasets = list(datasets)
@@ -126,7 +135,11 @@ class ConcatDataset(Dataset):
 
 
 class ChainDataset(IterableDataset):
-    """Streams one behind the other. AssertionError for what is no IterableDataset."""
+    """Streams one after the other.
+
+    Raises:
+        AssertionError: for what is not an IterableDataset.
+    """
 
     def __init__(self, datasets: Iterable[IterableDataset]):
         self.datasets = datasets
@@ -149,7 +162,8 @@ def random_split(
 ) -> list[Subset]:
     """Divides a dataset at random: into `lengths` items each, or into fractions that add up to 1.
 
-    ValueError where the lengths do not add up to len(dataset).
+    Raises:
+        ValueError: where the lengths do not add up to len(dataset).
     """
     total = len(dataset)
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:

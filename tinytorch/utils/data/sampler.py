@@ -17,7 +17,7 @@ def new_seed(generator: Generator | None) -> int:
 
 
 def check_positive(name: str, value: Any) -> None:
-    """ValueError unless it is a positive integer, which a bool is not."""
+    """Raises ValueError unless it is a positive integer. A bool is not one."""
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
 
@@ -53,7 +53,9 @@ class RandomSampler(Sampler):
     """A shuffled dataset; with replacement, each number is drawn from all of them.
 
     num_samples, the length of the dataset if not given, may be larger than any memory: the numbers
-    are drawn while they are asked for. TypeError, ValueError for options that are none.
+    are drawn while they are asked for.
+    Raises:
+        TypeError, ValueError: for an invalid option.
     """
 
     def __init__(
@@ -104,7 +106,11 @@ class SubsetRandomSampler(Sampler):
 
 class WeightedRandomSampler(Sampler):
     """Item i is drawn with a probability in proportion to weights[i]: one weight for each sample,
-    not for each class. ValueError for options that are none."""
+    not for each class.
+
+    Raises:
+        ValueError: for an invalid option.
+    """
 
     def __init__(
         self,

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 from tinytorch.ops.random import manual_seed
+from tinytorch.threads import set_num_threads, threadpoolctl
 from tinytorch.utils.data.dataset import IterableDataset
 
 END = "end"  # what a worker answers when its stream has no more items
-leaving: list[tuple] = []  # the arguments of close() for epochs that are over: nobody waits for it
+leaving: list[tuple] = []  # the arguments of close() for epochs that are over: run at the next one
 
 
 @dataclass
@@ -54,7 +55,7 @@ def shared_folder() -> str:
 
 def send(connection: Connection, value: Any, folder: str, small: int = 1024) -> None:
     """Sends any value that pickle knows. What is not small goes into a file in shared memory, and
-    only its name through the pipe: so a pipe never fills up, and nobody waits while it writes."""
+    only its name through the pipe: so a pipe never fills up, and writing never waits."""
     arrays: list[pickle.PickleBuffer] = []  # the memory of arrays, which pickle does not copy
     head = pickle.dumps(value, protocol=5, buffer_callback=arrays.append)
     parts = [head, *(array.raw() for array in arrays)]
@@ -134,6 +135,8 @@ def work(
     random.seed(info.seed)
     np.random.seed(info.seed % (1 << 32))  # noqa: NPY002 (what programs still use)
     manual_seed(info.seed)
+    if threadpoolctl is not None:  # the processes share the cores: one for the products of each
+        set_num_threads(1)
     try:
         for epoch, task in commands(connection):
             try:
@@ -146,7 +149,7 @@ def work(
                 over = type(error) is StopIteration and isinstance(info.dataset, IterableDataset)
                 answer = (END, None) if over else ("error", describe(error, info.id))
                 send(connection, (epoch, *answer), folder)
-    except (EOFError, OSError):  # nobody is there any more, and nobody else clears away
+    except (EOFError, OSError):  # the main process is gone, and cannot clear away
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -67,6 +67,11 @@ class Curriculum:
         return [module for module in self.modules if module.path.exists()]
 
     @cached_property
+    def renaming(self) -> list[Step]:
+        """The steps that rename definitions."""
+        return [step for step in self.steps if step.renames]
+
+    @cached_property
     def by_number(self) -> dict[Number, Step]:
         return {step.number: step for step in self.steps}
 

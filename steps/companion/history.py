@@ -13,7 +13,7 @@ from typing import Any
 
 from .curriculum import Curriculum, CurriculumError, Module, Step, fault_of
 from .hunks import count
-from .lookup import faults_at, find, holder, names_of, passage
+from .lookup import fault_met, find, holder, names_of, passage
 from .names import heir, nearest
 from .number import Number
 from .source import Definition, Source
@@ -80,7 +80,7 @@ class History:
     def faults(self) -> list[str]:
         """A line for each file that cannot be read where it defines the name."""
         files = [*self.curriculum.steps, *self.curriculum.built_modules]
-        return [fault for each in files if (fault := faults_at(each, self.name))]
+        return [fault for each in files if (fault := fault_met(each))]
 
     def text(self) -> str:
         """Each form, a line for each step that gave it one."""
@@ -212,10 +212,10 @@ class History:
 
 def name_in(curriculum: Curriculum, name: str, step: Step) -> str:
     """What a definition is called in a step, whatever it was called before or is called later."""
-    for each in curriculum.steps:  # forwards: the renamings up to this step
+    for each in curriculum.renaming:  # forwards: the renamings up to this step
         if each.number <= step.number:
             name = heir(name, each.renames)
-    for each in reversed(curriculum.steps):  # backwards: undo the renamings that come later
+    for each in reversed(curriculum.renaming):  # backwards: undo the renamings that come later
         if each.number > step.number:
             name = heir(name, {new: old for old, new in each.renames.items()})
     return name

@@ -31,7 +31,8 @@ def holder(each: Step | Module, name: str) -> Source | None:
         try:
             source = Source(each.path, "\n" * text.count("\n", 0, begin) + text[begin:end])
         except SourceError:  # the lines end inside a string, or are wrong
-            if fault_of(each):
+            if fault := fault_of(each):
+                vars(each)["fault"] = fault
                 return None
             source = each.source
     return source if name in source.definitions else None
@@ -50,17 +51,9 @@ def passage(each: Step | Module, name: str) -> str:
     return text[begin:end]
 
 
-def faults_at(each: Step | Module, name: str) -> str:
-    """Why a file cannot be read where it defines the name; nothing where it can."""
-    text = _text(each)
-    if not text:
-        return fault_of(each)
-    begin, end = extent(text, name)
-    try:
-        Source(each.path, text[begin:end])
-    except SourceError:
-        return fault_of(each)
-    return ""
+def fault_met(each: Step | Module) -> str:
+    """Why a search could not read a file at the name it looked for; nothing where it could."""
+    return vars(each).get("fault", "")
 
 
 def extent(text: str, name: str) -> tuple[int, int]:
@@ -115,4 +108,5 @@ def _text(each):
     try:
         return each.path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
+        vars(each)["fault"] = fault_of(each)
         return ""

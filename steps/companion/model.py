@@ -47,6 +47,7 @@ class Step:
     budget: int = 0  # the lines that it may add, where the kind's number does not do
     unrun: list[str] = field(default_factory=list)  # definitions that the demo cannot run
     outcome: Any = None  # how it ran, once it has run
+    added: dict[int, str] | None = None  # the lines that it adds, once they are known
 
     @cached_property
     def source(self) -> Source:

@@ -216,9 +216,10 @@ def timeline(events: list[tuple[str, int, str]]) -> Picture:
 
 
 def grid(rows: list[str], columns: list[str], words: Any) -> Picture:
-    """A table of words with titles, in which equal words have equal colours."""
+    """A table of words with titles. Equal words have equal colours; a field may be empty."""
     canvas = Canvas()
-    found = dict(zip(dict.fromkeys(itertools.chain(*words)), itertools.cycle(COLORS), strict=False))
+    unlike = dict.fromkeys(word for row in words for word in row if word)
+    found = dict(zip(unlike, itertools.cycle(COLORS), strict=False))
     cell = 14 + max(text_width(text) for text in [*columns, *found])
     indent = MARGIN + max(map(text_width, rows)) + 10
     for j, title in enumerate(columns):
@@ -228,7 +229,7 @@ def grid(rows: list[str], columns: list[str], words: Any) -> Picture:
         y = MARGIN + SIZE + 8 + i * ROW
         canvas.text(indent - 8, y + ROW / 2 + SIZE / 3, title, "end", GREY)
         for j, word in enumerate(words[i]):
-            canvas.box(indent + j * cell, y, cell, word, found[word], "white")
+            canvas.box(indent + j * cell, y, cell, word, found.get(word, PALE), "white")
     return canvas.picture(f"a table of {len(rows)} by {len(columns)} words")
 
 

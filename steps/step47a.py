@@ -15,12 +15,12 @@ no_grad was a generator. A generator runs once, so its object cannot be entered 
 decorator it needed parentheses. Now the switches are classes, as in PyTorch. An object of
 GradSwitch keeps the values to return to in a tuple, one for each time it was entered.
 
-The trap: two threads may run one decorated function at the same time. With one object
-for both, a thread would restore what the other one had noted. So each call enters a copy.
+The trap: two threads may run one decorated function at the same time. With one object for both, a
+thread would restore what the other one had noted. So each call enters a copy.
 
 Changed: GradMode is ThreadState, set_grad_enabled and no_grad are classes, apply. New: GradSwitch,
 enable_grad, is_grad_enabled.
-Try: write `class ThreadState:` without threading.local. Which three lines of the demo change?
+Try: write `class ThreadState:` without threading.local. Which four lines of the demo change?
 """
 
 import copy
@@ -1311,18 +1311,16 @@ if __name__ == "__main__":
 
     for switch in (OneForAll(), ThreadState()):
         in_thread(turn_off, switch)
-        print(
-            type(switch).__name__, "here, after another thread turned it off:", switch.grad_enabled
-        )
+        name = type(switch).__name__
+        print(name, "here, after another thread turned it off:", switch.grad_enabled)
     # -> OneForAll here, after another thread turned it off: False
     # -> ThreadState here, after another thread turned it off: True
 
     x = tensor([1.0, 2.0], requires_grad=True)
     with no_grad():
         print(is_grad_enabled(), (x * x).requires_grad, x.numpy())  # -> False False [1. 2.]
-        print(
-            "another thread:", in_thread(lambda: (x * x).requires_grad)
-        )  # -> another thread: True
+        recorded = in_thread(lambda: (x * x).requires_grad)
+        print("another thread:", recorded)  # -> another thread: True
         with enable_grad():
             print((x * x).requires_grad)  # -> True
         with set_grad_enabled(True):
@@ -1382,9 +1380,8 @@ if __name__ == "__main__":
     with np.errstate(all="warn"), warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         x / 0.0
-    print(
-        "NumPy's own way:", seen[0].message
-    )  # -> NumPy's own way: divide by zero encountered in divide
+    print("NumPy's own way:", seen[0].message)
+    # -> NumPy's own way: divide by zero encountered in divide
     print(x.detach() / 0.0)  # -> tensor([inf, inf])
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")

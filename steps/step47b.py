@@ -16,8 +16,9 @@ before. If `with` follows, __enter__ first puts that value back, because it is w
 return to. If the object is used as a decorator, __call__ takes back what __init__ did.
 
 inference_mode is PyTorch's no_grad for programs that never train: the tensors made inside cannot
-enter a graph later, which saves PyTorch some bookkeeping. tinytorch keeps no such books. Here it is
-a no_grad that only inference_mode(False) lifts, and not enable_grad or set_grad_enabled(True).
+enter a graph later, so PyTorch need not count the writes into them, for instance. tinytorch does
+not make this difference. Here it is a no_grad with one addition: inside, enable_grad and
+set_grad_enabled(True) have no effect. Only inference_mode(False) turns recording on again.
 
 Changed: ThreadState, GradSwitch, set_grad_enabled. New: inference_mode, is_inference_mode_enabled.
 Try: leave the first line of set_grad_enabled.__enter__ out. What remains after the block?

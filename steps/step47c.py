@@ -1,7 +1,7 @@
 """Step 47c: Function modes, which see every call
 
 How many multiplications does a model need, and which shapes do they have? Which calls should run in
-half precision? To answer such questions, someone has to see each call before it runs. Today that
+half precision? To answer such questions, a program has to see each call before it runs. Today that
 means to edit Function.apply for each question.
 
 All calls go through apply, so this is the place to ask, once and for all:
@@ -9,9 +9,9 @@ All calls go through apply, so this is the place to ask, once and for all:
     x * y  ->  mul  ->  Mul.apply  ->  mode.call(Mul, (x, y))  ->  Mul.apply  ->  Mul.forward
 
 A FunctionMode is a context manager. While it is open, its method `call` gets the function and the
-arguments. It may count, print, change the arguments or return a result of its own;
-function.apply(*args) goes on. The modes of a thread form a stack, and the last one sees a call
-first. While a mode is open, backward works on Tensors, so that the mode sees its calls too.
+arguments. It may count, print, change the arguments or return a result of its own. To go on with
+the call, it calls function.apply(*args). The modes of a thread form a stack, and the last one sees
+a call first. While a mode is open, backward works on Tensors, so that the mode sees its calls too.
 
 The trap: a mode that computes something itself would be called for its own computation, without
 end. So call_through_modes takes the mode off the stack while it works.

@@ -19,7 +19,7 @@ each argument of forward, None for a number. An output may be None instead of a 
 
 The trap: y.grad_fn is ctx. If ctx kept y, both would wait for the garbage collector (step 32d). So
 apply keeps a saved output as a bare array, and saved_tensor wraps it anew, with its place in the
-graph. A tensor kept as ctx.y = y has no such care.
+graph. A tensor kept as ctx.y = y is not treated in this way.
 
 PyTorch's name of it is torch.autograd.Function. Step 52 checks what such rules return.
 

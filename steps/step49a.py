@@ -9,15 +9,15 @@ same memory. Their arrays are views of one array, which owns the memory: the sto
 to it as .base, usually at once. With as_strided, which Expand uses, there is an object between
 them:
 
-    row  ── .base ──────────────> storage        versions[id(storage)] = [..., number of writes]
-    wide ── .base ──> ─ .base ──> storage
+    row  -- .base ----------------> storage      versions[id(storage)] = [..., number of writes]
+    wide -- .base --> o -- .base --> storage
 
-A NumPy array takes no attributes, so a dictionary has the counts, by the id of the storage, and
-only of what was ever written.
+A NumPy array cannot be given attributes. So the counts are in a dictionary, with the id of the
+storage as the key. A storage that was never written has no entry.
 
-The trap: when an array is freed, Python gives its id to another one, which would inherit the
-count. A weak reference does not keep the storage alive, and calls back when it is freed: the entry
-goes too.
+The trap: when an array is freed, Python gives its id to another one, which would inherit the count.
+A weak reference does not keep the storage alive, and calls back when it is freed: the entry goes
+too.
 
 x._version is PyTorch's name. There the count is in the tensor, and views share one counter.
 

@@ -17,7 +17,7 @@ Where a saved value has changed, backward raises PyTorch's error, and never retu
 gradient. The remedy is to write into a copy: x.clone().
 
 accumulate made a new array for each sum, because a graph may have saved the array of .grad. Now it
-adds in place and counts the write: an error has replaced the danger.
+adds in place and counts the write: such a graph then raises this error.
 
 The trap: only counted writes are seen. x.array[...] = 1 without bump_version is not, and in PyTorch
 a write through x.data is not.

@@ -1,10 +1,9 @@
 """Step 50a: A view knows its base
 
 A row of a table can be a tensor of its own that shows the table's memory: a view. NumPy makes it
-without a copy, `x[i]`. (Indexing returns in step 64; the demo defines a Row of its own.) Now two
-tensors share one memory, and neither knows of the other. After table.mul_(10) the row has other
-elements, and its history still describes the old ones: the demo gets a gradient of 1 where 10 is
-right.
+without a copy, `x[i]`. (Indexing returns in step 64; the demo defines a Row of its own.) After
+table.mul_(10) the row has other elements, and its history still describes the old ones: the demo
+gets a gradient of 1 where 10 is right.
 
 To repair this (step 50b) a view has to say where it comes from:
 
@@ -15,15 +14,15 @@ To repair this (step 50b) a view has to say where it comes from:
                       base: table              base: table
                       calls: Row(1)            calls: Row(1), Reshape((2, 1))
 
-A Function declares `view = True` if its result shows the memory of its first input. Some
-operations can do so only at times (Reshape copies if the elements do not lie in memory in that
-order), so record_view compares the owners of the two memories. A call with several views names a
-call of its own for each of them: view_call.
+A Function declares `view = True` if its result shows the memory of its first input. Reshape copies
+where the elements do not lie in memory in the new order, so record_view compares the owners of the
+two memories. For a call with several views, view_call names a call for each of them.
 
-PyTorch has the same: x._base, and a view function that is stored in each view.
+PyTorch has x._base too, and stores a function in each view that makes it again.
 
 The trap: some methods have to treat a view differently. A deep copy has memory of its own, so it
-has no base. And x.detach_() is refused: a view's history is to follow from its base's.
+has no base. (It does keep the attributes that you have set.) And x.detach_() is refused: a view's
+history is to follow from its base's.
 
 Changed: Tensor, wrap, Function.apply, Function.several_outputs, Expand. New: View, record_view,
 Function.view_call, Tensor._base.

@@ -10,8 +10,8 @@ history of their result.
     after     x -> table (Mul) -> table (Mul, in place) -> row (Row, made again)
 
 The elements need no care: the view shows the base's memory anyway, and those of the repeated calls
-are not used. It happens at three places, all that look at a tensor's history: requires_grad,
-grad_fn, and Function.apply. A view that is not used again costs nothing.
+are not used. This happens at the three places that look at a tensor's history: requires_grad,
+grad_fn and Function.apply. A view that is not used again costs nothing.
 
 A view that a function of your own returned cannot follow, because its backward is yours: repeating
 the calls that its forward made would pass your formula by. PyTorch refuses this too.

@@ -20,7 +20,8 @@ Such a Function declares writable = False, and is refused: by CopySlices, so onl
 is recorded.
 
 Changed: CopySlices, Function.
-Try: copy first, and transpose the copy: `.copy().transpose(order)`. Which number is wrong?
+Try: copy first, and transpose the copy: `.copy().transpose(order)`. Which line of the demo is wrong
+then?
 """
 
 import copy

@@ -12,10 +12,11 @@ runs once. Since derivatives are linear, the result is the sum of both gradients
 
 run_backward prepares such a pass. It takes a tensor or a sequence of them (as_sequence), finds the
 gradient to start from for each (starting_gradients: the one that is given, or 1 for a single
-element), switches recording on or off, and runs the pass. x.backward() is the case of one result.
+element), switches recording on or off, and runs the pass. (It sets the switch itself: a with block
+of set_grad_enabled makes an object for each backward.) x.backward() is the case of one result.
 
-In PyTorch this is torch.autograd.backward([a, b]), which step 51j adds. The next step needs
-run_backward for something else.
+In PyTorch this is torch.autograd.backward([a, b]), which step 51j adds. grad(), the next step, uses
+run_backward too.
 
 Changed: tensor_backward. New: run_backward, starting_gradients, as_sequence.
 Try: run_backward([a, a], None, False) for a scalar a. What is the gradient, and why?

@@ -5,14 +5,15 @@ the answer to their .grad. Take the formula of step 30, which contains a gradien
 
     y.backward(create_graph=True); g = x.grad; x.grad = None; (g * g).backward()
 
-Forgetting `x.grad = None` is the trap of step 30, and everything else that y depends on has got a
-.grad too, which was not wanted. What is needed is a function:
+Forgetting `x.grad = None` is the trap of step 30. And every other leaf that y depends on has got a
+.grad too: the demo finds 5 in w.grad, which the next update would use. What is needed is a
+function:
 
     (g,) = grad(y, x, create_graph=True)
 
-It touches no .grad. And x may be any tensor of the graph, not only a leaf: the backward pass meets
-the result of a call as an edge, (node, output number). So `targets` is a set of edges, and the
-pass notes the gradient that arrives at each of them.
+It leaves every .grad as it is. And x may be any tensor of the graph, not only a leaf: the backward
+pass meets the result of a call as an edge, (node, output number). So `targets` is a set of edges,
+and the pass notes the gradient that arrives at each of them.
 
 An input that the output does not depend on has no gradient. Usually that is a mistake, so it is an
 error; allow_unused=True permits it and gives None, materialize_grads=True gives zeros.
@@ -342,7 +343,15 @@ if __name__ == "__main__":
 
     ones = tensor([1.0, 1.0])
     x = tensor([1.0, 2.0], requires_grad=True)
-    unused = tensor(1.0, requires_grad=True)
+    w, unused = tensor(3.0, requires_grad=True), tensor(1.0, requires_grad=True)
+
+    y = x * x * w
+    y.backward(ones, create_graph=True)
+    print("by backward, x.grad:", x.grad, " left in w.grad:", w.grad)
+    # -> by backward, x.grad: tensor([6.0, 12.0])  left in w.grad: tensor(5.0)
+    x.grad = w.grad = None
+    print("by grad:", *grad(y, x, ones), " w.grad:", w.grad)
+    # -> by grad: tensor([6.0, 12.0])  w.grad: None
 
     (g,) = grad(x * x * x, x, ones, create_graph=True)
     (gg,) = grad(g, x, ones)

@@ -1,10 +1,10 @@
 """Step 51c: Only the nodes on the way
 
 grad(loss, w) for one of a hundred parameters still computes the gradients of all hundred, and drops
-ninety-nine. The work is done, then thrown away:
+ninety-nine:
 
-    loss ── mul ── w          wanted
-            └───── huge ──  a thousand rules that nobody asked for
+    loss --> mul --> w                    the gradient that was asked for
+             mul --> (1,000 calls) --> v  computed as well, and dropped
 
 A node is needed if a path leads from it to a target. nodes_on_the_way finds these nodes before the
 pass begins: first everything that can be reached from the outputs, then, from the oldest call to
@@ -14,8 +14,8 @@ enough: when a node's turn comes, everything behind it has been decided.
 The pass then ignores edges to other nodes, and does not go on where no edge of a node is needed:
 beyond a target that lies in the middle of the graph there is nothing to do.
 
-This is what makes grad cheap in PyTorch as well, and there too a rule that is not needed never
-runs.
+The demo first makes a pass without targets, as every pass was until now: the rule of Loud runs,
+although only q's gradient is looked at. PyTorch's grad skips such rules too.
 
 Changed: backward_pass. New: nodes_on_the_way.
 Try: ask for both, grad(Loud.apply(p) * q, [p, q]). How often does the rule run?
@@ -367,6 +367,8 @@ if __name__ == "__main__":
             return g
 
     p, q = tensor(2.0, requires_grad=True), tensor(3.0, requires_grad=True)
+    print("all leaves:", run_backward(Loud.apply(p) * q, None, False, None)[q])
+    # -> all leaves: 2.0
     print(grad(Loud.apply(p) * q, q))  # Loud lies on the way to p only: its rule does not run
     # -> (tensor(2.0),)
     print(grad(Loud.apply(p) * q, p))  # -> (tensor(3.0),)

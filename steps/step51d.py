@@ -1,10 +1,10 @@
 """Step 51d: Freed graphs and retain_graph
 
 What the rules have saved is often most of a program's memory: all the intermediate results of a
-network. After backward it is of no use any more. But as long as somebody holds the loss, the graph
-lives, and everything that it saved:
+network. After backward they are of no use any more. But as long as a program keeps the loss, it
+keeps the graph behind it, and everything that was saved there:
 
-    losses.append(loss)        a list of numbers, it seems; in fact, all activations of all steps
+    losses.append(loss)        seems to keep a number, and keeps the results of all layers
 
 So a node drops what it saved as soon as its rule has run, and memory shrinks while backward runs.
 FREED takes its place: any access to it raises. A second backward through the graph would otherwise
@@ -14,8 +14,7 @@ Sometimes a second pass is wanted. retain_graph=True keeps what was saved. creat
 it too, since its purpose is a second pass.
 
 The trap is two outputs that share a part of their graph. y.backward() frees y's graph, and with it
-what z shares with y: z.backward() then fails halfway. PyTorch does the same, with the same
-message.
+what z shares with y: z.backward() then fails halfway. PyTorch does the same, with the same message.
 
 Changed: backward_pass, run_backward, tensor_backward, grad. New: Freed, FREED.
 Try: call y.backward(ones) twice for y = x + x without retain_graph. Why is there no error?

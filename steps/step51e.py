@@ -1,7 +1,8 @@
 """Step 51e: Hooks on a gradient
 
-On its way between two nodes a gradient cannot be seen. To print it, to limit it, to find out where
-it becomes nan, a program needs a place to stand. PyTorch calls such a function a hook:
+A program sees gradients only when they are in .grad. To print one on its way between two nodes, to
+limit it, or to find out where it becomes nan, the program has to be called when it arrives. A
+function that is registered for this purpose is called a hook, as in PyTorch:
 
     x.register_hook(f)      f gets each gradient of x; if it returns one, that goes on instead
 
@@ -11,8 +12,11 @@ have all parts of the gradient arrived (step 16), so that a hook sees the whole 
 A leaf has no node, so it keeps its hooks itself. They run before the gradient is added to .grad,
 and grad() runs them too.
 
-A node with hooks is no longer `plain`. Hooks get Tensors, while gradients on their way are arrays,
-so run_hooks wraps and unwraps: hooks cost something where there are any, and one test elsewhere.
+A node with hooks is no longer `plain` (step 50h). Hooks get Tensors, while gradients on their way
+are arrays, so run_hooks wraps and unwraps them. A node without hooks costs one test more.
+
+Function and Tensor are finished and stand in modules of the package. So the new attributes are set
+from outside: Function.hooks = None.
 
 Changed: backward_pass, accumulate, grad. New: register_hook, hooks_of, call_hooks, run_hooks.
 Try: register a hook on b, the result of the whole formula. What does it see?

@@ -1,25 +1,25 @@
 """Step 51f: Handles that remove a hook
 
-A hook that was registered stays for ever. A program that looks at one training step, or a library
-that adds hooks to somebody's model, has to be able to take them away again. A list does not tell
-which of two equal functions is meant, and after one removal the positions of the others have
-moved.
+A hook that was registered stays forever. A program that looks at one training step, or a library
+that adds hooks to a model, has to be able to take them away again. In a list, hooks are told apart
+by their position, and after one is removed the positions of the others have moved.
 
-So each registration gets a number, and the hooks are kept in a dict from number to hook. The
-caller gets a RemovableHandle, which knows the dict and the number:
+So each registration gets a number, and the hooks are kept in a dict from number to hook. The caller
+gets a RemovableHandle, which knows the dict and the number:
 
     handle = x.register_hook(f)     ...     handle.remove()         with x.register_hook(f): ...
 
-The handle refers to the dict weakly: holding a handle should not keep a graph alive. A plain dict
-cannot be referred to weakly, a subclass can: hence the class Hooks.
+The handle refers to the dict weakly: keeping a handle should not keep a graph alive. Python allows
+no weak reference to a plain dict, but to a subclass: hence the class Hooks.
 
-A hook also may return something wrong. A number, or a gradient of another shape, would fail three
+A hook may also return something wrong. A number, or a gradient of another shape, would fail three
 nodes later with a message about something else. So run_hooks checks what it gets.
 
 PyTorch's class is torch.utils.hooks.RemovableHandle.
 
 Changed: register_hook, hooks_of, run_hooks. New: RemovableHandle, Hooks.
-Try: make Hooks a plain dict again, `Hooks = dict`. Which line refuses?
+Try: weakref.ref({}) raises TypeError, weakref.ref(Hooks()) does not. Then let the handle keep the
+dict itself, `self.hooks = lambda: hooks`. What is printed in place of None?
 """
 
 import weakref

@@ -2,7 +2,7 @@
 
 A hook on a leaf sees one gradient on its way, before it is added. Some programs want the moment
 after: the .grad of this leaf is complete. An optimizer could then update the parameter at once and
-free its gradient, while backward is still working on earlier layers. And a training on several
+free its gradient, while backward is still working on earlier layers. And training on several
 machines can send a gradient while the rest is being computed (stage 18 will do that).
 
     leaf.register_post_accumulate_grad_hook(f)      f(leaf), after leaf.grad has been added to
@@ -11,7 +11,7 @@ f gets the leaf and returns nothing. Only leaves accumulate, so others are refus
 
 When is a .grad complete? Here, at the end of the pass: backward_pass returns all gradients, and
 then each is added. PyTorch adds a leaf's gradient as soon as it is known, in the middle of the
-pass. Programs cannot tell, except by the memory.
+pass. A program can tell the difference only by the memory that is in use.
 
 Changed: accumulate. New: register_post_accumulate_grad_hook.
 Try: print leaf.grad in a register_hook of the same leaf. Why is it still None?
@@ -508,9 +508,9 @@ if __name__ == "__main__":
     for _ in range(3):
         (w * w).backward(ones)
         print(w, w.grad)
-    # -> tensor([0.800000011920929, 1.600000023841858]) None
-    # -> tensor([0.6400000, 1.280000]) None
-    # -> tensor([0.512000, 1.024000]) None
+    # -> tensor([0.8000, 1.6000]) None
+    # -> tensor([0.6400, 1.2800]) None
+    # -> tensor([0.5120, 1.0240]) None
     handle.remove()
     (w * w).backward(ones)
     print(w.grad is None)  # -> False

@@ -1,18 +1,19 @@
 """Step 51h: retain_grad
 
-Only leaves get a .grad. To look at the gradient of a result in the middle, a program can ask
-grad() for it, or add a hook that stores it. The second is so common that it has a name:
+Only leaves get a .grad. To look at the gradient of a result in the middle, a program can ask grad()
+for it, or add a hook that stores it. The second is so common that it has a name:
 
     hidden.retain_grad();   loss.backward();   hidden.grad
 
 It is a hook, with two details that are easy to get wrong.
 
 The hook belongs to the node, and it has to find the tensor. If it simply refers to it, the node
-refers to its own output: the cycle of step 17, and the graph lives until the collector comes. So
-it refers to it weakly, and if the tensor is gone there is nothing to store.
+refers to its own output: the cycle of step 17, and the graph stays until the collector runs. So it
+refers to it weakly, and if the tensor is gone there is nothing to store.
 
 Other hooks may replace the gradient. What is retained should be the gradient that goes on, so this
-hook has to stay the last one, also if others are registered later.
+hook has to stay the last one, even if others are registered later. It has the key "retain" in place
+of a number, and Hooks.add moves it to the end again.
 
 Changed: Hooks.add. New: Tensor.retains_grad, retain_grad. Finished: autograd/hooks.py.
 Try: replace `tensor = weakref.ref(self)` in retain_grad by `tensor = lambda: self`. What breaks?

@@ -1,21 +1,22 @@
 """Step 51i: Gradients taken without a copy
 
-Since step 34a a leaf has owned its gradient, because accumulate copies what arrives. The copy
-costs time and memory: for a model of 4 GB, 4 GB of gradients, made twice. Usually it is not
-needed. The rule of a product has just made the array, and nothing else refers to it.
+Since step 34a a leaf has owned its gradient, because accumulate copies what arrives. The copy costs
+time and memory: a large gradient exists twice until the first array is freed. Usually the copy is
+not needed. The rule of a product has just made the array, and nothing else refers to it.
 
 Python knows how many references an object has: sys.getrefcount. If only the backward pass's own
 variables refer to the array, accumulate may take it as it is. How many these are depends on the
 version of Python, so references_of_a_gradient counts them once, with an object that is certainly
-unshared.
+unshared. The dict of arrived gradients refers to them as well: so tensor_backward takes each one
+out of it, with popitem, before it is added.
 
 What may not be taken: what a hook returned (the hook may keep it), a view (its memory belongs to
-another array), a NumPy scalar, and a gradient with a graph (it may be part of a formula). These
-are still copied.
+another array), a NumPy scalar, and a gradient with a graph (it may be part of a formula). These are
+still copied.
 
-The other direction is a trap. .grad is added to in place, and a formula may have saved it. The
-write has to be counted, so that backward notices (step 49b); where nothing else refers to the
-array, counting is saved.
+The trap: .grad is added to in place, and a formula may have saved it. The write has to be counted,
+so that backward notices (step 49b). Only where nothing but leaf.grad refers to the array, it is not
+counted: 2 references then, one of them getrefcount's own argument.
 
 Changed: accumulate, tensor_backward. New: references_of_a_gradient, UNSHARED.
 Try: set UNSHARED = 0, and look at the megabytes.

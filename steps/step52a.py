@@ -13,11 +13,14 @@ dtype.
 
 Two differences are repaired, as PyTorch repairs them. A gradient with a broadcast shape is summed
 back to the shape of the argument. One of another dtype is cast. Everything else is an error which
-names the function and the argument.
+names the function and the argument. (PyTorch's name of such a node ends without a 0: CubeBackward.)
+
+The part of apply that records moves into a method of its own, which the next step changes.
 
 Changed: CustomFunction.apply, gradients. New: record, checked, name.
 Try: return (g, g, None) from Shift.backward. PyTorch accepts that; which line would have to change
-here?"""
+here?
+"""
 
 from typing import Any
 
@@ -201,6 +204,17 @@ if __name__ == "__main__":
 
     x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
     b = tensor([10.0, 20.0], requires_grad=True)
+
+    class Unchecked(Shift):
+        """Shift, with CustomFunction.gradients as it was."""
+
+        def gradients(ctx, grads):
+            return type(ctx).backward(ctx, *grads)
+
+    Unchecked.apply(x, b).sum().backward()
+    print("unchecked:", list(b.shape), "has a gradient of shape", list(b.grad.shape))
+    # -> unchecked: [2] has a gradient of shape [2, 2]
+    x.grad = b.grad = None
     Shift.apply(x, b).sum().backward()
     print("summed back:", b.grad)  # b was broadcast
     # -> summed back: tensor([2.0, 2.0])

@@ -1,27 +1,30 @@
-"""Step 52b: Functions of your own: inputs that come back
+"""Step 52b: Functions of your own: inputs returned or changed
 
-A forward may do three things with its arguments that break the graph, each without an error so far.
+A forward may do three things that break the graph, each without an error so far.
 
-It returns an input as it is. The result is then the *same* tensor, and recording the call gives
-the input a history: it becomes the output of a function of itself. So such a result is replaced by
-another tensor on the same memory (output).
+It returns an input as it is. The result is then the *same* tensor, and recording the call gives the
+input a history: the leaf x of the demo becomes the result of a function of itself. So an input, or
+any other tensor with a history, is replaced by another tensor on the same memory (output).
 
-It writes into an input. Values that earlier calls saved are then wrong, and nothing has counted
-the write. ctx.mark_dirty(x) says so: the write is checked as in step 49e and counted, and x, which
-forward has to return, becomes the output.
+It writes into an input. x then has new elements and its old history, as in step 49c; and a write by
+NumPy is not counted. ctx.mark_dirty(x) declares the write: it is checked as in step 49e and
+counted, and x, which forward has to return, becomes the output. A view is refused, because its base
+would have to take the history too (step 50c).
 
-It returns something that has no derivative: a mask, or the positions of a maximum.
-ctx.mark_non_differentiable(mask) says so, and it gets no history.
+It returns something that has no derivative: a mask, or the positions of a maximum. For this there
+is ctx.mark_non_differentiable(mask): the result then gets no history.
 
-What is saved has to be a tensor, and to be what it was: save_for_backward refuses the rest, and
-saved_tensors checks the version (step 49b).
+What is saved has to be a tensor, and unchanged: save_for_backward refuses the rest, and
+saved_tensors compares times (step 49b). So saving notes the time, also in a call that is not
+recorded.
 
 The names are PyTorch's.
 
 Changed: apply, record, save_for_backward, saved_tensors. New: mark_dirty, mark_non_differentiable,
 output.
-Try: leave out ctx.mark_dirty(x) in Doubled. The product's gradient is then computed from the new
-x."""
+Try: at the end, call Doubled.apply(c) for c = x * 1.0, with and without ctx.mark_dirty(x), and
+print c and grad(c, x, ones).
+"""
 
 from typing import Any
 
@@ -250,6 +253,14 @@ if __name__ == "__main__":
         def backward(ctx, g):
             return g * 2.0
 
+    class AsItWas(Same):
+        """Same, with the result that forward has returned."""
+
+        def output(ctx, result, args):
+            return result
+
+    x = tensor([1.0, 2.0], requires_grad=True)
+    print("until now:", AsItWas.apply(x) is x, x.is_leaf)  # -> until now: True False
     x = tensor([1.0, 2.0], requires_grad=True)
     y = Same.apply(x)
     print(y is x, x.is_leaf, *grad(y, x, ones))  # -> False True tensor([2.0, 2.0])

@@ -1,24 +1,24 @@
 """Step 52c: Functions of your own: once_differentiable, setup_context
 
-Some formulas cannot be differentiated again, because they leave the tensors, for NumPy or for a
-library. With create_graph their gradient comes out right, as a constant, and the second derivative
-is a silent 0. @once_differentiable runs such a backward without recording, and passes the result
-through a node that raises when it is differentiated: OnceDifferentiable. A wrong number becomes an
-error.
+Some formulas cannot be differentiated again, because they compute with NumPy or another library:
+x.detach().numpy(). With create_graph their gradient is right, but it is a constant: the part that
+it adds to a second derivative is missing, without an error. The demo gets -1 / x^2 where 1 / x^2 is
+right. @once_differentiable runs such a backward without recording, and passes the result through a
+node that raises when it is differentiated: OnceDifferentiable.
 
 The rest is PyTorch's interface, which programs use:
 
     setup_context(ctx, inputs, output)    forward takes no ctx and is an ordinary function; what
                                           backward needs is saved here afterwards
     ctx.set_materialize_grads(False)      backward gets None, not zeros, for an unused output
-    return g, None, None                  Nones at the end that nothing asked for are accepted
+    return g, None, None                  more Nones than arguments are accepted, at the end
 
 And a mode (step 47c) sees these calls as it sees all others. In PyTorch the class is called
 torch.autograd.Function; here this name is given in autograd/function.py, which only imports.
 
 Changed: apply, gradients. New: OnceDifferentiable, once_differentiable, setup_context. Finished:
 autograd/custom.py, autograd/function.py.
-Try: remove @once_differentiable from Reciprocal. Which line of the demo is silently wrong then?
+Try: remove @once_differentiable from Reciprocal. Which call raises then, and why not in Silent?
 """
 
 import functools
@@ -301,8 +301,19 @@ if __name__ == "__main__":
             (y,) = ctx.saved_tensors
             return from_numpy(-g.numpy() * y.numpy() ** 2)
 
+    class Silent(Reciprocal):
+        """Reciprocal without the decorator."""
+
+        @staticmethod
+        def backward(ctx, g):
+            (y,) = ctx.saved_tensors
+            return from_numpy(-g.detach().numpy() * y.detach().numpy() ** 2)
+
     x = tensor([2.0, 4.0], requires_grad=True)
     ones = tensor([1.0, 1.0])
+    (g,) = grad(Silent.apply(x), x, ones, create_graph=True)
+    print("d(x g)/dx, should be 1 / x^2:", *grad(x * g, x, ones))
+    # -> d(x g)/dx, should be 1 / x^2: tensor([-0.25, -0.0625])
     print(*grad(Reciprocal.apply(x), x, ones))  # -> tensor([-0.25, -0.0625])
     (g,) = grad(Reciprocal.apply(x), x, ones, create_graph=True)
     print(g, message(g.backward, ones).partition(" a function")[0])

@@ -6,9 +6,10 @@ once. A function of many elements has a table of derivatives, the Jacobian:
 
     J[i][j] = dy_i / dx_j
 
-Backward never computes this table. It computes v^T J, one product with the gradient v that it is
-given. So the differences should compute the same product. Move one element x_j by e, both ways, and
-see how much the number v . f(x) changes:
+Backward never computes this table. It is given a gradient v (in mathematics, a cotangent), and
+computes v^T J, which has the element v_1 J[1][j] + v_2 J[2][j] + ... for each x_j. So the
+differences should compute the same product. Move one element x_j by e, both ways, and see how much
+the number v . f(x) = v_1 y_1 + v_2 y_2 + ... changes:
 
     (v^T J)_j  =  (v . f(x + e_j) - v . f(x - e_j)) / (2 e)          e_j: e at place j, else 0
 
@@ -17,7 +18,10 @@ with.
 
 The trap is e. The formula is exact only for small e, but the difference of two almost equal numbers
 loses digits: with e = 1e-6 float64 keeps about ten of its sixteen, float32 hardly one of its seven.
-The inputs of a check have to be float64.
+The inputs of a check have to be float64. (The elements are moved in x's own memory. These writes
+are not counted, since x has its old elements again before any backward looks.)
+
+exp and sum, which these steps do not need, are laid aside until stage 9 brings them, finished.
 
 New: as_tuple, differentiable_outputs, numerical_product.
 Try: eps=1e-12 in the demo's loop is worse than 1e-6. At which eps is the error smallest?

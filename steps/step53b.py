@@ -9,8 +9,8 @@ one would take each unit vector in turn, which needs a backward pass for every e
 output.
 
 A single random v does nearly as well. A wrong entry of J can hide only if another error cancels it
-for just this v, and for random numbers the chance of that is zero. (In mathematics v is called a
-cotangent: it belongs to the outputs as a gradient does.)
+for just this v, and for random numbers the chance of that is zero. (In the code v is called by its
+name in mathematics, cotangent.)
 
 A gradient need not depend on everything. Where an output is constant or an input is not used, grad
 gives None, which is compared as zero.

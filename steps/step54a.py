@@ -18,7 +18,7 @@ and one width, that of the longest number, so that the columns are aligned. Zero
 not influence the style.
 
 A class prints by its method __repr__. It is attached by @tensor_method like any operation, so
-printing can live in a module of its own.
+printing can have a module of its own.
 
 Changed: tensor_repr. New: whole, number_format, layout.
 Try: print tensor([1.0, 999.5]) and tensor([1.0, 1000.5]), and find the condition that decides.

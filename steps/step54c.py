@@ -10,7 +10,8 @@ is cut *before* it is copied to the host: of a matrix on a GPU 36 numbers travel
 
 Long rows break after as many numbers as fit into 80 characters (linewidth).
 
-The trap: cutting also changes the style, since only the elements that are shown decide it.
+The trap: cutting also changes the style, since only the elements that are shown decide it. In a row
+PyTorch writes two spaces before the dots, and so does layout.
 
 Changed: layout breaks rows and marks the gaps; format_tensor. New: PrintOptions, abridged.
 Try: PrintOptions.threshold = 4, then print tensor([1, 2, 3, 4, 5]). Why are there no dots?

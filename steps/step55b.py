@@ -1,7 +1,7 @@
 """Step 55b: The graph drawn
 
-Text shows a graph of five calls well. Of thirty calls, a picture says more. Graphviz draws one
-from a description in its own language, dot: a line for each node, a line for each arrow.
+Text shows a graph of five calls well. Of thirty calls, a picture says more. Graphviz draws one from
+a description in its own language, dot: a line for each node, a line for each arrow.
 
     digraph {
       v0 [label="w\\n2.0"]          an ellipse is a value
@@ -21,7 +21,7 @@ The core is complete now. You began with a box around an array and a derivative 
     what can look in  modes       recording on or off, and a place between call and Function
     what proves it    gradcheck   for every operation that is still to come
 
-python -m steps history Function.apply shows how its center grew.
+python -m steps history Function.apply shows how the center of it grew.
 
 New: to_dot, draw. Finished: autograd/graph.py, and with it the core.
 Try: python steps/step55b.py --draw, then open step55b.svg.

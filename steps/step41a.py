@@ -15,17 +15,19 @@ and a category:
     0 boolean    bool           1 integer    uint8 int8 int16 int32 int64
     2 floating   float16 bfloat16 float32 float64
 
-There is exactly one object for each type, so `is` compares two of them. Only category 2 can
-require gradients: a derivative is about small changes, and the next integer after 3 is 4.
+There is exactly one object for each type, so `is` compares two of them. (bool_ has an underscore
+because bool is Python's own.) Only category 2 can require gradients: a derivative is about small
+changes, and the next integer after 3 is 4. Step 41c will need the order of the categories.
 
-The trap is in bfloat16. Its bits fit into an integer of 16 bits, but they cannot be added as one:
-the demo does it, and 1 + 1 is not 2.
+The trap is to keep a bfloat16 as an integer of 16 bits, where ml_dtypes is missing. The bits fit,
+but they cannot be added as integers: the demo does it, and 1 + 1 is not 2.
 
 From here on definitions say in annotations which types they take, as the package does.
 
 Changed: Tensor, Tensor.dtype, Sum, sum. New: DType and its ten objects, as_dtype. Laid aside: the
 operations of the network.
-Try: tensors of float16: 2048 + 1. Which is the largest whole number up to which they count?
+Try: (Tensor(np.array([2048.0], np.float16)) + 1).item(). Up to which whole number does float16
+count?
 """
 
 import contextlib
@@ -583,7 +585,9 @@ if __name__ == "__main__":
         except (RuntimeError, TypeError) as reason:
             return f"{type(reason).__name__}: {reason}"
 
-    print("step 40b had:", repr(np.array(1.5).dtype))  # -> step 40b had: dtype('float64')
+    text = np.array(["a"])
+    print("step 40b took", as_array(text), "and later:", error(lambda: text - 1).partition(" ")[2])
+    # -> step 40b took ['a'] and later: ufunc 'subtract' did not contain a loop ...
     x = Tensor(np.array([1.0, 2.0], np.float32))
     print("now:", x.dtype, x.dtype is float32)  # -> now: tinytorch.float32 True
     for dtype in (bool_, int64, bfloat16):

@@ -12,14 +12,16 @@ comes from:
     NumPy's arrays    the type that they have
     dtype=...         this type
 
-This is tensor(data, dtype=None). Tensor(data) is older, and always gives the default type: a list
-of indices becomes a list of floats. PyTorch has both, with this difference.
+This is tensor(data, dtype=None). It copies the data, so that a later write into an array does not
+change the tensor. Tensor(data) is older, takes no requires_grad, and always gives the default type:
+a list of indices becomes a list of floats. PyTorch has both, with these differences.
 
-tensor() copies the data. Inside the framework nothing has to be copied, converted or checked: wrap
-puts an array that was just computed into a new Tensor.
+Inside the framework nothing has to be copied, converted or checked: wrap puts an array that was
+just computed into a new Tensor, and does not call __init__. numpy_dtype leads from a DType to
+NumPy's type, and says what to install where bfloat16 has none.
 
-A DType travels through pickle by its name. Without that a tensor from a file would carry a
-second float32, and `is` would say that the two differ.
+pickle, Python's way to write objects to a file, stores a DType by its name. Otherwise a tensor from
+a file would carry a second float32, and `is` would say that the two differ.
 
 Changed: Tensor.__init__, as_array (now host_array), DType. New: tensor, wrap, Defaults,
 get_default_dtype, set_default_dtype, numpy_dtype.

@@ -8,18 +8,19 @@ PyTorch asks about categories first. The higher one wins, with its own size:
 
     0 boolean   <   1 integer   <   2 floating point
 
-    int64 with float32   ->  float32          bool with uint8    ->  uint8
-    int64 with float16   ->  float16          float32 with float64 -> float64
+    int64 with float32   ->  float32          bool with uint8       ->  uint8
+    int64 with float16   ->  float16          float32 with float64  ->  float64
 
 Within a category the larger type wins. Where neither holds all numbers of the other, a larger one
-is needed: uint8 with int8 gives int16, and float16 with bfloat16 gives float32. For pairs of
-integers NumPy has the same rule, so its table is used.
+is needed: uint8 with int8 gives int16, because only int8 is signed (has numbers below zero), and
+float16 with bfloat16 gives float32. For pairs of integers NumPy has the same rule, so its table is
+used. A DType now says is_signed, and is_complex, which programs ask and which is always False here.
 
 can_cast answers another question: whether a result may be stored in a tensor that exists. The
-category must not fall, because 2.7 in an integer loses what is behind the point. The size may:
-float64 into float32 only loses digits.
+category must not fall, because 2.7 in an integer loses the digits after the point. The size may
+fall: float64 into float32 only loses precision.
 
-The trap is the price of this rule. float16 counts whole numbers up to 2048 and reaches 65,504, so
+The trap is the price of this rule. float16 counts whole numbers up to 2048 and ends at 65,504, so
 an index of int64 does not survive an operation with it.
 
 Changed: DType. New: promote_types, can_cast.

@@ -4,25 +4,26 @@ x * 0.1 for a float16 tensor x has to stay float16. But as an operand, what is t
 it were the default type, float32, then promotion would give float32, and no float16 network
 could contain a constant.
 
-The same holds for a tensor with shape (), for example a mean in float64 by which a float32 table
-is divided. It is one number beside a million: the million should decide.
+The same holds for a tensor with shape () (0-d, no dimensions), for example a mean in float64 by
+which a float32 table is divided. The table has a million numbers, so the table should decide.
 
-So result_type asks in three ranks, each only if the one before leaves something open:
+So result_type sorts its operands into three ranks, and promotes within each:
 
-    1. tensors with dimensions     promoted among each other
+    1. tensors with dimensions     decide
     2. 0-d tensors                 count only if their category is higher
-    3. Python numbers              count only if their category is higher than that
+    3. Python numbers              count only if their category is higher than that of 1 and 2
 
 An integer tensor times 1.5 thus becomes a float tensor, of the default type, because the category
 rises. A float32 tensor plus a float64 of shape () stays float32.
 
 This is PyTorch's torch.result_type. It completes the module core/dtype.py: from the next step on it
-is imported.
+is imported. The class Tensor is in a module that comes later, so result_type knows a tensor by its
+attribute `array`, and not by its class.
 
 The trap is order: (a * b) * c can have another type than a * (b * c), as the demo shows.
 
 Changed: nothing. New: number_dtype, result_type. Module finished: core/dtype.py.
-Try: result_type(tensor(1, dtype=int8), 1000). In which type is 1000 added then?
+Try: result_type(tensor([1], dtype=int8), 1000). Does 1000 fit into this type? (See step 41f.)
 """
 
 import contextlib

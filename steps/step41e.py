@@ -12,15 +12,16 @@ operands() brings both to the type of the result before NumPy sees them:
 
 Division of integers has to leave them: with floating=True the type is at least the default type.
 
-Cast is an operation like any other. Its gradient is cast back to the type of its input. That is
-what gives every leaf a gradient of its own type, whatever the loss was computed in. (In PyTorch
-the node is called ToCopyBackward0.) Where nothing has to change, cast returns the tensor itself,
-and the graph gets no node.
+Cast is an operation like any other. Its gradient is cast back to the type of its input. So every
+leaf gets a gradient of its own type, in whatever type the loss was computed. (In PyTorch the node
+is called ToCopyBackward0.) Where nothing has to change, cast returns the tensor itself, and the
+graph gets no node.
 
 The trap is a cast to integers. It is a step function, whose derivative is 0 wherever it has one, so
 a gradient through it would be useless. It ends the graph: the result does not require gradients.
 
-Changed: add, mul, sub, div (now true_divide). New: Cast, cast, operands, as_tensor.
+Changed: add, mul, sub, div (now true_divide: stage 9 adds other divisions). New: Cast, cast,
+operands, as_tensor.
 Try: let Cast.backward return g, and see which line of the demo changes.
 """
 

@@ -16,15 +16,17 @@ GPUs and PyTorch do the same. Products of matrices, means and norms will need it
 (NumPy adds a row of memory in pairs, which hides the fault. Along a column it adds one row after
 the other. So the same numbers give two sums, depending on how they lie in memory.)
 
-Integers have the opposite trouble: a sum of bytes does not fit into a byte. As in PyTorch, they are
-added up as int64.
+Integers have the opposite trouble: a sum of bytes does not fit into a byte. NumPy makes it a
+uint64, which is not one of our types. As in PyTorch, integers are added up as int64. So sum_to sees
+floats only, and there an item size of 2 bytes means a half.
 
-sum_to also asks now whether there is anything to sum: without axes, NumPy would copy the array.
+Sum now uses sum_to. And sum_to asks whether there is anything to sum, since without axes NumPy
+would copy the array. `n == 1 != array.shape[gap + i]` holds where only the array's size is not 1.
 
 The trap is to round in each step: `total = (total + x).astype(float16)` in a loop is the old sum.
 
 Changed: sum_to, Sum, sum.
-Try: the sum of 70,000 ones in float16. Is the result right?
+Try: tensor(np.ones(70000), dtype=as_dtype("float16")).sum(). Why is it not 70000? (See step 41c.)
 """
 
 import contextlib
@@ -628,8 +630,9 @@ if __name__ == "__main__":
         # -> bfloat16: [4096.0, 4096.0], by NumPy's sum [256.0, 256.0]
 
     bits = tensor([200, 100], dtype=as_dtype("uint8"))
-    print("bytes:", bits.sum(), bits.sum().dtype, tensor([True, True]).sum())
-    # -> bytes: tensor(300) tinytorch.int64 tensor(2)
+    print("bytes, by NumPy:", bits.array.sum().dtype)  # -> bytes, by NumPy: uint64
+    print("bytes, here:", bits.sum(), bits.sum().dtype, tensor([True, True]).sum())
+    # -> bytes, here: tensor(300) tinytorch.int64 tensor(2)
 
     # No axes: nothing is copied.
     big = np.ones((1000, 1000))

@@ -9,7 +9,8 @@ There is no new idea here. Read `to` and `clone`; skim the others, most are two 
   memory, so that a transposed tensor stays transposed; memory_format=contiguous_format makes it
   row by row. (That is NumPy's order "K" against "C". Step 66a looks at memory itself.)
 - x.add(other, alpha=2) is x + 2 * other.
-- Booleans cannot be subtracted or negated: neither has a meaning, and PyTorch refuses both.
+- Booleans cannot be subtracted or negated: neither has a meaning, and PyTorch refuses both. For
+  -flag the refusal is still NumPy's TypeError; step 45b makes a RuntimeError of it.
 
 The trap is x.to(x.dtype), which is x itself and not a copy: a write into one shows in the other.
 

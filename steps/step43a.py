@@ -2,7 +2,8 @@
 
 A GPU has memory of its own, and arrays of its own that NumPy cannot read. They come from another
 library: CuPy, whose functions have NumPy's names. A tensor has to be able to hold such an array,
-and the framework is not prepared for that: tolist, numpy() and printing ask NumPy to read it.
+and the framework is not prepared for that: it calls np.asarray on results, and printing asks NumPy
+to read the elements.
 
 So a tensor gets a second attribute beside its array, the place where the array lives:
 
@@ -11,19 +12,19 @@ So a tensor gets a second attribute beside its array, the place where the array 
     x.device.xp         its module with NumPy's function names
 
 tensor(data, device=...) makes an array of NumPy's and hands it to from_numpy of the backend.
-tolist() and printing go the other way, by to_numpy. register_backend adds a library, and no
-definition of the framework names one, apart from `cpu`.
+tolist(), numpy() and printing go the other way, by to_numpy. register_backend adds a library, and
+the framework itself names only one: NumPy, for `cpu`.
 
 The demo registers a library of its own: arrays of a class Box, which holds its numbers in a plain
-list, that is, in memory that NumPy does not know. Such a tensor can be made and printed. But
-it cannot be computed with yet: Function still believes that all arrays are NumPy's. That is step
-43b.
+list, that is, in memory that NumPy does not know. Such a tensor can be made and printed, but
+not yet computed with: for Function each array is still one of NumPy's (hence `cpu` in its calls of
+wrap). Step 43b changes that.
 
 The trap is a mixture that works by accident. If NumPy could read a Box, each operation would turn
 it into an array on the CPU in silence. CuPy's arrays refuse that, and so does Box.
 
 Changed: Tensor, wrap, tensor. New: Backend, Device, register_backend, cpu.
-Try: take __array__ out of Box, and see what NumPy makes of one.
+Try: take __array__ out of Box. What does np.asarray make of a Box then? (See the demo.)
 """
 
 import contextlib
@@ -831,7 +832,7 @@ if __name__ == "__main__":
 
     def error(action, *args):
         try:
-            action(*args)
+            return f"no error: {action(*args)!r}"
         except TypeError as reason:
             return f"{type(reason).__name__}: {reason}"
 

@@ -1,15 +1,13 @@
 """Step 43b: xp: the array library, decided once per call
 
 x.exp() of a tensor on another device fails, because Exp says np.exp. If every `np` in the
-operations were a variable, the same text would run on CuPy. It must not be a question at every
-line, though: a framework full of `if gpu:` cannot be read, and the third library would need
-another branch everywhere.
+operations were a variable, the same code would run on CuPy. But an `if gpu:` at each place would
+make the framework hard to read, and a third library would need another branch everywhere.
 
-So the question is asked once, in Function.apply, and it is not "which library?" but "where do the
-inputs live?". Their device goes into the context: ctx.device, and ctx.xp = ctx.device.xp. Forward
-says ctx.xp.exp(x), and backward as well. (There ctx.xp already had another meaning beside numpy:
-for a second derivative it is the class Tensor, see step 33.) There are four layers now, and each
-knows only the one below:
+So Function.apply asks once per call on which device the inputs are. The answer goes into the
+context: ctx.device, and ctx.xp = ctx.device.xp. Forward says ctx.xp.exp(x), and backward as well,
+where ctx.xp can also be the class Tensor (step 33). `call` hands both on to the operation that it
+runs inside backward. There are four layers now, and each knows only the one below:
 
     Tensor      what a person types       x * w            has a device
     Function    what a derivative is      Mul.forward      says operators, methods and ctx.xp
@@ -20,8 +18,8 @@ The demo follows one product down through the four, and its gradient as well. Th
 this stage: a program that trains runs on the CPU and on a library of some forty lines that
 refuses to mix with NumPy. It gives the same numbers, and no definition above was changed for it.
 
-The trap is one np that was forgotten. On the CPU no test can find it. An array that refuses NumPy
-finds it at once: tests/strict.py of the repository is such a device, complete.
+The trap is one np that was forgotten. No test on the CPU can find it. An array that refuses NumPy
+finds it at once: tests/strict.py in the repository is such a device, complete.
 
 Changed: Function.apply, call, saved_tensor, accumulate, tensor_backward, Exp, Expand.
 Try: write np.exp in Exp.forward again, and run the demo.

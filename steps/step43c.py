@@ -1,27 +1,27 @@
 """Step 43c: Transfer: from device to device
 
 Two tensors on two devices cannot be added. Step 43b takes the device of the first one, so the error
-comes from the array library, names neither device, and depends on which tensor stands in front.
+comes from the array library, names neither device, and depends on which tensor comes first.
 
-A copy from one memory to another takes longer than most computations. So nothing moves in silence:
+A copy from one memory to another takes longer than most computations. So nothing moves unasked:
 
     x.to("box")       a copy on that device, if x is not there already; x.cpu() for the way back
     a mixture         RuntimeError, with the names of both devices
     x.numpy()         TypeError for a tensor that is not on the CPU
 
-There is one exception. A 0-d tensor on the CPU counts as a number, and numbers go everywhere: it
-moves to the device of the others (on_one_device).
+There is one exception. A 0-d tensor on the CPU counts as a number, and a number can be combined
+with tensors on any device: on_one_device moves it to the device of the others.
 
 Transfer is an operation of the graph. Its gradient travels the other way, to the device of its
 input. That is why a parameter on the CPU can be used on a GPU: its gradient arrives on the CPU.
-Inside the call ctx.device is the source before, and the target after: apply reads it again when it
-wraps the result.
+When forward begins, ctx.device is the source, and forward sets it to the target: apply reads it
+again when it wraps the result.
 
 The trap: the copy of a leaf is not a leaf. After w = w.to("box") the gradient arrives in the .grad
 of the first w, on the CPU, and that of the second stays None.
 
 Changed: Function.apply, Tensor.numpy, Tensor.to. New: Transfer, on_one_device, Tensor.cpu.
-Try: let Transfer.backward return g. What is inside the gradient of `h` then?
+Try: let Transfer.backward return g. Where is the gradient of `h` then, and what does it say?
 """
 
 import contextlib

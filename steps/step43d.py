@@ -4,15 +4,17 @@ The rest of devices, as PyTorch has it, so that a program written for it runs un
 Device.__getattr__ and as_device; skim the rest.
 
 - A machine may have several GPUs. Device("cuda:1") has a type and an index, and a Backend gets the
-  index with each array. "cuda" means the device that is current; as_device asks an empty array.
+  index with each array. "cuda" means the GPU that the library is using at the moment; as_device
+  makes an empty array there and looks where it is.
 - cuda is always a known type, and without a backend nothing can be made there. A Device therefore
   looks for its library only when it is first used: a program may say Device("cuda") anywhere.
 - New tensors go to the default device of their thread: set_default_device, or `with Device(...):`.
 - device_of(array) finds the device of an array by its class.
-- x.to(device, non_blocking=True) lets the backend's `send` start a copy without waiting.
-- Three more fields of Backend are filled in by what needs them: address and strided by views of
-  memory (step 66a), random_source by random numbers (step 65a), chunk_elements by the
-  optimizers (step 77a). Until then NumPy's defaults stand there.
+- x.to(device, non_blocking=True) lets the backend's `send` start a copy without waiting. The same
+  by position is x.to(device, non_blocking, copy). `to` reads from the right, so the first flag that
+  it meets counts as non_blocking, until a second one to its left makes it `copy`.
+- Four fields of Backend are not used yet: address and strided (views of memory, step 66a),
+  random_source (random numbers, 65a), chunk_elements (optimizers, 77a). They have defaults.
 
 The trap: a library that can be imported cannot always compute. CuPy can be imported on a machine
 without a GPU, and fails at the first array. So register_backend is only called after a test.

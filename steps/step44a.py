@@ -11,19 +11,20 @@ There are two ways in, and they differ in nothing but memory:
 There are three ways out. x.numpy() shares; x.tolist() and x.item() are copies, as numbers of
 Python. And np.asarray(x) is x.numpy(): NumPy calls __array__.
 
-x.numpy() is refused where sharing would do harm. A graph does not see a write into the array: its
-gradients would be wrong without a word. So a tensor that requires gradients has to be detached
-first, unless nothing is recorded. A tensor on another device has to be copied, and a copy
-should be asked for. force=True says: whatever it takes.
+x.numpy() is refused where sharing would do harm. A graph does not see a write into the array, and
+its gradients would be wrong without any error. So a tensor that requires gradients has to be
+detached first, unless nothing is recorded. A tensor on another device has to be copied, and a copy
+should be asked for. With force=True x.numpy() detaches and copies as far as needed.
 
 np.sin(x) gives a tensor now: NumPy computes on what __array__ returns, and asks __array_wrap__ to
-wrap the result. It is a constant, because no graph sees it.
+wrap the result. It is a constant, because no graph sees it. __array_ufunc__ = None forbade such
+calls. __array_priority__ takes its place, so that array + tensor still calls our __radd__.
 
-The trap is from_numpy(array[::-1]): a reversed array has negative strides, which most
-libraries cannot handle (step 66a). PyTorch refuses it, and so does tinytorch.
+The trap is from_numpy(array[::-1]): a reversed array has negative strides (steps in memory from
+one element to the next, see 66a), which most libraries cannot handle. PyTorch refuses it as well.
 
 Changed: tensor, as_tensor, Tensor.numpy, tolist. New: from_numpy, Tensor.__array__, array_wrap.
-Try: out = x.detach().numpy(); out[0] = 5. Which tensors have changed?
+Try: x = tensor([1.0, 2.0]); y = x * 1; out = x.detach().numpy(); out[0] = 5. Is x changed? Is y?
 """
 
 import contextlib

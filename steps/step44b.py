@@ -1,10 +1,11 @@
 """Step 44b: Nested lists
 
 Where rows have different lengths, the message comes from NumPy: "setting an array element with a
-sequence. The requested array has an inhomogeneous shape after 1 dimensions." Which row it is, it
-does not say. A list of tensors is worse: tensor([x.sum(), y.sum()]), a usual way to collect
-results, hands objects to NumPy that it does not know. And NumPy reads text: np.array(["1", 2]) is
-an array of strings.
+sequence. The requested array has an inhomogeneous shape after 1 dimensions." It does not say which
+lengths differ, and where. A list of tensors is worse. In tensor([x.sum(), y.sum()]), a usual way to
+collect results, NumPy calls numpy() of each, which is refused if x requires gradients; otherwise
+the type is lost, and float64 becomes float32. And NumPy reads text: np.array(["1", 2]) is an array
+of strings.
 
 So nested data is read here, once, before NumPy gets it. parse_nested goes down into each sequence
 and comes back with three things:
@@ -13,9 +14,9 @@ and comes back with three things:
     shape    each part of a sequence must have the shape of the part before
     dtype    that of the parts, promoted: [1, 2.5] is float, [True, 2] is int64
 
-An array or a tensor among the parts brings its own shape and type, a number the type that
-number_dtype gives it. Two parts that differ in shape are an error that names the dimension, as in
-PyTorch; so are text and objects of other kinds.
+An array or a tensor (known by its attribute `array`, as in step 41d) brings its own shape and type,
+a number the type that number_dtype gives it. If two parts differ in shape, ragged makes an error
+that names the dimension, as in PyTorch. Text and objects of other kinds are refused too.
 
 The trap is the empty list. It has a shape, (0,), but no type: the default type is taken, also for
 [[], []], which has the shape (2, 0).
@@ -943,6 +944,8 @@ if __name__ == "__main__":
     # Results collected in a list: tensors bring their types along.
     x = tensor([1.0, 2.0], requires_grad=True)
     losses = [x.sum(), (x * x).sum()]
+    print("NumPy:", error(np.array, losses).partition(" Use")[0])
+    # -> NumPy: RuntimeError: Can't call numpy() on Tensor that requires grad.
     print(tensor(losses), tensor(losses).requires_grad, tensor([x.double(), [3, 4]]).dtype)
     # -> tensor([3., 5.]) False tinytorch.float64
     print(tensor([np.array([1, 2]), np.array([3, 4])]).dtype, tensor([np.float64(1), 2]).dtype)

@@ -1,10 +1,9 @@
 """Step 44c: Values that do not fit their type
 
-What is np.array([300.0]).astype(np.uint8)? It is 44, without a word: the value is cut off to the
-eight bits that fit. An image of 300s becomes a dark one, and no error tells where. For NaN
-NumPy gives any number at all.
+np.array([300.0]).astype(np.uint8) is 44, and there is no error: only the lowest eight bits of 300
+are kept. A bright image becomes a dark one. And NaN becomes some number or other.
 
-Nothing is cut off in silence here. A float that is made an integer may lose its fraction, as in
+So tensor() checks what it is given. A float that becomes an integer may lose its fraction, as in
 PyTorch: 2.7 becomes 2. But its whole part must survive:
 
     values = trunc(data)            2.7 -> 2.0,  300.0 -> 300.0

@@ -10,19 +10,21 @@ PyTorch raises a RuntimeError, and it names the sizes that differ and the dimens
 
 Programs catch RuntimeError, and on another device another library would raise something else. So
 apply translates. It catches what forward raises, and translate_error answers with PyTorch's error
-or with None. `raise ... from error` keeps NumPy's error as the cause, so a traceback shows both.
-It is called by way of a class method, so that a Function can say what its own errors mean.
+or with None. (TypeErrors are caught for step 45b.) `raise ... from error` names NumPy's error as
+the cause, and a traceback shows both. apply calls translate_error by way of a class method, so that
+a Function can say what its own errors mean.
 
 broadcast_mismatch finds the sizes: it compares the two shapes from the right, as broadcasting does,
 and the first pair that differs, and of which neither is 1, is the reason.
 
 The trap is to translate too much. A ValueError can also come from a programmer's own forward: "the
-rate must be between 0 and 1". Turned into a RuntimeError about shapes it would send its reader the
-wrong way. NumPy raises plain ValueErrors too, so only the text tells them apart; what does not
-begin like NumPy's is raised again as it is.
+rate must be between 0 and 1". A RuntimeError about shapes in its place would mislead the reader.
+NumPy raises plain ValueErrors too, so only the text tells them apart; what does not begin like
+NumPy's is raised again as it is.
 
 Changed: Function.apply. New: Function.translate_error, translate_error, broadcast_mismatch.
-Try: raise translated without `from error`, and look at the traceback of x + y.
+Try: write `from None` in place of `from error`, and x + y outside of error(). What does the
+traceback no longer show?
 """
 
 import contextlib
@@ -948,6 +950,5 @@ if __name__ == "__main__":
     print(error(lambda: Affine.apply(x, x, y, 0.5)))
     # -> affine: operands could not be broadcast together with shapes (2,3) (4,) ... [2, 3] and [4])
     own = error(lambda: Affine.apply(x, x, x, 7.0))
-    print(
-        f"{type(own).__name__}: {own}"
-    )  # -> ValueError: the rate must be between 0 and 1, not 7.0
+    print(f"{type(own).__name__}: {own}")
+    # -> ValueError: the rate must be between 0 and 1, not 7.0

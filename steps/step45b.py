@@ -4,25 +4,26 @@ Broadcasting is one of many reasons for an error of NumPy's. There are products 
 axes, the maximum of nothing; and there are types: -x of a boolean tensor is a TypeError of NumPy's,
 where PyTorch raises a RuntimeError.
 
-The question is always the same: did the array library raise this, or the programmer? There
-are three signs:
+The question is always the same: did the array library raise this, or did the programmer's own code?
+There are three signs:
 
     the class       np.exceptions.AxisError comes from NumPy, cupy's own classes from CuPy
     the beginning   of a plain ValueError's text: SHAPE_ERRORS lists how NumPy's begin
-    types           "ufunc" or "numpy boolean" in the text: NumPy has no such loop for these types
+    types           "ufunc" or "numpy boolean" in the text; CuPy's begins with "Wrong type"
 
-A shape error becomes a RuntimeError with the shapes. An operation that does not exist for a type
-becomes a NotImplementedError with the types, in PyTorch as well. What shows none of the signs
-is raised again untouched: a TypeError of a forward that calls a function with too few arguments
-is its author's, and says so.
+A ufunc is one of NumPy's elementwise functions, with a loop in C for each type; the third kind of
+error says that there is no loop for the given types. As in PyTorch, it becomes a
+NotImplementedError with the types, or a RuntimeError if the type is bool. A shape error becomes a
+RuntimeError with the shapes. What shows none of the signs is raised again as it is, such as the
+TypeError of a forward that calls a function with too few arguments.
 
 The list looks brittle, since NumPy may change its words. If it does, the reader gets NumPy's
 own error, which is less friendly but never wrong.
 
 This completes the module autograd/errors.py.
 
-The trap is the order of the questions. NumPy's text about the shapes of a product contains "gufunc
-signature", and would count as an error about types if that were asked first.
+The trap is the order of the tests. NumPy's text about the shapes of a product contains "gufunc
+signature", and would count as an error about types if types were tested first.
 
 Changed: translate_error. New: SHAPE_ERRORS. Module finished: autograd/errors.py.
 Try: take "cannot reshape" out of the list. What does the demo print in its place?

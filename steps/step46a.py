@@ -12,12 +12,16 @@ A call knows better. ctx.edges has an entry for each argument, None where no gra
     Sub    returns None in place of -g
     Div    keeps a only if b needs a gradient
 
-and note_shapes remembers the shapes of an elementwise call only if an input that needs a gradient
+They write ctx.saved themselves: the same as save_for_backward, without the call. Div also divides
+twice and no longer by b * b, which is too large for a float32 if b is 1e30.
+
+note_shapes remembers the shapes of an elementwise call only if an input that needs a gradient
 was broadcast. Mostly there is none, and sum_back is not called at all. The backward pass takes
 None for "no gradient here". Functions of your own can ask ctx.needs_input_grad, PyTorch's name.
+(Rules now read ctx.edges in forward, so ctx.call, which records nothing, sets them all to None.)
 
-The trap: `is None` of an array is asked, not its truth. `if not a` of an array with several
-elements is an error, and of one that holds a zero it would drop a gradient.
+The trap is to write `if not a` for `a is None`: for an array with several elements that is an
+error, and for an array that holds one zero it would drop a gradient.
 
 Changed: Mul, Sub, Div, Function.apply, backward_pass. New: note_shapes, needs_input_grad.
 Try: let Mul keep both factors always, and see which lines of the demo change.
@@ -929,6 +933,12 @@ if __name__ == "__main__":
         print(f"backward, {name}: {1e6 * seconds:.0f} microseconds")
         # -> backward, step 45b: ... microseconds
         # -> backward, now: ... microseconds
+
+    big = tensor([1e30], requires_grad=True)
+    (big.detach() / big).backward()
+    with np.errstate(over="ignore"):
+        print("step 45b:", -big.array / (big.array * big.array), "- now:", big.grad.numpy())
+        # -> step 45b: [-0.] - now: [-1.e-30]
 
     print((w * x).grad_fn.needs_input_grad, (x - w).grad_fn.needs_input_grad)
     # -> (True, False) (False, True)

@@ -8,14 +8,16 @@ is used in programs. Read the setter of `grad` and __deepcopy__; skim the rest.
   the next update would broadcast or cast the parameter in silence.
 - x.data = other gives a tensor other memory; its place in the graph stays.
 - pickle and copy.deepcopy take leaves only: neither can hold the graph that made the others.
-- A tensor's hash is its identity, so that sets and dictionaries can hold tensors, although ==
-  compares elements.
+- A tensor's hash is its identity, so that sets and dictionaries can hold tensors, although == will
+  compare elements again (stage 9).
 - tensor_method refuses a second method of the same name. Only a program that you run yourself may
   replace one of the package.
 - Tensor(2, 3) is an uninitialised tensor of this shape, Tensor([2, 3]) holds these two numbers.
 - tensor(..., pin_memory=True) is accepted. It has a meaning where there is a GPU (step 68).
 - requires_grad_ returns the tensor, dim() is ndim, nelement() is numel(), is_tensor() asks.
-- Printing becomes a function, attached as __repr__: step 54a writes it properly.
+- Printing becomes a function, attached as __repr__. Until step 54a writes it properly, it shows
+  the elements only.
+- wrap stores _requires_grad and _edge in each tensor, since a look-up in the class takes longer.
 
 The trap is Tensor(2) against tensor(2): two uninitialised numbers, or the number 2.
 

@@ -3,20 +3,22 @@
 The rest of shapes and of broadcasting, and the core in its annotated form. Read Expand and
 as_array; skim the rest.
 
-- x.shape is a Size: a tuple that prints as PyTorch's and knows its number of elements. x.size(5)
-  says which dimensions there are.
+- x.shape is a Size: a tuple that prints as PyTorch's and knows its number of elements. The error of
+  x.size(5) says which dimensions there are.
 - x.expand(2, 3) repeats without a copy, -1 keeps a size; expand_as, broadcast_to, sum_to_size,
   broadcast_shapes and broadcast_tensors are its kin. Sizes come as f(2, 3) or as f((2, 3)).
-- Expand makes its array itself. An element is repeated by a stride of 0: the step from one element
-  to the next has no length. NumPy's broadcast_to does the same, but its result cannot be written,
-  and it takes more than twice as long.
+- Expand makes its array itself. A stride says how many bytes lie between an element and the next
+  one; with stride 0 all are the same element. NumPy's broadcast_to does the same, but its result
+  cannot be written, and it takes longer.
 - as_array: where no dimension is left, NumPy's result is a scalar object. The array that is made
   of it also takes its place among the saved values, so that roles_of finds the output there.
-- Function.apply gathers arrays, edges and the device in one loop. backward(ctx, *grads) may get
-  several gradients, from step 48a on.
+- Function.apply gathers arrays, edges and the device in one loop. new(cls), which makes an object
+  without a call of __init__, and cls.forward(ctx, ...) save some time in each call.
+- sum_back calls a method, sum_to_size: in the package Function is in a module before SumTo.
+- backward(ctx, *grads) may get several gradients, from step 48a on.
 
-This is the end of stage 7: a tensor that knows its type and its place, takes data in and gives it
-out, and explains its errors. Stage 8 looks at the graph at work.
+At the end of stage 7 a tensor knows its type and its device, takes data in and gives it out, and
+explains its errors. Stage 8 looks at the graph at work.
 
 The trap is a write into an expanded tensor: one element is shown many times, and all of them
 change.

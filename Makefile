@@ -3,7 +3,7 @@
 
 PYTHON ?=
 # The step that trains on the digits; it ends the tour.
-DIGITS := steps/step65b.py
+DIGITS := steps/step40a.py
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check

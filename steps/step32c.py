@@ -12,9 +12,9 @@ Forward knows what its formula needs, so forward says it:
     Pow                 x (and the number n, as an attribute of ctx)
     Exp Log Sin ...     x
 
-ctx.save_for_backward(a, b) keeps these, and backward finds them in ctx.saved. Since step 32b the
-graph holds together by its edges alone. So everything that no formula asks for is freed by Python
-as soon as the program no longer uses it.
+ctx.save_for_backward(a, b) keeps these, and backward finds them in ctx.saved (empty without such a
+call). Since step 32b the graph holds together by its edges alone. So everything that no formula
+asks for is freed by Python as soon as the program no longer uses it.
 
 Forward saves arrays, and a formula on Tensors needs the inputs with their history, or a second
 derivative would be cut off. So apply looks for the Tensor to which each saved array belongs. It

@@ -10,9 +10,9 @@ refers to. It applies in two places.
 - A leaf owns its gradient. What arrives first is copied, and after that a program may write into
   x.grad. With create_graph the copy is recorded: grad + 0 is a new Tensor with the history of grad.
 - The pass owns the sums that it makes. When a second gradient arrives at a node, a new array is
-  made. The third can be added to this one in place. The set `own` says for which nodes this holds.
-  A tensor that is used a hundred times, like a weight that all time steps of a recurrent network
-  share, then needs one new array instead of 99. The demo measures what that saves.
+  made. The third can be added to this one in place. The set `own` says for which nodes this holds:
+  none with create_graph, where a sum is part of a graph. A tensor that is used a hundred times then
+  needs one new array instead of 99. The demo measures what that saves.
 
 The trap is to add to leaf.grad in place too. The program has access to it: a formula may have used
 it, and a node may have saved its array. With `+=` the derivative of that formula would change

@@ -13,8 +13,9 @@ when one of them falls: there is no derivative. A gradient of 1 for both is cert
 rise by d, y rises by d, not by 2 d. So the gradients of k equal elements have to add up to 1, and
 the natural choice is 1/k for each. PyTorch's amax divides in the same way.
 
-`share` holds these numbers, 0 or 1/k. It is computed in forward, where x and y are at hand. The
-numbers do not change when x moves a little, so a second derivative may take them as constants.
+`share` holds these numbers, 0 or 1/k. It is computed in forward, where x and y are at hand, and has
+the dtype of x: without `dtype=`, k would be an int64, and float32 would become float64. The numbers
+do not change when x moves a little, so a second derivative may take them as constants.
 
 The place, argmax, is an integer. No gradient flows through it, as in step 38a. Where there are
 several, it is the first.

@@ -15,6 +15,12 @@ def added_lines(curriculum: Curriculum, step: Step) -> dict[int, str]:
     What it takes up again is compared with its last form, and a line that only follows a declared
     renaming is not added.
     """
+    if step.added is None:
+        step.added = _added_lines(curriculum, step)
+    return step.added
+
+
+def _added_lines(curriculum, step):
     before, new = curriculum.before(step), step.source
     if before is None:
         return dict(new.framework_code)

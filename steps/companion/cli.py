@@ -1,48 +1,38 @@
-"""The command line: `python -m steps list | run | diff | history | where | check | stats
-| propagate | move`."""
+"""The command line: `python -m steps list | show | next | run | diff | history | where`, and for
+authors `check | stats | propagate | move`."""
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from .arguments import COMMANDS, parser_for
 from .checks import check_all
-from .curriculum import Curriculum, CurriculumError, fault_of
+from .curriculum import Curriculum, CurriculumError
 from .difference import Difference
+from .focus import changed_definition
 from .history import History
 from .move import move
 from .names import nearest
 from .paint import enabled, paint
 from .promises import run_steps
 from .propagate import Stopped, propagate
+from .reading import beside, current, output_of, page, remember, view
 from .source import SourceError
 from .stats import table
-
-COMMANDS = {
-    "list": "the stages and their steps",
-    "run": "run steps and compare what they print with what they promise",
-    "diff": "what a step changes against the step before",
-    "history": "each form that a definition had, and the steps that gave it",
-    "where": "the steps that built a definition, and where it lives",
-    "check": "check everything that the steps promise",
-    "stats": "how much the steps of each stage add, change and run",
-    "propagate": "carry a change of a step into the later steps and the package",
-    "move": "rename steps, and every reference to them",
-}
 
 
 def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
     """Run one command. 0: all is well; 1: a promise is broken; 2: the question made no sense."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    parser = _parser()
+    parser = parser_for(HANDLERS)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         return _refuse(f"There is no command {arguments[0]!r}." + nearest(arguments[0], COMMANDS))
     try:
         options = parser.parse_args(arguments)
-        if arguments[0] in ("run", "check", "stats") and find_spec("numpy") is None:
+        if arguments[0] in ("run", "show", "next", "check", "stats") and find_spec("numpy") is None:
             return _refuse("This Python has no NumPy. After `make tour`: source .venv/bin/activate")
         curriculum = Curriculum(root or Path(__file__).resolve().parents[2])
         return options.run(curriculum, options)
@@ -60,50 +50,6 @@ def _refuse(line: str, status: int = 2) -> int:
     return status
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message):
-        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
-        raise SystemExit(2)
-
-
-def _parser():
-    parser = _Parser(prog="python -m steps", description="The companion of the steps.")
-    commands = parser.add_subparsers(required=True, metavar="command")
-
-    def add(name, run):
-        command = commands.add_parser(name, help=COMMANDS[name], description=COMMANDS[name])
-        command.set_defaults(run=run)
-        return command
-
-    add("list", list_steps)
-    for name, run in (("run", run_command), ("check", check_command), ("stats", stats_command)):
-        command = add(name, run)
-        if name == "check":
-            command.add_argument("--only", default="", metavar="CHECK", help="for example coverage")
-        command.add_argument(
-            "steps",
-            nargs="?",
-            metavar="N | N-M",
-            help="for example 14, 54 (all its parts), 54a or 54a-55; all by default",
-        )
-    command = add("diff", diff_command)
-    command.add_argument("step", metavar="N")
-    command.add_argument("--demo", action="store_true", help="show the demo's difference too")
-    command.add_argument("--html", action="store_true", help="print HTML instead of text")
-    command = add("history", history_command)
-    command.add_argument("name", metavar="NAME", help="for example Variable.backward")
-    command.add_argument("--at", metavar="N", help="show the form that step N has")
-    add("where", where_command).add_argument("name", metavar="NAME")
-    command = add("propagate", propagate_command)
-    command.add_argument("step", metavar="N")
-    command.add_argument(
-        "--from", dest="revision", default="HEAD", metavar="REV", help="what to compare with (HEAD)"
-    )
-    command = add("move", move_command)
-    command.add_argument("names", nargs="+", metavar="OLD NEW", help="for example 54b 54c 54c 54d")
-    return parser
-
-
 def list_steps(curriculum: Curriculum, options) -> int:
     for stage in curriculum.stages:
         written = any(step.number in stage for step in curriculum.steps)
@@ -111,9 +57,8 @@ def list_steps(curriculum: Curriculum, options) -> int:
         print(paint(title, "bold"))
         for step in curriculum.steps:
             if step.number in stage:
-                fault = fault_of(step)
-                kind = "" if step.kind == "lesson" or fault else paint(f"  ({step.kind})", "faint")
-                print(f"  {step.number!s:3} {fault or step.title}{kind}")
+                kind = "" if step.kind == "lesson" else paint(f"  ({step.kind})", "faint")
+                print(f"  {step.number!s:3} {_title(step)}{kind}")
                 for module in curriculum.modules:
                     if module.finished == step.number:
                         print(paint(f"      -> {module.name}", "faint"))
@@ -121,9 +66,36 @@ def list_steps(curriculum: Curriculum, options) -> int:
     return 0
 
 
+def _title(step):
+    try:
+        return step.title
+    except SourceError as error:
+        return str(error)
+
+
+def show_command(curriculum: Curriculum, options) -> int:
+    steps = curriculum.select(options.steps) if options.steps else [current(curriculum)]
+    page(view(curriculum, step) for step in steps)
+    return 0
+
+
+def next_command(curriculum: Curriculum, options) -> int:
+    if options.at:
+        step = curriculum.select(options.at)[0]
+    else:
+        step = beside(curriculum, options.back)
+    if step is None:
+        print("There is none before." if options.back else "That was the last one.")
+        return 0
+    text = view(curriculum, step)
+    remember(curriculum, step)
+    page([text])
+    return 0
+
+
 def run_command(curriculum: Curriculum, options) -> int:
     steps = curriculum.select(options.steps)
-    live = enabled()
+    live = enabled() and not options.verbose
     outcomes = run_steps(steps, curriculum.root)
     broken = []
     for stage in curriculum.stages:
@@ -137,6 +109,9 @@ def run_command(curriculum: Curriculum, options) -> int:
                 print("\r" + line, end="", flush=True)
             outcome = next(outcomes)
             done.append(outcome)
+            if options.verbose:
+                print(paint(f"{step.label}: {_title(step)}", "bold"))
+                print(output_of(outcome) + "\n", flush=True)
             seconds, kept = seconds + outcome.seconds, kept + outcome.kept
         bad = [outcome for outcome in done if not outcome.ok]
         broken += bad
@@ -146,7 +121,7 @@ def run_command(curriculum: Curriculum, options) -> int:
         style = ["red"] if bad else []
         line = _bar(stage, chosen, len(done), f"{count:34}{seconds:6.1f} s", *style)
         print(("\r" if live else "") + line + ("\033[K" if live else ""), flush=True)
-    for outcome in broken:
+    for outcome in [] if options.verbose else broken:
         print("\n" + outcome.report())
     return 1 if broken else 0
 
@@ -181,26 +156,42 @@ def stats_command(curriculum: Curriculum, options) -> int:
 
 
 def diff_command(curriculum: Curriculum, options) -> int:
-    difference = Difference(curriculum, curriculum.step(options.step))
-    print(difference.html() if options.html else difference.text(demo=options.demo))
+    steps = curriculum.select(options.steps)
+    found, refusals = [], []
+    for step in steps:
+        difference = Difference(curriculum, step)
+        if not options.name:
+            found.append(difference.html() if options.html else difference.text(options.demo))
+            continue
+        try:
+            lines = changed_definition(difference, options.name)
+        except CurriculumError as error:  # of several steps, those that change it are shown
+            refusals.append(str(error))
+            continue
+        found.append(f"{difference.head()}\n{lines}")
+    if not found:
+        none = f"None of the {len(steps)} steps changes {options.name}."
+        raise CurriculumError(refusals[0] if len(steps) == 1 else none)
+    print("\n\n".join(found))
     return 0
 
 
 def history_command(curriculum: Curriculum, options) -> int:
-    _tell_faults(curriculum)
     history = History(curriculum, options.name)
+    _tell_faults(history)
     print(history.text() if options.at is None else history.at(options.at))
     return 0
 
 
-def _tell_faults(curriculum):
-    for fault in curriculum.faults:
+def _tell_faults(history):
+    for fault in history.faults:
         print(f"left out: {fault}", file=sys.stderr)
 
 
 def where_command(curriculum: Curriculum, options) -> int:
-    _tell_faults(curriculum)
-    print(History(curriculum, options.name).where())
+    history = History(curriculum, options.name)
+    _tell_faults(history)
+    print(history.where())
     return 0
 
 
@@ -229,3 +220,18 @@ def move_command(curriculum: Curriculum, options) -> int:
         print("\nPlease look at these lines; a number there may be that of a step:")
         print("\n".join(moved.unsure))
     return 0
+
+
+HANDLERS = {
+    "list": list_steps,
+    "show": show_command,
+    "next": next_command,
+    "run": run_command,
+    "diff": diff_command,
+    "history": history_command,
+    "where": where_command,
+    "check": check_command,
+    "stats": stats_command,
+    "propagate": propagate_command,
+    "move": move_command,
+}

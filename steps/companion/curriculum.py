@@ -7,6 +7,7 @@ import tomllib
 from functools import cached_property
 from pathlib import Path
 
+from .lookup import find
 from .model import CurriculumError, Module, Stage, Step, fault_of
 from .names import nearest
 from .number import Number, listed
@@ -61,15 +62,14 @@ class Curriculum:
         return [step for step in self.steps if not fault_of(step)]
 
     @property
-    def readable_modules(self) -> list[Module]:
-        """The modules whose files are there, and are Python."""
-        return [module for module in self.modules if module.path.exists() and not fault_of(module)]
+    def built_modules(self) -> list[Module]:
+        """The modules whose files are there."""
+        return [module for module in self.modules if module.path.exists()]
 
-    @property
-    def faults(self) -> list[str]:
-        """A line for each file of a step or of the package that cannot be read."""
-        built = [module for module in self.modules if module.path.exists()]
-        return [fault for each in [*self.steps, *built] if (fault := fault_of(each))]
+    @cached_property
+    def renaming(self) -> list[Step]:
+        """The steps that rename definitions."""
+        return [step for step in self.steps if step.renames]
 
     @cached_property
     def by_number(self) -> dict[Number, Step]:
@@ -143,7 +143,7 @@ class Curriculum:
             if module.finished >= step.number:
                 continue
             holders = [module] if module.path.exists() else self.builders(module)
-            if any(name in each.source.definitions for each in holders if not fault_of(each)):
+            if any(find(each, name) for each in holders):
                 return module
         return None
 
@@ -166,10 +166,10 @@ class Curriculum:
         """
         numbers = {n for module in self.built_by(step) for n in module.builders}
         before = self.before(step)
-        for each in reversed(self.readable):
+        for each in reversed(self.steps):
             if before is None or each.number >= before.number:
                 continue
-            if each.number in numbers and name in each.source.top_level:
+            if each.number in numbers and (found := find(each, name)) and not found.owner:
                 return each
         return None
 

@@ -68,7 +68,7 @@ class Difference:
     @cached_property
     def changes(self) -> list[Change]:
         """Every definition that is not as it was; those that went come last."""
-        old, new = self._old_definitions, self.new.definitions
+        old, new = self.old_definitions, self.new.definitions
         formers = {new_name: name for name, new_name in self.step.renames.items()}
         found = []
         for name, definition in new.items():
@@ -78,8 +78,8 @@ class Difference:
             former = heir(name, formers)
             if former in old:
                 found += self._changed(name, former, renamed=former != name)
-            elif name in self._resumed:
-                found.append(self._taken_up(name, self._resumed[name]))
+            elif name in self.resumed:
+                found.append(self._taken_up(name, self.resumed[name]))
             else:
                 found.append(Change("new", name, len(self.new.code_of(name))))
         for name, definition in old.items():
@@ -105,7 +105,7 @@ class Difference:
         return self.curriculum.replaced(self.step)
 
     @cached_property
-    def _old_definitions(self) -> dict[str, Definition]:
+    def old_definitions(self) -> dict[str, Definition]:
         """Those of the step before, without what shares only its name with one of this step."""
         return {
             name: each
@@ -122,13 +122,13 @@ class Difference:
         return found
 
     @cached_property
-    def _resumed(self) -> dict[str, Step]:
+    def resumed(self) -> dict[str, Step]:
         """What the step takes up again from an earlier step that builds the same module."""
         if self.before is None:
             return {}
         found = {}
         for name in self.new.top_level:
-            if name not in self._old_definitions:
+            if name not in self.old_definitions:
                 if earlier := self.curriculum.resumed_from(name, self.step):
                     found[name] = earlier
         return found
@@ -153,7 +153,7 @@ class Difference:
             for number, text in enumerate(self.old.framework, self.old.framework_first)
             if number not in left
         ]
-        for name, earlier in self._resumed.items():
+        for name, earlier in self.resumed.items():
             former = earlier.source.definitions[name]
             old += enumerate(former.text.splitlines(), former.first)
         new = list(enumerate(self.new.framework, self.new.framework_first))
@@ -179,9 +179,17 @@ class Difference:
 
     def text(self, demo: bool = False) -> str:
         """The difference for a terminal, with that of the demo where nothing else changes."""
+        return f"{self.head()}\n{self.body(demo)}"
+
+    def head(self) -> str:
+        """The title, and the place in the stage."""
         heading = paint(self.heading, "bold")
         heading += " " * (WIDTH - len(self.heading) - len(self.place) - 2)
-        found = [f"{heading}  {paint(self.place, 'faint')}"]
+        return f"{heading}  {paint(self.place, 'faint')}"
+
+    def body(self, demo: bool = False) -> str:
+        """The names that change, and the changed lines."""
+        found = []
         width = max((len(change.name) for change in self.changes), default=0)
         for change in self.changes:
             note = f"-> {change.note}" if change.kind == "renamed" else change.note
@@ -193,10 +201,10 @@ class Difference:
                 ", ".join(names), 96, initial_indent=" " * 12, subsequent_indent=" " * 12
             )
         found += ["", paint(f"  {self.files}, framework", "bold")]
-        found += _shown(self.framework) or ["    (no change)"]
+        found += shown(self.framework) or ["    (no change)"]
         if demo or not self.framework:  # then the demo is the lesson
             file = f"steps/{self.step.path.name}"
-            found += ["", paint(f"  {file}, demo", "bold"), *_shown(self.demo)]
+            found += ["", paint(f"  {file}, demo", "bold"), *shown(self.demo)]
         else:
             found += ["", f"  demo: {self.demo_size} (show them with --demo)"]
         return "\n".join(found)
@@ -247,7 +255,8 @@ class Difference:
 _COLOURS = {"+": "green", "-": "red"}
 
 
-def _shown(found):
+def shown(found: list[list[Line]]) -> list[str]:
+    """The rows of some changed places, in colour on a terminal."""
     rows = []
     for position, hunk in enumerate(found):
         if position:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .curriculum import Curriculum, CurriculumError, Module, Step
+from .curriculum import Curriculum, CurriculumError, Module, Step, fault_of
 from .hunks import count
+from .lookup import fault_met, find, holder, names_of, passage
 from .names import heir, nearest
 from .number import Number
 from .source import Definition, Source
@@ -63,16 +64,23 @@ class History:
         self.curriculum = curriculum
         self.name = name
         self.asked = name
-        names, module = known_names(curriculum), None
-        if name not in names:
+        module = None
+        if not _is_defined(curriculum, name):
             self.name, module = found_in_package(curriculum, name)
             if not self.name:  # "exp_" for "Tensor.exp_"
                 self.name, module = found_in_package(curriculum, f"Tensor.{name}")
-            if self.name not in names:
+            if not self.name or not _is_defined(curriculum, self.name):
                 raise CurriculumError(
-                    f"{name!r} is not defined anywhere." + _suggestion(name, names)
+                    f"{name!r} is not there yet: no step and no module defines it."
+                    + _suggestion(name, curriculum)
                 )
         self.lives = self._lives(module)
+
+    @property
+    def faults(self) -> list[str]:
+        """A line for each file that cannot be read where it defines the name."""
+        files = [*self.curriculum.steps, *self.curriculum.built_modules]
+        return [fault for each in files if (fault := fault_met(each))]
 
     def text(self) -> str:
         """Each form, a line for each step that gave it one."""
@@ -104,12 +112,12 @@ class History:
         """The source of the form that a step has."""
         step = self.curriculum.step(number)
         name = name_in(self.curriculum, self.name, step)
-        if name not in step.source.definitions:
+        definition = find(step, name)
+        if definition is None:
             having = ", ".join(str(each) for life in self.lives for each in life.steps)
             raise CurriculumError(
                 f"Step {step.number.short} has no {self.name}. Its forms are in {having}."
             )
-        definition = step.source.definitions[name]
         head = f"{name}, steps/{step.path.name}, lines {definition.first}-{definition.last}"
         return f"{head}\n\n{definition.text}"
 
@@ -146,7 +154,7 @@ class History:
             first = not homes or home is homes[0]
             steps = [
                 step
-                for step in self.curriculum.readable
+                for step in self.curriculum.steps
                 if step.number in mine or first and step.number not in builders
             ]
             if asked is None or home is None or home[0] is asked:
@@ -157,13 +165,13 @@ class History:
         """The modules of the package that hold the definition today, the oldest first."""
         aliases = {name_in(self.curriculum, self.name, step) for step in self.curriculum.steps}
         found = []
-        modules = self.curriculum.readable_modules
+        modules = self.curriculum.built_modules
         for module in sorted(modules, key=lambda module: module.finished):
-            held = [each for each in (self.name, *aliases) if each in module.source.definitions]
-            found += [(module, module.source.definitions[each]) for each in held[:1]]
+            held = filter(None, (find(module, each) for each in (self.name, *aliases)))
+            found += [(module, definition) for definition in held][:1]
         if not found:  # "Variable.__add__", which became Tensor.__add__, is a method of add's today
             attached = [found_in_package(self.curriculum, each) for each in aliases]
-            found = [(module, module.source.definitions[each]) for each, module in attached if each]
+            found = [(module, find(module, each)) for each, module in attached if each]
             del found[1:]
         return found
 
@@ -174,18 +182,22 @@ class History:
 
     def _forms(self, steps):
         source: Source | None = None  # the source that holds the latest form
-        former = ""
+        former = text = ""
         for step in steps:
             name = name_in(self.curriculum, self.name, step)
-            definition = step.source.definitions.get(name)
-            if definition is not None:
+            before, text = text, passage(step, name)
+            if source is not None and former == name and before == text:
+                continue
+            here = holder(step, name)
+            if here is not None:
+                definition = here.definitions[name]
                 if source is None:
-                    lines = len(step.source.code_of(name))
+                    lines = len(here.code_of(name))
                     yield Form(step, definition, lines, start="again" if former else "first")
                 elif source.definitions[former].text != definition.text:
-                    changed = count(source.code_of(former), step.source.code_of(name))
+                    changed = count(source.code_of(former), here.code_of(name))
                     yield Form(step, definition, *changed)
-                source, former = step.source, name
+                source, former = here, name
             elif source is not None and former in step.removes:
                 yield Form(step, None)
                 source = None
@@ -193,17 +205,17 @@ class History:
     def _last_holder(self, steps):
         for step in reversed(steps):
             name = name_in(self.curriculum, self.name, step)
-            if name in step.source.definitions:
-                return step, step.source.definitions[name]
+            if definition := find(step, name):
+                return step, definition
         return None
 
 
 def name_in(curriculum: Curriculum, name: str, step: Step) -> str:
     """What a definition is called in a step, whatever it was called before or is called later."""
-    for each in curriculum.steps:  # forwards: the renamings up to this step
+    for each in curriculum.renaming:  # forwards: the renamings up to this step
         if each.number <= step.number:
             name = heir(name, each.renames)
-    for each in reversed(curriculum.steps):  # backwards: undo the renamings that come later
+    for each in reversed(curriculum.renaming):  # backwards: undo the renamings that come later
         if each.number > step.number:
             name = heir(name, {new: old for old, new in each.renames.items()})
     return name
@@ -212,7 +224,9 @@ def name_in(curriculum: Curriculum, name: str, step: Step) -> str:
 def known_names(curriculum: Curriculum) -> list[str]:
     """Every name that a step or a module defines, the latest ones first."""
     found: dict[str, None] = {}
-    for module in curriculum.readable_modules:
+    for module in curriculum.built_modules:
+        if fault_of(module):
+            continue
         found |= dict.fromkeys(module.source.definitions)
     for step in reversed(curriculum.readable):
         found |= dict.fromkeys(step.source.definitions)
@@ -241,20 +255,32 @@ def found_in_package(curriculum: Curriculum, name: str) -> tuple[str, Module | N
     maker = getattr(value, "__qualname__", "").partition(".<locals>")[0]
     if value is None or isinstance(value, (bool, int, float, str)):
         return "", None
-    for module in curriculum.readable_modules:
-        loaded = sys.modules.get(module.dotted)
-        for each in module.source.top_level if loaded else ():
-            if any(getattr(loaded, part, None) is value for part in each.split(", ")):
-                return each, module
-        if module.dotted == getattr(value, "__module__", "") and maker in module.source.definitions:
+    for module in curriculum.built_modules:
+        loaded = vars(sys.modules.get(module.dotted, object))
+        called = {name for name, each in loaded.items() if each is value}
+        if called and not fault_of(module):
+            for each in module.source.top_level:
+                if called & set(each.split(", ")):
+                    return each, module
+        if maker and module.dotted == getattr(value, "__module__", "") and find(module, maker):
             return maker, module
     # A form that is written in place is made of the other one: exp_ of exp, __ixor__ of __xor__.
     plain = re.sub(r"(?<=[^_])_$|(?<=\.__)i(?=\w+__$)", "", name)
     return found_in_package(curriculum, plain) if plain != name else ("", None)
 
 
-def _suggestion(name, names):
-    """Methods of that name first ("backward" -> "Variable.backward"), then similar names."""
+def _is_defined(curriculum, name):
+    files = [*curriculum.built_modules, *reversed(curriculum.steps)]
+    return any(find(each, name) for each in files)
+
+
+def _suggestion(name, curriculum):
+    """Methods of that name ("backward" -> "Variable.backward"), or names that are nearly the same.
+
+    Where there are neither, a guess would only mislead.
+    """
+    files = [*curriculum.built_modules, *reversed(curriculum.steps)]
+    names = list(dict.fromkeys(each for file in files for each in names_of(file)))
     last = name.rpartition(".")[2].lower()
     same = [each for each in names if each.rpartition(".")[2].lower() == last]
-    return nearest(name, same or names)
+    return nearest(name, same or names, least=0.0 if same else 0.66)

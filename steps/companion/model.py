@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 from .number import Number
 from .source import Source, SourceError
+
+_TITLE = re.compile(r'"""Step \w+: (.*\S)\s*$', re.MULTILINE)
 
 
 class CurriculumError(Exception):
@@ -44,6 +47,7 @@ class Step:
     budget: int = 0  # the lines that it may add, where the kind's number does not do
     unrun: list[str] = field(default_factory=list)  # definitions that the demo cannot run
     outcome: Any = None  # how it ran, once it has run
+    added: dict[int, str] | None = None  # the lines that it adds, once they are known
 
     @cached_property
     def source(self) -> Source:
@@ -55,8 +59,19 @@ class Step:
 
     @property
     def title(self) -> str:
-        """The title without "Step 07: "."""
-        return self.source.title.partition(": ")[2]
+        """The title without "Step 07: ", read off the first line where that is possible.
+
+        Raises:
+            SourceError: the first line has none, and the file is not Python.
+        """
+        if "source" in vars(self):
+            return self.source.title.partition(": ")[2]
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            text = ""
+        first = _TITLE.match(text)
+        return first[1] if first else self.source.title.partition(": ")[2]
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,17 @@ def with_renames(line: str, renames: dict[str, str]) -> str:
     return line
 
 
-def nearest(name: str, names) -> str:
-    """ " Did you mean ...?" with the names most like this one, whatever is upper or lower case."""
+def nearest(name: str, names, least: float = 0.0) -> str:
+    """ " Did you mean ...?" with the names most like this one, whatever is upper or lower case.
+
+    Names that are less alike than `least` (0 to 1) are not offered at all.
+    """
 
     def likeness(each):
         pairs = ((name.lower(), each.lower()), (name, each))
         return [difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs]
 
+    names = [each for each in names if likeness(each)[0] >= least]
     best = sorted(dict.fromkeys(names), key=likeness, reverse=True)[:3]
     close = [each for each in best if likeness(each)[0] >= 0.5]
     if close or not best:

@@ -86,6 +86,7 @@ class Outcome:
     seconds: float
     failure: str = ""  # why the run failed: an exception, too slow, a promise in the wrong place
     ran: set[int] | None = None  # which of the watched lines ran; None where none were watched
+    output: str = ""  # all that it printed
 
     @property
     def ok(self) -> bool:
@@ -202,13 +203,13 @@ def run_step(step: Step, root: Path, lines: list[int] | None = None) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder, "record.json")
         command = [sys.executable, "-W", "error", str(_RECORDER), str(step.path), str(record)]
-        try:
-            status, errors = _run(command + [str(line) for line in lines or ()], root)
-        except subprocess.TimeoutExpired:
+        status, output, errors = _run(command + [str(line) for line in lines or ()], root)
+        if status is None:
             message = f"stopped after {TIMEOUT} s"
-            return Outcome(step, [], 0, float(TIMEOUT), message, nothing)
+            return Outcome(step, [], 0, float(TIMEOUT), message, nothing, output)
         if not record.exists():
-            return Outcome(step, [], 0, 0.0, f"the process ended with {status}", nothing)
+            message = f"the process ended with {status}"
+            return Outcome(step, [], 0, 0.0, message, nothing, output)
         noted = json.loads(record.read_text(encoding="utf-8"))
     broken = compare(promises, noted["printed"])
     wrong = {each.line for each in broken}
@@ -220,27 +221,33 @@ def run_step(step: Step, root: Path, lines: list[int] | None = None) -> Outcome:
     elif noted["seconds"] > LIMIT:
         failure = f"took {noted['seconds']:.1f} s; the limit is {LIMIT:.0f} s"
     ran = None if lines is None else set(noted["ran"])
-    return Outcome(step, broken, kept, noted["seconds"], failure, ran)
+    return Outcome(step, broken, kept, noted["seconds"], failure, ran, output)
 
 
-def _run(command: list[str], root: Path) -> tuple[int, str]:
-    """Exit status and error output of a command. After TIMEOUT it ends, with all its processes."""
+def _run(command: list[str], root: Path) -> tuple[int | None, str, str]:
+    """Exit status, output and error output of a command.
+
+    After TIMEOUT it ends, with all its processes; then the status is None.
+    """
     process = subprocess.Popen(
         command,
         cwd=root,
         env=one_thread(),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         start_new_session=True,
     )
     try:
-        errors = process.communicate(timeout=TIMEOUT)[1]
+        output, errors = process.communicate(timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return None, *_end(process)
     except BaseException:
         _end(process)
         raise
-    return process.returncode, errors
+    return process.returncode, output, errors
 
 
 def _end(process):
@@ -248,7 +255,7 @@ def _end(process):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     process.kill()
-    process.communicate()
+    return process.communicate()
 
 
 def run_steps(steps: list[Step], root: Path):
@@ -260,7 +267,7 @@ def run_steps(steps: list[Step], root: Path):
 def one_thread() -> dict[str, str]:
     """The environment with one thread for linear algebra: two steps run at a time."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    return os.environ | dict.fromkeys(names, "1")
+    return os.environ | dict.fromkeys(names, "1") | {"PYTHONIOENCODING": "utf-8"}
 
 
 def _simple_statements(source: Source) -> list[tuple[int, int]]:

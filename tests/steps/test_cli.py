@@ -81,9 +81,13 @@ def test_a_module_that_cannot_be_read_is_named_and_left_out(make, capsys):
     toml = '[modules]\n"tinytorch/a.py" = [1]\n"tinytorch/b.py" = [1]\n'
     files = {"tinytorch/a.py": "x = (", "tinytorch/b.py": "y = 1\n"}
     root = make({1: step_text(1, "x = 1\ny = 1")}, files, toml).root
-    assert main(["where", "y"], root) == 0
+    assert main(["where", "y"], root) == 0  # a.py has no y
     out, err = capsys.readouterr()
-    assert "lives in   tinytorch/b.py, line 1" in out and err.startswith("left out: a.py, line 1")
+    assert "lives in   tinytorch/b.py, line 1" in out and err == ""
+    assert main(["where", "x"], root) == 0
+    out, err = capsys.readouterr()
+    assert "last in    steps/step01.py, line 10" in out
+    assert err == "left out: a.py, line 1: '(' was never closed\n"
     assert main(["check"], root) == 1
     assert "a.py, line 1: '(' was never closed" in capsys.readouterr().out
 
@@ -140,12 +144,15 @@ def test_the_others(command):
         (["check", "--only", "forms"], "There is no check 'forms'. Did you mean form"),
         (["run", "two"], "'two' does not name steps. Write 14, 54a or 11-18."),
         (["diff", "99"], "There is no step 99. The nearest is 4."),
-        (["diff", "two"], "'two' does not name a step. Write 14 or 54a."),
+        (["diff", "two"], "'two' does not name steps. Write 14, 54a or 11-18."),
         (["diff", "2b"], "There is no step 2b, but 2."),
         (["move", "1"], "move takes pairs: the old number and the new one."),
-        (["where", "xx"], "'xx' is not defined anywhere. Did you mean x?"),
-        (["where", "X"], "'X' is not defined anywhere. Did you mean x?"),
-        (["where", "q"], "'q' is not defined anywhere. The nearest: x."),
+        (
+            ["where", "xx"],
+            "'xx' is not there yet: no step and no module defines it. Did you mean x?",
+        ),
+        (["where", "X"], "'X' is not there yet: no step and no module defines it. Did you mean x?"),
+        (["where", "q"], "'q' is not there yet: no step and no module defines it.\n"),
         (["history", "x", "--at", "3"], "There is no step 3 yet. The nearest are 2 and 4."),
         (["propagate", "1"], "steps/step01.py cannot be read from HEAD:"),
     ],

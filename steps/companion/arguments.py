@@ -1,0 +1,113 @@
+"""The commands, their arguments, and the help that lists them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+PROGRAM = "python -m steps"
+READING = {
+    "list": "the stages and their steps",
+    "next": "show the step after the one shown last; it remembers your place",
+    "show": "a step in one view: its text, its difference and what it prints",
+    "diff": "what a step changes against the step before",
+    "run": "run steps and compare what they print with what they promise",
+    "history": "each form that a definition had, and the steps that gave it",
+    "where": "the steps that built a definition, and where it lives",
+}
+WRITING = {
+    "check": "check everything that the steps promise",
+    "stats": "how much the steps of each stage add, change and run",
+    "propagate": "carry a change of a step into the later steps and the package",
+    "move": "rename steps, and every reference to them",
+}
+COMMANDS = READING | WRITING
+
+HELP = """\
+usage: python -m steps COMMAND ...
+
+To read:
+{reading}
+
+To write:
+{writing}
+
+A step is 14, 54b, step54b or step54b.py; several are 11-18 or 54a-55, and 54 is all parts of 54.
+
+    python -m steps next
+    python -m steps show 14
+    python -m steps diff 14 Variable.backward
+    python -m steps run 11-18 -v
+    python -m steps where Variable.backward
+
+More about a command: python -m steps diff --help
+"""
+
+SEVERAL = "for example 14, 54 (all its parts), 54a or 54a-55"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
+        raise SystemExit(2)
+
+    def format_help(self):
+        if self.prog != PROGRAM:
+            return super().format_help()
+        lists = [
+            "\n".join(f"  {name:10} {text}" for name, text in commands.items())
+            for commands in (READING, WRITING)
+        ]
+        return HELP.format(reading=lists[0], writing=lists[1])
+
+
+def parser_for(handlers) -> argparse.ArgumentParser:
+    """The parser of the command line; `handlers` are the functions that do the work."""
+    parser = _Parser(prog=PROGRAM)
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    def add(name):
+        command = commands.add_parser(name, help=COMMANDS[name], description=COMMANDS[name])
+        command.set_defaults(run=handlers[name])
+        return command
+
+    add("list")
+    for name in ("run", "check", "stats"):
+        command = add(name)
+        if name == "check":
+            command.add_argument("--only", default="", metavar="CHECK", help="for example coverage")
+        command.add_argument(
+            "steps",
+            nargs="?",
+            metavar="N | N-M",
+            help=f"{SEVERAL}; all by default",
+        )
+        if name == "run":
+            command.add_argument(
+                "-v", "--verbose", action="store_true", help="show what they print"
+            )
+    command = add("show")
+    command.add_argument(
+        "steps", nargs="?", metavar="N | N-M", help=f"{SEVERAL}; the step shown last by default"
+    )
+    command = add("next")
+    way = command.add_mutually_exclusive_group()
+    way.add_argument("--at", metavar="N", help="go to this step and show it")
+    way.add_argument("--back", action="store_true", help="go back one step and show it")
+    command = add("diff")
+    command.add_argument("steps", metavar="N | N-M", help=SEVERAL)
+    command.add_argument("name", nargs="?", help="one definition only: Variable.backward")
+    command.add_argument("--demo", action="store_true", help="show the demo's difference too")
+    command.add_argument("--html", action="store_true", help="print HTML instead of text")
+    command = add("history")
+    command.add_argument("name", metavar="NAME", help="for example Variable.backward")
+    command.add_argument("--at", metavar="N", help="show the form that step N has")
+    add("where").add_argument("name", metavar="NAME")
+    command = add("propagate")
+    command.add_argument("step", metavar="N")
+    command.add_argument(
+        "--from", dest="revision", default="HEAD", metavar="REV", help="what to compare with (HEAD)"
+    )
+    command = add("move")
+    command.add_argument("names", nargs="+", metavar="OLD NEW", help="for example 54b 54c 54c 54d")
+    return parser

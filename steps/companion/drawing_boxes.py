@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import itertools
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,6 +138,15 @@ def positions(view: np.ndarray, memory: np.ndarray) -> list[tuple[int, tuple[int
     return found
 
 
+def marks_of(found: list[tuple[int, tuple[int, ...]]]) -> dict[int, str]:
+    """What to write at each place: the index of its element, or how many elements it has."""
+    counts = Counter(place for place, _ in found)
+    return {
+        place: str(list(index)) if counts[place] == 1 else f"{counts[place]} times"
+        for place, index in found
+    }
+
+
 def strip(memory: Any, views: dict[str, Any]) -> Picture:
     """One strip of memory with its numbers, and below it the boxes that each view covers.
 
@@ -147,24 +157,21 @@ def strip(memory: Any, views: dict[str, Any]) -> Picture:
     canvas = Canvas()
     indent = MARGIN + max(map(text_width, ["memory", *views])) + 12
     texts = [number(value) for value in memory]
-    indices = [str(list(index)) for found in seen.values() for _, index in found]
-    cell = max(40.0, 8 + max(text_width(text) for text in [*texts, *indices]))
+    marks = {title: marks_of(found) for title, found in seen.items()}
+    written = [*texts, *(text for each in marks.values() for text in each.values())]
+    cell = max(40.0, 8 + max(map(text_width, written)))
     canvas.text(MARGIN, MARGIN + 12 + ROW / 2 + SIZE / 3, "memory")
     for place, text in enumerate(texts):
         x = indent + place * cell
         canvas.text(x + cell / 2, MARGIN + 8, str(place), "middle", GREY, SIZE - 3)
         canvas.box(x, MARGIN + 12, cell, text, FULL)
-    for row, (title, found) in enumerate(seen.items(), 1):
+    for row, (title, covered) in enumerate(marks.items(), 1):
         y = MARGIN + 12 + row * (ROW + 10)
         canvas.text(MARGIN, y + ROW / 2 + SIZE / 3, title)
-        color = COLORS[row % len(COLORS)]
         for place in range(memory.size):
-            here = [index for other, index in found if other == place]
             x = indent + place * cell
-            if len(here) > 1:
-                canvas.box(x, y, cell, f"{len(here)} times", color)
-            elif here:
-                canvas.box(x, y, cell, str(list(here[0])), color)
+            if place in covered:
+                canvas.box(x, y, cell, covered[place], COLORS[row % len(COLORS)])
             else:
                 canvas.line([(x, y + ROW / 2), (x + cell, y + ROW / 2)], "#d0d7de", 1, dashed=True)
     return canvas.picture("a strip of memory with the views " + ", ".join(views))

@@ -1,16 +1,16 @@
 """Step 41a: A DType for each element type
 
-Stage 7 makes the core of step 40b exact: which types, where in memory, which errors. It needs few
-operations for that: + - * /, exp, the sum of all elements, broadcasting and backward. The others
-are laid aside, and stage 9 brings them back, finished (steps 56a to 65b).
+Stage 7 goes through the core of step 40b once more: the types of elements, the memory where they
+are (the CPU's or a GPU's), and the errors. It needs few operations for that: + - * /, exp, the sum
+of all elements, broadcasting and backward. The others are laid aside, and stage 9 brings them back,
+finished (steps 56a to 65b).
 
-What an array can hold is NumPy's business until now, and NumPy allows too much: text, dates,
-complex numbers and Python objects all become Tensors, and fail later, far from the cause. It also
-has too little: bfloat16, the type in which most large networks compute, is the upper half of a
-float32, and NumPy does not know it. (The package ml_dtypes adds it.)
+Until now NumPy decides what an array can hold, and it allows too much: text, dates, complex numbers
+and Python objects all become Tensors, and fail later, far from the cause. It also lacks a type:
+bfloat16, in which most large networks compute. It is the upper half of a float32. (The package
+ml_dtypes adds it to NumPy.)
 
-So the tensor gets types of its own, ten of them. A DType is an object with a name, a size in bytes
-and a category:
+So tinytorch gets ten types of its own. A DType is an object with a name, a size and a category:
 
     0 boolean    bool           1 integer    uint8 int8 int16 int32 int64
     2 floating   float16 bfloat16 float32 float64

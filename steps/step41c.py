@@ -14,7 +14,7 @@ PyTorch asks about categories first. The higher one wins, with its own size:
 Within a category the larger type wins. Where neither holds all numbers of the other, a larger one
 is needed: uint8 with int8 gives int16, because only int8 is signed (has numbers below zero), and
 float16 with bfloat16 gives float32. For pairs of integers NumPy has the same rule, so its table is
-used. A DType now says is_signed, and is_complex, which programs ask and which is always False here.
+used. DType gets is_signed and, for programs that ask, is_complex, which is always False here.
 
 can_cast answers another question: whether a result may be stored in a tensor that exists. The
 category must not fall, because 2.7 in an integer loses the digits after the point. The size may

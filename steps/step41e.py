@@ -1,8 +1,8 @@
 """Step 41e: Operands are cast to one type
 
-The rule of step 41d is only stated, not applied: NumPy does the adding, by its own rule. So int64
-plus float32 is still float64, integers divided give float64, and the gradient of a float32 weight
-that meets a float64 constant comes back as float64: x.grad has another type than x.
+The operators do not use the rule of step 41d yet: NumPy adds by its own rule. So int64 plus float32
+is still float64, integers divided give float64, and the gradient of a float32 weight that meets a
+float64 constant comes back as float64: x.grad has another type than x.
 
 operands() brings both to the type of the result before NumPy sees them:
 
@@ -10,7 +10,7 @@ operands() brings both to the type of the result before NumPy sees them:
     tensor and number      the tensor is cast; the number stays a number
     tensor and array       an array of NumPy counts as a tensor
 
-Division of integers has to leave them: with floating=True the type is at least the default type.
+1 / 2 is not an integer. So division says floating=True, and integers become the default type.
 
 Cast is an operation like any other. Its gradient is cast back to the type of its input. So every
 leaf gets a gradient of its own type, in whatever type the loss was computed. (In PyTorch the node

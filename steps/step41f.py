@@ -4,8 +4,8 @@ x * 0.5 could make a tensor of 0.5 first. It would cost an array for each consta
 wrong: NumPy 2 lets a Python number leave a float16 array as it is, but not an array of shape ().
 So a number is handed to NumPy as a number, of the right Python type. number_like makes it:
 
-    a number of NumPy's     a Python number: np.float64(0.5) is a float64 for NumPy, and x * it
-                            would be float64, without a word, and everything computed from it
+    a number of NumPy's     a Python number: np.float64(0.5) counts as a float64 array for NumPy, so
+                            the product and everything computed from it would be float64
     for a float tensor      a float
     for an integer tensor   an int that is wrapped around, as the elements are: 250 + 10 is 4 in
                             uint8. NumPy refuses 300 for a uint8 with an OverflowError; PyTorch
@@ -14,10 +14,10 @@ So a number is handed to NumPy as a number, of the right Python type. number_lik
                             with float32 to a Python float
 
 All this takes time, and mostly there is nothing to convert: both operands are tensors of one type,
-or a float tensor meets a Python float. Each operator asks for the first case before it calls
-operands, and operands begins with the second. The question stands in each operator because the call
-of a function for it would cost part of what it saves. `is` is enough: NumPy has one dtype object
-for each common type. (kind "f" is NumPy's three floats; bfloat16 has kind "V".)
+or a float tensor meets a Python float. Each operator tests for the first case before it calls
+operands, and operands begins with the second. The test is repeated in each operator, because a
+function for it would cost part of the time that it saves. `is` is enough: NumPy has one dtype
+object for each common type. (Kind "f" stands for NumPy's own floats; bfloat16 is of kind "V".)
 
 The trap is `x.array * np.float64(2)`, which goes around number_like: float64 again.
 

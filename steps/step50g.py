@@ -892,7 +892,7 @@ class Expand(Function):
         ctx.shape, new = x.shape, len(shape) - x.ndim
         if x.__class__ is not np.ndarray:
             return ctx.xp.broadcast_to(x, shape)
-        # Not np.broadcast_to: its result is read-only, and it takes three times as long.
+        # Not np.broadcast_to: its result is read-only, and it takes more than twice as long.
         pairs = zip(x.strides, x.shape, shape[new:], strict=True)
         strides = (0,) * new + tuple([step if n == m else 0 for step, n, m in pairs])
         if x.flags.c_contiguous:

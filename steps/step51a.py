@@ -310,6 +310,9 @@ if __name__ == "__main__":
     arrived = run_backward(x * x, ones, True)
     print("recorded:", arrived[x], arrived[x].requires_grad)
     # -> recorded: tensor([2.0, 4.0]) True
+    y = x * x
+    with no_grad():  # what is recorded depends on create_graph alone
+        print(run_backward(y, ones, True)[x].requires_grad)  # -> True
 
     x.grad = None
     (x * x).sum().backward()

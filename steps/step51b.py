@@ -15,6 +15,8 @@ It leaves every .grad as it is. And x may be any tensor of the graph, not only a
 pass meets the result of a call as an edge, (node, output number). So `targets` is a set of edges,
 and the pass notes the gradient that arrives at each of them.
 
+Each result is a copy: a rule may hand one array to several inputs, as Add does.
+
 An input that the output does not depend on has no gradient. Usually that is a mistake, so it is an
 error; allow_unused=True permits it and gives None, materialize_grads=True gives zeros.
 
@@ -361,6 +363,11 @@ if __name__ == "__main__":
     middle = x * x  # not a leaf
     print(grad([middle.sum() * 3.0, x.sum()], [middle, x]))
     # -> (tensor([3.0, 3.0]), tensor([7.0, 13.0]))
+
+    v = tensor([1.0, 2.0], requires_grad=True)
+    gx, gv = grad(x + v, [x, v], ones)
+    gx.array[...] = 100.0
+    print("a copy for each:", gv, ones)  # -> a copy for each: tensor([1.0, 1.0]) tensor([1.0, 1.0])
 
     print(message(grad, x * x, [x, unused], ones))
     # -> The differentiated Tensor at index 1 appears to not have been used in the graph

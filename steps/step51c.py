@@ -372,6 +372,8 @@ if __name__ == "__main__":
     print(grad(Loud.apply(p) * q, q))  # Loud lies on the way to p only: its rule does not run
     # -> (tensor(2.0),)
     print(grad(Loud.apply(p) * q, p))  # -> (tensor(3.0),)
+    print("gradients:", len(run_backward(p * q, None, False, [q])))  # p's is not carried
+    # -> gradients: 1
     middle = Loud.apply(p)
     print(grad(middle * q, middle))  # the pass ends at the target
     # -> (tensor(3.0),)

@@ -487,6 +487,16 @@ if __name__ == "__main__":
     (x * 3.0).backward(ones)
     print(seen, x.grad)  # -> [[2.0, 2.0]] tensor([5.0, 5.0])
 
+    first = x.register_hook(lambda g: print("first"))
+    with x.register_hook(lambda g: print("second")) as second:
+        grad(x * 2.0, x, ones)
+        first.remove()  # the other one stays
+        grad(x * 3.0, x, ones)
+    print("different numbers:", first.id != second.id)  # -> different numbers: True
+    # -> first
+    # -> second
+    # -> second
+
     with x.register_hook(lambda g: g * 0.5):
         print("halved:", grad(x * 2.0, x, ones))  # -> halved: (tensor([1.0, 1.0]),)
     print("as it is:", grad(x * 2.0, x, ones))  # -> as it is: (tensor([2.0, 2.0]),)

@@ -7,16 +7,16 @@ input a history: the leaf x of the demo becomes the result of a function of itse
 any other tensor with a history, is replaced by another tensor on the same memory (output).
 
 It writes into an input. x then has new elements and its old history, as in step 49c; and a write by
-NumPy is not counted. ctx.mark_dirty(x) declares the write: it is checked as in step 49e and
-counted, and x, which forward has to return, becomes the output. A view is refused, because its base
-would have to take the history too (step 50c).
+NumPy is not counted. ctx.mark_dirty(x) declares the write: it is counted and checked as in
+step 49e (with recording on for the check: forward runs under no_grad, where any write is allowed),
+and x, which forward has to return, becomes the output. A view is refused, because its base would
+have to take the history too (step 50c).
 
 It returns something that has no derivative: a mask, or the positions of a maximum. For this there
 is ctx.mark_non_differentiable(mask): the result then gets no history.
 
 What is saved has to be a tensor, and unchanged: save_for_backward refuses the rest, and
-saved_tensors compares times (step 49b). So saving notes the time, also in a call that is not
-recorded.
+saved_tensors compares times (step 49b). So saving notes the time: forward itself may ask.
 
 The names are PyTorch's.
 
@@ -265,6 +265,17 @@ if __name__ == "__main__":
     y = Same.apply(x)
     print(y is x, x.is_leaf, *grad(y, x, ones))  # -> False True tensor([2.0, 2.0])
 
+    w = tensor([7.0, 7.0], requires_grad=True)
+
+    class Other(Same):
+        """A tensor that is not an argument, and has its own place in a graph."""
+
+        @staticmethod
+        def forward(ctx, x):
+            return w
+
+    print("another tensor:", Other.apply(x) is w, w.is_leaf)  # -> another tensor: False True
+
     class Doubled(CustomFunction):
         """2 x, written into x."""
 
@@ -295,7 +306,7 @@ if __name__ == "__main__":
             mask = tensor([float(value < limit) for value in x.tolist()])
             ctx.save_for_backward(mask, None)
             ctx.mark_non_differentiable(mask)
-            return x * mask, mask, "a note"
+            return x * ctx.saved_tensors[0], mask, "a note"
 
         @staticmethod
         def backward(ctx, g, g_mask, g_note):

@@ -499,17 +499,19 @@ def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
 @tensor_method("__add__", "__radd__")
 def add(input: Tensor, other: Any) -> Tensor:
     """input + other, broadcast; the type of the result is `result_type(input, other)`."""
-    # Two plain tensors of one type are by far the most common case.
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return Add.apply(input, other)
+    # Two tensors of one type are by far the most common case.
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype:
+            return Add.apply(input, other)
     return Add.apply(*operands(input, other))
 
 
 @tensor_method("__mul__", "__rmul__")
 def mul(input: Tensor, other: Any) -> Tensor:
     """input * other, broadcast."""
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return Mul.apply(input, other)
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype:
+            return Mul.apply(input, other)
     return Mul.apply(*operands(input, other))
 
 
@@ -521,8 +523,9 @@ def neg(x):
 @tensor_method("__sub__")
 def sub(input: Tensor, other: Any) -> Tensor:
     """input - other, broadcast."""
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return Sub.apply(input, other)
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype:
+            return Sub.apply(input, other)
     return Sub.apply(*operands(input, other))
 
 
@@ -534,8 +537,8 @@ def rsub(self: Tensor, other: Any) -> Tensor:
 @tensor_method("__truediv__")
 def true_divide(input: Tensor, other: Any) -> Tensor:
     """input / other, broadcast, in floating point also for integers."""
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        if input.array.dtype.kind == "f":
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype and input.array.dtype.kind == "f":
             return Div.apply(input, other)
     return Div.apply(*operands(input, other, floating=True))
 

@@ -14,8 +14,8 @@ or with None. (TypeErrors are caught for step 45b.) `raise ... from error` names
 the cause, and a traceback shows both. apply calls translate_error by way of a class method, so that
 a Function can say what its own errors mean.
 
-broadcast_mismatch finds the sizes: it compares the two shapes from the right, as broadcasting does,
-and the first pair that differs, and of which neither is 1, is the reason.
+broadcast_mismatch finds the sizes. It compares the two shapes from the right, as broadcasting does,
+and looks for the first two sizes that differ while neither is 1.
 
 The trap is to translate too much. A ValueError can also come from a programmer's own forward: "the
 rate must be between 0 and 1". A RuntimeError about shapes in its place would mislead the reader.
@@ -652,17 +652,19 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
     if alpha != 1:
         other = mul(other, alpha)
-    # Two plain tensors of one type are by far the most common case.
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return Add.apply(input, other)
+    # Two tensors of one type are by far the most common case.
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype:
+            return Add.apply(input, other)
     return Add.apply(*operands(input, other))
 
 
 @tensor_method("mul", "multiply", "__mul__", "__rmul__")
 def mul(input: Tensor, other: Any) -> Tensor:
     """input * other, broadcast."""
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return Mul.apply(input, other)
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype:
+            return Mul.apply(input, other)
     return Mul.apply(*operands(input, other))
 
 
@@ -685,8 +687,9 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """
     if alpha != 1:
         other = mul(other, alpha)
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return Sub.apply(input, other)
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype:
+            return Sub.apply(input, other)
     if bool_ in (result_type(input), result_type(other)):
         raise RuntimeError(
             "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
@@ -703,8 +706,8 @@ def rsub(self: Tensor, other: Any) -> Tensor:
 @tensor_method("__truediv__")
 def true_divide(input: Tensor, other: Any) -> Tensor:
     """input / other, broadcast, in floating point also for integers."""
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        if input.array.dtype.kind == "f":
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype and input.array.dtype.kind == "f":
             return Div.apply(input, other)
     return Div.apply(*operands(input, other, floating=True))
 

@@ -5,8 +5,8 @@ and g * w for x, which the backward pass throws away. For that product w was kep
 if x is a column of a thousand numbers that was broadcast, the unneeded gradient is as large as the
 result, and is even summed back.
 
-A call knows better. ctx.edges has an entry for each argument, None where no gradient is needed
-(step 32c). So three rules become frugal:
+The call knows which gradients are needed: ctx.edges has an entry for each argument, which is None
+where no gradient goes (step 32b). So three rules keep less and compute less:
 
     Mul    keeps b only if a needs a gradient, and a only if b does; returns None for the others
     Sub    returns None in place of -g
@@ -18,7 +18,7 @@ twice and no longer by b * b, which is too large for a float32 if b is 1e30.
 note_shapes remembers the shapes of an elementwise call only if an input that needs a gradient
 was broadcast. Mostly there is none, and sum_back is not called at all. The backward pass takes
 None for "no gradient here". Functions of your own can ask ctx.needs_input_grad, PyTorch's name.
-(Rules now read ctx.edges in forward, so ctx.call, which records nothing, sets them all to None.)
+(Since forward reads ctx.edges now, ctx.call has to set them: all None, as it records nothing.)
 
 The trap is to write `if not a` for `a is None`: for an array with several elements that is an
 error, and for an array that holds one zero it would drop a gradient.
@@ -640,17 +640,19 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
     if alpha != 1:
         other = mul(other, alpha)
-    # Two plain tensors of one type are by far the most common case.
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return Add.apply(input, other)
+    # Two tensors of one type are by far the most common case.
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype:
+            return Add.apply(input, other)
     return Add.apply(*operands(input, other))
 
 
 @tensor_method("mul", "multiply", "__mul__", "__rmul__")
 def mul(input: Tensor, other: Any) -> Tensor:
     """input * other, broadcast."""
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return Mul.apply(input, other)
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype:
+            return Mul.apply(input, other)
     return Mul.apply(*operands(input, other))
 
 
@@ -673,8 +675,9 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """
     if alpha != 1:
         other = mul(other, alpha)
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return Sub.apply(input, other)
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype:
+            return Sub.apply(input, other)
     if bool_ in (result_type(input), result_type(other)):
         raise RuntimeError(
             "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
@@ -691,8 +694,8 @@ def rsub(self: Tensor, other: Any) -> Tensor:
 @tensor_method("__truediv__")
 def true_divide(input: Tensor, other: Any) -> Tensor:
     """input / other, broadcast, in floating point also for integers."""
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        if input.array.dtype.kind == "f":
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype and input.array.dtype.kind == "f":
             return Div.apply(input, other)
     return Div.apply(*operands(input, other, floating=True))
 

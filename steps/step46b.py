@@ -1,18 +1,19 @@
 """Step 46b: The graph, as PyTorch shows it
 
-A program that looks at PyTorch's graph begins with y.grad_fn, and goes on by next_functions:
+A program that looks at PyTorch's graph begins at y.grad_fn and follows next_functions. Our nodes
+have neither these names nor this attribute. In PyTorch, for y = (x + 1) * w:
 
     y.grad_fn                   <MulBackward0 object at 0x7f...>
     y.grad_fn.next_functions    ((<AddBackward0 ...>, 0), (<AccumulateGrad ...>, 0))
 
 Here the nodes are calls of Mul and Add, and edges lead to (node or leaf, output number). So two
-things have to be translated. name() says what the node is called in PyTorch: MulBackward0. Where
-names differ a Function has its own: Cast and Transfer are both ToCopyBackward0, because in PyTorch
-x.to() is one operation.
+things have to be translated. name() says what the node is called in PyTorch: MulBackward0. A
+Function whose name differs there has a name() of its own: Cast and Transfer are ToCopyBackward0,
+because in PyTorch x.to() is one operation.
 
-And a leaf is not a node there. The node AccumulateGrad, which adds the gradient to leaf.grad,
-stands at the end of the edge, with the leaf as its `variable`. Here the leaf itself ends the edge:
-one object less for each parameter. as_node makes an AccumulateGrad for those who look.
+In PyTorch an edge does not end at a leaf, but at a node AccumulateGrad, which adds the gradient to
+leaf.grad and has the leaf as its `variable`. Here the edge ends at the leaf itself, which saves an
+object for each parameter. So next_functions makes an AccumulateGrad where it finds a leaf (as_node).
 
 The number behind each node says which output of that call the tensor was. It is 0 until an
 operation has several results (step 48a).
@@ -674,17 +675,19 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
     if alpha != 1:
         other = mul(other, alpha)
-    # Two plain tensors of one type are by far the most common case.
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return Add.apply(input, other)
+    # Two tensors of one type are by far the most common case.
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype:
+            return Add.apply(input, other)
     return Add.apply(*operands(input, other))
 
 
 @tensor_method("mul", "multiply", "__mul__", "__rmul__")
 def mul(input: Tensor, other: Any) -> Tensor:
     """input * other, broadcast."""
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return Mul.apply(input, other)
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype:
+            return Mul.apply(input, other)
     return Mul.apply(*operands(input, other))
 
 
@@ -707,8 +710,9 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """
     if alpha != 1:
         other = mul(other, alpha)
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return Sub.apply(input, other)
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype:
+            return Sub.apply(input, other)
     if bool_ in (result_type(input), result_type(other)):
         raise RuntimeError(
             "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
@@ -725,8 +729,8 @@ def rsub(self: Tensor, other: Any) -> Tensor:
 @tensor_method("__truediv__")
 def true_divide(input: Tensor, other: Any) -> Tensor:
     """input / other, broadcast, in floating point also for integers."""
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        if input.array.dtype.kind == "f":
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype and input.array.dtype.kind == "f":
             return Div.apply(input, other)
     return Div.apply(*operands(input, other, floating=True))
 

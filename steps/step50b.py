@@ -1160,17 +1160,19 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
     if alpha != 1:
         other = mul(other, alpha)
-    # Two plain tensors of one type are by far the most common case.
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return Add.apply(input, other)
+    # Two tensors of one type are by far the most common case.
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype:
+            return Add.apply(input, other)
     return Add.apply(*operands(input, other))
 
 
 @tensor_method("mul", "multiply", "__mul__", "__rmul__")
 def mul(input: Tensor, other: Any) -> Tensor:
     """input * other, broadcast."""
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return Mul.apply(input, other)
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype:
+            return Mul.apply(input, other)
     return Mul.apply(*operands(input, other))
 
 
@@ -1193,8 +1195,9 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """
     if alpha != 1:
         other = mul(other, alpha)
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        return Sub.apply(input, other)
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype:
+            return Sub.apply(input, other)
     if bool_ in (result_type(input), result_type(other)):
         raise RuntimeError(
             "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
@@ -1211,8 +1214,8 @@ def rsub(self: Tensor, other: Any) -> Tensor:
 @tensor_method("__truediv__")
 def true_divide(input: Tensor, other: Any) -> Tensor:
     """input / other, broadcast, in floating point also for integers."""
-    if input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype:
-        if input.array.dtype.kind == "f":
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        if input.array.dtype is other.array.dtype and input.array.dtype.kind == "f":
             return Div.apply(input, other)
     return Div.apply(*operands(input, other, floating=True))
 

@@ -490,12 +490,11 @@ if __name__ == "__main__":
     first = x.register_hook(lambda g: print("first"))
     with x.register_hook(lambda g: print("second")) as second:
         grad(x * 2.0, x, ones)
+        # -> first
+        # -> second
         first.remove()  # the other one stays
-        grad(x * 3.0, x, ones)
+        grad(x * 3.0, x, ones)  # -> second
     print("different numbers:", first.id != second.id)  # -> different numbers: True
-    # -> first
-    # -> second
-    # -> second
 
     with x.register_hook(lambda g: g * 0.5):
         print("halved:", grad(x * 2.0, x, ones))  # -> halved: (tensor([1.0, 1.0]),)

@@ -219,6 +219,8 @@ if __name__ == "__main__":
     print("summed back:", b.grad)  # b was broadcast
     # -> summed back: tensor([2.0, 2.0])
 
+    print(Shift.apply(x, b).grad_fn.name())  # -> ShiftBackward
+
     Shift.answer = staticmethod(lambda g: (g.double(), None))
     print("cast:", grad(Shift.apply(x, b).sum(), x)[0].dtype)  # -> cast: tinytorch.float32
 

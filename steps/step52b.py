@@ -7,10 +7,10 @@ input a history: the leaf x of the demo becomes the result of a function of itse
 any other tensor with a history, is replaced by another tensor on the same memory (output).
 
 It writes into an input. x then has new elements and its old history, as in step 49c; and a write by
-NumPy is not counted. ctx.mark_dirty(x) declares the write: it is counted and checked as in
-step 49e (with recording on for the check: forward runs under no_grad, where any write is allowed),
-and x, which forward has to return, becomes the output. A view is refused, because its base would
-have to take the history too (step 50c).
+NumPy is not counted. ctx.mark_dirty(x) declares the write: it is counted and checked as in step 49e
+(with recording on for the check: forward runs under no_grad, where any write is allowed), and x,
+which forward has to return, becomes the output. A view is refused, because its base would have to
+take the history too (step 50c).
 
 It returns something that has no derivative: a mask, or the positions of a maximum. For this there
 is ctx.mark_non_differentiable(mask): the result then gets no history.
@@ -239,6 +239,7 @@ if __name__ == "__main__":
             action(*args)
         except (RuntimeError, TypeError, NotImplementedError) as error:
             return str(error).partition(". ")[0]
+        return "no error"
 
     ones = tensor([1.0, 1.0])
 
@@ -277,12 +278,13 @@ if __name__ == "__main__":
     print("another tensor:", Other.apply(x) is w, w.is_leaf)  # -> another tensor: False True
 
     class Doubled(CustomFunction):
-        """2 x, written into x."""
+        """2 x, written into x by NumPy."""
 
         @staticmethod
         def forward(ctx, x):
             ctx.mark_dirty(x)
-            return x.mul_(2.0)
+            x.numpy()[...] *= 2.0
+            return x
 
         @staticmethod
         def backward(ctx, g):
@@ -333,6 +335,9 @@ if __name__ == "__main__":
 
     y = Exp2.apply(x)
     print("saved as an array:", y.grad_fn.saved[0] is y.array)  # -> saved as an array: True
+    y.backward(ones)
+    print(message(y.backward, ones).partition(":")[0])  # saved_tensors raises
+    # -> Trying to backward through the graph a second time
 
     class Lost(Doubled):
         """Says that x is dirty, and returns something else."""

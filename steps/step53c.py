@@ -208,6 +208,8 @@ if __name__ == "__main__":
     a = tensor(np.array([0.5, 1.5]), requires_grad=True)
     b = tensor(np.array([[2.0], [3.0]]), requires_grad=True)
     print(gradgradcheck(lambda a, b: a * b / (a + b) - b, (a, b)))  # -> True
+    v = tensor(np.array([1.0, -2.0]), requires_grad=True)  # a v of your own
+    print(gradgradcheck(lambda a: a * a, a, v))  # -> True
     print(gradcheck(Reciprocal.apply, a), gradcheck(Honest.apply, a))  # -> True True
     print(first_line(gradgradcheck, Reciprocal.apply, a))
     # -> GradcheckError: Jacobian mismatch for input 0, with a random cotangent:

@@ -121,6 +121,11 @@ if __name__ == "__main__":
     # -> tensor([[0.1000, 0.2000, 0.3000, 0.4000, 0.5000, 0.6000, 0.7000]],
     # ->        grad_fn=<MulBackward0>)
 
+    row = tensor([[0.1, 0.2, 0.3, 0.4]], dtype=float64, requires_grad=True)
+    print(row * 1.0)  # the first note fits, the second does not
+    # -> tensor([[0.1000, 0.2000, 0.3000, 0.4000]], dtype=tinytorch.float64,
+    # ->        grad_fn=<MulBackward0>)
+
     class Scaled(Tensor):
         """A subclass prints under its own name."""
 

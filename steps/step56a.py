@@ -176,7 +176,7 @@ def unary(
         function = unary_function(names, formula, derivative, from_y is not None)
 
     def operation(input: Tensor) -> Tensor:
-        if input.__class__ is Tensor and input.array.dtype.char in "fd":
+        if isinstance(input, Tensor) and input.array.dtype.char in "fd":
             return function.apply(input)
         return compute(function, (input,), keeps)
 

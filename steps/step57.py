@@ -92,9 +92,8 @@ def relation(
     function = entry(names, NondifferentiableElementwise, formula)
 
     def operation(input: Tensor, other: Any) -> Tensor:
-        if not (
-            input.__class__ is other.__class__ is Tensor and input.array.dtype is other.array.dtype
-        ):
+        both = isinstance(input, Tensor) and isinstance(other, Tensor)
+        if not (both and input.array.dtype is other.array.dtype):
             # At least one of the two must be a tensor.
             require_tensors(names, (input, other)[: 2 - numbers or not isinstance(other, Tensor)])
             if not (is_float(input) and other.__class__ in (int, float)):

@@ -140,7 +140,7 @@ def unary(
         function = unary_function(names, formula, derivative, from_y is not None)
 
     def operation(input: Tensor) -> Tensor:
-        if input.__class__ is Tensor and input.array.dtype.char in "fd":
+        if isinstance(input, Tensor) and input.array.dtype.char in "fd":
             return function.apply(input)
         return compute(function, (input,), keeps)
 
@@ -307,7 +307,7 @@ def binary(
     function = entry(names, NaryElementwise, formula, derivatives=derivatives, saves=(0, 1))
 
     def operation(input: Tensor, other: Any) -> Tensor:
-        if input.__class__ is other.__class__ is Tensor:
+        if isinstance(input, Tensor) and isinstance(other, Tensor):
             dtype = input.array.dtype
             if dtype is other.array.dtype and dtype.char in "fd":
                 return function.apply(input, other)

@@ -13,7 +13,7 @@ because in PyTorch x.to() is one operation.
 
 In PyTorch an edge does not end at a leaf, but at a node AccumulateGrad, which adds the gradient to
 leaf.grad and has the leaf as its `variable`. Here the edge ends at the leaf itself, which saves an
-object for each parameter. So next_functions makes an AccumulateGrad where it finds a leaf (as_node).
+object for each parameter. So next_functions makes an AccumulateGrad for each leaf (as_node).
 
 The number behind each node says which output of that call the tensor was. It is 0 until an
 operation has several results (step 48a).

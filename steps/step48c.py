@@ -1394,6 +1394,16 @@ if __name__ == "__main__":
             print("the rule gets", g)
             return g
 
+    class Behind(Function):
+        """x, and prints which kind of gradient arrives."""
+
+        def forward(ctx, x):
+            return x * 1.0
+
+        def backward(ctx, g):
+            print("behind it:", type(g).__name__)
+            return g
+
     x, ones = tensor([1.0, 2.0], requires_grad=True), tensor([1.0, 1.0])
     try:
         Wrong.apply(x)
@@ -1429,3 +1439,6 @@ if __name__ == "__main__":
     Show.apply(x).backward(ones)  # -> the rule gets tensor([1.0, 1.0])
     Show.apply(x).backward(ones, create_graph=True)  # -> the rule gets tensor([1.0, 1.0])
     print(x.grad)  # -> tensor([2.0, 2.0])
+    Show.apply(Behind.apply(x)).backward(ones)
+    # -> the rule gets tensor([1.0, 1.0])
+    # -> behind it: ndarray

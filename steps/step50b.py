@@ -4,7 +4,7 @@ Step 50a began with a wrong gradient: table.mul_(10) gives the table a new histo
 was made before keeps the old one. But the view knows its base, and the calls that lead from there.
 So its history can be made again, when it is needed: if the base's place in the graph, its edge, is
 not the one that it was, the calls are repeated on the base as it is now, and the view takes the
-history of their result.
+history of their result. They are always recorded, even if the question comes under no_grad.
 
     before    x -> table (Mul) -> row (Row)
     after     x -> table (Mul) -> table (Mul, in place) -> row (Row, made again)
@@ -1597,6 +1597,13 @@ if __name__ == "__main__":
     x.grad = None
     other.sum().backward()  # the first that asks for its history is Function.apply
     print("gradient:", x.grad)  # -> gradient: tensor([[10.0, 10.0], [0.0, 0.0]])
+
+    table = x * 1.0
+    row = Row.apply(table, 1)
+    table.mul_(10.0)
+    with no_grad():
+        print(row.grad_fn.edges[0][0] is table.grad_fn, (x * 1.0).requires_grad)  # -> True False
+    print("made once:", row.grad_fn is row.grad_fn)  # -> made once: True
 
     plain = tensor([[1.0, 2.0], [3.0, 4.0]])
     row = Row.apply(plain, 0)

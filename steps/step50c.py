@@ -1164,7 +1164,8 @@ if __name__ == "__main__":
     table.sum().backward()
     print(table, x.grad)
     # -> tensor([[7.0, 7.0], [15.0, 24.0]]) tensor([[0.0, 0.0], [5.0, 6.0]])
-    overwrite(table, 8.0)  # no view: all of it
+    print("writes:", table._version)  # -> writes: 2
+    overwrite(table, 8.0)  # not a view: all of it
     table.sum().backward()
     print(x.grad, overwrite(tensor([1.0, 2.0]), tensor([3.0, 4.0])))
     # -> tensor([[0.0, 0.0], [5.0, 6.0]]) tensor([3.0, 4.0])

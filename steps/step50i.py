@@ -906,8 +906,10 @@ if __name__ == "__main__":
 
     a, b, c = tensor([1.0, 2.0]), tensor([3.0, 5.0]), tensor([0.0, 0.0])
     print(add(a, b, out=c) is c, c)  # -> True tensor([4.0, 7.0])
-    print(sub(a, b, out=c))  # -> tensor([-2.0, -3.0])
-    print(mul(a, b, out=c))  # -> tensor([3.0, 10.0])
+    print(sub(a, b, out=c) is c, c)  # -> True tensor([-2.0, -3.0])
+    print(mul(a, b, out=c) is c, c)  # -> True tensor([3.0, 10.0])
+    print(message(lambda: add(a, b, out=tensor([0.0]).expand(2))))
+    # -> unsupported operation: more than one element of the written-to tensor refers to a ...
 
     w = tensor([1.0, 1.0], requires_grad=True)
     print(message(lambda: add(w, b, out=c)))

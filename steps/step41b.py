@@ -671,5 +671,13 @@ if __name__ == "__main__":
     (w * w).sum().backward()
     print(w.grad, w.grad.dtype)  # -> tensor([2., 4.]) tinytorch.float32
 
+    # No dimension is left: arrays all the same, and a detached tensor is a constant.
+    s = tensor(2.0, requires_grad=True)
+    (s * s.detach()).backward(create_graph=True)
+    print("s times a constant:", s.grad)  # -> s times a constant: tensor(2.)
+    (s * s).backward()
+    print([type(t.array).__name__ for t in (s * s, s.grad, s.exp().grad_fn.saved_tensor(0))])
+    # -> ['ndarray', 'ndarray', 'ndarray']
+
     print("one object, also from a file:", pickle.loads(pickle.dumps(float32)) is float32)
     # -> one object, also from a file: True

@@ -665,8 +665,8 @@ if __name__ == "__main__":
         # -> float64    float64  float64  float64  float64  float64  float64  float64  float64
     print("the order does not matter:", promote_types(float32, int64) is float32)
     # -> the order does not matter: True
-    print("uint8 and int8 are both", uint8.itemsize, int8.itemsize, "- signed:", int8.is_signed)
-    # -> uint8 and int8 are both 1 1 - signed: True
+    print("signed:", int8.is_signed, uint8.is_signed, "- complex:", float32.is_complex)
+    # -> signed: True False - complex: False
 
     print("may be stored:", can_cast(float64, float16), can_cast(int64, float32))
     # -> may be stored: True True

@@ -711,6 +711,9 @@ if __name__ == "__main__":
     # -> 0-d: float32 float64
     print("two of them:", result_type(double, tensor(2)).name, result_type(tensor(2), 1.5).name)
     # -> two of them: float64 float32
+    pairs = (half, np.float32(0.1)), (indices, np.int32(2)), (flag, np.bool_(True))
+    print("NumPy's numbers:", [result_type(*pair).name for pair in pairs])
+    # -> NumPy's numbers: ['float16', 'int64', 'bool']
     print("types alone:", result_type(int64, float16).name)  # -> types alone: float16
 
     # (indices * x) * double against indices * (x * double), for a 0-d x.

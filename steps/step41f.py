@@ -636,8 +636,12 @@ if __name__ == "__main__":
     for name, action in (
         ("with operands()", lambda: Mul.apply(*operands(a, b))),
         ("directly", lambda: a * b),
+        ("for operands(a, 2)", lambda: operands(a, 2)),
+        ("for operands(a, 2.0)", lambda: operands(a, 2.0)),
     ):
         seconds = min(timeit.repeat(action, number=2000, repeat=5)) / 2000
         print(f"{1e6 * seconds:.2f} microseconds {name}")
         # -> ... microseconds with operands()
         # -> ... microseconds directly
+        # -> ... microseconds for operands(a, 2)
+        # -> ... microseconds for operands(a, 2.0)

@@ -638,7 +638,7 @@ if __name__ == "__main__":
     # -> bytes, here: tensor(300) tinytorch.int64 tensor(2)
 
     # No axes: nothing is copied.
-    big = np.ones((1000, 1000))
+    big = np.ones((1000, 1, 1000))
     print(np.shares_memory(sum_to(big, big.shape), big))  # -> True
     for name, action in (
         ("a sum over no axis", lambda: big.sum(axis=())),

@@ -7,7 +7,9 @@ There is no new idea here. Read `to` and `clone`; skim the others, most are two 
   return the tensor itself where nothing changes, unless copy=True.
 - x.clone() copies, and the gradient passes through. A copy keeps the order of the elements in
   memory, so that a transposed tensor stays transposed; memory_format=contiguous_format makes it
-  row by row. (That is NumPy's order "K" against "C". Step 66a looks at memory itself.)
+  row by row. (That is NumPy's order "K" against "C". Step 66a looks at memory itself.) The order
+  shows in the strides, the bytes from one element to the next in each dimension. A stride of 0
+  means that an element is repeated: then K has no order to keep, and the copy is made row by row.
 - x.add(other, alpha=2) is x + 2 * other.
 - Booleans cannot be subtracted or negated: neither has a meaning, and PyTorch refuses both. For
   -flag the refusal is still NumPy's TypeError; step 45b makes a RuntimeError of it.
@@ -779,6 +781,9 @@ if __name__ == "__main__":
     print(contiguous_format, turned.clone(memory_format=contiguous_format).array.strides)
     # -> tinytorch.contiguous_format (8, 4)
     print("and cast:", turned.double(contiguous_format).array.strides)  # -> and cast: (16, 8)
+    rows = wrap(np.broadcast_to(np.ones(3, np.float32), (2, 3)))
+    print("repeated:", rows.array.strides, rows.clone().array.strides, rows.double().array.strides)
+    # -> repeated: (0, 4) (12, 4) (24, 8)
 
     x, flag = tensor([1.0, 2.0]), tensor([True, False])
     print(x.add(tensor([1.0, 1.0]), alpha=10), x.subtract(x, alpha=2), +x)

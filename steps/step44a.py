@@ -909,6 +909,7 @@ if __name__ == "__main__":
 
     print("no copy:", as_tensor(shared) is shared, np.shares_memory(as_tensor(array).array, array))
     # -> no copy: True True
+    print(np.shares_memory(as_tensor(array, as_dtype("float64")).array, array))  # -> True
     print(as_tensor(array, as_dtype("float32")).dtype, as_tensor(shared, device="cpu") is shared)
     # -> tinytorch.float32 True
     print(as_tensor(2.5), tensor(shared).array is shared.array)  # -> tensor(2.5) False
@@ -921,8 +922,8 @@ if __name__ == "__main__":
     print(w.detach().numpy(), w.numpy(force=True), w.tolist(), w)
     # -> [1. 2.] [1. 2.] [1.0, 2.0] tensor([1., 2.], requires_grad=True)
 
-    print("as arrays:", np.asarray(copied) + 1, np.array([10.0, 20.0]) * w.detach())
-    # -> as arrays: [2. 3. 4.] tensor([10., 40.])
+    print("as arrays:", np.asarray(copied) + 1, np.array([10.0, 20.0]) * w)
+    # -> as arrays: [2. 3. 4.] tensor([10., 40.], grad_fn=<Mul>)
     print("NumPy's functions:", np.sqrt(w.detach() * 2), error(np.sqrt, w)[:12])
     # -> NumPy's functions: tensor([1.4142135, 2.       ]) RuntimeError
 

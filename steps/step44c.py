@@ -956,8 +956,8 @@ if __name__ == "__main__":
     # -> RuntimeError: value cannot be converted to tinytorch.int64
     print("an array, as NumPy does it:", tensor(np.array([300]), dtype=uint8))
     # -> an array, as NumPy does it: tensor([44])
-    print(tensor([1, 2.5]), tensor(2.5, dtype=int64), tensor(True), tensor([]).dtype)
-    # -> tensor([1. , 2.5]) tensor(2) tensor(True) tinytorch.float32
+    print(tensor([1, 2.5]), tensor(2.5, dtype=int64), tensor(True), tensor([], dtype=int64).dtype)
+    # -> tensor([1. , 2.5]) tensor(2) tensor(True) tinytorch.int64
 
     seconds = min(timeit.repeat(lambda: tensor(2.5), number=2000, repeat=5)) / 2000
     print(f"a single number: {1e6 * seconds:.2f} microseconds")

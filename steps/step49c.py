@@ -1465,7 +1465,7 @@ if __name__ == "__main__":
     y.mul_(tensor(np.array([10.0, 10.0])))
     y.sum().backward()
     print(y.mul_.__name__, "a float64:", y.dtype, y.grad_fn.name(), x.grad)
-    # -> mul_ a float64: tinytorch.float32 CastBackward0 tensor([20.0, 20.0])
+    # -> mul_ a float64: tinytorch.float32 ToCopyBackward0 tensor([20.0, 20.0])
 
     print("integers:", tensor([7, 8]).mul_(2))  # -> integers: tensor([14, 16])
     print(message(tensor([1, 2]).add_, 0.5))

@@ -12,8 +12,8 @@ The method y.mul_(10) does three things, in this order:
     y takes the history of values: its edge leads to the Mul now, and from there to the old y
 
 So the name y stands for the product, and the graph behind it is that of y * 10. PyTorch calls the
-last line rebase_history, and ends the name of each in-place method with an underscore. Python's `y
-*= 10` calls y.__imul__ if there is one; before this step it made a new tensor.
+last line rebase_history, and ends the name of each in-place method with an underscore. Python's
+`y *= 10` calls y.__imul__ if there is one; before this step it made a new tensor.
 
 The memory keeps its shape and its type. A result of another shape, or of a type that does not fit
 (0.5 into an int64 tensor), is refused; float64 into float32 fits, and the gradient is cast back.

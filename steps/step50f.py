@@ -6,7 +6,7 @@ and of the next two: measure, change one thing, measure again.
 
 apply is written for any number of arguments. It goes through them in a loop, and appends to two
 lists. Almost all calls have one or two arguments, and the first one is a tensor. For these the loop
-is written out, without lists. It says the same twice, which is the price: a change of one has to be
+is written out, without lists. The price is code that says the same twice: a change of one has to be
 made in the other as well.
 
 Smaller things of the same kind: `xp` and `device` are set only on other devices, since the class

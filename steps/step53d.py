@@ -1,12 +1,12 @@
 """Step 53d: Options and refusals of gradcheck
 
-A check that passes when it should not is worse than none. gradcheck passes today, and checks
-nothing, where none of its inputs requires a gradient. And a test written for PyTorch may ask for a
-check that is not here.
+gradcheck returns True today if none of its inputs requires a gradient, although it has checked
+nothing. And a test written for PyTorch may ask for a check that is not here: True would claim that
+it was made.
 
     no input requires a gradient        ValueError: there is nothing to check
     the output is constant              compared with zero, as since step 53b
-    check_forward_ad=True and others    TypeError: no silent "passed"
+    check_forward_ad=True and others    TypeError: there is no such check
 
 Options of PyTorch's that change nothing here (fast_mode: each check is one) are accepted, so that
 tests written for PyTorch run. A test suite often wants an answer, not an error:

@@ -1,8 +1,8 @@
 """Step 54d: Print options
 
-Four decimals are PyTorch's choice, not always yours: a table of money wants two, and a table that
-is read by another program wants no powers of ten. set_printoptions changes the settings for all
-tensors:
+Four decimals do not suit every table: amounts of money need two, and another program that reads the
+output may not know powers of ten. The demo prints three prices, and the style hides them.
+set_printoptions changes the settings for all tensors:
 
     precision   decimals                    threshold   elements, above which a tensor is abridged
     sci_mode    powers of ten or not        edgeitems   elements shown at each end

@@ -18,7 +18,7 @@ The core is complete now. You began with a box around an array and a derivative 
     what it is        Tensor      device, dtype, memory with a version, a place in the graph
     what it does      Function    forward on arrays, backward on arrays or Tensors; views
     how it goes back  engine      iterative, in order, each node once; hooks, freed graphs
-    what can look in  modes       recording on or off, and a place between call and Function
+    what steps in     modes       recording on or off, and a place between call and Function
     what proves it    gradcheck   for every operation that is still to come
 
 python -m steps history Function.apply shows how the center of it grew.

@@ -117,6 +117,16 @@ def registers(moment: str, says: str) -> Callable:
     return register
 
 
+class Required:
+    """The default of an option that has none: each group of parameters has to give it a value."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = Required()
+
+
 class Optimizer:
     """Base of all optimizers: it holds the parameters, a subclass says how they move.
 
@@ -192,7 +202,8 @@ class Optimizer:
             )
         param_group["params"] = params
         for name, default in self.defaults.items():
-            param_group.setdefault(name, default)
+            if param_group.setdefault(name, default) is required:
+                raise ValueError(f"a parameter group needs a value for {name}: it has no default")
         self.param_groups.append(param_group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -357,6 +368,17 @@ if __name__ == "__main__":
 
     def fresh(values):
         return [value.detach().clone().requires_grad_() for value in values]
+
+    class Bare(Heavy):
+        """Older optimizers declare an option without a default in this way."""
+
+        def __init__(self, params, lr=required):
+            super().__init__(params, lr)
+
+    try:
+        Bare(fresh(start))
+    except ValueError as error:
+        print(error)  # -> a parameter group needs a value for lr: it has no default
 
     # Twenty steps in one go.
     whole = fresh(start)

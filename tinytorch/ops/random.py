@@ -49,13 +49,7 @@ class HostSource:
         return self.to_device(np.asarray(self.rng.random(shape, dtype=width)))
 
     def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Normal numbers with the given mean and standard deviation: numbers with a `size`, or
-        tensors whose broadcast shape is the shape of the result. The result is a new leaf: no
-        gradient flows to the mean.
-
-        Raises:
-            RuntimeError: the standard deviation is negative.
-        """
+        """Normal numbers, of mean 0 and standard deviation 1."""
         n = math.prod(shape)
         pairs = box_muller(np, *self.rng.random((2, (n + 1) // 2), dtype=self.width(dtype)))
         return self.to_device(pairs.reshape(-1)[:n].reshape(shape).astype(dtype, copy=False))

@@ -74,6 +74,16 @@ def registers(moment: str, says: str) -> Callable:
     return register
 
 
+class Required:
+    """The default of an option that has none: each group of parameters has to give it a value."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = Required()
+
+
 class Optimizer:
     """Base of all optimizers: it holds the parameters, a subclass says how they move.
 
@@ -149,7 +159,8 @@ class Optimizer:
             )
         param_group["params"] = params
         for name, default in self.defaults.items():
-            param_group.setdefault(name, default)
+            if param_group.setdefault(name, default) is required:
+                raise ValueError(f"a parameter group needs a value for {name}: it has no default")
         self.param_groups.append(param_group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:

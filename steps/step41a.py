@@ -598,6 +598,8 @@ if __name__ == "__main__":
 
     # One object for each type, by whatever name it is asked for.
     print(as_dtype("int64") is as_dtype(np.int64) is as_dtype(int) is as_dtype(int64))  # -> True
+    float8 = DType("float8", None, 1, 2)  # NumPy does not have it, so only its name leads to it
+    print(float8.numpy, as_dtype("float8") is float8)  # -> None True
     print(error(as_dtype, "int65"))  # -> TypeError: not a tinytorch dtype: 'int65'
     for data in (np.array(["a"]), np.array([1 + 2j])):
         print(error(Tensor, data))

@@ -589,7 +589,8 @@ if __name__ == "__main__":
     # -> tinytorch.float64 tinytorch.int64 tinytorch.float32 tinytorch.float32 tinytorch.int64
     print("a NumPy array:", np.array([1.0, 2.0]) * i, (i + np.array([1, 2])).dtype)
     # -> a NumPy array: tensor([1., 4.]) tinytorch.int64
-    print("two numbers:", add(2, 3), add(2, 3).dtype)  # -> two numbers: tensor(5) tinytorch.int64
+    print("two numbers:", add(2, 3), add(2, 0.5).dtype)
+    # -> two numbers: tensor(5) tinytorch.float32
 
     # The gradient has the type of its tensor.
     Mul.apply(x, d).sum().backward()

@@ -786,8 +786,8 @@ if __name__ == "__main__":
     # -> repeated: (0, 4) (12, 4) (24, 8)
 
     x, flag = tensor([1.0, 2.0]), tensor([True, False])
-    print(x.add(tensor([1.0, 1.0]), alpha=10), x.subtract(x, alpha=2), +x)
-    # -> tensor([11., 12.]) tensor([-1., -2.]) tensor([1., 2.])
+    print(x.add(tensor([1.0, 1.0]), alpha=10), x.subtract(x, alpha=2), +x, -x)
+    # -> tensor([11., 12.]) tensor([-1., -2.]) tensor([1., 2.]) tensor([-1., -2.])
     print(error(lambda: flag - 1).partition(",")[0])  # -> RuntimeError: Subtraction
     print(error(lambda: +flag))
     # -> RuntimeError: positive() is not supported for bool tensors

@@ -1064,10 +1064,13 @@ if __name__ == "__main__":
     print(error(device_of, [1.0]))
     # -> TypeError: not an array of a known device: <class 'list'>
 
-    with Device("cuda:1"):
+    print("back:", tensor(1.0).cuda().tolist(), x.to("cpu", non_blocking=True).tolist())
+    # -> back: 1.0 [1.0, 2.0]
+
+    with Device("cuda:1") as device:
         inside = tensor(1.0)
-    print("made in the block:", inside.device, "- outside:", tensor(1.0).device)
-    # -> made in the block: cuda:1 - outside: cpu
+    print("made in the block:", inside.device is device, "- outside:", tensor(1.0).device)
+    # -> made in the block: True - outside: cpu
     set_default_device("cuda:1")
     print(tensor(1.0).device, get_default_device())  # -> cuda:1 cuda:1
     set_default_device(None)

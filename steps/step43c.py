@@ -482,7 +482,7 @@ def accumulate(leaf, grad):
         leaf.grad = wrap(leaf.device.xp.array(grad), leaf.device)
     else:
         # Not in place: a graph may have saved the array of leaf.grad.
-        leaf.grad = wrap(leaf.grad.array + grad, leaf.device)
+        leaf.grad = wrap(leaf.device.xp.asarray(leaf.grad.array + grad), leaf.device)
 
 
 @tensor_method("backward")

@@ -735,7 +735,7 @@ def accumulate(leaf: Tensor, grad: Any) -> None:
         leaf._grad = wrap(leaf.device.xp.array(grad), leaf.device)
     else:
         # Not in place: a graph may have saved the array of leaf.grad.
-        leaf._grad = wrap(leaf._grad.array + grad, leaf.device)
+        leaf._grad = wrap(leaf.device.xp.asarray(leaf._grad.array + grad), leaf.device)
 
 
 @tensor_method("backward")

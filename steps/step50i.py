@@ -1,7 +1,8 @@
 """Step 50i: Catalogue: the in-place family, and out=
 
 in_place makes the in-place form of any operation whose first argument is the tensor, so the rest of
-the family is one line each: sub_, neg_, and the operators -= and /=. Skim them.
+the family is one line each: sub_, neg_, and the operators -= and /=. Skim them. Where nothing is
+recorded, write_directly lets the array library write (a -= b), without a temporary result.
 
 A second way to say where a result goes is out=: add(a, b, out=c) writes it into c, which may be a
 tensor that is neither a nor b. `into` does it, and refuses more than an in-place method does: where
@@ -10,12 +11,13 @@ another shape gets new memory, with a warning if it held elements; so an empty t
 
 The names and the options are PyTorch's.
 
-Changed: add, sub, mul. New: into, sub_, neg_, true_divide_.
+Changed: add, sub, mul, in_place. New: into, write_directly, sub_, neg_, true_divide_.
 Finished: autograd/inplace.py, ops/broadcast.py, ops/conversion.py, ops/arithmetic.py.
 Try: i /= 2 for a tensor of integers. Why can it not work, although i / 2 does?
 """
 
 import functools
+import operator
 import warnings
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
@@ -355,12 +357,43 @@ def overwrite(target: Tensor, values: Any) -> Tensor:
     return target
 
 
-def in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The in-place form of an operation whose first argument is the tensor: add -> add_."""
+def write_directly(
+    operation: Callable[[Any, Any], Any], target: Tensor, other: Any, alpha: float = 1
+) -> bool:
+    """Compute operation(target, alpha * other) in the memory of `target`, if that is allowed.
+
+    It is where nothing is recorded and no mode has to see the call, for floats of one type, of one
+    shape or with a number as `other`. It saves a temporary result and a copy.
+    """
+    if state.modes or (state.grad_enabled and target.requires_grad):
+        return False
+    a, b = target.array, other
+    if isinstance(other, Tensor):
+        b = other.array
+        if (state.grad_enabled and other.requires_grad) or other.device is not target.device:
+            return False
+        if a.dtype is not b.dtype or (b.ndim and a.shape != b.shape):
+            return False
+    if a.dtype.kind != "f" or not isinstance(other, (Tensor, float)):
+        return False
+    operation(a, b if alpha == 1 else b * alpha)
+    bump_version(a)
+    return True
+
+
+def in_place(
+    function: Callable[..., Tensor], operation: Callable[[Any, Any], Any] | None = None
+) -> Callable[..., Tensor]:
+    """The in-place form of an operation whose first argument is the tensor: add -> add_.
+
+    `operation`, such as operator.iadd, does the same to an array: see write_directly.
+    """
 
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_writable(self)
+        if operation is not None and args and write_directly(operation, self, *args, **kwargs):
+            return self
         values = function(self, *args, **kwargs)
         if has_saved(values.grad_fn, self.array):  # backward needs what is overwritten now
             values = function(self.clone(), *args, **kwargs)
@@ -565,15 +598,15 @@ def rdiv(self: Tensor, other: Any) -> Tensor:
     return true_divide(other, self)
 
 
-add_ = tensor_method("add_", "__iadd__")(in_place(add))
+add_ = tensor_method("add_", "__iadd__")(in_place(add, operator.iadd))
 
-sub_ = tensor_method("sub_", "subtract_", "__isub__")(in_place(sub))
+sub_ = tensor_method("sub_", "subtract_", "__isub__")(in_place(sub, operator.isub))
 
-mul_ = tensor_method("mul_", "multiply_", "__imul__")(in_place(mul))
+mul_ = tensor_method("mul_", "multiply_", "__imul__")(in_place(mul, operator.imul))
 
 neg_ = tensor_method("neg_", "negative_")(in_place(neg))
 
-true_divide_ = tensor_method("__itruediv__")(in_place(true_divide))
+true_divide_ = tensor_method("__itruediv__")(in_place(true_divide, operator.itruediv))
 
 
 @tensor_method("positive", "__pos__")

@@ -158,12 +158,43 @@ def overwrite(target: Tensor, values: Any) -> Tensor:
     return target
 
 
-def in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The in-place form of an operation whose first argument is the tensor: add -> add_."""
+def write_directly(
+    operation: Callable[[Any, Any], Any], target: Tensor, other: Any, alpha: float = 1
+) -> bool:
+    """Compute operation(target, alpha * other) in the memory of `target`, if that is allowed.
+
+    It is where nothing is recorded and no mode has to see the call, for floats of one type, of one
+    shape or with a number as `other`. It saves a temporary result and a copy.
+    """
+    if state.modes or (state.grad_enabled and target.requires_grad):
+        return False
+    a, b = target.array, other
+    if isinstance(other, Tensor):
+        b = other.array
+        if (state.grad_enabled and other.requires_grad) or other.device is not target.device:
+            return False
+        if a.dtype is not b.dtype or (b.ndim and a.shape != b.shape):
+            return False
+    if a.dtype.kind != "f" or not isinstance(other, (Tensor, float)):
+        return False
+    operation(a, b if alpha == 1 else b * alpha)
+    bump_version(a)
+    return True
+
+
+def in_place(
+    function: Callable[..., Tensor], operation: Callable[[Any, Any], Any] | None = None
+) -> Callable[..., Tensor]:
+    """The in-place form of an operation whose first argument is the tensor: add -> add_.
+
+    `operation`, such as operator.iadd, does the same to an array: see write_directly.
+    """
 
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_writable(self)
+        if operation is not None and args and write_directly(operation, self, *args, **kwargs):
+            return self
         values = function(self, *args, **kwargs)
         if has_saved(values.grad_fn, self.array):  # backward needs what is overwritten now
             values = function(self.clone(), *args, **kwargs)

@@ -1,5 +1,6 @@
 """The operators + - * / and the rule that brings their two operands together."""
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -200,8 +201,8 @@ def rdiv(self: Tensor, other: Any) -> Tensor:
     return true_divide(other, self)
 
 
-add_ = tensor_method("add_", "__iadd__")(in_place(add))
-sub_ = tensor_method("sub_", "subtract_", "__isub__")(in_place(sub))
-mul_ = tensor_method("mul_", "multiply_", "__imul__")(in_place(mul))
+add_ = tensor_method("add_", "__iadd__")(in_place(add, operator.iadd))
+sub_ = tensor_method("sub_", "subtract_", "__isub__")(in_place(sub, operator.isub))
+mul_ = tensor_method("mul_", "multiply_", "__imul__")(in_place(mul, operator.imul))
 neg_ = tensor_method("neg_", "negative_")(in_place(neg))
-true_divide_ = tensor_method("__itruediv__")(in_place(true_divide))
+true_divide_ = tensor_method("__itruediv__")(in_place(true_divide, operator.itruediv))

@@ -64,6 +64,9 @@ class FlatParameters:
             for rows in [block[:, start : start + flat.size]]
             for where in chunk_slices(flat.size, device.backend.chunk_elements)
         ]
+        self.scratch = self.xp.empty(
+            max([p.size for _, _, p, _ in self.prepared], default=0), dtype
+        )
 
     def intact(self) -> bool:
         """Whether all parameters still have their arrays, and all states and step counts are ours.
@@ -76,7 +79,8 @@ class FlatParameters:
         return counted and same(arrays, self.arrays) and same(tensors, self.tensors)
 
     def chunks(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-        """(parameters, gradients, state) of each chunk: flat arrays, and the count of steps.
+        """(parameters, gradients, state) of each chunk: flat arrays, and the count of steps. The
+        state also has "xp", the array library, and "scratch", an array to compute in.
 
         Write into the parameters and the state. Treat the gradients as read-only: they may alias
         `param.grad`.
@@ -89,7 +93,8 @@ class FlatParameters:
             grads = [self.xp.concatenate(grads, axis=None, out=self.grads)]
         grads = [grad.reshape(-1) for grad in grads]
         for i, where, p, state in self.prepared:
-            yield p, grads[i][where], {**state, "step": self.step}
+            used = {"step": self.step, "xp": self.xp, "scratch": self.scratch[: p.size]}
+            yield p, grads[i][where], {**state, **used}
         for i, array in enumerate(self.arrays):
             if self.packed:
                 array[...] = self.parts[i]

@@ -622,15 +622,18 @@ if __name__ == "__main__":
     # -> here: [4096. 4096.] float16
 
     # The gradient of a bias is such a sum.
-    for name in ("float16", "bfloat16"):
-        dtype = as_dtype(name)
+    def bias_gradient(dtype):
+        """The gradient of a bias that 4,096 rows share, here and as NumPy would add it up."""
         bias = tensor([0.0, 0.0], dtype=dtype, requires_grad=True)
         table = tensor(np.zeros((4096, 2)), dtype=dtype)
         (table + bias).sum().backward()
         naive = (table.array + 1).astype(numpy_dtype(dtype)).sum(axis=0)
-        print(f"{name}: {bias.grad.tolist()}, by NumPy's sum {naive.tolist()}")
-        # -> float16: [4096.0, 4096.0], by NumPy's sum [2048.0, 2048.0]
-        # -> bfloat16: [4096.0, 4096.0], by NumPy's sum [256.0, 256.0]
+        return f"{dtype.name}: {bias.grad.tolist()}, by NumPy's sum {naive.tolist()}"
+
+    print(bias_gradient(as_dtype("float16")))
+    # -> float16: [4096.0, 4096.0], by NumPy's sum [2048.0, 2048.0]
+    brain = as_dtype("bfloat16")  # 256 by NumPy's sum, where ml_dtypes is installed
+    print("no bfloat16 here" if brain.numpy is None else bias_gradient(brain))  # -> ...
 
     bits = tensor([200, 100], dtype=as_dtype("uint8"))
     print("bytes, by NumPy:", bits.array.sum().dtype)  # -> bytes, by NumPy: uint64

@@ -1,0 +1,35 @@
+"""Steps that speak of bfloat16 also run where the package behind it, ml_dtypes, is missing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "steps"
+STEPS = [
+    path
+    for path in sorted(FOLDER.glob("step*.py"))
+    if "bfloat16" in path.read_text(encoding="utf-8").partition("\nif __name__ ==")[2]
+]
+# None in sys.modules makes an import of that name fail, as where it is not installed.
+PROGRAM = """
+import runpy, sys
+sys.modules["ml_dtypes"] = None
+sys.path[0] = {folder!r}
+sys.argv = [{path!r}]
+runpy.run_path({path!r}, run_name="__main__")
+"""
+
+
+def test_there_are_such_steps():
+    assert FOLDER / "step41g.py" in STEPS
+
+
+@pytest.mark.parametrize("path", STEPS, ids=lambda path: path.stem)
+def test_a_step_runs_without_ml_dtypes(path):
+    program = PROGRAM.format(folder=str(FOLDER), path=str(path))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr[-600:]

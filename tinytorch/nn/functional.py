@@ -17,7 +17,16 @@ from tinytorch.nn.class_loss import (
     nll_loss,
     softmax,
 )
+from tinytorch.nn.conv import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from tinytorch.nn.dropout import dropout
+from tinytorch.nn.fold import fold, unfold
 from tinytorch.nn.linear import linear
 from tinytorch.nn.loss import (
     binary_cross_entropy,
@@ -37,10 +46,17 @@ from tinytorch.ops.nll import one_hot
 __all__ = [
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "cosine_similarity",
     "cross_entropy",
     "dropout",
     "elu",
+    "fold",
     "gelu",
     "huber_loss",
     "kl_div",
@@ -63,4 +79,5 @@ __all__ = [
     "softmax",
     "softplus",
     "tanh",
+    "unfold",
 ]

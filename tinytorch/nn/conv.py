@@ -16,16 +16,16 @@ from tinytorch.ops.matmul import check_operands
 
 
 def as_many(value: Any, n: int) -> tuple:
-    """A number, or a sequence, for each of `n` dimensions."""
+    """`value` for each of `n` dimensions: a number, or a sequence of numbers."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     return values * n if len(values) == 1 else values
 
 
 def per_dimension(name: str, value: Any, n: int, least: int = 0) -> tuple[int, ...]:
-    """`value` for each of `n` dimensions: an int, or as many as there are dimensions.
+    """`as_many`, checked.
 
     Raises:
-        RuntimeError: another number of values, or one that is less than `least`.
+        RuntimeError: not `n` numbers, or one that is less than `least`.
     """
     values = as_many(value, n)
     if len(values) != n or min(values) < least:
@@ -34,140 +34,117 @@ def per_dimension(name: str, value: Any, n: int, least: int = 0) -> tuple[int, .
 
 
 def pads_for(padding: Any, kernel: tuple, stride: tuple, dilation: tuple) -> tuple:
-    """(before, after) of each dimension, for numbers, "valid" or "same"."""
+    """(before, after) of each dimension, for numbers, "valid" (none) or "same" (the output is as
+    large as the input).
+
+    Raises:
+        RuntimeError: another word, or "same" with a stride.
+    """
     if not isinstance(padding, str):
         return tuple((p, p) for p in per_dimension("padding", padding, len(kernel)))
-    if padding not in ("same", "valid"):
-        raise RuntimeError(f"Invalid padding string: '{padding}'")
-    if padding == "same" and max(stride) > 1:
-        raise RuntimeError("padding='same' is not supported for strided convolutions")
+    if padding not in ("same", "valid") or (padding == "same" and max(stride) > 1):
+        raise RuntimeError(f"padding={padding!r} is not supported with stride {stride}")
     reaches = [(k - 1) * d * (padding == "same") for k, d in zip(kernel, dilation, strict=True)]
     return tuple((reach // 2, reach - reach // 2) for reach in reaches)
 
 
 def convolution(
-    n: int,
-    transposed: bool,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-    output_padding: Any = 0,
+    n: int, transposed: bool, input: Tensor, weight: Tensor, bias: Tensor | None, *options: Any
 ) -> Tensor:
     """The convolution over the last `n` dimensions, or the transposed convolution.
+
+    options: stride, padding, dilation, groups; of a transposed convolution also output_padding.
 
     Raises:
         RuntimeError: shapes, types or numbers do not fit.
     """
-    name = f"conv_transpose{n}d" if transposed else f"conv{n}d"
-    check_operands(name, input, weight, *([] if bias is None else [bias]))
-    shape, w_shape = input.array.shape, weight.array.shape
+    stride, padding, dilation, groups, *extra = options
+    check_operands("convolution", input, weight, *([] if bias is None else [bias]))
+    shape, w_shape, kernel = input.array.shape, weight.array.shape, weight.array.shape[2:]
     if len(shape) not in (n + 1, n + 2) or len(w_shape) != n + 2:
         raise RuntimeError(
-            f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, and a {n + 2}D "
-            f"weight, but got {list(shape)} and {list(w_shape)}"
-        )
-    stride = per_dimension("stride", stride, n, 1)
-    dilation = per_dimension("dilation", dilation, n, 1)
-    pads, kernel = pads_for(padding, w_shape[2:], stride, dilation), w_shape[2:]
-    groups = per_dimension("groups", groups, 1, 1)[0]
-    # What goes in and what comes out, by the shape of the weight: [O, C / groups, *kernel].
-    wanted, made = (w_shape[0], w_shape[1] * groups)[:: 1 if transposed else -1]
-    if shape[-n - 1] != wanted or w_shape[0] % groups:
-        raise RuntimeError(
-            f"Given groups={groups}, weight of size {list(w_shape)}, expected input{list(shape)} "
-            f"to have {wanted} channels, but got {shape[-n - 1]} channels instead"
-        )
-    if bias is not None and bias.array.shape != (made,):
-        raise RuntimeError(
-            f"Given weight of size {list(w_shape)}, expected bias to be 1-dimensional with {made} "
-            f"elements, but got bias of size {list(bias.array.shape)} instead"
+            f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input and a {n + 2}D weight, but "
+            f"got input of size {list(shape)} and weight of size {list(w_shape)}"
         )
     batch = input if len(shape) == n + 2 else input.unsqueeze(0)
-    shape, sizes = batch.array.shape, shape[-n:]
-    if transposed:  # of a convolution whose output has the sizes of `input`, its input has these:
-        extra = per_dimension("output_padding", output_padding, n)
+    shape, sizes = batch.array.shape, batch.array.shape[2:]
+    stride = per_dimension("stride", stride, n, 1)
+    dilation = per_dimension("dilation", dilation, n, 1)
+    pads = pads_for(padding, kernel, stride, dilation)
+    # The weight is [O, C / groups, *kernel]. A transposed convolution goes from O to C channels.
+    inner = w_shape[1] * per_dimension("groups", groups, 1, 1)[0]
+    wanted, made = (w_shape[0], inner) if transposed else (inner, w_shape[0])
+    if shape[1] != wanted or w_shape[0] % groups:
+        raise RuntimeError(
+            f"Given groups={groups}, weight of size {list(w_shape)}, expected input{list(shape)} "
+            f"to have {wanted} channels, but got {shape[1]} channels instead"
+        )
+    if bias is not None and bias.array.shape != (made,):
+        raise RuntimeError(f"Expected bias of size [{made}], but got {list(bias.array.shape)}")
+    if transposed:  # its output has the size of the input of a convolution from there to `sizes`
+        extra = per_dimension("output_padding", extra[0], n)
         if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
-            raise RuntimeError(
-                f"output padding must be smaller than either stride or dilation, but got {extra}"
-            )
-        given = zip(sizes, stride, pads, dilation, kernel, extra, strict=True)
-        out = tuple((a - 1) * s - sum(p) + d * (k - 1) + 1 + e for a, s, p, d, k, e in given)
+            raise RuntimeError(f"output padding {extra} must be smaller than stride or dilation")
+        each = zip(sizes, stride, pads, dilation, kernel, extra, strict=True)
+        out = ((a - 1) * s - sum(p) + d * (k - 1) + 1 + e for a, s, p, d, k, e in each)
         shape = (shape[0], made, *out)
     geo = geometry(shape, w_shape, stride, pads, dilation, groups, sizes if transposed else None)
     if min(shape[2:] + geo.out) < 1:
-        raise RuntimeError(
-            f"Calculated padded input size per channel: {geo.padded[2:]}. Kernel size: {kernel}. "
-            f"Kernel size can't be greater than actual input size"
-        )
+        raise RuntimeError(f"Kernel size {kernel} can't be greater than input size {sizes}")
     y = (ConvolutionInput if transposed else Convolution).apply(batch, weight, bias, geo)
     return y if batch is input else y.squeeze(0)
+
+
+def named(function: Callable, name: str, doc: str) -> Callable:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
 
 
 def conv_function(n: int) -> Callable:
     """The function conv1d, conv2d or conv3d."""
 
-    def conv(
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> Tensor:
+    def conv(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1) -> Tensor:
         return convolution(n, False, input, weight, bias, stride, padding, dilation, groups)
 
-    conv.__name__ = conv.__qualname__ = f"conv{n}d"
-    conv.__doc__ = f"""y[i, o, p] = bias[o] + sum over c, k of w[o, c, k] x[i, c, p * stride + k].
+    doc = f"""y[i, o, p] = bias[o] + sum over c, k of w[o, c, k] x[i, c, p * stride + k * dilation].
 
     Args:
         input: [N, C, *size] with {n} sizes, or [C, *size].
-        weight: [O, C / groups, *kernel]. Output channels of one group see the input channels of
-            that group.
+        weight: [O, C / groups, *kernel]. The output channels of one of the `groups` see the input
+            channels of this group only.
         bias: [O].
-        stride, padding, dilation: a number, or one for each dimension; padding also "valid" (0)
+        stride, padding, dilation: a number, or one for each dimension; padding also "valid" (none)
             or "same" (the output is as large as the input).
 
     Raises:
         RuntimeError: shapes, types or numbers do not fit.
     """
-    return conv
+    return named(conv, f"conv{n}d", doc)
 
 
 def transposed_function(n: int) -> Callable:
     """The function conv_transpose1d, conv_transpose2d or conv_transpose3d."""
 
     def conv(
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
+        input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
     ) -> Tensor:
-        extra = output_padding
-        return convolution(n, True, input, weight, bias, stride, padding, dilation, groups, extra)
+        options = stride, padding, dilation, groups, output_padding
+        return convolution(n, True, input, weight, bias, *options)
 
-    conv.__name__ = conv.__qualname__ = f"conv_transpose{n}d"
-    conv.__doc__ = f"""The gradient of conv{n}d with respect to its input, as an operation.
+    doc = f"""The gradient of conv{n}d with respect to its input, as an operation.
 
     Args:
         input: [N, C, *size] with {n} sizes, or [C, *size].
         weight: [C, O / groups, *kernel].
         bias: [O].
-        output_padding: so much larger is the output, at the end: where stride > 1, convolutions of
-            inputs of several sizes have outputs of the same size.
+        output_padding: so much larger is the output, at the end. With a stride, convolutions of
+            inputs of several sizes have outputs of one size.
 
     Raises:
         RuntimeError: shapes, types or numbers do not fit.
     """
-    return conv
+    return named(conv, f"conv_transpose{n}d", doc)
 
 
 conv1d = conv_function(1)
@@ -178,15 +155,14 @@ conv_transpose2d = transposed_function(2)
 conv_transpose3d = transposed_function(3)
 
 
-class ConvNd(Module):
-    """What the convolution layers of `n` dimensions share.
+class ConvLayer(Module):
+    """A layer with the weights of a convolution over `n` dimensions, and a bias.
 
     Args:
         in_channels, out_channels: C and O.
         kernel_size, stride, padding, dilation, output_padding: a number, or one for each dimension;
             padding also "same" or "valid".
-        groups: the channels are divided into so many convolutions, side by side.
-        bias: whether there is one.
+        groups: how many convolutions stand side by side, each with its part of the channels.
         padding_mode: what the border is filled with: "zeros", "reflect", "replicate", "circular".
 
     Raises:
@@ -216,17 +192,16 @@ class ConvNd(Module):
             raise ValueError(f"in_channels and out_channels must be divisible by groups={groups}")
         if padding_mode not in ("zeros", "reflect", "replicate", "circular"):
             raise ValueError(f"unknown padding_mode {padding_mode!r}")
-        if isinstance(padding, str) and padding not in ("same", "valid"):
-            raise ValueError(f"Invalid padding string {padding!r}, should be 'valid' or 'same'")
-        n, self.groups, self.padding_mode = self.n, groups, padding_mode
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernel_size = as_many(kernel_size, n)
-        self.stride, self.dilation = as_many(stride, n), as_many(dilation, n)
-        if padding == "same" and max(self.stride) > 1:
-            raise ValueError("padding='same' is not supported for strided convolutions")
-        self.padding = padding if isinstance(padding, str) else as_many(padding, n)
-        self.output_padding = as_many(output_padding, n)
-        channels = (in_channels, out_channels)[:: 1 if self.transposed else -1]
+        self.groups, self.padding_mode = groups, padding_mode
+        self.kernel_size, self.stride = as_many(kernel_size, self.n), as_many(stride, self.n)
+        self.padding = padding if isinstance(padding, str) else as_many(padding, self.n)
+        self.dilation = as_many(dilation, self.n)
+        self.output_padding = as_many(output_padding, self.n)
+        strided = padding == "same" and max(self.stride) > 1
+        if strided or (isinstance(padding, str) and padding not in ("same", "valid")):
+            raise ValueError(f"padding={padding!r} is not supported with stride {self.stride}")
+        channels = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
         shape = (channels[0], channels[1] // groups, *self.kernel_size)
         self.weight = Parameter(empty(shape, device=device, dtype=dtype))
         b = Parameter(empty(out_channels, device=device, dtype=dtype)) if bias else None
@@ -241,18 +216,6 @@ class ConvNd(Module):
         for param in self.parameters(recurse=False):
             param.uniform_(-bound, bound)
 
-    def extra_repr(self) -> str:
-        parts = [f"{self.in_channels}, {self.out_channels}"]
-        parts += [f"kernel_size={self.kernel_size}, stride={self.stride}"]
-        usual = {"padding": 0, "dilation": 1, "output_padding": 0}
-        for name, value in usual.items():
-            if getattr(self, name) != (value,) * self.n:
-                parts.append(f"{name}={getattr(self, name)}")
-        parts += [f"groups={self.groups}"] * (self.groups != 1)
-        parts += ["bias=False"] * (self.bias is None)
-        parts += [f"padding_mode={self.padding_mode}"] * (self.padding_mode != "zeros")
-        return ", ".join(parts)
-
     def forward(self, input: Tensor) -> Tensor:
         padding = self.padding
         if self.padding_mode != "zeros":
@@ -262,9 +225,20 @@ class ConvNd(Module):
         options = self.stride, padding, self.dilation, self.groups
         return convolution(self.n, False, input, self.weight, self.bias, *options)
 
+    def extra_repr(self) -> str:
+        shown = [f"{self.in_channels}, {self.out_channels}"]
+        shown += [f"kernel_size={self.kernel_size}, stride={self.stride}"]
+        for name, usual in (("padding", 0), ("dilation", 1), ("output_padding", 0)):
+            if getattr(self, name) != (usual,) * self.n:
+                shown.append(f"{name}={getattr(self, name)}")
+        shown += [f"groups={self.groups}"] if self.groups != 1 else []
+        shown += ["bias=False"] if self.bias is None else []
+        shown += [f"padding_mode={self.padding_mode}"] if self.padding_mode != "zeros" else []
+        return ", ".join(shown)
 
-class ConvTransposeNd(ConvNd):
-    """What the transposed layers share. The arguments are in PyTorch's order, which is another."""
+
+class TransposedLayer(ConvLayer):
+    """A transposed convolution as a layer. PyTorch has its arguments in another order."""
 
     transposed = True
 
@@ -284,70 +258,40 @@ class ConvTransposeNd(ConvNd):
         dtype: Any = None,
     ):
         if padding_mode != "zeros" or isinstance(padding, str):
-            raise ValueError(f"Only zeros and numbers as padding for {type(self).__name__}")
-        numbers = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
+            raise ValueError(
+                f"{type(self).__name__} takes numbers as padding, and fills with zeros"
+            )
+        numbers = in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias
         super().__init__(*numbers, padding_mode, device, dtype, output_padding)
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
-        extra = self.output_padding
-        if output_size is not None:
-            extra = self.extra_for(input, tuple(output_size))
+        extra = self.output_padding if output_size is None else self.extra_for(input, output_size)
         options = self.stride, self.padding, self.dilation, self.groups, extra
         return convolution(self.n, True, input, self.weight, self.bias, *options)
 
-    def extra_for(self, input: Tensor, output_size: tuple) -> list[int]:
+    def extra_for(self, input: Tensor, output_size: Any) -> list[int]:
         """The output_padding with which the output has this size.
 
         Raises:
             ValueError: there is none.
         """
-        sizes = zip(
-            input.shape[-self.n :],
-            output_size[-self.n :],
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.dilation,
-            strict=True,
-        )
-        extra = [out - (a - 1) * s + 2 * p - d * (k - 1) - 1 for a, out, k, s, p, d in sizes]
-        wrong = any(not 0 <= e < s for e, s in zip(extra, self.stride, strict=True))
-        if wrong or len(output_size) not in (self.n, input.array.ndim):
-            raise ValueError(f"an output size of {output_size} cannot be had from {input.shape}")
+        own = zip(self.kernel_size, self.stride, self.padding, self.dilation, strict=True)
+        sizes = zip(input.shape[-self.n :], tuple(output_size)[-self.n :], own, strict=True)
+        extra = [b - (a - 1) * s + 2 * p - d * (k - 1) - 1 for a, b, (k, s, p, d) in sizes]
+        if not all(0 <= e < s for e, s in zip(extra, self.stride, strict=True)):
+            raise ValueError(f"no output of size {output_size} for input of size {input.shape}")
         return extra
 
 
-class Conv1d(ConvNd):
-    """Convolution of [N, C, length]."""
-
-    n = 1
-
-
-class Conv2d(ConvNd):
-    """Convolution of [N, C, height, width]."""
-
-    n = 2
+def layer(name: str, base: type, n: int) -> type:
+    """A class of layers over `n` dimensions, with a name of its own."""
+    doc = f"{base.__doc__.splitlines()[0]} Input and output: [N, channels, *sizes], {n} sizes."
+    return type(name, (base,), {"n": n, "__doc__": doc, "__module__": __name__})
 
 
-class Conv3d(ConvNd):
-    """Convolution of [N, C, depth, height, width]."""
-
-    n = 3
-
-
-class ConvTranspose1d(ConvTransposeNd):
-    """Transposed convolution of [N, C, length]."""
-
-    n = 1
-
-
-class ConvTranspose2d(ConvTransposeNd):
-    """Transposed convolution of [N, C, height, width]."""
-
-    n = 2
-
-
-class ConvTranspose3d(ConvTransposeNd):
-    """Transposed convolution of [N, C, depth, height, width]."""
-
-    n = 3
+Conv1d = layer("Conv1d", ConvLayer, 1)
+Conv2d = layer("Conv2d", ConvLayer, 2)
+Conv3d = layer("Conv3d", ConvLayer, 3)
+ConvTranspose1d = layer("ConvTranspose1d", TransposedLayer, 1)
+ConvTranspose2d = layer("ConvTranspose2d", TransposedLayer, 2)
+ConvTranspose3d = layer("ConvTranspose3d", TransposedLayer, 3)

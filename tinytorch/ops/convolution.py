@@ -10,6 +10,7 @@ Each is linear in both arguments, so the derivatives of each are the two others.
 import functools
 import math
 from collections.abc import Iterator
+from operator import add, mul
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
 from tinytorch.ops.storage import strided
 
-BLOCK = 2**17  # elements of a block's matrices: half a MiB of float32 stays in a core's cache
+BLOCK = 2**18  # elements of a block's matrices: 1 MiB of float32, about a core's cache
 COLUMNS = 512  # a matrix product with fewer columns is slow
 
 
@@ -59,6 +60,14 @@ class Geometry:
         self.joined = self.out[0] * self.row <= 64
         thick = w_shape[1] * math.prod(self.kernel[1:]) >= 32
         self.split = stride[0] == 1 and thick and not self.joined
+        # Of each element of each kernel row: the turn and the step of p * stride + k * dilation.
+        found = [
+            [divmod(a * d, s) for a, d, s in zip(k, dilation, stride, strict=True)]
+            for k in np.ndindex(*self.kernel)
+        ]
+        found = [(tuple(turn for _, turn in k), [step for step, _ in k]) for k in found]
+        rows = len(found) // self.kernel[0]
+        self.steps = [found[i : i + rows] for i in range(0, len(found), rows)]
 
     def blocks(self, height: int) -> Iterator[tuple[slice, slice]]:
         """(images, output rows) of each block, for matrices with so many elements a position."""
@@ -175,14 +184,15 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     together = inner if geo.groups == 1 else 1  # elements of a kernel row in one product
     w = w.reshape(geo.groups, o // geo.groups, c, -1).transpose(3, 0, 2, 1)
     w = w.reshape(kernel[0], -1, geo.groups, together * c, o // geo.groups)
-    place = n + 1 if geo.joined else 1  # of the images among the dimensions
     bias = (xp.zeros(channels, g.dtype) if bias is None else bias).reshape(-1, *[1] * n)
     gx = xp.empty(geo.padded, g.dtype)
     gx[...] = bias
+    extra = [reach // s for reach, s in zip(geo.reach, geo.stride, strict=True)]
+    place = n + 1 if geo.joined else 1  # of the images among the dimensions
     for images, rows in geo.blocks(inner * channels):
         block = xp.moveaxis(g[images, :, rows], 0, place)
         taken, whole = g[0, 0, rows].shape, rows.stop - rows.start == geo.out[0]
-        size = [a + r // s for a, r, s in zip(taken, geo.reach, geo.stride, strict=True)]
+        size = [a + b for a, b in zip(taken, extra, strict=True)]
         if not geo.joined:
             wide = xp.zeros((*block.shape[:2], *size), g.dtype)
             wide[(..., *map(slice, taken))] = block
@@ -191,19 +201,16 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
         size.insert(place - 1, block.shape[place])
         pictures = xp.empty((*geo.stride, channels, *size), g.dtype)
         pictures[...] = bias[..., None] if whole else 0
-        for k, matrices in enumerate(w):
+        moves = pictures.strides[-n:]
+        for matrices, steps in zip(w, geo.steps, strict=True):
             parts = matrices @ matrix if o > geo.groups else matrices * matrix
             parts = parts.reshape(inner, channels, *block.shape[1:])
-            for position, part in zip(np.ndindex(*kernel[1:]), parts, strict=True):
-                steps = [a * d for a, d in zip((k, *position), geo.dilation, strict=True)]
-                steps = [divmod(step, s) for step, s in zip(steps, geo.stride, strict=True)]
-                total = pictures[tuple(turn for _, turn in steps)]
+            for part, (turn, step) in zip(parts, steps, strict=True):
+                total = pictures[turn]
                 if geo.joined:
-                    ends = zip(steps, taken, strict=True)
-                    total = total[(slice(None), *(slice(step, step + a) for (step, _), a in ends))]
+                    total = total[(slice(None), *map(slice, step, map(add, step, taken)))]
                 else:
-                    moves = zip(steps, total.strides[2:], strict=True)
-                    shift = sum(step * move for (step, _), move in moves) // g.itemsize
+                    shift = sum(map(mul, step, moves)) // g.itemsize
                     total = total.reshape(-1)[shift:]
                     part = part.reshape(-1)[: total.size]
                 total += part

@@ -26,14 +26,13 @@ COLUMNS = 512  # a matrix product with fewer columns is slow
 class Geometry:
     """The sizes of a convolution, and how its arrays are cut into blocks and matrices.
 
-    A block is some images, or some rows of the output of one image. Its windows become the columns
-    of a matrix [C * kernel, positions], and with the weights as a matrix [O, C * kernel] the
-    convolution is a product. Windows copied whole repeat x as often as the kernel has elements. So
-    with stride 1 they are copied without the kernel's first dimension (`split`). Kernel row i needs
-    the columns from input row i * dilation on: a slice, so that one copy serves all kernel rows,
-    each with a product of its own. With few channels these would be too thin.
+    A block is some images, or some rows of the output of one image. Its windows are the columns of
+    a matrix [C * kernel, positions], which is multiplied by the weights [O, C * kernel].
 
-    Images with few positions are put side by side in one matrix; else each has its own.
+    split: with stride 1 the windows have no first kernel dimension. Kernel row i needs the columns
+        from input row i * dilation on, so that one copy serves all kernel rows, each with a product
+        of its own. With few channels these would be too thin.
+    joined: images with few positions are put side by side in one matrix.
     """
 
     def __init__(
@@ -79,6 +78,7 @@ class Geometry:
                 yield slice(first, first + count), slice(row, min(row + step, rows))
 
     def pad(self, x: Any) -> Any:
+        """x with zeros around it."""
         if x.shape == self.padded:
             return x
         out = device_of(x).xp.zeros(self.padded, x.dtype)
@@ -232,12 +232,11 @@ class Bilinear(Function):
     def name(ctx) -> str:
         return "ConvolutionBackward0"
 
-    def save(ctx, a: Any, b: Any, geo: Geometry) -> tuple:
-        """Keeps what backward needs. Halves are computed as float32."""
+    def save(ctx, a: Any, b: Any, geo: Geometry) -> None:
+        """Keeps each argument that the derivative by the other one needs."""
         need_a, need_b = ctx.needs_input_grad[:2]
         ctx.save_for_backward(a if need_b else None, b if need_a else None)
         ctx.geo = geo
-        return a, b
 
 
 def in_float32(function: Any, dtype: Any, *arrays: Any, geo: Geometry) -> Any:

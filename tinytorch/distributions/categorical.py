@@ -14,6 +14,7 @@ from tinytorch.distributions.distribution import (
 )
 from tinytorch.ops.broadcast import broadcast_tensors
 from tinytorch.ops.multinomial import multinomial
+from tinytorch.ops.softmax import log_softmax
 
 
 class Categorical(Distribution):
@@ -39,7 +40,7 @@ class Categorical(Distribution):
             name = "logits" if probs is None else "probs"
             raise ValueError(f"`{name}` parameter must be at least one-dimensional.")
         if probs is None:
-            self.logits = logits - logits.logsumexp(-1, keepdim=True)
+            self.logits = log_softmax(logits, -1)
         else:
             self.probs = probs / probs.sum(-1, keepdim=True)
         self.param_shape, count = given.shape, given.shape[-1]

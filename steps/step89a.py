@@ -106,7 +106,7 @@ if __name__ == "__main__":
             chances = [round(p, 2) for p in policy.probs.tolist()]
             print(play + 1, chances, f"entropy {policy.entropy().item():.2f}")
     # -> 100 [0.03, 0.04, 0.93] entropy 0.30
-    # -> 200 [0.01, 0.01, 0.97] entropy 0.14
+    # -> 200 [0.01, 0.02, 0.97] entropy 0.14
     # -> 300 [0.01, 0.01, 0.98] entropy 0.10
 
     # Several distributions at once, and logits that exp could not take.

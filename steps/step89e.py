@@ -20,7 +20,7 @@ density, not of a probability. It may be above 0, and the entropy below.
 
 Changed: Distribution draws and has a stddev. New: Normal, broadcast_all, positive.
 Moved: Categorical, to tinytorch/distributions/categorical.py.
-Try: let rsample use self.scale.detach(), and read which gradient is wrong.
+Try: let rsample use self.scale.detach(), and read what is missing.
 """
 
 import importlib

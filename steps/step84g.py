@@ -206,6 +206,7 @@ class ConvolutionWeight(Bilinear):
 if __name__ == "__main__":
     from tinytorch.autograd.modes import no_grad
     from tinytorch.datasets.digits import load_digits
+    from tinytorch.ops.creation import ones
     from tinytorch.ops.random import manual_seed, randn
 
     line = geometry((1, 1, 5), (1, 1, 3), (2,), ((0, 0),), (1,), 1)

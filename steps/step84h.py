@@ -280,12 +280,10 @@ if __name__ == "__main__":
     geo = Geometry((3, 4, 7, 6), (6, 2, 2, 2), (1, 2), ((1, 1), (0, 0)), (2, 1), 2)
     for limit, columns in ((usual, 512), (20, 1)):
         BLOCK, COLUMNS = limit, columns
-        print(len(list(geo.blocks(14))), "blocks")
         y = Convolution.apply(x, w, b, geo)
         y.backward(y.detach())
-        print(f"{y.sum().item():.4f} {x.grad.sum().item():.4f} {w.grad.sum().item():.4f}")
+        sums = [round(a.sum().item(), 4) for a in (y, x.grad, w.grad)]
         x.grad = w.grad = None
-    # -> 1 blocks
-    # -> 194.3341 -335.4257 -305.8541
-    # -> 21 blocks
-    # -> 194.3341 -335.4257 -305.8541
+        print(len(list(geo.blocks(14))), "blocks:", sums)
+    # -> 1 blocks: [194.3341, -335.4257, -305.8541]
+    # -> 21 blocks: [194.3341, -335.4257, -305.8541]

@@ -198,8 +198,8 @@ class ConvLayer(Module):
         self.padding = padding if isinstance(padding, str) else as_many(padding, self.n)
         self.dilation = as_many(dilation, self.n)
         self.output_padding = as_many(output_padding, self.n)
-        strided = padding == "same" and max(self.stride) > 1
-        if strided or (isinstance(padding, str) and padding not in ("same", "valid")):
+        known = not isinstance(padding, str) or padding in ("same", "valid")
+        if not known or (padding == "same" and max(self.stride) > 1):
             raise ValueError(f"padding={padding!r} is not supported with stride {self.stride}")
         channels = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
         shape = (channels[0], channels[1] // groups, *self.kernel_size)

@@ -102,8 +102,8 @@ def fold(
     geo = fold_geometry(shape, kernel, dilation, padding, stride)
     if (rows, windows) != (math.prod(geo.w_shape), math.prod(geo.out)):
         raise RuntimeError(
-            f"fold() to {shape[2:]} with windows of {kernel} expected {math.prod(geo.out)} columns "
-            f"of a multiple of {math.prod(kernel)} rows, but got {list(input.shape)}"
+            f"fold() to {shape[2:]} with {kernel} expected {math.prod(geo.out)} columns of a "
+            f"multiple of {math.prod(kernel)} rows, but got {[rows, windows]}"
         )
     return Col2Im.apply(input, geo)
 

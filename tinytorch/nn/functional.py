@@ -29,9 +29,9 @@ from tinytorch.nn.loss import (
     normalize,
     smooth_l1_loss,
 )
+from tinytorch.nn.padding import pad
 from tinytorch.nn.prelu import prelu
 from tinytorch.ops.elementwise import sigmoid, tanh
-from tinytorch.ops.gather import pad
 from tinytorch.ops.nll import one_hot
 
 __all__ = [

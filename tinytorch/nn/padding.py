@@ -10,7 +10,7 @@ from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.joining import constant_pad
 from tinytorch.ops.parts import key_along
 
-# For each mode: which of n elements is copied to place i, where i < 0 or i >= n.
+# For each mode: which of n elements is repeated at place i, where i < 0 or i >= n.
 SOURCES: dict[str, Callable[[int, int], int]] = {
     "reflect": lambda i, n: n - 1 - abs(n - 1 - abs(i)),
     "replicate": lambda i, n: 0 if i < 0 else n - 1,
@@ -21,8 +21,8 @@ SOURCES: dict[str, Callable[[int, int], int]] = {
 def border_copies(shape: tuple, pads: list, mode: str) -> Iterator[tuple[tuple, tuple]]:
     """For each place of a border of a padded array: its key, and the key of what it repeats.
 
-    pads: (before, after) of each dimension. A dimension copies whole rows of those that came
-    earlier, so the corners are right.
+    pads: (before, after) of each dimension. The last dimensions copy what the first have filled,
+    corners included.
     """
     for dim, (before, after) in enumerate(pads):
         n = shape[dim] - before - after
@@ -32,13 +32,13 @@ def border_copies(shape: tuple, pads: list, mode: str) -> Iterator[tuple[tuple, 
 
 
 def inner_key(shape: tuple, pads: list) -> tuple:
-    """The key of what a padded array of this shape holds inside its borders."""
+    """The key of the part of a padded array inside its borders."""
     pairs = zip(shape, pads, strict=True)
     return tuple(slice(before, size - after) for size, (before, after) in pairs)
 
 
 class PadBorder(Function):
-    """y = x, and borders that repeat elements of x."""
+    """y = x with borders that repeat elements of x."""
 
     def forward(ctx, x: Any, pads: list, mode: str) -> Any:
         ctx.pads, ctx.mode = pads, mode
@@ -76,7 +76,7 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
             "replicate" (the border element again) or "circular" (from the other end).
 
     Raises:
-        RuntimeError: a padding does not fit the size, or a mode does not use `value`.
+        RuntimeError: a padding does not fit the size, or the mode does not use `value`.
         NotImplementedError: the mode is unknown, or does not take this many dimensions.
     """
     pad, ndim = as_shape((pad,)), input.array.ndim
@@ -86,9 +86,9 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
         raise NotImplementedError(f"no padding {mode!r} with {len(pad)} numbers of {ndim} dims")
     if value:
         raise RuntimeError(f"the padding {mode!r} does not take a value")
-    negative = tuple(min(n, 0) for n in pad)
-    if mode == "circular":  # around what stays; the other modes see the whole input
-        input = constant_pad(input, negative) if any(negative) else input
+    cut = tuple(min(n, 0) for n in pad)
+    if mode == "circular":  # what is cut away is not repeated; in the other modes it is
+        input, cut = constant_pad(input, cut), ()
     pads = [(0, 0)] * ndim
     for dim, before, after in zip(range(ndim - 1, -1, -1), pad[::2], pad[1::2], strict=False):
         n = input.array.shape[dim]
@@ -97,57 +97,34 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
             raise RuntimeError(f"padding ({before}, {after}) does not fit the size {n}")
         pads[dim] = (max(before, 0), max(after, 0))
     output = PadBorder.apply(input, pads, mode)
-    return constant_pad(output, negative) if any(negative) and mode != "circular" else output
+    return constant_pad(output, cut) if any(cut) else output
 
 
 class PaddingLayer(Module):
     """`pad` as a module. padding: a number for all borders, or as in `pad`."""
 
-    def __init__(self, padding: Any):
+    def __init__(self, padding: Any, value: float | None = None):
         super().__init__()
         self.padding = (padding,) * 2 * self._ndim if isinstance(padding, int) else tuple(padding)
-
-    def forward(self, input: Tensor) -> Tensor:
-        return pad(input, self.padding, self._mode)
-
-    def extra_repr(self) -> str:
-        return f"{self.padding}"
-
-
-class ConstantPadding(PaddingLayer):
-    """`pad` with a value."""
-
-    def __init__(self, padding: Any, value: float):
-        super().__init__(padding)
         self.value = value
 
     def forward(self, input: Tensor) -> Tensor:
-        return pad(input, self.padding, "constant", self.value)
+        if self._mode == "circular" and not 1 <= input.ndim - self._ndim <= 2:
+            raise ValueError(f"expected {self._ndim + 1}D or {self._ndim + 2}D, got {input.ndim}D")
+        return pad(input, self.padding, self._mode, self.value)
 
     def extra_repr(self) -> str:
-        return f"padding={self.padding}, value={self.value}"
+        padding = f"{self.padding}"
+        return padding if self.value is None else f"padding={padding}, value={self.value}"
 
 
-class CircularPadding(PaddingLayer):
-    """`pad` from the other end. Raises ValueError for another number of dimensions."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        if not 1 <= input.ndim - self._ndim <= 2:
-            raise ValueError(f"expected {self._ndim + 1}D or {self._ndim + 2}D, got {input.ndim}D")
-        return super().forward(input)
-
-
-def padding_layers(name: str, mode: str, base: type[PaddingLayer] = PaddingLayer) -> list[type]:
+def pad_layers(name: str, mode: str) -> list[type]:
     """The layers of a mode for one, two and three dimensions."""
-    return [type(f"{name}{n}d", (base,), {"_mode": mode, "_ndim": n}) for n in (1, 2, 3)]
+    return [type(f"{name}{n}d", (PaddingLayer,), {"_mode": mode, "_ndim": n}) for n in (1, 2, 3)]
 
 
-ZeroPad1d, ZeroPad2d, ZeroPad3d = padding_layers("ZeroPad", "constant")
-ConstantPad1d, ConstantPad2d, ConstantPad3d = padding_layers(
-    "ConstantPad", "constant", ConstantPadding
-)
-ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = padding_layers("ReflectionPad", "reflect")
-ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = padding_layers("ReplicationPad", "replicate")
-CircularPad1d, CircularPad2d, CircularPad3d = padding_layers(
-    "CircularPad", "circular", CircularPadding
-)
+ZeroPad1d, ZeroPad2d, ZeroPad3d = pad_layers("ZeroPad", "constant")
+ConstantPad1d, ConstantPad2d, ConstantPad3d = pad_layers("ConstantPad", "constant")
+ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = pad_layers("ReflectionPad", "reflect")
+ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = pad_layers("ReplicationPad", "replicate")
+CircularPad1d, CircularPad2d, CircularPad3d = pad_layers("CircularPad", "circular")

@@ -19,8 +19,8 @@ from tinytorch.ops.gather import gather
 class Windows(NamedTuple):
     """The windows of an array, as pairs of keys (outputs, inputs), one for each place in a window.
 
-    x[inputs] is a strided view that holds the element at this place of every window, except where
-    a window reaches into the padding: those are not in `outputs`.
+    x[inputs] is a strided view that holds the element at this place of every window, except of
+    those that have it in the padding: they are not among the `outputs`.
     """
 
     sizes: tuple[int, ...]  # of the output
@@ -29,7 +29,7 @@ class Windows(NamedTuple):
 
 
 def window_slices(n: int, out: int, k: int, stride: int, pad: int, dilation: int) -> Iterator:
-    """For each place t of a window of k in one dimension: (outputs, inputs) as two slices.
+    """For each place t in a window of k, in one dimension: (outputs, inputs) as two slices.
 
     Output o sees input o * stride + t * dilation - pad, if that is in 0..n-1.
     """
@@ -51,14 +51,13 @@ def join_dims(dims: Iterable[Iterable]) -> list[tuple[tuple, tuple]]:
 class MaxPool(Function):
     """y = the largest x of each window, and, with `indices`, its place in x.
 
-    The first of equal ones gets the gradient. A nan counts as the largest, as in PyTorch.
+    The first of equal ones gets the gradient. A window that holds a nan gives nan.
     """
 
     def forward(ctx, x: Any, windows: Windows, indices: bool) -> Any:
         xp, ctx.shape, ctx.windows = ctx.xp, x.shape, windows
-        batch = x.shape[: x.ndim - len(windows.sizes)]
         low = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -math.inf
-        y = xp.full_like(x, low, shape=batch + windows.sizes)
+        y = xp.full_like(x, low, shape=x.shape[: -len(windows.sizes)] + windows.sizes)
         (outputs, inputs), *others = windows.parts
         y[outputs] = x[inputs]
         if not indices and not any(ctx.needs_input_grad):
@@ -71,14 +70,10 @@ class MaxPool(Function):
             best, seen, chosen = y[outputs], x[inputs], choice[outputs]
             xp.maximum(chosen, (seen > best).astype(choice.dtype) * number, out=chosen)
             xp.maximum(best, seen, out=best)
-        if xp.isnan(y).any():
-            for number, (outputs, inputs) in enumerate(windows.parts):
-                found = xp.isnan(x[inputs]).astype(choice.dtype) * number
-                xp.maximum(choice[outputs], found, out=choice[outputs])
         ctx.save_for_backward(choice)
         if not indices:
             return y
-        plane = x.shape[len(batch) :]
+        plane = x.shape[-len(windows.sizes) :]
         places = xp.broadcast_to(xp.arange(math.prod(plane)).reshape(plane), x.shape)
         return y, ctx.call(SumWindows, places, windows, choice)
 
@@ -92,7 +87,7 @@ class SumWindows(Function):
     def forward(ctx, x: Any, windows: Windows, choice: Any = None) -> Any:
         ctx.shape, ctx.windows = x.shape, windows
         ctx.save_for_backward(choice)
-        y = ctx.xp.zeros_like(x, shape=x.shape[: x.ndim - len(windows.sizes)] + windows.sizes)
+        y = ctx.xp.zeros_like(x, shape=x.shape[: -len(windows.sizes)] + windows.sizes)
         for number, (outputs, inputs) in enumerate(windows.parts):
             seen = x[inputs]
             y[outputs] += seen if choice is None else seen * (choice[outputs] == number)
@@ -122,24 +117,23 @@ class SpreadWindows(Function):
         return ctx.call(SumWindows, g, ctx.windows, ctx.saved[0])
 
 
-def for_each_dim(value: Any, ndim: int) -> tuple[int, ...]:
-    """`value` once for each dimension, if it is a number; (2,) too counts as one.
+def for_each_dim(value: Any, ndim: int) -> tuple[Any, ...]:
+    """`value` as a tuple with an entry for each dimension: 2 and (2,) stand for (2, 2).
 
     Raises:
-        RuntimeError: there is another number of values.
+        RuntimeError: there is another number of entries.
     """
-    values = (value,) if isinstance(value, int) else tuple(value)
-    values = values * ndim if len(values) == 1 else values
-    if len(values) != ndim:
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(values) not in (1, ndim):
         raise RuntimeError(f"expected one number or {ndim}, got {len(values)}")
-    return values
+    return values * ndim if len(values) == 1 else values
 
 
-def check_planes(ndim: int, input: Tensor) -> tuple[int, ...]:
+def plane_of(ndim: int, input: Tensor) -> tuple[int, ...]:
     """The last `ndim` sizes of an input [channels, ...] or [batch, channels, ...].
 
     Raises:
-        RuntimeError: it has another number of dimensions, or is empty but for the batch.
+        RuntimeError: it has another number of dimensions, or a size other than the batch is 0.
     """
     shape = input.array.shape
     if not 1 <= len(shape) - ndim <= 2 or 0 in shape[-ndim - 1 :]:
@@ -153,7 +147,7 @@ def check_planes(ndim: int, input: Tensor) -> tuple[int, ...]:
 def pooling_windows(plane: tuple, ceil_mode: bool, *options: tuple) -> tuple[Windows, list]:
     """The windows, and the arguments of `window_slices` for each dimension.
 
-    options: kernel, stride, padding and dilation.
+    options: kernel, stride, padding and dilation, each with an entry for each dimension.
 
     Raises:
         RuntimeError: the numbers do not fit each other.
@@ -161,38 +155,36 @@ def pooling_windows(plane: tuple, ceil_mode: bool, *options: tuple) -> tuple[Win
     dims = []
     for n, k, s, p, d in zip(plane, *options, strict=True):
         reach = d * (k - 1) + 1
-        if min(k, s, d) <= 0:
-            raise RuntimeError(f"kernel {k}, stride {s} and dilation {d} must be greater than zero")
-        if not 0 <= p <= reach // 2:
-            raise RuntimeError(f"pad should be at most half of effective kernel size, got {p}")
-        out = (n + 2 * p - reach + (s - 1) * ceil_mode) // s + 1
+        out = (n + 2 * p - reach + (s - 1) * ceil_mode) // max(s, 1) + 1
         out -= ceil_mode and (out - 1) * s >= n + p  # a window never begins behind the input
-        if out < 1:
-            raise RuntimeError(f"Output size is too small: size {n} has no window of {reach}")
+        if min(k, s, d, out) <= 0 or not 0 <= p <= reach // 2:
+            raise RuntimeError(
+                f"kernel {k}, stride {s}, padding {p} and dilation {d} do not fit size {n}: "
+                f"padding is at most half of the kernel, and all others are above 0"
+            )
         dims.append((n, out, k, s, p, d))
     parts = join_dims(window_slices(*each) for each in dims)
     overlap = any(d * (k - 1) >= s for _, _, k, s, _, d in dims)
     return Windows(tuple(each[1] for each in dims), parts, overlap), dims
 
 
-def windows_of(
-    ndim: int, input: Tensor, ceil_mode: bool, kernel: Any, stride: Any, pad: Any, dilation: Any
-) -> tuple[Windows, list]:
-    """`pooling_windows` from arguments as people write them."""
+def windows_of(ndim: int, input: Tensor, ceil_mode: bool, *options: Any) -> tuple[Windows, list]:
+    """`pooling_windows` from arguments as people write them: no stride means that of the kernel."""
+    kernel, stride, *others = options
     stride = kernel if stride is None or stride in ((), []) else stride
-    options = [for_each_dim(value, ndim) for value in (kernel, stride, pad, dilation)]
-    return pooling_windows(check_planes(ndim, input), bool(ceil_mode), *options)
+    values = [for_each_dim(value, ndim) for value in (kernel, stride, *others)]
+    return pooling_windows(plane_of(ndim, input), bool(ceil_mode), *values)
 
 
 def max_pool(
-    ndim: int,
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
+    nd,
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    dilation=1,
+    ceil_mode=False,
+    return_indices=False,
 ) -> Any:
     """The largest element of each window.
 
@@ -206,8 +198,16 @@ def max_pool(
     Raises:
         RuntimeError: the numbers do not fit.
     """
-    windows, _ = windows_of(ndim, input, ceil_mode, kernel_size, stride, padding, dilation)
+    windows, _ = windows_of(nd, input, ceil_mode, kernel_size, stride, padding, dilation)
     return MaxPool.apply(input, windows, return_indices)
+
+
+def window_counts(n: int, out: int, k: int, stride: int, pad: int, include_pad: bool) -> list[int]:
+    """How many elements each window has in one dimension, with or without those of the padding.
+    What lies behind the padding, in ceil_mode, never counts."""
+    low, high = (-pad, n + pad) if include_pad else (0, n)
+    starts = [o * stride - pad for o in range(out)]
+    return [min(start + k, high) - max(start, low) for start in starts]
 
 
 def avg_pool(
@@ -220,7 +220,7 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """The mean of each window; `stride`, `padding`, `ceil_mode` as in max pooling.
+    """The mean of each window; `stride`, `padding` and `ceil_mode` as in max pooling.
 
     Args:
         count_include_pad: whether the zeros of the padding count in the mean.
@@ -233,41 +233,29 @@ def avg_pool(
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
     x = cast(input, float32) if input.dtype.itemsize == 2 else input
-    divisor = divisor_override
-    if divisor is None:
-        counts = [window_counts(*each[:5], count_include_pad) for each in dims]
-        divisor = math.prod(each[0] for each in counts)
-        if any(len(set(each)) > 1 for each in counts):
-            sizes = functools.reduce(np.multiply.outer, counts)
-            divisor = tensor(sizes, dtype=x.dtype, device=x.device)
+    counts = [window_counts(*each[:5], count_include_pad) for each in dims]
+    divisor = divisor_override or math.prod(each[0] for each in counts)
+    if divisor_override is None and any(len(set(each)) > 1 for each in counts):
+        sizes = functools.reduce(np.multiply.outer, counts)
+        divisor = tensor(sizes, dtype=x.dtype, device=x.device)
     return cast(SumWindows.apply(x, windows) / divisor, input.dtype)
 
 
-def window_counts(n: int, out: int, k: int, stride: int, pad: int, include_pad: bool) -> list[int]:
-    """How many elements each window has in one dimension, with or without those of the padding.
-    What lies behind the padding, in ceil_mode, never counts."""
-    low, high = (-pad, n + pad) if include_pad else (0, n)
-    starts = [o * stride - pad for o in range(out)]
-    return [min(start + k, n + pad, high) - max(start, low) for start in starts]
-
-
-def adaptive_bounds(n: int, out: int) -> list[tuple[int, int]]:
-    """(begin, end) of `out` windows that cover n elements, as equal as possible."""
-    return [(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
-
-
-def adaptive_sizes(ndim: int, input: Tensor, output_size: Any) -> tuple[tuple, tuple]:
-    """The sizes of a plane of the input and of the output, where None keeps the size.
+def adaptive_windows(ndim: int, input: Tensor, output_size: Any) -> list[list[tuple[int, int]]]:
+    """For each dimension the (begin, end) of `output_size` windows that cover it, of sizes as equal
+    as possible. None keeps the size.
 
     Raises:
-        RuntimeError: a size is negative, or the input does not have planes.
+        RuntimeError: a size is negative, or the input has another number of dimensions.
     """
-    plane = check_planes(ndim, input)
-    sizes = (output_size,) * ndim if output_size is None else for_each_dim(output_size, ndim)
-    sizes = tuple(n if size is None else size for n, size in zip(plane, sizes, strict=True))
+    plane, sizes = plane_of(ndim, input), for_each_dim(output_size, ndim)
+    sizes = [n if size is None else size for n, size in zip(plane, sizes, strict=True)]
     if min(sizes) < 0:
         raise RuntimeError(f"elements of output_size must be greater than or equal to 0: {sizes}")
-    return plane, sizes
+    return [
+        [(i * n // size, -(-(i + 1) * n // size)) for i in range(size)]
+        for n, size in zip(plane, sizes, strict=True)
+    ]
 
 
 def apply_matrices(x: Tensor, matrices: list[np.ndarray]) -> Tensor:
@@ -281,13 +269,12 @@ def apply_matrices(x: Tensor, matrices: list[np.ndarray]) -> Tensor:
     if not x.is_floating_point():
         raise NotImplementedError(f"a weighted mean is not implemented for {x.dtype!r}")
     dtype, x = x.dtype, cast(x, float32) if x.dtype.itemsize == 2 else x
-    for dim, matrix in zip(range(-len(matrices), 0), matrices, strict=True):
+    for dim, matrix in enumerate(matrices, x.ndim - len(matrices)):
         m, shape = tensor(matrix, dtype=x.dtype, device=x.device), x.array.shape
-        if dim == -1:
+        if dim == x.ndim - 1:
             x = x @ m.T
-        else:
-            x = m @ x.reshape(*shape[: dim + 1], math.prod(shape[dim + 1 :]))
-            x = x.reshape(*shape[:dim], len(matrix), *shape[dim + 1 :])
+        else:  # the dimensions behind this one are the columns
+            x = (m @ x.flatten(dim + 1)).reshape(*shape[:dim], len(matrix), *shape[dim + 1 :])
     return cast(x, dtype)
 
 
@@ -299,19 +286,19 @@ def adaptive_avg_pool(ndim: int, input: Tensor, output_size: Any) -> Tensor:
     Raises:
         RuntimeError: the numbers do not fit.
     """
-    plane, sizes = adaptive_sizes(ndim, input, output_size)
-    if set(sizes) == {1}:
+    dims = adaptive_windows(ndim, input, output_size)
+    if all(len(bounds) == 1 for bounds in dims):
         return input.mean(tuple(range(-ndim, 0)), keepdim=True)
-    matrices = [np.zeros((out, n)) for n, out in zip(plane, sizes, strict=True)]
-    for n, matrix in zip(plane, matrices, strict=True):
-        for row, (begin, end) in zip(matrix, adaptive_bounds(n, len(matrix)), strict=True):
+    matrices = [
+        np.zeros((len(bounds), n)) for bounds, n in zip(dims, input.shape[-ndim:], strict=True)
+    ]
+    for matrix, bounds in zip(matrices, dims, strict=True):
+        for row, (begin, end) in zip(matrix, bounds, strict=True):
             row[begin:end] = 1 / (end - begin)
     return apply_matrices(input, matrices)
 
 
-def adaptive_max_pool(
-    ndim: int, input: Tensor, output_size: Any, return_indices: bool = False
-) -> Any:
+def adaptive_max_pool(ndim, input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """The largest element of each window; the arguments are those of adaptive average pooling.
 
     return_indices: also return where in its plane, counted row by row, each maximum was.
@@ -319,55 +306,48 @@ def adaptive_max_pool(
     Raises:
         RuntimeError: the numbers do not fit.
     """
-    plane, sizes = adaptive_sizes(ndim, input, output_size)
-    flat = input.flatten(-ndim)
+    dims, flat = adaptive_windows(ndim, input, output_size), input.flatten(-ndim)
+    keys, sizes = [], tuple(map(len, dims))
     if set(sizes) == {1}:
-        values, indices = flat.max(-1)
-        shape = (*input.array.shape[:-ndim], *sizes)
-        return (values.reshape(shape), indices.reshape(shape))[: 1 + return_indices]
-    dims = []
-    for dim, (n, out) in enumerate(zip(plane, sizes, strict=True)):
-        bounds = adaptive_bounds(n, out)
-        column = (-1,) + (1,) * (ndim - 1 - dim)
-        # A short window repeats its last element, which is then not the first of equal ones.
-        places = [
-            [min(begin + t, end - 1) for begin, end in bounds]
-            for t in range(max(end - begin for begin, end in bounds))
-        ]
-        dims.append([(slice(None), input.device.xp.asarray(p).reshape(column)) for p in places])
-    windows = Windows(sizes, join_dims(dims), True)
-    _, indices = MaxPool.apply(input.detach(), windows, True)
+        indices = flat.argmax(-1).reshape(*input.shape[:-ndim], *sizes)
+    else:
+        for trailing, bounds in zip(range(ndim - 1, -1, -1), dims, strict=True):
+            # All windows are as long as the longest: the others repeat their last element, which
+            # is then not the first of equal ones.
+            longest = max(end - begin for begin, end in bounds)
+            places = [[min(begin + t, end - 1) for begin, end in bounds] for t in range(longest)]
+            arrays = input.device.xp.asarray(places).reshape(longest, -1, *(1,) * trailing)
+            keys.append([(slice(None), array) for array in arrays])
+        windows = Windows(sizes, join_dims(keys), True)
+        indices = MaxPool.apply(input.detach(), windows, True)[1]
     values = gather(flat, -1, indices.flatten(-ndim)).reshape(indices.shape)
     return (values, indices) if return_indices else values
 
 
-def for_dims(name: str, function: Callable) -> list[Callable]:
-    """`function` for one, two and three dimensions, with the name that PyTorch gives it."""
+def for_dims(function: Callable) -> list[Callable]:
+    """`function` for one, two and three dimensions: max_pool1d, max_pool2d and max_pool3d."""
     functions = [functools.partial(function, ndim) for ndim in (1, 2, 3)]
     for ndim, each in enumerate(functions, 1):
-        each.__name__, each.__doc__ = f"{name}{ndim}d", function.__doc__
+        each.__name__, each.__doc__ = f"{function.__name__}{ndim}d", function.__doc__
     return functions
 
 
-max_pool1d, max_pool2d, max_pool3d = for_dims("max_pool", max_pool)
-avg_pool1d, avg_pool2d, avg_pool3d = for_dims("avg_pool", avg_pool)
-adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = for_dims(
-    "adaptive_avg_pool", adaptive_avg_pool
-)
-adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = for_dims(
-    "adaptive_max_pool", adaptive_max_pool
-)
+max_pool1d, max_pool2d, max_pool3d = for_dims(max_pool)
+avg_pool1d, avg_pool2d, avg_pool3d = for_dims(avg_pool)
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = for_dims(adaptive_avg_pool)
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = for_dims(adaptive_max_pool)
 
 
 class PoolingLayer(FunctionModule):
-    """A pooling function as a module. `stride` is by default the size of the kernel."""
-
-    _shown = 3
+    """A pooling function as a module, whose repr shows the first options."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         if "stride" in self._options and self.stride is None:
             self.stride = self.kernel_size
+        if type(self) is AvgPool1d:  # PyTorch keeps tuples here, and only here
+            for name in self._options[:3]:
+                setattr(self, name, for_each_dim(getattr(self, name), 1))
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._options[: self._shown])
@@ -377,57 +357,21 @@ class MaxPoolingLayer(PoolingLayer):
     """max_pool as a module, which takes its last two arguments in another order."""
 
     def __init__(
-        self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        return_indices: bool = False,
-        ceil_mode: bool = False,
+        self, kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False
     ):
         super().__init__(kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-def pooling_layers(name: str, functions: list[Callable], shown: int, base: type) -> list[type]:
-    """The layers of the functions for one, two and three dimensions, whose repr shows the first
-    options."""
+def layers(function: Callable, shown: int, base: type = PoolingLayer) -> list[type]:
+    """The layers of a function for one, two and three dimensions: MaxPool1d, MaxPool2d, ..."""
+    name = function.__name__.title().replace("_", "")
     return [
-        type(f"{name}{ndim}d", (base,), {"_shown": shown}, function=function)
-        for ndim, function in enumerate(functions, 1)
+        type(f"{name}{ndim}d", (base,), {"_shown": shown}, function=each)
+        for ndim, each in enumerate(for_dims(function), 1)
     ]
 
 
-MaxPool1d, MaxPool2d, MaxPool3d = pooling_layers(
-    "MaxPool", [max_pool1d, max_pool2d, max_pool3d], 5, MaxPoolingLayer
-)
-
-
-class AvgPool1d(PoolingLayer, function=avg_pool1d, options=5):
-    """avg_pool1d as a module. Unlike the others it keeps its numbers as tuples, as in PyTorch."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        for name in self._options[:3]:
-            setattr(self, name, for_each_dim(getattr(self, name), 1))
-
-
-class AvgPool2d(PoolingLayer, function=avg_pool2d):
-    """avg_pool2d as a module."""
-
-
-class AvgPool3d(PoolingLayer, function=avg_pool3d):
-    """avg_pool3d as a module."""
-
-
-AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = pooling_layers(
-    "AdaptiveAvgPool",
-    [adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d],
-    1,
-    PoolingLayer,
-)
-AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = pooling_layers(
-    "AdaptiveMaxPool",
-    [adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d],
-    1,
-    PoolingLayer,
-)
+MaxPool1d, MaxPool2d, MaxPool3d = layers(max_pool, 5, MaxPoolingLayer)
+AvgPool1d, AvgPool2d, AvgPool3d = layers(avg_pool, 3)
+AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = layers(adaptive_avg_pool, 1)
+AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = layers(adaptive_max_pool, 1)

@@ -29,7 +29,7 @@ def cubic(x: np.ndarray, a: float) -> np.ndarray:
     return near * (x <= 1) + far * ((x > 1) & (x < 2))
 
 
-# mode: (dimensions of the image, or None for any; weight of a pixel by distance)
+# mode: (dimensions of the image; the weight of a pixel by its distance)
 CURVES: dict[str, tuple[int, Callable]] = {
     "linear": (1, tent),
     "bilinear": (2, tent),
@@ -39,7 +39,7 @@ CURVES: dict[str, tuple[int, Callable]] = {
 
 
 def resize_matrix(
-    curve: Callable, n: int, out: int, scale: float, align_corners: bool, antialias: bool
+    n: int, out: int, scale: float, curve: Callable, align_corners: bool, antialias: bool
 ) -> np.ndarray:
     """The weight of each of n old pixels in each of `out` new ones, in one dimension: [out, n].
 
@@ -100,39 +100,52 @@ def interpolate(
         ValueError: the arguments do not fit each other.
         NotImplementedError: the mode is unknown, or is not for images of so many dimensions.
     """
-    ndim = input.array.ndim - 2
-    if (size is None) == (scale_factor is None):
-        raise ValueError("either size or scale_factor has to be defined, and only one of them")
+    ndim, plane = input.array.ndim - 2, input.array.shape[2:]
+    modes = {"nearest": ndim, "nearest-exact": ndim, "area": ndim}
+    modes.update((name, curve[0]) for name, curve in CURVES.items())
+    if modes.get(mode) != ndim or not 1 <= ndim <= 3:
+        raise NotImplementedError(f"no mode {mode!r} for {ndim + 2}-D input")
+    given = size if scale_factor is None else scale_factor
+    given = (given,) * ndim if isinstance(given, (int, float)) else tuple(given or ())
+    if (size is not None and (scale_factor is not None or recompute_scale_factor)) or len(
+        given
+    ) != ndim:
+        raise ValueError(
+            f"give either size or scale_factor: one number, or one for each dimension of {plane}"
+        )
     if mode not in CURVES and align_corners is not None:
         raise ValueError(f"align_corners cannot be set in the mode {mode!r}")
-    if antialias and (mode not in ("bilinear", "bicubic") or ndim != 2):
-        raise ValueError("antialias is for the modes bilinear and bicubic of 4-D input")
-    if recompute_scale_factor and size is not None:
-        raise ValueError("recompute_scale_factor is not meaningful with an explicit size")
-    wrong = mode not in CURVES and mode not in ("nearest", "nearest-exact", "area")
-    if wrong or not 1 <= ndim <= 3 or mode in CURVES and ndim != CURVES[mode][0]:
-        raise NotImplementedError(f"no mode {mode!r} for {ndim + 2}-D input")
-    given, plane = size if scale_factor is None else scale_factor, input.array.shape[2:]
-    given = (given,) * ndim if isinstance(given, (int, float)) else tuple(given)
-    if len(given) != ndim:
-        raise ValueError(f"expected one number or {ndim} for {ndim + 2}-D input, got {len(given)}")
-    sizes = given
-    if scale_factor is not None:
-        sizes = tuple(math.floor(n * factor) for n, factor in zip(plane, given, strict=True))
+    if antialias and mode not in ("bilinear", "bicubic"):
+        raise ValueError("antialias is for the modes bilinear and bicubic")
+    sizes = (
+        given
+        if scale_factor is None
+        else tuple(math.floor(n * f) for n, f in zip(plane, given, strict=True))
+    )
     if 0 in input.array.shape[1:] or min(sizes) < 1:
-        raise RuntimeError(f"Input and output sizes should be greater than 0, got {plane}, {sizes}")
-    scales = [n / out for n, out in zip(plane, sizes, strict=True)]
-    if scale_factor is not None and not recompute_scale_factor:
+        raise RuntimeError(f"Input and output sizes should be greater than 0: {plane}, {sizes}")
+    if scale_factor is None or recompute_scale_factor:
+        scales = [n / out for n, out in zip(plane, sizes, strict=True)]
+    else:
         scales = [1 / factor for factor in given]
     if mode == "area":
         return adaptive_avg_pool(ndim, input, sizes)
     if mode not in CURVES:
         return nearest(input, sizes, scales, 0.5 if mode == "nearest-exact" else 0.0)
-    matrices = [
-        resize_matrix(CURVES[mode][1], *each, bool(align_corners), antialias)
-        for each in zip(plane, sizes, scales, strict=True)
-    ]
+    options = CURVES[mode][1], bool(align_corners), antialias
+    matrices = [resize_matrix(*each, *options) for each in zip(plane, sizes, scales, strict=True)]
     return apply_matrices(input, matrices)
+
+
+def image_shape(input: Tensor) -> tuple[int, ...]:
+    """The shape of the input.
+
+    Raises:
+        RuntimeError: it has fewer than 3 dimensions.
+    """
+    if input.array.ndim < 3:
+        raise RuntimeError(f"expected at least 3 dimensions, got {input.array.ndim}")
+    return input.array.shape
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
@@ -141,8 +154,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     Raises:
         RuntimeError: the channels are not a multiple of r^2, or there are fewer than 3 dimensions.
     """
-    *batch, c, h, w = check_image(input)
-    r = upscale_factor
+    (*batch, c, h, w), r = image_shape(input), upscale_factor
     if r <= 0 or c % (r * r):
         raise RuntimeError(f"pixel_shuffle expects channels divisible by {r}^2, got {c}")
     x = input.reshape(*batch, c // (r * r), r, r, h, w)
@@ -155,23 +167,11 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     Raises:
         RuntimeError: a size is not a multiple of r, or there are fewer than 3 dimensions.
     """
-    *batch, c, h, w = check_image(input)
-    r = downscale_factor
+    (*batch, c, h, w), r = image_shape(input), downscale_factor
     if r <= 0 or h % r or w % r:
         raise RuntimeError(f"pixel_unshuffle expects sizes divisible by {r}, got {h} and {w}")
     x = input.reshape(*batch, c, h // r, r, w // r, r)
     return x.movedim((-3, -1), (-4, -3)).reshape(*batch, c * r * r, h // r, w // r)
-
-
-def check_image(input: Tensor) -> tuple[int, ...]:
-    """The shape of the input.
-
-    Raises:
-        RuntimeError: it has fewer than 3 dimensions.
-    """
-    if input.array.ndim < 3:
-        raise RuntimeError(f"expected at least 3 dimensions, got {input.array.ndim}")
-    return input.array.shape
 
 
 class Upsample(FunctionModule, function=interpolate, options=5):
@@ -179,11 +179,10 @@ class Upsample(FunctionModule, function=interpolate, options=5):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        factor = self.scale_factor
-        if factor is not None:
-            self.scale_factor = (
-                tuple(map(float, factor)) if isinstance(factor, (tuple, list)) else float(factor)
-            )
+        if isinstance(self.scale_factor, (tuple, list)):
+            self.scale_factor = tuple(map(float, self.scale_factor))
+        elif self.scale_factor is not None:
+            self.scale_factor = float(self.scale_factor)
 
     def extra_repr(self) -> str:
         name = "size" if self.scale_factor is None else "scale_factor"

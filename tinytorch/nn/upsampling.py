@@ -64,8 +64,8 @@ def resize_matrix(
 def nearest(input: Tensor, sizes: tuple, scales: list[float], shift: float) -> Tensor:
     """Each new pixel takes the old one below it: the pixel at (i + shift) * scale."""
     plane = input.array.shape[2:]
-    factors = tuple(round(1 / scale) for scale in scales)
-    if all(n * r == out for n, r, out in zip(plane, factors, sizes, strict=True)):
+    factors = tuple(out // n for n, out in zip(plane, sizes, strict=True))
+    if all(r * scale == 1 for r, scale in zip(factors, scales, strict=True)):
         # Each pixel is repeated: spread over a window of its own.
         ones = (1,) * len(sizes)
         windows, _ = pooling_windows(sizes, False, factors, factors, (0,) * len(sizes), ones)
@@ -98,6 +98,7 @@ def interpolate(
 
     Raises:
         ValueError: the arguments do not fit each other.
+        RuntimeError: there is nothing to enlarge, or nothing is left.
         NotImplementedError: the mode is unknown, or is not for images of so many dimensions.
     """
     ndim, plane = input.array.ndim - 2, input.array.shape[2:]
@@ -107,26 +108,20 @@ def interpolate(
         raise NotImplementedError(f"no mode {mode!r} for {ndim + 2}-D input")
     given = size if scale_factor is None else scale_factor
     given = (given,) * ndim if isinstance(given, (int, float)) else tuple(given or ())
-    if (size is not None and (scale_factor is not None or recompute_scale_factor)) or len(
-        given
-    ) != ndim:
-        raise ValueError(
-            f"give either size or scale_factor: one number, or one for each dimension of {plane}"
-        )
+    both = size is not None and (scale_factor is not None or recompute_scale_factor)
+    if both or len(given) != ndim:
+        raise ValueError(f"give either size or scale_factor: one number, or {ndim}")
     if mode not in CURVES and align_corners is not None:
         raise ValueError(f"align_corners cannot be set in the mode {mode!r}")
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ValueError("antialias is for the modes bilinear and bicubic")
-    sizes = (
-        given
-        if scale_factor is None
-        else tuple(math.floor(n * f) for n, f in zip(plane, given, strict=True))
-    )
+    sizes = given
+    if size is None:
+        sizes = tuple(math.floor(n * factor) for n, factor in zip(plane, given, strict=True))
     if 0 in input.array.shape[1:] or min(sizes) < 1:
         raise RuntimeError(f"Input and output sizes should be greater than 0: {plane}, {sizes}")
-    if scale_factor is None or recompute_scale_factor:
-        scales = [n / out for n, out in zip(plane, sizes, strict=True)]
-    else:
+    scales = [n / out for n, out in zip(plane, sizes, strict=True)]
+    if size is None and not recompute_scale_factor:
         scales = [1 / factor for factor in given]
     if mode == "area":
         return adaptive_avg_pool(ndim, input, sizes)

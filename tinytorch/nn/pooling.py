@@ -159,8 +159,8 @@ def pooling_windows(plane: tuple, ceil_mode: bool, *options: tuple) -> tuple[Win
         out -= ceil_mode and (out - 1) * s >= n + p  # a window never begins behind the input
         if min(k, s, d, out) <= 0 or not 0 <= p <= reach // 2:
             raise RuntimeError(
-                f"kernel {k}, stride {s}, padding {p} and dilation {d} do not fit size {n}: "
-                f"padding is at most half of the kernel, and all others are above 0"
+                f"no windows in size {n} with kernel {k}, stride {s}, padding {p} (at most half a "
+                f"kernel), dilation {d}"
             )
         dims.append((n, out, k, s, p, d))
     parts = join_dims(window_slices(*each) for each in dims)

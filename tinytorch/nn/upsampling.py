@@ -110,7 +110,7 @@ def interpolate(
     given = (given,) * ndim if isinstance(given, (int, float)) else tuple(given or ())
     both = size is not None and (scale_factor is not None or recompute_scale_factor)
     if both or len(given) != ndim:
-        raise ValueError(f"give either size or scale_factor: one number, or {ndim}")
+        raise ValueError("give either size or scale_factor: a number, or one for each dimension")
     if mode not in CURVES and align_corners is not None:
         raise ValueError(f"align_corners cannot be set in the mode {mode!r}")
     if antialias and mode not in ("bilinear", "bicubic"):

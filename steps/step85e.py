@@ -31,6 +31,7 @@ import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 
 
 class Windows(NamedTuple):
@@ -166,7 +167,6 @@ def max_pool(ndim: int, input: Tensor, kernel_size, stride=None, padding=0, dila
 if __name__ == "__main__":
     from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.ops import extremes, reduction, shape  # noqa: F401 (they attach methods)
 
     x = tensor([-3.0, -6.0, -2.0, -7.0], requires_grad=True)
     windows = windows_of(1, x, 3, 2, 1, 1)
@@ -190,10 +190,12 @@ if __name__ == "__main__":
     for function, options in (
         (avg_pool, (3, 2, 1)),
         (max_pool, (3, 2, 1)),
+        (max_pool, (2, 2)),
         (max_pool, (2, 1, 1, 3)),
     ):
         pool = lambda x: function(2, x, *options)  # noqa: B023, E731
         print(function.__name__, options, gradcheck(pool, image) and gradgradcheck(pool, image))
     # -> avg_pool (3, 2, 1) True
     # -> max_pool (3, 2, 1) True
+    # -> max_pool (2, 2) True
     # -> max_pool (2, 1, 1, 3) True

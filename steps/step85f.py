@@ -31,6 +31,7 @@ import numpy as np
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.conversion import cast
 
 
@@ -197,7 +198,6 @@ def max_pool(ndim: int, input: Tensor, kernel_size, stride=None, padding=0, dila
 if __name__ == "__main__":
     from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.ops import extremes, reduction, shape  # noqa: F401 (they attach methods)
 
     ones = tensor(np.ones((3, 4)))
     for include in (True, False):
@@ -208,6 +208,8 @@ if __name__ == "__main__":
     print("counts of rows:", window_counts(3, 3, 3, 1, 1, False))  # -> counts of rows: [2, 3, 2]
     print("of columns:", window_counts(4, 4, 3, 1, 1, False))  # -> of columns: [2, 3, 3, 2]
     print("sums:", avg_pool(2, ones, 2, divisor_override=1).tolist())  # -> sums: [[4.0, 4.0]]
+    print("a maximum has no such choice:", max_pool(2, ones, 3, 2, 1).tolist())
+    # -> a maximum has no such choice: [[1.0, 1.0], [1.0, 1.0]]
 
     halves = tensor(np.ones((64, 64), np.float16))
     print("mean of halves:", avg_pool(2, halves, 64).item(), avg_pool(2, halves, 64).dtype)

@@ -33,6 +33,7 @@ import numpy as np
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.conversion import cast
 
 
@@ -196,24 +197,6 @@ def window_counts(n: int, out: int, k: int, stride: int, pad: int, include_pad: 
     return [min(start + k, high) - max(start, low) for start in starts]
 
 
-def max_pool(
-    nd: int, input: Tensor, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False
-) -> Tensor:
-    """The largest element of each window.
-
-    Args:
-        stride: the distance of the windows, by default `kernel_size`.
-        padding: how many places around the input count as minus infinity.
-        dilation: the distance of the elements in a window.
-        ceil_mode: a last window may reach beyond the end.
-
-    Raises:
-        RuntimeError: the numbers do not fit.
-    """
-    windows, _ = windows_of(nd, input, ceil_mode, kernel_size, stride, padding, dilation)
-    return MaxPool.apply(input, windows)
-
-
 def avg_pool(
     ndim: int,
     input: Tensor,
@@ -245,6 +228,24 @@ def avg_pool(
     return cast(SumWindows.apply(x, windows) / divisor, input.dtype)
 
 
+def max_pool(
+    nd: int, input: Tensor, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False
+) -> Tensor:
+    """The largest element of each window.
+
+    Args:
+        stride: the distance of the windows, by default `kernel_size`.
+        padding: how many places around the input count as minus infinity.
+        dilation: the distance of the elements in a window.
+        ceil_mode: a last window may reach beyond the end.
+
+    Raises:
+        RuntimeError: the numbers do not fit.
+    """
+    windows, _ = windows_of(nd, input, ceil_mode, kernel_size, stride, padding, dilation)
+    return MaxPool.apply(input, windows)
+
+
 def for_dims(function: Callable) -> list[Callable]:
     """`function` for one, two and three dimensions: max_pool1d, max_pool2d and max_pool3d."""
     functions = [functools.partial(function, ndim) for ndim in (1, 2, 3)]
@@ -263,7 +264,6 @@ if __name__ == "__main__":
     import time
 
     from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
-    from tinytorch.ops import extremes, reduction, shape  # noqa: F401 (they attach methods)
 
     image = tensor(np.arange(24.0).reshape(1, 4, 6))
     print(max_pool2d.__name__, max_pool2d(image, (2, 3)).tolist())

@@ -32,6 +32,7 @@ import numpy as np
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.conversion import cast
 
 
@@ -195,32 +196,6 @@ def windows_of(ndim: int, input: Tensor, ceil_mode: bool, *options: Any) -> tupl
     return pooling_windows(plane_of(ndim, input), bool(ceil_mode), *values)
 
 
-def max_pool(
-    nd,
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    dilation=1,
-    ceil_mode=False,
-    return_indices=False,
-) -> Any:
-    """The largest element of each window.
-
-    Args:
-        stride: the distance of the windows, by default `kernel_size`.
-        padding: how many places around the input count as minus infinity.
-        dilation: the distance of the elements in a window.
-        ceil_mode: a last window may reach beyond the end.
-        return_indices: also return where in its plane, counted row by row, each maximum was.
-
-    Raises:
-        RuntimeError: the numbers do not fit.
-    """
-    windows, _ = windows_of(nd, input, ceil_mode, kernel_size, stride, padding, dilation)
-    return MaxPool.apply(input, windows, return_indices)
-
-
 def window_counts(n: int, out: int, k: int, stride: int, pad: int, include_pad: bool) -> list[int]:
     """How many elements each window has in one dimension, with or without those of the padding.
     What lies behind the padding, in ceil_mode, never counts."""
@@ -260,6 +235,32 @@ def avg_pool(
     return cast(SumWindows.apply(x, windows) / divisor, input.dtype)
 
 
+def max_pool(
+    nd,
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    dilation=1,
+    ceil_mode=False,
+    return_indices=False,
+) -> Any:
+    """The largest element of each window.
+
+    Args:
+        stride: the distance of the windows, by default `kernel_size`.
+        padding: how many places around the input count as minus infinity.
+        dilation: the distance of the elements in a window.
+        ceil_mode: a last window may reach beyond the end.
+        return_indices: also return where in its plane, counted row by row, each maximum was.
+
+    Raises:
+        RuntimeError: the numbers do not fit.
+    """
+    windows, _ = windows_of(nd, input, ceil_mode, kernel_size, stride, padding, dilation)
+    return MaxPool.apply(input, windows, return_indices)
+
+
 def for_dims(function: Callable) -> list[Callable]:
     """`function` for one, two and three dimensions: max_pool1d, max_pool2d and max_pool3d."""
     functions = [functools.partial(function, ndim) for ndim in (1, 2, 3)]
@@ -278,7 +279,6 @@ if __name__ == "__main__":
     import time
 
     from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
-    from tinytorch.ops import extremes, reduction, shape  # noqa: F401 (they attach methods)
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.gather import scatter
 

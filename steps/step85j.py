@@ -37,6 +37,7 @@ import numpy as np
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.conversion import cast
 
 
@@ -200,32 +201,6 @@ def windows_of(ndim: int, input: Tensor, ceil_mode: bool, *options: Any) -> tupl
     return pooling_windows(plane_of(ndim, input), bool(ceil_mode), *values)
 
 
-def max_pool(
-    nd,
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    dilation=1,
-    ceil_mode=False,
-    return_indices=False,
-) -> Any:
-    """The largest element of each window.
-
-    Args:
-        stride: the distance of the windows, by default `kernel_size`.
-        padding: how many places around the input count as minus infinity.
-        dilation: the distance of the elements in a window.
-        ceil_mode: a last window may reach beyond the end.
-        return_indices: also return where in its plane, counted row by row, each maximum was.
-
-    Raises:
-        RuntimeError: the numbers do not fit.
-    """
-    windows, _ = windows_of(nd, input, ceil_mode, kernel_size, stride, padding, dilation)
-    return MaxPool.apply(input, windows, return_indices)
-
-
 def window_counts(n: int, out: int, k: int, stride: int, pad: int, include_pad: bool) -> list[int]:
     """How many elements each window has in one dimension, with or without those of the padding.
     What lies behind the padding, in ceil_mode, never counts."""
@@ -263,6 +238,32 @@ def avg_pool(
         sizes = functools.reduce(np.multiply.outer, counts)
         divisor = tensor(sizes, dtype=x.dtype, device=x.device)
     return cast(SumWindows.apply(x, windows) / divisor, input.dtype)
+
+
+def max_pool(
+    nd,
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    dilation=1,
+    ceil_mode=False,
+    return_indices=False,
+) -> Any:
+    """The largest element of each window.
+
+    Args:
+        stride: the distance of the windows, by default `kernel_size`.
+        padding: how many places around the input count as minus infinity.
+        dilation: the distance of the elements in a window.
+        ceil_mode: a last window may reach beyond the end.
+        return_indices: also return where in its plane, counted row by row, each maximum was.
+
+    Raises:
+        RuntimeError: the numbers do not fit.
+    """
+    windows, _ = windows_of(nd, input, ceil_mode, kernel_size, stride, padding, dilation)
+    return MaxPool.apply(input, windows, return_indices)
 
 
 def adaptive_windows(ndim: int, input: Tensor, output_size: Any) -> list[list[tuple[int, int]]]:
@@ -342,7 +343,6 @@ adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = for_dims(adaptiv
 if __name__ == "__main__":
     from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.ops import extremes, matmul, reduction  # noqa: F401 (they attach methods)
 
     row = tensor([[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]])
     print("windows:", adaptive_windows(1, row, 3))  # -> windows: [[(0, 3), (2, 5), (4, 7)]]

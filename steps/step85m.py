@@ -30,6 +30,7 @@ import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.joining import constant_pad
 from tinytorch.ops.parts import key_along
 
@@ -109,7 +110,6 @@ def pad(input: Tensor, pad: tuple, mode: str = "constant", value: float | None =
 if __name__ == "__main__":
     from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.ops import matmul, reduction  # noqa: F401 (they attach methods)
 
     row = tensor([1, 2, 3, 4])
     print("constant: ", pad(row, (2, 2), value=9).tolist())

@@ -24,6 +24,7 @@ from typing import Any
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.module import Module
+from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.joining import constant_pad
 from tinytorch.ops.parts import key_along

@@ -33,6 +33,7 @@ from tinytorch.nn.pooling import (
     SpreadWindows,
     pooling_windows,
 )
+from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.indexing import Index
 
 
@@ -80,7 +81,6 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None) -> Te
 if __name__ == "__main__":
     from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.ops import matmul, reduction  # noqa: F401 (they attach methods)
 
     image = tensor([[[[1.0, 2.0], [3.0, 4.0]]]], requires_grad=True)
     large = interpolate(image, scale_factor=2)

@@ -34,6 +34,7 @@ from tinytorch.nn.pooling import (
     apply_matrices,
     pooling_windows,
 )
+from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.indexing import Index
 
 
@@ -130,7 +131,6 @@ def interpolate(
 if __name__ == "__main__":
     from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.ops import matmul  # noqa: F401 (it attaches @)
 
     print(resize_matrix(2, 4, 0.5, False).tolist())
     # -> [[1.0, 0.0], [0.75, 0.25], [0.25, 0.75], [0.0, 1.0]]
@@ -143,6 +143,8 @@ if __name__ == "__main__":
     # -> [2.0, 3.0, 5.0, 6.0]
     # -> [6.0, 7.0, 9.0, 10.0]
     # -> [8.0, 9.0, 11.0, 12.0]
+    print("nearest:", interpolate(image, scale_factor=2).tolist()[0][0][0])
+    # -> nearest: [0.0, 0.0, 4.0, 4.0]
     corners = interpolate(image, 4, mode="bilinear", align_corners=True)
     print("aligned:", corners.array[0, 0, 0].astype(float).round(2).tolist())
     # -> aligned: [0.0, 1.33, 2.67, 4.0]

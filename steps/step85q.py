@@ -34,6 +34,7 @@ from tinytorch.nn.pooling import (
     apply_matrices,
     pooling_windows,
 )
+from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.indexing import Index
 
 
@@ -155,7 +156,6 @@ def interpolate(
 if __name__ == "__main__":
     from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.ops import matmul, reduction  # noqa: F401 (they attach methods)
 
     print("tent: ", tent(np.arange(0, 2.5, 0.5), 0).tolist())  # -> tent:  [1.0, 0.5, 0.0, 0.0, 0.0]
     print("cubic:", cubic(np.arange(0, 2.5, 0.5), -0.75).tolist())

@@ -32,6 +32,7 @@ from tinytorch.nn.pooling import (
     apply_matrices,
     pooling_windows,
 )
+from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.indexing import Index
 
 
@@ -227,7 +228,6 @@ class PixelUnshuffle(FunctionModule, function=pixel_unshuffle):
 if __name__ == "__main__":
     from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.ops import matmul, reduction  # noqa: F401 (they attach methods)
 
     x = tensor(np.arange(8.0).reshape(4, 1, 2))
     print("four pictures:", x.tolist())

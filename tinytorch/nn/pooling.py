@@ -176,32 +176,6 @@ def windows_of(ndim: int, input: Tensor, ceil_mode: bool, *options: Any) -> tupl
     return pooling_windows(plane_of(ndim, input), bool(ceil_mode), *values)
 
 
-def max_pool(
-    nd,
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    dilation=1,
-    ceil_mode=False,
-    return_indices=False,
-) -> Any:
-    """The largest element of each window.
-
-    Args:
-        stride: the distance of the windows, by default `kernel_size`.
-        padding: how many places around the input count as minus infinity.
-        dilation: the distance of the elements in a window.
-        ceil_mode: a last window may reach beyond the end.
-        return_indices: also return where in its plane, counted row by row, each maximum was.
-
-    Raises:
-        RuntimeError: the numbers do not fit.
-    """
-    windows, _ = windows_of(nd, input, ceil_mode, kernel_size, stride, padding, dilation)
-    return MaxPool.apply(input, windows, return_indices)
-
-
 def window_counts(n: int, out: int, k: int, stride: int, pad: int, include_pad: bool) -> list[int]:
     """How many elements each window has in one dimension, with or without those of the padding.
     What lies behind the padding, in ceil_mode, never counts."""
@@ -239,6 +213,32 @@ def avg_pool(
         sizes = functools.reduce(np.multiply.outer, counts)
         divisor = tensor(sizes, dtype=x.dtype, device=x.device)
     return cast(SumWindows.apply(x, windows) / divisor, input.dtype)
+
+
+def max_pool(
+    nd,
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    dilation=1,
+    ceil_mode=False,
+    return_indices=False,
+) -> Any:
+    """The largest element of each window.
+
+    Args:
+        stride: the distance of the windows, by default `kernel_size`.
+        padding: how many places around the input count as minus infinity.
+        dilation: the distance of the elements in a window.
+        ceil_mode: a last window may reach beyond the end.
+        return_indices: also return where in its plane, counted row by row, each maximum was.
+
+    Raises:
+        RuntimeError: the numbers do not fit.
+    """
+    windows, _ = windows_of(nd, input, ceil_mode, kernel_size, stride, padding, dilation)
+    return MaxPool.apply(input, windows, return_indices)
 
 
 def adaptive_windows(ndim: int, input: Tensor, output_size: Any) -> list[list[tuple[int, int]]]:

@@ -1,19 +1,15 @@
 """Step 84o: Catalogue: the other convolution layers
 
 The rest of the family: layers of one and three dimensions, transposed layers, and the arguments
-that are left. Skim them, each is a line or two.
-
-padding_mode says what stands beyond the border: zeros, the picture mirrored ("reflect"), its last
-pixel again ("replicate"), or its other end ("circular", for what closes: angles, globes). The
-picture is padded first (step 64c) and convolved without padding. A layer prints the arguments that
-are not the usual ones.
+that are left, among them padding by name. Skim them, each is a line or two. A layer prints the
+arguments that are not the usual ones.
 
 A transposed layer can be told the size that its output should have. From this follows
 output_padding.
 
-Changed: ConvLayer. New: TransposedLayer; Conv1d, Conv3d, ConvTranspose1d, 2d, 3d. Module finished:
-tinytorch/nn/conv.py.
-Try: "circular" padding and a picture that is rolled: is the result rolled?
+Changed: ConvLayer. New: TransposedLayer; Conv1d, Conv3d, ConvTranspose1d, 2d, 3d. What is missing
+is padding_mode: step 85s has it, after the padding of other kinds.
+Try: output_padding = 2 with a stride of 2. Where is it refused, and why there?
 """
 
 import importlib
@@ -28,7 +24,6 @@ from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.convolution import Convolution, ConvolutionInput, geometry
 from tinytorch.ops.creation import empty
-from tinytorch.ops.gather import pad
 from tinytorch.ops.matmul import check_operands
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -184,7 +179,6 @@ class ConvLayer(Module):
         kernel_size, stride, padding, dilation, output_padding: a number, or one for each dimension;
             padding also "same" or "valid".
         groups: how many convolutions stand side by side, each with its part of the channels.
-        padding_mode: what the border is filled with: "zeros", "reflect", "replicate", "circular".
 
     Raises:
         ValueError: the channels cannot be divided, or a word is unknown.
@@ -203,7 +197,6 @@ class ConvLayer(Module):
         dilation: Any = 1,
         groups: int = 1,
         bias: bool = True,
-        padding_mode: str = "zeros",
         device: Any = None,
         dtype: Any = None,
         output_padding: Any = 0,
@@ -211,10 +204,8 @@ class ConvLayer(Module):
         super().__init__()
         if groups <= 0 or in_channels % groups or out_channels % groups:
             raise ValueError(f"in_channels and out_channels must be divisible by groups={groups}")
-        if padding_mode not in ("zeros", "reflect", "replicate", "circular"):
-            raise ValueError(f"unknown padding_mode {padding_mode!r}")
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.groups, self.padding_mode = groups, padding_mode
+        self.groups = groups
         self.kernel_size, self.stride = as_many(kernel_size, self.n), as_many(stride, self.n)
         self.padding = padding if isinstance(padding, str) else as_many(padding, self.n)
         self.dilation = as_many(dilation, self.n)
@@ -238,12 +229,7 @@ class ConvLayer(Module):
             param.uniform_(-bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
-        padding = self.padding
-        if self.padding_mode != "zeros":
-            pads = pads_for(padding, self.kernel_size, self.stride, self.dilation)
-            input = pad(input, [p for pair in pads[::-1] for p in pair], self.padding_mode)
-            padding = 0
-        options = self.stride, padding, self.dilation, self.groups
+        options = self.stride, self.padding, self.dilation, self.groups
         return convolution(self.n, False, input, self.weight, self.bias, *options)
 
     def extra_repr(self) -> str:
@@ -254,7 +240,6 @@ class ConvLayer(Module):
                 shown.append(f"{name}={getattr(self, name)}")
         shown += [f"groups={self.groups}"] if self.groups != 1 else []
         shown += ["bias=False"] if self.bias is None else []
-        shown += [f"padding_mode={self.padding_mode}"] if self.padding_mode != "zeros" else []
         return ", ".join(shown)
 
 
@@ -274,16 +259,13 @@ class TransposedLayer(ConvLayer):
         groups: int = 1,
         bias: bool = True,
         dilation: Any = 1,
-        padding_mode: str = "zeros",
         device: Any = None,
         dtype: Any = None,
     ):
-        if padding_mode != "zeros" or isinstance(padding, str):
-            raise ValueError(
-                f"{type(self).__name__} takes numbers as padding, and fills with zeros"
-            )
+        if isinstance(padding, str):
+            raise ValueError(f"{type(self).__name__} takes numbers as padding")
         numbers = in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias
-        super().__init__(*numbers, padding_mode, device, dtype, output_padding)
+        super().__init__(*numbers, device, dtype, output_padding)
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         extra = self.output_padding if output_size is None else self.extra_for(input, output_size)
@@ -319,10 +301,7 @@ ConvTranspose3d = layer("ConvTranspose3d", TransposedLayer, 3)
 
 
 if __name__ == "__main__":
-    import numpy as np
-
     from tinytorch.core.dtype import float64
-    from tinytorch.core.tensor import tensor
     from tinytorch.ops.random import manual_seed, randn
 
     manual_seed(0)
@@ -330,15 +309,8 @@ if __name__ == "__main__":
     # -> Conv1d(2, 4, kernel_size=(3,), stride=(1,), padding=same, dilation=(2,), bias=False)
     print(ConvTranspose2d(4, 2, 3, 2, 0, 1, groups=2).extra_repr())
     # -> 4, 2, kernel_size=(3, 3), stride=(2, 2), output_padding=(1, 1), groups=2
-    conv = Conv3d(1, 2, (1, 2, 3), padding_mode="replicate", padding=(0, 0, 1), dtype=float64)
-    print(conv.extra_repr().split(", ")[-1])  # -> padding_mode=replicate
+    conv = Conv3d(1, 2, (1, 2, 3), padding=(0, 0, 1), dtype=float64)
     print(conv(randn(1, 1, 3, 3, 3, dtype=float64)).shape)  # -> tinytorch.Size([1, 2, 3, 2, 3])
-
-    ring = Conv1d(1, 1, 3, padding=1, padding_mode="circular")
-    x = randn(1, 1, 8)
-    rolled = tensor(np.roll(x.numpy(), 3, axis=2))
-    print(np.allclose(np.roll(ring(x).detach().numpy(), 3, axis=2), ring(rolled).detach().numpy()))
-    # -> True
 
     up = ConvTranspose2d(3, 1, 3, stride=2, padding=1)
     print(up(randn(1, 3, 4, 4)).shape, up(randn(1, 3, 4, 4), output_size=(8, 7)).shape)
@@ -352,8 +324,7 @@ if __name__ == "__main__":
 
     refused(lambda: up(randn(1, 3, 4, 4), output_size=(9, 7)))
     # -> no output of size (9, 7) for input of size tinytorch.Size([1, 3, 4, 4])
-    refused(lambda: Conv2d(1, 1, 3, padding_mode="mirror"))  # -> unknown padding_mode 'mirror'
     refused(lambda: Conv2d(1, 1, 3, padding="some"))
     # -> padding='some' is not supported with stride (1, 1)
     refused(lambda: ConvTranspose1d(1, 1, 3, padding="same"))
-    # -> ConvTranspose1d takes numbers as padding, and fills with zeros
+    # -> ConvTranspose1d takes numbers as padding

@@ -8,10 +8,10 @@ from typing import Any
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
+from tinytorch.nn.padding import pad
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.convolution import Convolution, ConvolutionInput, geometry
 from tinytorch.ops.creation import empty
-from tinytorch.ops.gather import pad
 from tinytorch.ops.matmul import check_operands
 
 

@@ -1,4 +1,4 @@
-"""Step 84p: Catalogue: Unfold and Fold
+"""Step 85t: Catalogue: Unfold and Fold
 
 The windows as columns (step 84b) and the additions of conv_input (step 84c) are useful by
 themselves, for whatever one wants to do with patches of a picture: a Vision Transformer reads

@@ -206,7 +206,6 @@ class ConvolutionWeight(Bilinear):
 if __name__ == "__main__":
     from tinytorch.autograd.modes import no_grad
     from tinytorch.datasets.digits import load_digits
-    from tinytorch.ops.creation import ones
     from tinytorch.ops.random import manual_seed, randn
 
     line = geometry((1, 1, 5), (1, 1, 3), (2,), ((0, 0),), (1,), 1)
@@ -230,8 +229,10 @@ if __name__ == "__main__":
 
     # How many copies of a kernel reach each place?
     for k in (3, 4):
-        ones = geometry((1, 1, 2 * 6 + k - 2), (1, 1, k), (2,), ((0, 0),), (1,), 1)
-        print("kernel", k, convolve_input(np.ones((1, 1, 6)), np.ones((1, 1, k)), None, ones)[0, 0])
+        copies = geometry((1, 1, 2 * 6 + k - 2), (1, 1, k), (2,), ((0, 0),), (1,), 1)
+        print(
+            "kernel", k, convolve_input(np.ones((1, 1, 6)), np.ones((1, 1, k)), None, copies)[0, 0]
+        )
     # -> kernel 3 [1. 1. 2. 1. 2. 1. 2. 1. 2. 1. 2. 1. 1.]
     # -> kernel 4 [1. 1. 2. 2. 2. 2. 2. 2. 2. 2. 2. 2. 1. 1.]
 

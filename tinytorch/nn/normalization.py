@@ -12,8 +12,9 @@ from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.core.version import bump_version
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.broadcast import SumTo
 from tinytorch.ops.creation import ones, zeros
-from tinytorch.ops.reduction import wide
+from tinytorch.ops.reduction import Mean, wide
 
 
 class Normalization(Function):
@@ -88,14 +89,18 @@ class Normalization(Function):
         if ctx.fixed:
             c, r = c - m.reshape(*shape[:-1], 1), r.reshape(*shape[:-1], 1)
         else:
-            c = c - c.mean(ctx.dims, True) if ctx.centered else c
-            r = ((c * c).mean(ctx.dims, True) + ctx.eps).rsqrt()
+            c = c - ctx.means(c) if ctx.centered else c
+            r = 1 / ctx.xp.sqrt(ctx.means(c * c) + ctx.eps)
         h = c * r
-        gw, gb = (e * h).sum_to_size(inner), e.sum_to_size(inner)
+        gw, gb = (ctx.call(SumTo, a, inner) for a in (e * h, e))
         e = e if weight is None else e * weight.to(r.dtype).reshape(inner)
         if not ctx.fixed:
-            e = e - ctx.centered * e.mean(ctx.dims, True) - h * (e * h).mean(ctx.dims, True)
+            e = e - ctx.centered * ctx.means(e) - h * ctx.means(e * h)
         return ctx.back(r * e, x), ctx.back(gw, weight), ctx.back(gb, bias)
+
+    def means(ctx, x: Any) -> Any:
+        """The means over `dims`, of size 1 there."""
+        return ctx.call(Mean, x, ctx.dims, True)
 
     # The parts of the computation on rows.
 

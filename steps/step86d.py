@@ -175,17 +175,24 @@ if __name__ == "__main__":
 
     manual_seed(0)
     layer = BatchNorm1d(2)
-    print({name: value.tolist() for name, value in layer.state_dict().items()})
-    # -> ...
+    for name, value in layer.state_dict().items():
+        print(f"{name:19} {value.tolist()}")
+    # -> weight              [1.0, 1.0]
+    # -> bias                [0.0, 0.0]
+    # -> running_mean        [0.0, 0.0]
+    # -> running_var         [1.0, 1.0]
+    # -> num_batches_tracked 0
     batches = [randn(8, 2) + 5 for _ in range(3)]
     average = BatchNorm1d(2, momentum=None)
     for batch in batches:
         layer(batch)
         average(batch)
     mean = sum(batch.mean(0) for batch in batches) / 3
-    print("momentum 0.1: ", [round(v, 3) for v in layer.running_mean.tolist()])  # -> ...
-    print("momentum None:", [round(v, 3) for v in average.running_mean.tolist()])  # -> ...
-    print("mean of all:  ", [round(v, 3) for v in mean.tolist()])  # -> ...
+    print("momentum 0.1: ", [round(v, 3) for v in layer.running_mean.tolist()])
+    # -> momentum 0.1:  [1.316, 1.369]
+    print("momentum None:", [round(v, 3) for v in average.running_mean.tolist()])
+    # -> momentum None: [4.86, 5.041]
+    print("mean of all:  ", [round(v, 3) for v in mean.tolist()])  # -> mean of all:   [4.86, 5.041]
     print(average.num_batches_tracked)  # -> tensor(3)
 
     # Without averages, or without weight and bias.
@@ -213,9 +220,10 @@ if __name__ == "__main__":
     with no_grad():
         among_first, among_last = model(test[:20])[0], model(test[[0, *range(-19, 0)]])[0]
         print("training: answers differ by", f"{(among_first - among_last).abs().max().item():.2f}")
-        # -> ...
+        # -> training: answers differ by 2.26
         model.eval()
         whole, single = model(test), model(test[:1])
         print("eval:     answers differ by", f"{(whole[0] - single[0]).abs().max().item():.5f}")
         # -> eval:     answers differ by 0.00000
-        print("right:", f"{(whole.argmax(1) == truth).float().mean().item():.3f}")  # -> ...
+        print("right:", f"{(whole.argmax(1) == truth).float().mean().item():.3f}")
+        # -> right: 0.936

@@ -1,7 +1,7 @@
 """Step 86f: LayerNorm, over the numbers of one example
 
-BatchNorm makes the rows of a batch depend on each other, needs many of them, and behaves differently
-in training and in use. For sentences this is worst: they have different lengths, come one
+BatchNorm makes the rows of a batch depend on each other, needs many of them, and behaves
+differently in training and in use. For sentences this is worst: they have different lengths, come one
 at a time, and a network that writes makes one word after the other.
 
 Layer normalisation (Ba et al., 2016) looks along the other dimension of the table. Each row, all
@@ -263,7 +263,8 @@ if __name__ == "__main__":
     for title, norm in (("BatchNorm", batch), ("LayerNorm", layer)):
         alone, among = norm(x[:2])[0], norm(x)[0]
         print(title, "changes with the other rows by", f"{(alone - among).abs().max():.2f}")
-    # -> ...
+    # -> BatchNorm changes with the other rows by 1.40
+    # -> LayerNorm changes with the other rows by 0.00
     # -> LayerNorm changes with the other rows by 0.00
     y = layer(x)
     print("means of rows:", [round(v, 3) + 0.0 for v in y.mean(1).tolist()], end=" ")

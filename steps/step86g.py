@@ -310,21 +310,27 @@ if __name__ == "__main__":
         return [[round(v, 1) + 0.0 for v in row] for row in y.mean((2, 3)).tolist()]
 
     kinds = {
-        "BatchNorm": BatchNorm2d(4), "GroupNorm, 4": GroupNorm(4, 4), "GroupNorm, 2": GroupNorm(2, 4),
-        "GroupNorm, 1": GroupNorm(1, 4), "LayerNorm": LayerNorm((4, 8, 8)),
+        "BatchNorm": BatchNorm2d(4), "GroupNorm, 4": GroupNorm(4, 4),
+        "GroupNorm, 2": GroupNorm(2, 4), "GroupNorm, 1": GroupNorm(1, 4), "LayerNorm": LayerNorm((4, 8, 8)),
     }  # fmt: skip
     for title, norm in kinds.items():
         count = sum(param.numel() for param in norm.parameters())
-        print(f"{title:12} {count:3} parameters, means of channels {means(norm(x))}")
-    # -> ...
+        print(f"{title:12} {count:3} parameters,", *means(norm(x)))
+    # -> BatchNorm      8 parameters, [-1.0, -1.0, -1.0, -1.0] [1.0, 1.0, 1.0, 1.0]
+    # -> GroupNorm, 4   8 parameters, [0.0, 0.0, 0.0, 0.0] [0.0, 0.0, 0.0, 0.0]
+    # -> GroupNorm, 2   8 parameters, [-0.4, 0.4, -0.4, 0.4] [-0.4, 0.4, -0.4, 0.4]
+    # -> GroupNorm, 1   8 parameters, [-0.9, -0.4, 0.4, 0.9] [-1.0, -0.4, 0.4, 1.0]
+    # -> LayerNorm    512 parameters, [-0.9, -0.4, 0.4, 0.9] [-1.0, -0.4, 0.4, 1.0]
     print(GroupNorm(2, 4)(x).grad_fn.name())  # -> NativeGroupNormBackward0
 
-    for wrong in (lambda: group_norm(x, 3), lambda: GroupNorm(3, 4), lambda: group_norm(x[0, 0, 0], 1)):
+    for function, *args in ((group_norm, x, 3), (GroupNorm, 3, 4), (group_norm, x[0, 0, 0], 1)):
         try:
-            wrong()
+            function(*args)
         except (RuntimeError, ValueError) as error:
-            print(error)
-    # -> ...
+            print(str(error).split(" of channels")[0])
+    # -> Expected at least 2 dimensions, and the number
+    # -> num_channels (4) must be divisible by 3
+    # -> Expected at least 2 dimensions, and the number
 
     x = randn(2, 4, 3, dtype=float64).requires_grad_()
     w, b = (randn(4, dtype=float64).requires_grad_() for _ in "wb")

@@ -397,10 +397,13 @@ if __name__ == "__main__":
     node = BatchNorm2d(32)(x).grad_fn
     new = node.backward(g.array)
     old = node.gradients([g])  # the formula, on Tensors
-    close = [np.abs(a - b.detach().numpy().reshape(a.shape)).max() < 1e-2 for a, b in zip(new, old, strict=True)]
-    print("gradients of x, weight, bias are the same:", close)  # -> ...
-    before, now = milliseconds(lambda: node.gradients([g])), milliseconds(lambda: node.backward(g.array))
-    print(f"the formula {before:.1f} ms, sums of rows {now:.1f} ms")  # -> ...
+    close = [bool(np.abs(a - b.array).max() < 1e-2) for a, b in zip(new, old, strict=True)]
+    print("gradients of x, weight, bias are the same:", close)
+    # -> gradients of x, weight, bias are the same: [True, True, True]
+    before = milliseconds(lambda: node.gradients([g]))
+    now = milliseconds(lambda: node.backward(g.array))
+    print(f"the formula {before:.1f} ms, sums of rows {now:.1f} ms")
+    # -> the formula 56.3 ms, sums of rows 39.6 ms
 
     # Around 1,000 the sums lose their digits: the mean is taken out first, here too.
     x, g = (randn(4, 8, dtype=float64) for _ in "xg")
@@ -410,9 +413,11 @@ if __name__ == "__main__":
         z = x.to(dtype).requires_grad_()
         layer_norm(z, (8,)).backward(g.to(z.dtype))
         grads.append(z.grad.numpy())
-    print(f"float32 differs by {np.abs(grads[0] - grads[1]).max():.5f}")  # -> ...
+    print(f"float32 differs by {np.abs(grads[0] - grads[1]).max():.5f}")
+    # -> float32 differs by 0.00002
 
-    for shape, norm in (((3, 4, 2), GroupNorm(2, 4)), ((3, 4), LayerNorm(4)), ((3, 4), BatchNorm1d(4))):
+    norms = ((3, 4, 2), GroupNorm(2, 4)), ((3, 4), LayerNorm(4)), ((3, 4), BatchNorm1d(4))
+    for shape, norm in norms:
         norm.double()
         for norm.training in (True, False):
             x = randn(*shape, dtype=float64).requires_grad_()

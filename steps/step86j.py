@@ -456,7 +456,8 @@ if __name__ == "__main__":
     print("result and gradients are the same:", all(close))
     # -> result and gradients are the same: True
 
-    for shape, norm in (((3, 4, 2), GroupNorm(2, 4)), ((3, 4), LayerNorm(4)), ((3, 4), BatchNorm1d(4))):
+    norms = ((3, 4, 2), GroupNorm(2, 4)), ((3, 4), LayerNorm(4)), ((3, 4), BatchNorm1d(4))
+    for shape, norm in norms:
         norm.double()
         x = randn(*shape, dtype=float64).requires_grad_()
         print(gradcheck(norm, (x,)), gradgradcheck(norm, (x,)), end=" ")

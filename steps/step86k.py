@@ -451,7 +451,7 @@ if __name__ == "__main__":
 
     tiny = Tensor([[1e-4, 1e-4, 1e-4, 1e-4]])
     print(rms_norm(tiny, (4,)).tolist()[0][0], rms_norm(tiny, (4,), eps=1e-5).tolist()[0][0])
-    # -> ...
+    # -> 0.27819743752479553 0.03160697966814041
 
     x, w = randn(3, 4, dtype=float64).requires_grad_(), randn(4, dtype=float64).requires_grad_()
 

@@ -595,17 +595,20 @@ class InstanceNorm3d(_InstanceNorm):
 
 
 if __name__ == "__main__":
-    from tinytorch.core.dtype import bfloat16, float16, float64  # noqa: F401
     from tinytorch.ops.random import manual_seed, randn
 
     manual_seed(0)
     layers = (
-        BatchNorm1d(4), BatchNorm3d(4, momentum=None), InstanceNorm2d(4, affine=True), LayerNorm((2, 3)),
-        GroupNorm(2, 4, affine=False), RMSNorm(4),
+        BatchNorm1d(4), BatchNorm3d(4, momentum=None), LayerNorm((2, 3)), RMSNorm(4),
+        GroupNorm(2, 4, affine=False),
     )  # fmt: skip
     for layer in layers:
         print(layer)
-    # -> ...
+    # -> BatchNorm1d(4, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
+    # -> BatchNorm3d(4, eps=1e-05, momentum=None, affine=True, bias=True, track_running_stats=True)
+    # -> LayerNorm((2, 3), eps=1e-05, elementwise_affine=True, bias=True)
+    # -> RMSNorm((4,), eps=None, elementwise_affine=True)
+    # -> GroupNorm(2, 4, eps=1e-05, affine=False, bias=False)
 
     x = randn(2, 4, 3, 3)
     y = InstanceNorm2d(4)(x)
@@ -647,7 +650,7 @@ if __name__ == "__main__":
     refused(layer_norm, x, (3,), randn(4))
     refused(layer_norm, x.long(), (3,))
     refused(InstanceNorm2d(5, affine=True), x)
-    # -> ...
+    # -> ValueError: the input has 4 channels, and num_features is 5
     warnings.simplefilter("error")
     refused(InstanceNorm2d(5), x)
     # -> UserWarning: the input has 4 channels, and num_features is 5

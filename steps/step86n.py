@@ -243,18 +243,17 @@ if __name__ == "__main__":
         (RMSNorm(4), (8, 4)), (GroupNorm(2, 4, affine=False), (8, 4, 5)),
     )  # fmt: skip
     for layer, shape in layers:
-        print(
-            list(layer(randn(*shape)).shape), str(layer).replace("affine=False, bias=False", "...")
-        )
-    # -> [8, 4] BatchNorm1d(4, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
-    # -> [8, 4, 3, 3] BatchNorm2d(4, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
-    # -> [8, 4, 2, 2, 2] BatchNorm3d(4, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
-    # -> [8, 4, 5] InstanceNorm1d(4, eps=1e-05, momentum=0.1, ..., track_running_stats=False)
-    # -> [4, 3, 3] InstanceNorm2d(4, eps=1e-05, momentum=0.1, ..., track_running_stats=False)
-    # -> [8, 4, 2, 2, 2] InstanceNorm3d(4, eps=1e-05, momentum=0.1, ..., track_running_stats=False)
-    # -> [8, 4, 2, 3] LayerNorm((2, 3), eps=1e-05, elementwise_affine=True, bias=True)
-    # -> [8, 4] RMSNorm((4,), eps=None, elementwise_affine=True)
-    # -> [8, 4, 5] GroupNorm(2, 4, eps=1e-05, ...)
+        text = str(layer).replace("track_running_stats", "track").replace(", momentum=0.1", "")
+        print(text, list(layer(randn(*shape)).shape))
+    # -> BatchNorm1d(4, eps=1e-05, affine=True, bias=True, track=True) [8, 4]
+    # -> BatchNorm2d(4, eps=1e-05, affine=True, bias=True, track=True) [8, 4, 3, 3]
+    # -> BatchNorm3d(4, eps=1e-05, affine=True, bias=True, track=True) [8, 4, 2, 2, 2]
+    # -> InstanceNorm1d(4, eps=1e-05, affine=False, bias=False, track=False) [8, 4, 5]
+    # -> InstanceNorm2d(4, eps=1e-05, affine=False, bias=False, track=False) [4, 3, 3]
+    # -> InstanceNorm3d(4, eps=1e-05, affine=False, bias=False, track=False) [8, 4, 2, 2, 2]
+    # -> LayerNorm((2, 3), eps=1e-05, elementwise_affine=True, bias=True) [8, 4, 2, 3]
+    # -> RMSNorm((4,), eps=None, elementwise_affine=True) [8, 4]
+    # -> GroupNorm(2, 4, eps=1e-05, affine=False, bias=False) [8, 4, 5]
 
     layer = BatchNorm2d(4, bias=False)
     layer(randn(8, 4, 3, 3) + 1)

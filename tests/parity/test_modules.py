@@ -45,8 +45,8 @@ def leaf(value):
 def assert_close(ours, theirs, what):
     assert ours.dtype.name == str(theirs.dtype).removeprefix("torch."), what
     ours, theirs = ours.detach().numpy(), theirs.detach().numpy()
-    # A sum is rounded in proportion to its terms: where they cancel, it is inexact by itself.
-    atol = 1e-6 * max(1, np.abs(theirs).max(initial=0))
+    # A sum whose terms cancel has errors in proportion to the terms, not to what is left.
+    atol = 1e-6 * max(1, abs(theirs).max(initial=0))
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=atol, err_msg=what)
 
 

@@ -29,6 +29,7 @@ from tinytorch.nn.conv import (
     ConvTranspose3d,
 )
 from tinytorch.nn.dropout import Dropout
+from tinytorch.nn.feature_dropout import Dropout1d, Dropout2d, Dropout3d
 from tinytorch.nn.fold import Fold, Unfold
 from tinytorch.nn.linear import Flatten, Identity, Linear
 from tinytorch.nn.loss import (
@@ -41,6 +42,17 @@ from tinytorch.nn.loss import (
     SmoothL1Loss,
 )
 from tinytorch.nn.module import Module
+from tinytorch.nn.norm_layers import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    RMSNorm,
+)
 from tinytorch.nn.padding import (
     CircularPad1d,
     CircularPad2d,

@@ -26,6 +26,7 @@ from tinytorch.nn.conv import (
     conv_transpose3d,
 )
 from tinytorch.nn.dropout import dropout
+from tinytorch.nn.feature_dropout import dropout1d, dropout2d, dropout3d
 from tinytorch.nn.fold import fold, unfold
 from tinytorch.nn.linear import linear
 from tinytorch.nn.loss import (
@@ -37,6 +38,13 @@ from tinytorch.nn.loss import (
     mse_loss,
     normalize,
     smooth_l1_loss,
+)
+from tinytorch.nn.normalization import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    rms_norm,
 )
 from tinytorch.nn.padding import pad
 from tinytorch.nn.pooling import (
@@ -68,6 +76,7 @@ __all__ = [
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
+    "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "conv1d",
@@ -79,13 +88,19 @@ __all__ = [
     "cosine_similarity",
     "cross_entropy",
     "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
     "elu",
     "fold",
     "gelu",
+    "group_norm",
     "huber_loss",
+    "instance_norm",
     "interpolate",
     "kl_div",
     "l1_loss",
+    "layer_norm",
     "leaky_relu",
     "linear",
     "log_softmax",
@@ -103,6 +118,7 @@ __all__ = [
     "prelu",
     "relu",
     "relu_",
+    "rms_norm",
     "sigmoid",
     "silu",
     "smooth_l1_loss",

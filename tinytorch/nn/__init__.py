@@ -1,6 +1,6 @@
 """Networks: modules, layers, activations and losses, as torch.nn has them."""
 
-from tinytorch.nn import functional, init, utils
+from tinytorch.nn import functional, init, modules, parallel, utils
 from tinytorch.nn.activation import (
     ELU,
     GELU,
@@ -32,5 +32,6 @@ from tinytorch.nn.loss import (
     SmoothL1Loss,
 )
 from tinytorch.nn.module import Module
+from tinytorch.nn.parallel import DataParallel
 from tinytorch.nn.parameter import Parameter
 from tinytorch.nn.prelu import PReLU

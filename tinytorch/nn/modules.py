@@ -21,6 +21,8 @@ _single, _pair, _triple = map(repeated, (1, 2, 3))
 
 def __getattr__(name: str) -> Any:
     """A place, or what tinytorch.nn or one of its modules has under this name."""
+    if name in PLACES:
+        return PLACES[name]
     package = __name__.rpartition(".")[0]
     for key, module in list(sys.modules.items()):
         if key.startswith(package) and name in vars(module) and not name.startswith("__"):

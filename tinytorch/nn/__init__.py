@@ -32,7 +32,6 @@ from tinytorch.nn.loss import (
     SmoothL1Loss,
 )
 from tinytorch.nn.module import Module
-from tinytorch.nn.parallel import DataParallel
 from tinytorch.nn.padding import (
     CircularPad1d,
     CircularPad2d,
@@ -50,6 +49,7 @@ from tinytorch.nn.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
+from tinytorch.nn.parallel import DataParallel
 from tinytorch.nn.parameter import Parameter
 from tinytorch.nn.pooling import (
     AdaptiveAvgPool1d,

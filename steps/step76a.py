@@ -251,6 +251,14 @@ def clip_grad_norm_(
     return total
 
 
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
+    """Cuts each element of the gradients to [-clip_value, clip_value]. The direction changes."""
+    for grad in gradients_of(parameters):
+        grad.clamp_(-clip_value, clip_value)
+
+
 if __name__ == "__main__":
     from tinytorch.nn.activation import Tanh
     from tinytorch.nn.container import Sequential

@@ -38,7 +38,7 @@ from tinytorch.utils.data.sampler import Sampler
 try:
     from einops._backends import TorchBackend
 except ImportError:
-    TorchBackend = object
+    TorchBackend = None
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -171,7 +171,7 @@ class DistributedSampler(Sampler):
         self.epoch = epoch
 
 
-class TinytorchBackend(TorchBackend):
+class TinytorchBackend(TorchBackend or object):
     """How einops calls tinytorch: as it calls PyTorch. It finds this class among the subclasses of
     its own, so that defining it is enough."""
 

@@ -5,10 +5,10 @@ import sys
 try:
     from einops._backends import TorchBackend
 except ImportError:
-    TorchBackend = object
+    TorchBackend = None
 
 
-class TinytorchBackend(TorchBackend):
+class TinytorchBackend(TorchBackend or object):
     """How einops calls tinytorch: as it calls PyTorch. It finds this class among the subclasses of
     its own, so that defining it is enough."""
 

@@ -230,32 +230,20 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     return arg_extreme(ArgMin, input, dim, keepdim)
 
 
-def named(function: type[Function], name: str) -> type[Function]:
-    """The same operation, whose nodes have another of PyTorch's names."""
-    return type(function.__name__, (function,), {"name": lambda ctx: name})
-
-
-# Of Amax and Amin: the operation on all elements, that along a dimension, and on pairs.
-FORMS = {
-    Amax: (named(Amax, "MaxBackward1"), named(TakeAlong, "MaxBackward0"), maximum, MaxResult),
-    Amin: (named(Amin, "MinBackward1"), named(TakeAlong, "MinBackward0"), minimum, MinResult),
-}
-
-
 def max_or_min(
     value: type[Amax], index: type[ArgMax], input: Tensor, dim: Any, keepdim: bool, other: Any
 ) -> Any:
     """max or min, in the form that the arguments ask for: of all, along a dimension, of pairs."""
-    of_all, along, of_pairs, result = FORMS[value]
+    largest = value is Amax
     if isinstance(dim, Tensor):
         other, dim = dim, None
     if other is not None:
-        return of_pairs(input, other)
+        return (maximum if largest else minimum)(input, other)
     if dim is None:
-        return of_all.apply(input)
+        return value.apply(input)
     dim = normalize_dim(dim, input.array.ndim)
     indices = index.apply(input, dim, keepdim)
-    return result(along.apply(input, indices, dim), indices)
+    return (MaxResult if largest else MinResult)(TakeAlong.apply(input, indices, dim), indices)
 
 
 @reduction
@@ -334,9 +322,7 @@ is_complex = Tensor.is_complex
 
 is_cpu = tensor_method("is_cpu")(property(lambda self: self.device.type == "cpu"))
 # Kinds of tensors that do not exist here. Programs written for PyTorch ask for them.
-is_sparse = tensor_method("is_sparse", "is_quantized", "is_meta", "is_xpu", "is_mps")(
-    property(lambda self: False)
-)
+is_sparse = tensor_method("is_sparse", "is_quantized", "is_meta")(property(lambda self: False))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,10 @@ from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.elementwise import maximum, minimum
 from tinytorch.ops.reduction import Reduction, reduced_dims, reduction
 
+# Importing these modules gives Tensor its methods.
+for module in ("comparison", "shape"):
+    importlib.import_module(f"tinytorch.ops.{module}")
+
 
 def named_result(name: str, *fields: str) -> type:
     """A named tuple that prints as PyTorch's results with several parts do."""
@@ -276,7 +280,7 @@ is_sparse = tensor_method("is_sparse", "is_quantized", "is_meta", "is_xpu", "is_
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
 
-    for module in ("autograd.engine", "core.printing", "ops.comparison"):
+    for module in ("autograd.engine", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
     x = tensor([[1.0, 5.0], [7.0, 3.0]], requires_grad=True)

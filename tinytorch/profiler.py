@@ -17,7 +17,8 @@ from tinytorch.autograd.engine import NodeMode
 from tinytorch.autograd.node import Function
 from tinytorch.core.state import open_modes, state
 
-MEASURED = ("cpu_time_total", "self_cpu_time_total", "cpu_memory_usage", "self_cpu_memory_usage")
+TIMES = ("count", "cpu_time_total", "self_cpu_time_total")
+MEMORY = ("cpu_memory_usage", "self_cpu_memory_usage")
 
 
 class FunctionEvent:
@@ -48,8 +49,8 @@ class FunctionEventAvg:
     """The sums over events of one name."""
 
     def __init__(self, key: str, input_shapes: list, events: list[FunctionEvent]):
-        self.key, self.count, self.input_shapes = key, len(events), input_shapes
-        for name in MEASURED:
+        self.key, self.input_shapes = key, input_shapes
+        for name in (*TIMES, *MEMORY):
             setattr(self, name, sum(getattr(event, name) for event in events))
 
     @property
@@ -206,8 +207,7 @@ class profile(NodeMode):
             warnings.warn("only the time of the CPU is measured, not that of the GPU", stacklevel=2)
         self.schedule, self.on_trace_ready = schedule, on_trace_ready
         self.record_shapes, self.profile_memory = record_shapes, profile_memory
-        self.step_num, self.action = 0, ProfilerAction.NONE
-        self.step_event: FunctionEvent | None = None
+        self.step_num, self.step_event, self.action = 0, None, ProfilerAction.NONE
         self.stack: list[FunctionEvent] = []  # the events that have begun, the outermost first
         self.recorded = EventList()  # those that have ended
         self.complete = EventList()  # the recording that was completed last

@@ -21,6 +21,7 @@ from tinytorch.nn.class_loss import (
 )
 from tinytorch.nn.container import ModuleDict, ModuleList, Sequential
 from tinytorch.nn.dropout import Dropout
+from tinytorch.nn.embedding import Embedding, EmbeddingBag
 from tinytorch.nn.linear import Flatten, Identity, Linear
 from tinytorch.nn.loss import (
     BCELoss,

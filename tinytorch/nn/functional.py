@@ -18,6 +18,7 @@ from tinytorch.nn.class_loss import (
     softmax,
 )
 from tinytorch.nn.dropout import dropout
+from tinytorch.nn.embedding import embedding, embedding_bag
 from tinytorch.nn.linear import linear
 from tinytorch.nn.loss import (
     binary_cross_entropy,
@@ -41,6 +42,8 @@ __all__ = [
     "cross_entropy",
     "dropout",
     "elu",
+    "embedding",
+    "embedding_bag",
     "gelu",
     "huber_loss",
     "kl_div",

@@ -35,3 +35,5 @@ from tinytorch.nn.loss import (
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.nn.prelu import PReLU
+from tinytorch.nn.rnn import GRU, LSTM, RNN, RNNBase
+from tinytorch.nn.rnn_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase

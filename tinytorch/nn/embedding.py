@@ -169,15 +169,18 @@ def embedding_bag(
 class Table(Module):
     """What Embedding and EmbeddingBag have in common: `weight` [num_embeddings, embedding_dim]."""
 
-    def _make_table(
-        self, rows: int, width: int, padding_idx: int | None, weight: Tensor | None, device, dtype
+    shown: dict[str, Any]  # the options of the function, and the values that repr leaves out
+
+    def _make(
+        self, shape: tuple[int, int], weight: Tensor | None, device, dtype, **options
     ) -> None:
-        """Registers `weight` as the table, or draws one."""
-        self.num_embeddings, self.embedding_dim = rows, width
-        self.padding_idx = padding_row(padding_idx, rows)
+        """Takes the options as attributes, and `weight` as the table, or draws one."""
+        self.num_embeddings, self.embedding_dim = shape
+        options["padding_idx"] = padding_row(options["padding_idx"], shape[0])
+        self.__dict__.update(options)
         given = weight is not None
-        self.weight = Parameter(weight if given else empty(rows, width, device=device, dtype=dtype))
-        if self.weight.shape != (rows, width):
+        self.weight = Parameter(weight if given else empty(shape, device=device, dtype=dtype))
+        if self.weight.shape != shape:
             raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
         if not given:
             self.reset_parameters()
@@ -190,9 +193,7 @@ class Table(Module):
             self.weight[self.padding_idx].fill_(0)
 
     @classmethod
-    def from_pretrained(
-        cls, embeddings: Tensor, freeze: bool = True, *args: Any, **options: Any
-    ) -> "Table":
+    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, *args, **options) -> "Table":
         """A module with the table `embeddings` [n, d], which learns only with freeze=False. Further
         arguments are those of the module, after its sizes."""
         if embeddings.array.ndim != 2:
@@ -201,15 +202,20 @@ class Table(Module):
         module.weight.requires_grad_(not freeze)
         return module
 
-    def _text(self, **defaults: Any) -> str:
-        """The sizes, and the options that are not as here."""
-        shown = {name: getattr(self, name) for name in defaults}
-        shown = [f", {k}={v!r}" for k, v in shown.items() if v != defaults[k]]
+    def _options(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.shown}
+
+    def extra_repr(self) -> str:
+        shown = [f", {k}={v!r}" for k, v in self._options().items() if v != self.shown[k]]
         return f"{self.num_embeddings}, {self.embedding_dim}" + "".join(shown)
 
 
 class Embedding(Table):
     """embedding as a module: the indices [...] of words become [..., embedding_dim]."""
+
+    shown = dict(
+        padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False
+    )
 
     def __init__(
         self,
@@ -226,30 +232,21 @@ class Embedding(Table):
         dtype=None,
     ):
         super().__init__()
-        self.max_norm, self.norm_type, self.sparse = max_norm, norm_type, sparse
-        self.scale_grad_by_freq = scale_grad_by_freq
-        self._make_table(num_embeddings, embedding_dim, padding_idx, _weight, device, dtype)
+        options = padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
+        named = dict(zip(self.shown, options, strict=True))
+        self._make((num_embeddings, embedding_dim), _weight, device, dtype, **named)
         self.weight.requires_grad_(not _freeze)
 
     def forward(self, input: Tensor) -> Tensor:
-        return embedding(
-            input,
-            self.weight,
-            self.padding_idx,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            self.sparse,
-        )
-
-    def extra_repr(self) -> str:
-        return self._text(
-            padding_idx=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, sparse=False
-        )
+        return embedding(input, self.weight, **self._options())
 
 
 class EmbeddingBag(Table):
     """embedding_bag as a module."""
+
+    shown = dict(
+        max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode=None, padding_idx=None
+    )
 
     def __init__(
         self,
@@ -267,32 +264,12 @@ class EmbeddingBag(Table):
         dtype=None,
     ):
         super().__init__()
-        self.max_norm, self.norm_type, self.sparse = max_norm, norm_type, sparse
-        self.scale_grad_by_freq, self.mode = scale_grad_by_freq, mode
-        self.include_last_offset = include_last_offset
-        self._make_table(num_embeddings, embedding_dim, padding_idx, _weight, device, dtype)
+        self.sparse, self.include_last_offset = sparse, include_last_offset
+        options = max_norm, norm_type, scale_grad_by_freq, mode, padding_idx
+        named = dict(zip(self.shown, options, strict=True))
+        self._make((num_embeddings, embedding_dim), _weight, device, dtype, **named)
 
-    def forward(
-        self,
-        input: Tensor,
-        offsets: Tensor | None = None,
-        per_sample_weights: Tensor | None = None,
-    ) -> Tensor:
-        return embedding_bag(
-            input,
-            self.weight,
-            offsets,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            self.mode,
-            self.sparse,
-            per_sample_weights,
-            self.include_last_offset,
-            self.padding_idx,
-        )
-
-    def extra_repr(self) -> str:
-        return self._text(
-            max_norm=None, norm_type=2, scale_grad_by_freq=False, mode=None, padding_idx=None
-        )
+    def forward(self, input: Tensor, offsets=None, per_sample_weights=None) -> Tensor:
+        others = {"sparse": self.sparse, "include_last_offset": self.include_last_offset}
+        options = {"per_sample_weights": per_sample_weights, **others, **self._options()}
+        return embedding_bag(input, self.weight, offsets, **options)

@@ -48,25 +48,28 @@ def draw_uniform(module: Module, hidden_size: int) -> None:
         param.uniform_(-bound, bound)
 
 
-class RNNCellBase(Module):
-    """What the cells have in common: weight_ih [gates * hidden_size, input_size], weight_hh, and
-    the biases bias_ih and bias_hh."""
+def add_weights(
+    module: Module, names: str, gates: int, sizes: tuple[int, int], bias: bool, device, dtype
+) -> list[str]:
+    """Registers weight_ih [gates * hidden, input], weight_hh [gates * hidden, hidden], bias_ih and
+    bias_hh, or None without bias, under `names`, such as "{}_l0"; the names are returned."""
+    size, hidden = sizes
+    shapes = {"weight_ih": (size,), "weight_hh": (hidden,), "bias_ih": (), "bias_hh": ()}
+    for name, columns in shapes.items():
+        made = columns or bias
+        shape = (gates * hidden, *columns)
+        param = Parameter(empty(shape, device=device, dtype=dtype)) if made else None
+        module.register_parameter(names.format(name), param)
+    return [names.format(name) for name in shapes]
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device, dtype
-    ):
+
+class RNNCellBase(Module):
+    """What the cells have in common: weight_ih, weight_hh, bias_ih and bias_hh."""
+
+    def __init__(self, input_size, hidden_size, bias, num_chunks, device=None, dtype=None):
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        rows = num_chunks * hidden_size
-        for name, shape in {
-            "weight_ih": (rows, input_size),
-            "weight_hh": (rows, hidden_size),
-            "bias_ih": (rows,),
-            "bias_hh": (rows,),
-        }.items():
-            left_out = len(shape) == 1 and not bias
-            param = None if left_out else Parameter(empty(shape, device=device, dtype=dtype))
-            self.register_parameter(name, param)
+        add_weights(self, "{}", num_chunks, (input_size, hidden_size), bias, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -99,13 +102,7 @@ class RNNCell(RNNCellBase):
     """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu: one step of a simple recurrent network."""
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        nonlinearity: str = "tanh",
-        device=None,
-        dtype=None,
+        self, input_size, hidden_size, bias=True, nonlinearity="tanh", device=None, dtype=None
     ):
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
@@ -124,9 +121,7 @@ class RNNCell(RNNCellBase):
 class LSTMCell(RNNCellBase):
     """One step of an LSTM: see lstm_step."""
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device=None, dtype=None
-    ):
+    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Tensor]:
@@ -137,9 +132,7 @@ class LSTMCell(RNNCellBase):
 class GRUCell(RNNCellBase):
     """One step of a GRU: see gru_step."""
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device=None, dtype=None
-    ):
+    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:

@@ -291,7 +291,9 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False)
 def pad_packed_sequence(
     sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """(the sequences as one tensor [time, batch, ...], filled up with padding_value; the lengths)."""
+    """(the sequences as one tensor [time, batch, ...], filled up with padding_value; the
+    lengths).
+    """
     data, batch_sizes = sequence
     time, batch = len(batch_sizes), int(batch_sizes[0])
     padded = data.new_full((time * batch, *data.shape[1:]), padding_value)

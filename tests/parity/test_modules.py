@@ -44,9 +44,10 @@ def leaf(value):
 
 def assert_close(ours, theirs, what):
     assert ours.dtype.name == str(theirs.dtype).removeprefix("torch."), what
-    np.testing.assert_allclose(
-        ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-5, atol=1e-6, err_msg=what
-    )
+    ours, theirs = ours.detach().numpy(), theirs.detach().numpy()
+    # A sum whose terms cancel has errors in proportion to the terms, not to what is left.
+    atol = 1e-6 * max(1, abs(theirs).max(initial=0))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=atol, err_msg=what)
 
 
 def flat(values):
@@ -88,8 +89,9 @@ def test_outputs_and_gradients(name, dtype):
         losses = []
         for y, y_ in zip(found, expected, strict=True):
             assert_close(y, y_, what)
-            weights = torch.randn(y_.shape, dtype=y_.dtype)
-            losses.append(((y * carry(weights)).sum(), (y_ * weights).sum()))
+            if y_.is_floating_point():
+                weights = torch.randn(y_.shape, dtype=y_.dtype)
+                losses.append(((y * carry(weights)).sum(), (y_ * weights).sum()))
         for loss in map(sum, zip(*losses, strict=True)):
             loss.backward()
         for mine, theirs_ in zip(flat(inputs), flat(given), strict=True):

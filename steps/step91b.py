@@ -149,5 +149,5 @@ if __name__ == "__main__":
 
     short, long = memory(3), memory(30)
     print(f"remembered over 3 steps: {short:.0%}, over 30: {long:.0%}")  # -> ...
-    print("it learns the near one, and guesses the far one:", short > 0.9, long < 0.75)
-    # -> it learns the near one, and guesses the far one: True True
+    print("it learns the near one, and not the far one:", short > 0.9, long < 0.75)
+    # -> it learns the near one, and not the far one: True True

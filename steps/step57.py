@@ -43,7 +43,7 @@ import numpy as np
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import bool_, result_type
+from tinytorch.core.dtype import DType, bool_, number_dtype, numpy_dtype, result_type
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import operands
 from tinytorch.ops.conversion import cast
@@ -221,10 +221,31 @@ class Where(Function):
         return None, g * condition, g * ~condition
 
 
+def checked_number(number: Any, dtype: DType) -> Any:
+    """A number as an element of this type: a fraction is cut off for integer types, and negative
+    numbers wrap around for unsigned ones.
+
+    Raises:
+        RuntimeError: the number does not fit the type.
+        TypeError: it is not a number.
+    """
+    number_dtype(number)  # raises TypeError
+    array = np.asarray(number).astype(numpy_dtype(dtype))
+    fits = not np.isinf(array) or np.isinf(number)
+    if dtype.category == 1:
+        fits = abs(number) <= np.iinfo(array.dtype).max + (dtype.is_signed and number < 0)
+    if not fits:
+        raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
+    return array.item()
+
+
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where the boolean `condition` holds, else `other`: tensors or numbers, broadcast.
 
     where(condition) alone is `condition.nonzero(as_tuple=True)`.
+
+    Raises:
+        RuntimeError: the condition is not boolean, or a number does not fit the type of the other.
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
@@ -233,6 +254,9 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     if is_float(input) and is_float(other) and input.array.dtype is other.array.dtype:
         return Where.apply(condition, input, other)
     dtype = result_type(input, other)
+    for value in (input, other):
+        if isinstance(value, (int, float)):
+            checked_number(value, dtype)
     return cast(Where.apply(condition, as_type(input, dtype), as_type(other, dtype)), dtype)
 
 

@@ -43,7 +43,7 @@ import numpy as np
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import DType, bool_, number_dtype, numpy_dtype, result_type
+from tinytorch.core.dtype import bool_, result_type
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import operands
 from tinytorch.ops.conversion import cast
@@ -56,6 +56,7 @@ from tinytorch.ops.elementwise import (
     is_float,
     require_tensors,
 )
+from tinytorch.ops.scalar import checked_number
 
 
 class NondifferentiableElementwise(Function):
@@ -219,24 +220,6 @@ class Where(Function):
     def backward(ctx, g: Any) -> Any:
         (condition,) = ctx.saved
         return None, g * condition, g * ~condition
-
-
-def checked_number(number: Any, dtype: DType) -> Any:
-    """A number as an element of this type: a fraction is cut off for integer types, and negative
-    numbers wrap around for unsigned ones.
-
-    Raises:
-        RuntimeError: the number does not fit the type.
-        TypeError: it is not a number.
-    """
-    number_dtype(number)  # raises TypeError
-    array = np.asarray(number).astype(numpy_dtype(dtype))
-    fits = not np.isinf(array) or np.isinf(number)
-    if dtype.category == 1:
-        fits = abs(number) <= np.iinfo(array.dtype).max + (dtype.is_signed and number < 0)
-    if not fits:
-        raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
-    return array.item()
 
 
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:

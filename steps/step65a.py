@@ -36,7 +36,6 @@ randint, randperm, normal, and rand_like, randn_like, randint_like.
 Try: take `generator=own` out of the line `there = ...`, and see which promises fail.
 """
 
-import copy
 import json
 import math
 from collections.abc import Callable
@@ -149,9 +148,6 @@ class Generator:
         if not isinstance(state, Tensor) or state.dtype is not uint8:
             raise TypeError("expected a tinytorch.uint8 tensor as the state of a generator")
         self.source.set_state(state.numpy().tobytes())
-
-    def __copy__(self) -> "Generator":
-        return copy.deepcopy(self)  # a shared source would give its numbers to one or the other
 
 
 def generator_for(device: Device, generator: Generator | None) -> Generator:

@@ -12,8 +12,8 @@ from tinytorch.core.device import as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, number_dtype, numpy_dtype
 from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method, wrap
 from tinytorch.ops.broadcast import as_shape, expand
-from tinytorch.ops.comparison import checked_number
 from tinytorch.ops.conversion import to
+from tinytorch.ops.scalar import checked_number
 
 
 def new_leaf(array: Any, device: Any, requires_grad: bool) -> Tensor:

@@ -13,8 +13,8 @@ from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.broadcast import as_shape
-from tinytorch.ops.comparison import checked_number
 from tinytorch.ops.creation import allocated, new_leaf
+from tinytorch.ops.scalar import checked_number
 
 
 def box_muller(xp: Any, u: Any, v: Any) -> Any:

@@ -10,7 +10,7 @@ The copy needs a source of its own, at the same place in the stream, and so all 
 copied too: copy.deepcopy.
 
 randperm(2**63) came back empty: NumPy counts in 64 bits, and this count wraps around. The number is
-checked (step 56e); and where there is not enough memory, the error is PyTorch's RuntimeError, as it
+checked (step 57b); and where there is not enough memory, the error is PyTorch's RuntimeError, as it
 is for zeros (step 58).
 
 (torch.Generator is copied in this way by both functions.)

@@ -1,4 +1,4 @@
-"""Step 57: Comparing and choosing
+"""Step 57a: Comparing and choosing
 
 Until now `x == y` asked whether two names mean the same object, and `x > 2` did not work at all.
 Nor did the second derivatives of relu and maximum: they ask which of two tensors is larger.
@@ -56,7 +56,6 @@ from tinytorch.ops.elementwise import (
     is_float,
     require_tensors,
 )
-from tinytorch.ops.scalar import checked_number
 
 
 class NondifferentiableElementwise(Function):
@@ -226,9 +225,6 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where the boolean `condition` holds, else `other`: tensors or numbers, broadcast.
 
     where(condition) alone is `condition.nonzero(as_tuple=True)`.
-
-    Raises:
-        RuntimeError: the condition is not boolean, or a number does not fit the type of the other.
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
@@ -237,9 +233,6 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     if is_float(input) and is_float(other) and input.array.dtype is other.array.dtype:
         return Where.apply(condition, input, other)
     dtype = result_type(input, other)
-    for value in (input, other):
-        if isinstance(value, (int, float)):
-            checked_number(value, dtype)
     return cast(Where.apply(condition, as_type(input, dtype), as_type(other, dtype)), dtype)
 
 

@@ -211,6 +211,8 @@ def checked_number(number: Any, dtype: DType) -> Any:
         RuntimeError: the number does not fit the type.
         TypeError: it is not a number.
     """
+    if type(number) is float and dtype.is_floating_point and not 6e4 < abs(number) < math.inf:
+        return number  # the usual case: all float types hold it, and inf and nan
     number_dtype(number)  # raises TypeError
     array = np.asarray(number).astype(numpy_dtype(dtype))
     fits = not np.isinf(array) or np.isinf(number)

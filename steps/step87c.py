@@ -97,8 +97,8 @@ if __name__ == "__main__":
     images = images.unsqueeze(1)
     manual_seed(0)
     model = network()
-    optimizer = Adam(model.parameters(), lr=0.003)
-    for step in range(150):
+    optimizer = Adam(model.parameters(), lr=0.005)
+    for _ in range(90):
         rows = randint(0, 1437, (64,))
         loss = cross_entropy(model(images[rows]), labels[rows])
         optimizer.zero_grad()

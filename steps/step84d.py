@@ -14,7 +14,7 @@ The bias is an argument between w and geo, and may be None; apply passes it on, 
 a gradient for each argument that needs one.
 
 Changed: convolve, convolve_input, the three Functions. New: sum_channels, in_float32.
-Try: leave out .sum(0) in sum_channels. At what batch size does the check notice?
+Try: leave out .sum(0) in sum_channels. Who notices?
 """
 
 import importlib

@@ -19,7 +19,7 @@ The trap: the second dimension of w is C / G, not C. PyTorch's message about it 
 that most people see: "Given groups=1, weight of size [...], expected input to have 3 channels".
 
 Changed: Geometry, convolve, convolve_weight, convolve_input. New: Geometry.outputs, weights.
-Try: shuffle the channels between two layers with groups. Which paper did that?
+Try: two layers with groups = 2, one after the other. Which inputs does the first output depend on?
 """
 
 import importlib

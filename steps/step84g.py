@@ -23,7 +23,7 @@ The trap: if the kernel's size is not a multiple of the stride, some places rece
 others. The picture then shows a checkerboard. A 4 x 4 kernel with stride 2 does not.
 
 Changed: Geometry. New: geometry.
-Try: a bias in the last line, and the same network with stride 3.
+Try: stride 3 for `copies`, and 3 * 5 + k places. Where do they overlap now?
 """
 
 import functools

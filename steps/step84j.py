@@ -23,7 +23,7 @@ are put together by a transpose.
 Depthwise, the products have an inner dimension of 1: they are no more than a multiplication.
 
 Changed: Geometry, convolve_input.
-Try: leave out the zeros below g. Which channels become wrong?
+Try: a stride of 3 for `line`. Which elements of the kernel add to which of the three pictures?
 """
 
 import functools

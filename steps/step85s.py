@@ -14,7 +14,7 @@ picture is rolled, so is the result.
 The trap: a reflected border can be no wider than the picture, less one.
 
 Changed: ConvLayer, TransposedLayer. Module finished: tinytorch/nn/conv.py.
-Try: padding_mode for a convolution with a stride. Which output is the last?
+Try: padding = 5 with "reflect" on the wall. What does the error say?
 """
 
 import importlib

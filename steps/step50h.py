@@ -160,6 +160,11 @@ class Function:
                 edges.append(edge)
             ctx.edges = edges
         if device is not cpu:
+            if device is None:
+                name, kind = cls.__name__.lower(), type(args[0]).__name__
+                raise TypeError(
+                    f"{name}(): argument 'input' (position 1) must be Tensor, not {kind}"
+                )
             ctx.device, ctx.xp = device, device.xp
         try:
             result = cls.forward(ctx, *arrays)
@@ -1262,3 +1267,9 @@ if __name__ == "__main__":
     x.grad = None
     (one + two + broadcast + own).sum().backward()
     print(x.grad)  # -> tensor([7.0, 7.0])
+
+    # A call without any tensor costs the others nothing: it is noticed where a device is missing.
+    try:
+        Both.apply([1.0, 2.0])
+    except TypeError as error:
+        print(error)  # -> both(): argument 'input' (position 1) must be Tensor, not list

@@ -110,6 +110,11 @@ class Function:
                 edges.append(edge)
             ctx.edges = edges
         if device is not cpu:
+            if device is None:
+                name, kind = cls.__name__.lower(), type(args[0]).__name__
+                raise TypeError(
+                    f"{name}(): argument 'input' (position 1) must be Tensor, not {kind}"
+                )
             ctx.device, ctx.xp = device, device.xp
         try:
             result = cls.forward(ctx, *arrays)

@@ -12,6 +12,7 @@ from tinytorch.nn.activation import (
     Softplus,
     Tanh,
 )
+from tinytorch.nn.attention import MultiheadAttention
 from tinytorch.nn.class_loss import (
     CrossEntropyLoss,
     KLDivLoss,

@@ -10,6 +10,7 @@ from tinytorch.nn.activation import (
     silu,
     softplus,
 )
+from tinytorch.nn.attention import multi_head_attention_forward, scaled_dot_product_attention
 from tinytorch.nn.class_loss import (
     cross_entropy,
     kl_div,
@@ -50,6 +51,7 @@ __all__ = [
     "log_softmax",
     "logsigmoid",
     "mse_loss",
+    "multi_head_attention_forward",
     "nll_loss",
     "normalize",
     "one_hot",
@@ -57,6 +59,7 @@ __all__ = [
     "prelu",
     "relu",
     "relu_",
+    "scaled_dot_product_attention",
     "sigmoid",
     "silu",
     "smooth_l1_loss",

@@ -34,9 +34,9 @@ def part(x: Any, key: tuple) -> Any:
     return None if x is None else x[key]
 
 
-def transposed(x: Any, xp: Any) -> Any:
-    """x^T as a copy: its products take a third of the time that those of a view take."""
-    return xp.asarray(x.swapaxes(-1, -2), order="C")
+def in_order(x: Any, xp: Any) -> Any:
+    """x with its elements in order, a copy where need be: small products take half the time."""
+    return xp.asarray(x, order="C")
 
 
 class Attention(Function):
@@ -64,14 +64,12 @@ class Attention(Function):
         for start in range(0, n, rows):
             i, j = slice(start, start + rows), slice(start + rows if ctx.causal else m)
             for first in range(0, e_shape[0], step):
-                part = slice(first, first + step), ...
-                blocks.append(
-                    ((*part, i, j), (*part, i, every), (*part, j, every), (*part, every, j))
-                )
+                b = slice(first, first + step), ...
+                blocks.append(((*b, i, j), (*b, i, every), (*b, j, every), (*b, every, j)))
         return blocks
 
     def largest(ctx, scores: Any, allowed: Any) -> Any:
-        """The largest allowed score of each row, or 0 where exp is safe without it; an array."""
+        """The largest allowed score of each row, or None where exp is safe without it."""
         xp, (scores, allowed) = ctx.device.xp, map(plain, (scores, allowed))
         if scores.size == 0 or (-ctx.limit < scores.min() and scores.max() < ctx.limit):
             return None
@@ -104,19 +102,19 @@ class Attention(Function):
             keep = keep.astype(q.dtype)
             keep *= 1 / (1 - p) if p < 1 else 0
         y = xp.empty_like(q, shape=(*q.shape[:-1], v.shape[-1]))
-        k_t, kept = transposed(k, xp), []
+        k_t, v_rows, kept = in_order(k.swapaxes(-1, -2), xp), in_order(v, xp), []
         for block in ctx.blocks(shape, q.dtype.itemsize):
             in_e, in_q, in_k, in_k_t = block
             e, z = ctx.exponentials(q[in_q], k_t[in_k_t], part(mask, in_e), part(allowed, in_e))
-            y[in_q] = ((e if keep is None else e * keep[in_e]) @ v[in_k]) / z
+            y[in_q] = ((e if keep is None else e * keep[in_e]) @ v_rows[in_k]) / z
             kept.append((*block, e, z))
         ctx.save_for_backward(q, k, v, mask, allowed, keep, y, kept)
         return y
 
-    def block_gradients(
+    def input_gradients(
         ctx, g: Any, q: Any, k: Any, v_t: Any, y: Any, e: Any, z: Any, keep: Any
     ) -> tuple:
-        """dL/dQ, dL/dK, dL/dV and dL/dS of a block, on arrays or Tensors."""
+        """dL/dQ, dL/dK, dL/dV and dL/dS, of arrays or Tensors."""
         h = g / z
         gs = h @ v_t
         if keep is not None:
@@ -130,12 +128,12 @@ class Attention(Function):
         q, k, v, mask, allowed, keep, y, kept = ctx.saved
         if ctx.xp is Tensor:  # E and z once more, as functions of Q, K and the mask
             e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
-            return ctx.block_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
+            return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
         gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
         gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
-        v_t = transposed(v, ctx.xp)
+        g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
         for in_e, in_q, in_k, in_k_t, e, z in kept:
-            parts = ctx.block_gradients(
+            parts = ctx.input_gradients(
                 g[in_q], q[in_q], k[in_k], v_t[in_k_t], y[in_q], e, z, part(keep, in_e)
             )
             gq[in_q] = parts[0]
@@ -313,9 +311,8 @@ def multi_head_attention_forward(
     # [L, N, E] -> [N, heads, L, E / heads]: the heads are further batches.
     q, k, v = (x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k, v))
     dropout_p = dropout_p if training else 0.0
-    found = None
+    mask, found = merged_mask(attn_mask, key_padding_mask, q), None
     if need_weights:
-        mask = merged_mask(attn_mask, key_padding_mask, q)
         scores = (q / math.sqrt(e // num_heads)) @ k.mT
         scores = scores if mask is None else scores + additive(mask, q)
         found = dropout(softmax(scores, -1), dropout_p)
@@ -325,7 +322,6 @@ def multi_head_attention_forward(
     elif is_causal and key_padding_mask is None:
         y = scaled_dot_product_attention(q, k, v, None, dropout_p, True)
     else:
-        mask = merged_mask(attn_mask, key_padding_mask, q)
         mask = logical_not(mask) if mask is not None and mask.dtype is bool_ else mask
         y = scaled_dot_product_attention(q, k, v, mask, dropout_p)
     y = linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)

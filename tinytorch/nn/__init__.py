@@ -22,6 +22,7 @@ from tinytorch.nn.class_loss import (
 )
 from tinytorch.nn.container import ModuleDict, ModuleList, Sequential
 from tinytorch.nn.dropout import Dropout
+from tinytorch.nn.feature_dropout import Dropout1d, Dropout2d, Dropout3d
 from tinytorch.nn.linear import Flatten, Identity, Linear
 from tinytorch.nn.loss import (
     BCELoss,
@@ -33,5 +34,23 @@ from tinytorch.nn.loss import (
     SmoothL1Loss,
 )
 from tinytorch.nn.module import Module
+from tinytorch.nn.normalization import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    RMSNorm,
+)
 from tinytorch.nn.parameter import Parameter
 from tinytorch.nn.prelu import PReLU
+from tinytorch.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)

@@ -19,6 +19,7 @@ from tinytorch.nn.class_loss import (
     softmax,
 )
 from tinytorch.nn.dropout import dropout
+from tinytorch.nn.feature_dropout import dropout1d, dropout2d, dropout3d
 from tinytorch.nn.linear import linear
 from tinytorch.nn.loss import (
     binary_cross_entropy,
@@ -30,22 +31,36 @@ from tinytorch.nn.loss import (
     normalize,
     smooth_l1_loss,
 )
+from tinytorch.nn.normalization import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    rms_norm,
+)
 from tinytorch.nn.prelu import prelu
 from tinytorch.ops.elementwise import sigmoid, tanh
 from tinytorch.ops.gather import pad
 from tinytorch.ops.nll import one_hot
 
 __all__ = [
+    "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "cosine_similarity",
     "cross_entropy",
     "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
     "elu",
     "gelu",
+    "group_norm",
     "huber_loss",
+    "instance_norm",
     "kl_div",
     "l1_loss",
+    "layer_norm",
     "leaky_relu",
     "linear",
     "log_softmax",
@@ -59,6 +74,7 @@ __all__ = [
     "prelu",
     "relu",
     "relu_",
+    "rms_norm",
     "scaled_dot_product_attention",
     "sigmoid",
     "silu",

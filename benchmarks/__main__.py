@@ -77,6 +77,10 @@ def main() -> int:
         print(row(f"nn + Adam, MLP, batch {batch}", interleaved(steps, options.rounds, calls)))
     steps = {name: programs.adam(library) for name, library in libraries.items()}
     print(row("Adam, 1 M parameters in 20", interleaved(steps, options.rounds, 10)))
+    tables = {name: programs.operations(library) for name, library in libraries.items()}
+    for title in tables["tinytorch"]:
+        calls = {name: table[title] for name, table in tables.items()}
+        print(row(title, interleaved(calls, options.rounds, 50)))
     loading.report(libraries, options.rounds)
     memory.report(with_torch="torch" in found)
     return 0

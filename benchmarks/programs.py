@@ -85,6 +85,36 @@ def adam(torch: ModuleType, tensors: int = 20, shape: tuple[int, int] = (250, 20
     return torch.optim.Adam(parameters).step
 
 
+def operations(torch: ModuleType, size: int = 16384) -> dict[str, Any]:
+    """Single operations that are not one call of NumPy, each under the title of its line."""
+    rng = np.random.default_rng(0)
+    functional = torch.nn.functional
+    numbers = rng.standard_normal(size).astype(np.float32)
+    x, leaf = torch.tensor(numbers), torch.tensor(numbers, requires_grad=True)
+    ones, lists = torch.ones(size), rng.standard_normal((128, size // 128)).tolist()
+    table = torch.tensor(rng.standard_normal((128, 784)).astype(np.float32))
+    rows = [table[i] for i in range(64)]
+
+    def both_ways(operation: Any) -> Any:
+        def step() -> None:
+            operation(leaf).backward(ones)
+            leaf.grad = None
+
+        return step
+
+    return {
+        "x ** 5": lambda: x**5,
+        "x ** 5, both ways": both_ways(lambda x: x**5),
+        "erf": lambda: torch.erf(x),
+        "gelu": lambda: functional.gelu(x),
+        "gelu, both ways": both_ways(functional.gelu),
+        "gelu by tanh": lambda: functional.gelu(x, approximate="tanh"),
+        "tensor(128 lists)": lambda: torch.tensor(lists),
+        "x[i]": lambda: table[3],
+        "stack of 64 rows": lambda: torch.stack(rows),
+    }
+
+
 def dezero_chain(operations: int = 999, size: int = 10) -> Any:
     """The chain in DeZero 0.0.13."""
     import dezero.functions as F

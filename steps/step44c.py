@@ -14,12 +14,10 @@ NaN needs no case of its own, because it differs from everything, also from itse
 integer that is too large is refused by NumPy already; its OverflowError becomes PyTorch's
 RuntimeError. A single number, the most common data of all, does not go through parse_nested.
 
-This completes the module core/convert.py.
-
 The trap: the check is made for lists and numbers, not for arrays. tensor(array, dtype=...) and
 x.to(dtype) convert as NumPy does, as fast as it does.
 
-Changed: host_array. Module finished: core/convert.py.
+Changed: host_array.
 Try: tensor([float("inf")], dtype=as_dtype("int64")), and the same with np.array(...).astype.
 """
 

@@ -1,81 +1,145 @@
-"""Step 81n: Names of PyTorch's first years
+"""Step 81n: safetensors, a second format
 
-Programs from 2017 import, and then name things that PyTorch has no more need of:
+Most weights that are published come in another format than PyTorch's own. It was made when few
+people read pickles safely, and it is the simplest of all:
 
-    x = Variable(torch.FloatTensor([3, 2]), requires_grad=True)
-    y = labels.type(torch.LongTensor)
+    8 bytes      how long the header is
+    the header   JSON: {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
+    the rest     the bytes of all tensors, one after the other, without gaps
 
-In those years type and place of a tensor stood in one word, and a tensor had to be put into a
-Variable before it could be differentiated, as in our first steps. Such programs still run in
-PyTorch, and many of the best tutorials are among them. So they run here.
+The demo writes one by hand and takes it apart by hand. There are names, each with a tensor, and
+nothing else: no numbers, no tuples. A state_dict() is just that.
 
-Variable(x) is easy: a new leaf on the same memory. FloatTensor is used in two ways: as a function
-that makes a tensor, and in isinstance(x, FloatTensor), which asks for the type of the elements. But
-it is not a class: all our tensors are Tensors. An object can answer to both uses if it has the
-methods `__call__` and `__instancecheck__`.
+Twenty lines of Python would do. But a file may lie, and this one comes from strangers: a header of
+2^60 bytes, tensors that overlap, a shape that needs more bytes than there are. The package
+`safetensors` checks all that, and is well maintained. We use it: pip install
+'tinytorch[safetensors]'.
 
-Moved: step 81m, to tinytorch/utils/safetensors.py. New: FloatTensor, LongTensor, Tensor.type,
-variable.
-Try: remove `__instancecheck__`, and read what Python says of isinstance.
+What the format does not have is views. Two tied weights would become two after a load and, without
+any warning, learn different things. So save_file refuses tensors that share memory, and those whose
+elements do not lie one after the other. PyTorch's format of step 81g has no such limits.
+
+(save and save_file are those of the module safetensors.torch.)
+
+Moved: steps 81g to 81m, to tinytorch/serialization.py. New: save, save_file, overlapping, package.
+Try: save the state_dict() of two layers that share their weight, and read the error.
 """
 
 import importlib
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from tinytorch.core import dtype as types
-from tinytorch.core.device import cpu
-from tinytorch.core.tensor import Size, Tensor, tensor, tensor_method
-from tinytorch.ops.conversion import to
-from tinytorch.ops.creation import empty
+import numpy as np
+
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.storage import address_of
+from tinytorch.serialization import replacing
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class TypedTensor:
-    """FloatTensor and LongTensor, which older programs use as if they were classes.
+def package() -> ModuleType:
+    """The package safetensors. ImportError where it is not installed."""
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise ImportError(
+            "safetensors files need the package safetensors: pip install 'tinytorch[safetensors]'"
+        ) from error
+    return safetensors
 
-    FloatTensor(2, 3) is a new tensor of that shape on the CPU, FloatTensor([1, 2]) one of these
-    elements, and isinstance(x, FloatTensor) asks for the element type of x.
+
+def overlapping(tensors: dict[str, Tensor]) -> list[list[str]]:
+    """The names of tensors that share memory, in groups. Those that begin first come first, and of
+    two that begin at one place, the larger one."""
+    areas = []
+    for name, value in tensors.items():
+        if value.array.size:
+            array, start = value.array, address_of(value.array)
+            span = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))
+            areas.append((str(value.device), start, -(start + span + array.itemsize), name))
+    groups, where, end = [], None, 0
+    for device, start, stop, name in sorted(areas):
+        if device == where and start < end:
+            groups[-1].append(name)
+            end = max(end, -stop)
+        else:
+            groups.append([name])
+            where, end = device, -stop
+    return [group for group in groups if len(group) > 1]
+
+
+def save(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """A dict of tensors in the form of a safetensors file. `metadata` are texts of your own.
+
+    Raises:
+        ValueError: for what is not a dict of tensors, and for a tensor that is not contiguous.
+        RuntimeError: for tensors that share memory.
     """
-
-    def __init__(self, dtype: types.DType):
-        self.dtype = dtype
-
-    def __call__(self, *data: Any) -> Tensor:
-        if len(data) == 1 and not isinstance(data[0], (int, Size)):
-            return tensor(data[0], dtype=self.dtype)
-        return empty(*data or (0,), dtype=self.dtype)
-
-    def __instancecheck__(self, x: Any) -> bool:
-        return isinstance(x, Tensor) and x.dtype is self.dtype and x.device is cpu
-
-
-FloatTensor = TypedTensor(types.float32)
-LongTensor = TypedTensor(types.int64)
-
-
-@tensor_method("type")
-def type_of(self: Tensor, dtype: Any, non_blocking: bool = False) -> Tensor:
-    """The tensor with another element type, given as a dtype or as FloatTensor or LongTensor."""
-    return to(self, dtype=getattr(dtype, "dtype", dtype), non_blocking=non_blocking)
+    if not isinstance(tensors, dict):
+        raise ValueError(f"Expected a dict of [str, Tensor] but received {type(tensors)}")
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"`{name}` is not a Tensor but {type(value)}")
+    if shared := overlapping(tensors):
+        raise RuntimeError(
+            f"Some tensors share memory, and would not any more after a load: {shared}. "
+            "Leave out all names but one, or save copies: clone()"
+        )
+    for name, value in tensors.items():
+        if not value.array.flags.c_contiguous:
+            raise ValueError(f"`{name}` is not contiguous: save {name}.contiguous()")
+    arrays = {name: value.numpy(force=True) for name, value in tensors.items()}
+    return package().numpy.save(arrays, metadata)
 
 
-def variable(data: Tensor, requires_grad: bool = False) -> Tensor:
-    """autograd.Variable, which Tensor has replaced: a new leaf that shares the memory of `data`."""
-    return data.detach().requires_grad_(requires_grad)
+def save_file(tensors: dict[str, Tensor], filename: Any, metadata: dict | None = None) -> None:
+    """Writes a dict of tensors to a safetensors file, all of it or none. Errors as `save`."""
+    with replacing(filename) as file:
+        file.write(save(tensors, metadata))
 
 
 if __name__ == "__main__":
-    importlib.import_module("tinytorch.autograd.engine")
+    import json
+    import tempfile
 
-    # As it was written in 2017.
-    w = variable(FloatTensor([3.0, 2.0]), requires_grad=True)
-    loss = (w * w).sum()
-    loss.backward()
-    print(w.grad.tolist())  # -> [6.0, 4.0]
-    labels = w.detach().type(LongTensor)
-    print(isinstance(labels, LongTensor), labels.tolist())  # -> True [3, 2]
-    print(isinstance(labels, FloatTensor), FloatTensor(2, 3).shape)
-    # -> False tinytorch.Size([2, 3])
+    from tinytorch.ops.creation import arange
+
+    # A file by hand: the length of the header, the header, the bytes.
+    header = {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
+    text = json.dumps(header).encode()
+    numbers = np.arange(6, dtype="<f4")
+    file = len(text).to_bytes(8, "little") + text + numbers.tobytes()
+
+    # And by hand taken apart.
+    length = int.from_bytes(file[:8], "little")
+    for name, entry in json.loads(file[8 : 8 + length]).items():
+        first, end = (8 + length + offset for offset in entry["data_offsets"])
+        found = np.frombuffer(file[first:end], "<f4").reshape(entry["shape"])
+        print(name, found.tolist())  # -> weight [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+
+    # What save refuses, whether the package is there or not.
+    table = arange(6.0).reshape(2, 3)
+    shared = {"table": table, "row": table[1], "other": arange(2.0)}
+    for tensors in (shared, {"turned": table.T}, {"list": [1.0]}, [table]):
+        try:
+            save(tensors)
+        except (RuntimeError, ValueError) as error:
+            print(f"{type(error).__name__}: {str(error).split(': ')[0]}")
+    # -> RuntimeError: Some tensors share memory, and would not any more after a load
+    # -> ValueError: `turned` is not contiguous
+    # -> ValueError: `list` is not a Tensor but <class 'list'>
+    # -> ValueError: Expected a dict of [str, Tensor] but received <class 'list'>
+
+    # The rest needs the package. An error says how to get it where it is not there.
+    try:
+        print("the same file:", save({"weight": arange(6.0).reshape(2, 3)})[-24:] == file[-24:])
+    except ImportError as error:
+        print(error)
+        raise SystemExit from None
+    with tempfile.TemporaryDirectory() as folder:
+        save_file({"a": table}, Path(folder, "table"))
+        print("and on the disk:", Path(folder, "table").read_bytes() == save({"a": table}))

@@ -9,10 +9,13 @@ import stat
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import tracemalloc
 import zipfile
 from collections import Counter, OrderedDict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -578,6 +581,88 @@ def test_save_keeps_the_rights_of_the_file_that_it_replaces(tmp_path):
     path.chmod(0o640)
     tinytorch.save(2, path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o640 and tinytorch.load(path) == 2
+
+
+def test_save_keeps_the_owner(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    tinytorch.save(1, path)
+    if os.geteuid() == 0:  # only root may give a file away
+        os.chown(path, 1234, 4321)
+        tinytorch.save(2, path)
+        assert (path.stat().st_uid, path.stat().st_gid) == (1234, 4321)
+        os.chown(path, 0, 0)
+    # To another user, to whom the file is open for writing: it is written and not replaced.
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    before = path.stat().st_ino
+    tinytorch.save(3, path)
+    assert path.stat().st_ino == before and tinytorch.load(path) == 3
+
+
+AS_ANOTHER_USER = """
+import os, pathlib, sys, tinytorch
+folder = pathlib.Path(sys.argv[1])
+tinytorch.load(folder / "file")  # imports all that it needs: this user may not read our packages
+if os.geteuid() == 0:
+    os.chown(folder / "file", 1234, 1234)
+    os.setgid(1234)
+    os.setuid(1234)
+tinytorch.save([1, 2], folder / "file")
+assert tinytorch.load(folder / "file") == [1, 2]
+try:
+    tinytorch.save(1, folder / "new")
+except PermissionError as error:
+    assert error.filename.endswith("new")
+else:
+    sys.exit("it is written")
+"""
+
+
+def test_save_in_a_folder_that_takes_no_new_files():
+    with tempfile.TemporaryDirectory() as folder:  # every user may enter this one
+        os.chmod(folder, 0o755)
+        tinytorch.save(1, Path(folder, "file"))
+        os.chmod(folder, 0o555)
+        try:
+            subprocess.run([sys.executable, "-c", AS_ANOTHER_USER, folder], check=True)
+        finally:
+            os.chmod(folder, 0o755)
+
+
+def test_save_to_a_name_as_long_as_names_may_be(tmp_path):
+    for name in ("n" * 250, "n" * 255):
+        tinytorch.save(1, tmp_path / name)
+        assert tinytorch.load(tmp_path / name) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="no files without a name")
+def test_a_killed_save_leaves_no_other_file(tmp_path):
+    for number in range(8):
+        command = [sys.executable, "-c", KILLED, str(tmp_path / "file")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            time.sleep(0.003 * number)
+            process.kill()
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_systems_without_nameless_files(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    tinytorch.save(1, tmp_path / "file")
+    tinytorch.save(2, tmp_path / "file")
+    assert tinytorch.load(tmp_path / "file") == 2 and os.listdir(tmp_path) == ["file"]
+    monkeypatch.setattr(os, "fsync", lambda number: os.close(-1))
+    with pytest.raises(OSError, match="Bad file"):
+        tinytorch.save(3, tmp_path / "file")
+    assert tinytorch.load(tmp_path / "file") == 2 and os.listdir(tmp_path) == ["file"]
+
+
+def test_load_needs_the_memory_of_the_tensors_once(tmp_path):
+    tinytorch.save(tinytorch.zeros(1 << 24), tmp_path / "file")
+    tracemalloc.start()
+    loaded = tinytorch.load(tmp_path / "file")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.2 * loaded.nbytes
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs")

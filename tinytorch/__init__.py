@@ -46,11 +46,12 @@ from tinytorch.ops.einsum import einsum, trace
 from tinytorch.ops.elementwise import (
     abs, abs as absolute, acos, acosh, acos as arccos, acosh as arccosh, asin as arcsin, asinh as
     arcsinh, atan as arctan, atan2 as arctan2, atanh as arctanh, asin, asinh, atan, atan2, atanh,
-    ceil, cos, cosh, div, div as divide, erf, exp, exp2, expm1, trunc as fix, floor, floor_divide,
-    fmod, frac, hypot, log, log10, log1p, log2, maximum, minimum, pow, reciprocal, relu,
+    ceil, cos, cosh, div, div as divide, exp, exp2, expm1, trunc as fix, floor, floor_divide, fmod,
+    frac, hypot, log, log10, log1p, log2, maximum, minimum, pow, reciprocal, relu,
     remainder, round, rsqrt, sign as sgn, sigmoid, sign, sin, sinh, sqrt, square, tan, tanh, div
     as true_divide, trunc,
 )
+from tinytorch.ops.erf import erf
 from tinytorch.ops.extremes import amax, amin, argmax, argmin, max, min
 from tinytorch.ops.finite import nan_to_num
 from tinytorch.ops.gather import (

@@ -143,8 +143,10 @@ class Reader:
                     f"a storage has {info.file_size} bytes for {count} elements of {dtype}"
                 )
             memory = np.empty(count, numpy_dtype(dtype))
+            content, piece = memory.view(np.uint8), 1 << 20
             with self.archive.open(info) as member:
-                member.readinto(memory.view(np.uint8))
+                for start in range(0, content.size, piece):  # each is copied on its way
+                    member.readinto(content[start : start + piece])
             if self.order != sys.byteorder:
                 memory.view(f"u{dtype.itemsize}").byteswap(inplace=True)
             self.storages[key] = UntypedStorage(memory, cpu), location
@@ -212,26 +214,43 @@ DAMAGE = (
 )
 
 
+def replaceable(target: Path) -> bool:
+    """Whether a new file can take the place of `target`, and belong to the owner of the old one."""
+    if not target.exists():
+        return os.access(target.parent, os.W_OK)
+    ours = os.geteuid() in (0, target.stat().st_uid)
+    return target.is_file() and ours and os.access(target.parent, os.W_OK)
+
+
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """A new file that takes the place of `path` when all of it is on the disk, and only then.
 
-    What is not a regular file, such as a FIFO or /dev/null, is written to directly.
+    What cannot be replaced is written to directly: what is not a regular file, such as a FIFO or
+    /dev/null, a file of another owner, and a file in a folder that is not ours to write.
     """
     target = Path(path).resolve()  # of a link: what it points to
-    exists = target.exists()
-    if exists and not target.is_file():
+    if not replaceable(target):
         with open(target, "wb") as file:
             yield file
         return
-    unfinished = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
+    unfinished = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:  # Linux has files without a name. They disappear with a process that is killed.
+        os.stat("/proc/self/fd")  # only from there can they be given a name later
+        number = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
+    except (AttributeError, OSError):
+        number = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     try:
-        with open(unfinished, "xb") as file:
-            if exists:
-                shutil.copymode(target, unfinished)
+        with open(number, "wb") as file:
+            if target.exists():
+                shutil.copymode(target, number)
+                with contextlib.suppress(PermissionError):  # of a group that we are not in
+                    os.chown(number, target.stat().st_uid, target.stat().st_gid)
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(number)
+            if not unfinished.exists():  # with a folder given, link() takes what the path points to
+                os.link(f"/proc/self/fd/{number}", unfinished, src_dir_fd=number)
         os.replace(unfinished, target)
     except BaseException:  # of any kind: leave nothing behind, and pass it on
         unfinished.unlink(missing_ok=True)

@@ -428,3 +428,23 @@ def test_memory_formats():
     assert not x.float(memory_format=tinytorch.preserve_format).is_contiguous()
     assert x.clone(memory_format=tinytorch.contiguous_format).is_contiguous()
     assert x.to(memory_format=tinytorch.preserve_format) is x
+
+
+@pytest.mark.parametrize(
+    "data, name",
+    [
+        ([0.5, 1.5], "float32"),
+        ([1, True], "int64"),
+        ([True, 1, 2.5], "float32"),
+        ([[1, 2], [3, 4.5]], "float32"),
+        ([[True], [False]], "bool"),
+        ([1, np.float64(2)], "float64"),
+        ([[1, 2], [True, np.int32(3)]], "int64"),
+        (range(3), "int64"),
+        ([[], []], "float32"),
+    ],
+)
+def test_the_types_of_nested_numbers(data, name):
+    x = tinytorch.tensor(data)
+    assert x.dtype is getattr(tinytorch, name)
+    assert x.tolist() == np.array(data, dtype=name).tolist()

@@ -143,7 +143,7 @@ class TransformerStack(Module):
 
 
 class TransformerEncoder(TransformerStack):
-    """A stack of encoder layers. The last two options, of PyTorch's nested tensors, have no effect."""
+    """A stack of encoder layers. The last two options, for nested tensors, have no effect."""
 
     def __init__(
         self, encoder_layer: Module, num_layers: int, norm: Module | None = None,

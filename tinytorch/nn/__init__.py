@@ -22,6 +22,7 @@ from tinytorch.nn.class_loss import (
 )
 from tinytorch.nn.container import ModuleDict, ModuleList, Sequential
 from tinytorch.nn.dropout import Dropout
+from tinytorch.nn.embedding import Embedding, EmbeddingBag
 from tinytorch.nn.feature_dropout import Dropout1d, Dropout2d, Dropout3d
 from tinytorch.nn.linear import Flatten, Identity, Linear
 from tinytorch.nn.loss import (
@@ -47,6 +48,8 @@ from tinytorch.nn.normalization import (
 )
 from tinytorch.nn.parameter import Parameter
 from tinytorch.nn.prelu import PReLU
+from tinytorch.nn.rnn import GRU, LSTM, RNN, RNNBase
+from tinytorch.nn.rnn_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
 from tinytorch.nn.transformer import (
     Transformer,
     TransformerDecoder,

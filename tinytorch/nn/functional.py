@@ -19,6 +19,7 @@ from tinytorch.nn.class_loss import (
     softmax,
 )
 from tinytorch.nn.dropout import dropout
+from tinytorch.nn.embedding import embedding, embedding_bag
 from tinytorch.nn.feature_dropout import dropout1d, dropout2d, dropout3d
 from tinytorch.nn.linear import linear
 from tinytorch.nn.loss import (
@@ -54,6 +55,8 @@ __all__ = [
     "dropout2d",
     "dropout3d",
     "elu",
+    "embedding",
+    "embedding_bag",
     "gelu",
     "group_norm",
     "huber_loss",

@@ -33,7 +33,7 @@ from tinytorch.nn.attention import MultiheadAttention
 from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.nn.normalization import LayerNorm
+from tinytorch.nn.norm_layers import LayerNorm
 from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.

@@ -37,7 +37,7 @@ from tinytorch.nn.container import ModuleList
 from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.nn.normalization import LayerNorm
+from tinytorch.nn.norm_layers import LayerNorm
 from tinytorch.ops.creation import full, zeros
 from tinytorch.ops.parts import triu
 from tinytorch.ops.random import manual_seed, randn

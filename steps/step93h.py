@@ -38,7 +38,7 @@ from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.init import xavier_uniform_
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.nn.normalization import LayerNorm
+from tinytorch.nn.norm_layers import LayerNorm
 from tinytorch.ops.creation import full
 from tinytorch.ops.joining import cat
 from tinytorch.ops.parts import triu

@@ -35,7 +35,7 @@ from tinytorch.nn.loss import (
     SmoothL1Loss,
 )
 from tinytorch.nn.module import Module
-from tinytorch.nn.normalization import (
+from tinytorch.nn.norm_layers import (
     BatchNorm1d,
     BatchNorm2d,
     BatchNorm3d,

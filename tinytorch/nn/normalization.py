@@ -1,19 +1,15 @@
 """Normalisation: numbers of mean 0 and variance 1, in a batch, a layer or a group of channels."""
 
 import math
-import warnings
 from typing import Any
 
-from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float32
 from tinytorch.core.limits import finfo
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
-from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.creation import ones, zeros
-from tinytorch.ops.reduction import wide
+from tinytorch.ops.broadcast import SumTo
+from tinytorch.ops.reduction import Mean, wide
 
 
 class Normalization(Function):
@@ -42,27 +38,23 @@ class Normalization(Function):
         if ctx.fixed:
             m, v = ctx.per_row(running_mean), ctx.per_row(running_var)
         else:
-            m, v = ctx.moments(rows)
-            # A large mean would leave only rounding errors of differences between sums.
-            if ctx.centered and bool((4 * v < m * m).any()):
-                rows, ctx.far = rows - m, True
-                v = ctx.mean(dot_rows(rows, rows))
+            rows, m, v = ctx.moments(rows)
         if momentum is not None and len(rows):
             n = math.prod(shape[dim] for dim in dims)
             ctx.track(running_mean, m, momentum)
             ctx.track(running_var, v * (n / max(n - 1, 1)), momentum)
         r = 1 / ctx.xp.sqrt(v + eps)
         ctx.save_for_backward(x, weight, bias, m, r)
-        m = 0 if ctx.far else m
         s = r * ctx.per_row(weight)
-        shift = 0 if bias is None else ctx.per_row(bias)
-        y = ctx.combine(ctx.columns(rows, weight, bias), (rows, s, 0), (None, -m * s, shift))
+        t = 0 if ctx.far else -m * s
+        b = 0 if bias is None else ctx.per_row(bias)
+        y = ctx.combine(ctx.columns(rows, weight, bias), (rows, s, 0), (None, t, b))
         return ctx.back(y, x)
 
     def backward(ctx, g: Any) -> Any:
         x, weight, bias, m, r = ctx.saved
         if isinstance(g, Tensor):
-            return ctx.slopes(g, x, weight, bias, m, r)
+            return ctx.formula(g, x, weight, bias, m, r)
         rows, grads = ctx.rows(x), ctx.rows(g)
         if ctx.far:
             rows, m = rows - m, 0 * m
@@ -84,22 +76,26 @@ class Normalization(Function):
             gx = ctx.back(ctx.combine(columns, *terms), x)
         return gx, ctx.back(gw, weight), ctx.back(gb, bias)
 
-    def slopes(ctx, g: Tensor, x: Tensor, weight: Any, bias: Any, m: Any, r: Tensor) -> tuple:
-        """backward in Tensor operations: m and r have derivatives, too."""
-        shape, dims, dtype = ctx.shape, ctx.dims, r.dtype
+    def formula(ctx, g: Tensor, x: Tensor, weight: Any, bias: Any, m: Any, r: Tensor) -> tuple:
+        """backward as the formula says it: m and r, too, are differentiated."""
+        shape = ctx.shape
         inner = shape[1:] if len(shape) == 2 else (*shape[1:-1], 1)
-        h, e = (ctx.turned(a).to(dtype).reshape(shape) for a in (x, g))
+        c, e = (ctx.turned(a).to(r.dtype).reshape(shape) for a in (x, g))
         if ctx.fixed:
-            m, r = (a.reshape(*shape[:-1], 1) for a in (m, r))
+            c, r = c - m.reshape(*shape[:-1], 1), r.reshape(*shape[:-1], 1)
         else:
-            m = h.mean(dims, True) if ctx.centered else 0
-            r = ((h - m).square().mean(dims, True) + ctx.eps).rsqrt()
-        h = (h - m) * r
-        gw, gb = (e * h).sum_to_size(inner), e.sum_to_size(inner)
-        e = e if weight is None else e * weight.to(dtype).reshape(inner)
+            c = c - ctx.means(c) if ctx.centered else c
+            r = 1 / ctx.xp.sqrt(ctx.means(c * c) + ctx.eps)
+        h = c * r
+        gw, gb = (ctx.call(SumTo, a, inner) for a in (e * h, e))
+        e = e if weight is None else e * weight.to(r.dtype).reshape(inner)
         if not ctx.fixed:
-            e = e - ctx.centered * e.mean(dims, True) - h * (e * h).mean(dims, True)
+            e = e - ctx.centered * ctx.means(e) - h * ctx.means(e * h)
         return ctx.back(r * e, x), ctx.back(gw, weight), ctx.back(gb, bias)
+
+    def means(ctx, x: Any) -> Any:
+        """The means over `dims`, of size 1 there."""
+        return ctx.call(Mean, x, ctx.dims, True)
 
     # The parts of the computation on rows.
 
@@ -124,10 +120,6 @@ class Normalization(Function):
         value = wide(value).reshape(ctx.shape[1:-1])
         return ctx.xp.broadcast_to(value, ctx.shape[:-1]).reshape(-1, 1)
 
-    def per_channel(ctx, sums: Any) -> Any:
-        """The sum over the batch of a number for each row."""
-        return sums.reshape(ctx.shape[:-1]).sum(axis=0)
-
     def columns(ctx, rows: Any, weight: Any, bias: Any = None) -> Any:
         """weight and bias, one below the other, where they belong to the elements; else ones."""
         columns = ctx.xp.ones((2, rows.shape[1]), rows.dtype)
@@ -137,21 +129,25 @@ class Normalization(Function):
         return columns
 
     def mean(ctx, sums: Any) -> Any:
-        """The mean over `dims` from the sum of each row, for each row."""
+        """The mean over `dims`, for each row, from the sum of each row."""
         sums = sums / math.prod(ctx.shape[dim] for dim in ctx.dims)
         if len(ctx.dims) == 1:
             return sums
-        sums = sums.reshape(*ctx.shape[:-1], 1)
-        return ctx.xp.broadcast_to(sums.sum(axis=ctx.dims, keepdims=True), sums.shape).reshape(
-            -1, 1
-        )
+        means = sums.reshape(ctx.shape[:-1]).sum(axis=ctx.dims[:-1], keepdims=True)
+        return ctx.xp.broadcast_to(means, ctx.shape[:-1]).reshape(-1, 1)
 
     def moments(ctx, rows: Any) -> tuple:
-        """Mean and variance, for each row."""
+        """The rows, and their mean and variance. If a mean is large, the difference of two sums
+        would leave only rounding errors: it is subtracted from the rows first."""
         if not ctx.centered:
-            return 0, ctx.mean(dot_rows(rows, rows))
+            return rows, 0, ctx.mean(dot_rows(rows, rows))
         m = ctx.mean(rows @ ctx.xp.ones((rows.shape[1], 1), rows.dtype))
-        return m, ctx.mean(dot_rows(rows, rows)) - m * m
+        v = ctx.mean(dot_rows(rows, rows)) - m * m
+        ctx.far = bool((4 * v < m * m).any())
+        if ctx.far:
+            rows = rows - m
+            v = ctx.mean(dot_rows(rows, rows))
+        return rows, m, v
 
     def track(ctx, running: Any, value: Any, momentum: float) -> None:
         """Moves `running`, in place, towards the value of the batch."""
@@ -162,18 +158,17 @@ class Normalization(Function):
 
     def parts(ctx, rows: Any) -> list[slice]:
         """Slices of so many rows as the cache holds."""
-        limit, n = ctx.device.backend.chunk_elements or rows.size, len(rows)
+        limit = ctx.device.backend.chunk_elements or rows.size
         step = max(1, limit // max(1, rows.shape[1]))
-        return [slice(i, i + step) for i in range(0, n, step)]
+        return [slice(i, i + step) for i in range(0, len(rows), step)]
 
     def products(ctx, rows: Any, grads: Any, w: Any, r: Any) -> tuple:
         """The sums of g x w over each row, and of g x r over each column."""
-        xp = ctx.xp
-        across, down = xp.empty_like(r), xp.zeros(rows.shape[1:], rows.dtype)
+        across, down = ctx.xp.empty_like(r), 0
         for part in ctx.parts(rows):
             product = grads[part] * rows[part]
             across[part] = product @ w
-            down += r[part, 0] @ product
+            down = down + r[part, 0] @ product
         return across, down
 
     def combine(ctx, columns: Any, *terms: tuple) -> Any:
@@ -220,15 +215,17 @@ class RmsNorm(Normalization):
         return "MulBackward0"
 
 
-def check_types(name: str, input: Tensor, *others: Tensor | None) -> None:
-    """Refuses what PyTorch refuses.
+def check(name: str, input: Tensor, shape: tuple, *others: Tensor | None) -> None:
+    """Checks that `others` have the shape, and the type of the input, or float32 beside a half.
 
     Raises:
+        RuntimeError: they have not.
         NotImplementedError: for integers.
-        RuntimeError: the other tensors have another type than the input, and not float32 beside a
-            half.
     """
     for other in others:
+        if other is not None and other.array.shape != shape:
+            found = f"{list(other.array.shape)} and not {list(shape)}"
+            raise RuntimeError(f"Expected weight and the like to be of same shape, but got {found}")
         half = input.dtype.itemsize == 2 and other is not None and other.dtype is float32
         if other is not None and other.dtype is not input.dtype and not half:
             raise RuntimeError(f"{name}: mixed dtype: {input.dtype!r} and {other.dtype!r}")
@@ -236,24 +233,18 @@ def check_types(name: str, input: Tensor, *others: Tensor | None) -> None:
         raise NotImplementedError(f"{name} is not implemented for {input.dtype!r}")
 
 
-def check_sizes(size: int, **others: Tensor | None) -> None:
-    """Raises RuntimeError for a tensor that does not have one element for each channel."""
-    for name, other in others.items():
-        if other is not None and other.array.shape != (size,):
-            found = list(other.array.shape)
-            raise RuntimeError(f"{name} should contain {size} elements, but has the shape {found}")
+def check_count(count: int, shape: tuple[int, ...]) -> None:
+    """Raises ValueError for a single value: it would be its own mean, and the result 0."""
+    if count == 1:
+        size = f"got input size {list(shape)}"
+        raise ValueError(f"Expected more than 1 value per channel when training, {size}")
 
 
 def batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    weight: Tensor | None = None, bias: Tensor | None = None,
+    training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
     """(input - mean) / sqrt(var + eps) * weight + bias, for each channel of [n, channels, ...].
 
     In training, mean and var (divided by the count n) are those of the batch, and the running ones
@@ -266,71 +257,48 @@ def batch_norm(
     """
     shape = input.array.shape
     n, channels, length = shape[0], (*shape, 0)[1], math.prod(shape[2:])
-    if training and n * length == 1:
-        raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {list(shape)}"
-        )
+    if training:
+        check_count(n * length, shape)
+    elif running_mean is None or running_var is None:
+        raise RuntimeError("running_mean and running_var must be defined in evaluation mode")
     if eps < 0 or training and eps == 0:
         raise ValueError(f"batch_norm eps must be positive, but got {eps}")
-    if not training and (running_mean is None or running_var is None):
-        raise RuntimeError("running_mean and running_var must be defined in evaluation mode")
-    others = {
-        "running_mean": running_mean,
-        "running_var": running_var,
-        "weight": weight,
-        "bias": bias,
-    }
-    check_sizes(channels, **others)
-    check_types("batch_norm", input, *others.values())
+    others = weight, bias, running_mean, running_var
+    check("batch_norm", input, (channels,), *others)
     sizes = (1, channels, n) if len(shape) == 2 else (n, channels, length)
-    return NativeBatchNorm.apply(
-        input, weight, bias, running_mean, running_var,
-        sizes, (0, 2), eps, momentum if training else None,
-    )  # fmt: skip
+    return NativeBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum if training else None)
 
 
 def instance_norm(
-    input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    """batch_norm of each item of a batch alone: [n, channels, ...] as [1, n * channels, ...].
+    input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
+    weight: Tensor | None = None, bias: Tensor | None = None,
+    use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """batch_norm of each item of a batch alone: of [n, channels, ...] as [1, n * channels, ...].
 
     The running statistics move towards the mean of those of the items.
     Source: Ulyanov et al., 2016.
     Raises:
-        ValueError: with use_input_stats, there is one element for each channel.
-        RuntimeError, NotImplementedError: as batch_norm.
+        ValueError, RuntimeError, NotImplementedError: as batch_norm.
     """
     shape = input.array.shape
-    if use_input_stats and math.prod(shape[2:]) == 1:
-        raise ValueError(
-            f"Expected more than 1 spatial element when training, got input size {list(shape)}"
-        )
-    n = shape[0]
-    running = [None if t is None else t.repeat(n) for t in (running_mean, running_var)]
-    affine = [None if t is None else t.repeat(n) for t in (weight, bias)]
-    items = input.reshape(1, n * shape[1], *shape[2:])
-    y = batch_norm(items, *running, *affine, use_input_stats, momentum, eps)
-    for whole, parts in zip((running_mean, running_var), running, strict=True):
-        if use_input_stats and whole is not None:
-            whole.copy_(parts.reshape(n, -1).mean(0))
+    if use_input_stats:
+        check_count(math.prod(shape[2:]), shape)
+    whole = running_mean, running_var, weight, bias
+    parts = [None if t is None else t.repeat(shape[0]) for t in whole]
+    items = input.reshape(1, shape[0] * shape[1], *shape[2:])
+    y = batch_norm(items, *parts, use_input_stats, momentum, eps)
+    for running, part in zip(whole[:2], parts[:2], strict=True):
+        if use_input_stats and running is not None:
+            running.copy_(part.reshape(shape[0], -1).mean(0))
     return y.reshape(shape)
 
 
 def group_norm(
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> Tensor:
-    """As batch_norm, with means over groups of channels of one item (Wu and He, 2018).
+) -> Tensor:  # fmt: skip
+    """As batch_norm, with means over groups of the channels of one item (Wu and He, 2018).
 
     Raises:
         ValueError: a mean would be of a single element.
@@ -338,296 +306,56 @@ def group_norm(
         NotImplementedError: for integers.
     """
     shape = input.array.shape
-    if len(shape) < 2:
+    if len(shape) < 2 or shape[1] % num_groups:
         raise RuntimeError(
-            f"Expected at least 2 dimensions for input tensor but received {len(shape)}"
+            f"Expected at least 2 dimensions, and the number of channels to be divisible by "
+            f"num_groups ({num_groups}), but got input of shape {list(shape)}"
         )
-    n, channels, length = *shape[:2], math.prod(shape[2:])
-    if channels % num_groups:
-        raise RuntimeError(
-            f"Expected number of channels in input to be divisible by num_groups, but got input of "
-            f"shape {list(shape)} and num_groups={num_groups}"
-        )
-    if n * channels // num_groups * length == 1:
-        raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {list(shape)}"
-        )
-    check_sizes(channels, weight=weight, bias=bias)
-    check_types("group_norm", input, weight, bias)
-    sizes = (n, num_groups, channels // num_groups, length)
+    sizes = (shape[0], num_groups, shape[1] // num_groups, math.prod(shape[2:]))
+    check_count(math.prod(sizes) // num_groups, shape)
+    check("group_norm", input, shape[1:2], weight, bias)
     return NativeGroupNorm.apply(input, weight, bias, None, None, sizes, (2, 3), eps)
 
 
-def over_last(
-    kind: type, input: Tensor, normalized_shape: Any, weight: Any, bias: Any, eps: float
-) -> Tensor:
-    """NativeLayerNorm or RmsNorm over the last dimensions, which have the sizes normalized_shape.
+def last_sizes(input: Tensor, normalized_shape: Any) -> tuple[tuple, tuple]:
+    """normalized_shape as a tuple, and `input` as rows of so many elements: [rows, n].
 
     Raises:
-        RuntimeError: sizes or types do not fit.
-        NotImplementedError: for integers.
+        RuntimeError: the last dimensions have other sizes.
     """
     shape, inner = input.array.shape, tuple(normalized_shape)
-    if not inner:
-        raise RuntimeError("Expected normalized_shape to be at least 1-dimensional")
-    for name, other in (("weight", weight), ("bias", bias)):
-        if other is not None and other.array.shape != inner:
-            raise RuntimeError(
-                f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
-                f"{list(other.array.shape)} and normalized_shape = {list(inner)}"
-            )
-    if shape[-len(inner) :] != inner:
-        raise RuntimeError(
-            f"Given normalized_shape={list(inner)}, expected input with shape "
-            f"[*, {', '.join(map(str, inner))}], but got input of size {list(shape)}"
-        )
-    rows = math.prod(shape[: len(shape) - len(inner)])
-    return kind.apply(input, weight, bias, None, None, (rows, math.prod(inner)), (1,), eps)
+    if not inner or shape[-len(inner) :] != inner:
+        raise RuntimeError(f"Given normalized_shape={list(inner)}, got input of size {list(shape)}")
+    return inner, (math.prod(shape[: len(shape) - len(inner)]), math.prod(inner))
 
 
 def layer_norm(
-    input: Tensor,
-    normalized_shape: Any,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
+    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> Tensor:
-    """As batch_norm, with means over the last dimensions, and a weight for each of their elements
-    (Ba et al., 2016).
+) -> Tensor:  # fmt: skip
+    """As batch_norm, with means over the last dimensions, of the sizes normalized_shape, and a
+    weight for each of their elements (Ba et al., 2016).
 
     Raises:
         RuntimeError: sizes or types do not fit.
         NotImplementedError: for integers.
     """
-    check_types("layer_norm", input, weight, bias)
-    return over_last(NativeLayerNorm, input, normalized_shape, weight, bias, eps)
+    inner, sizes = last_sizes(input, normalized_shape)
+    check("layer_norm", input, inner, weight, bias)
+    return NativeLayerNorm.apply(input, weight, bias, None, None, sizes, (1,), eps)
 
 
 def rms_norm(
     input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
-    """input / sqrt(mean(input^2) + eps) * weight over the last dimensions (Zhang and Sennrich,
-    2019). eps is that of the element type if it is None.
+    """input / sqrt(mean(input^2) + eps) * weight, with means over the last dimensions (Zhang and
+    Sennrich, 2019). Without eps, it is the distance from 1 to the next number of the type.
 
     Raises:
         RuntimeError: sizes do not fit.
         NotImplementedError: for integers.
     """
-    check_types("rms_norm", input)
+    inner, sizes = last_sizes(input, normalized_shape)
+    check("rms_norm", input, inner, None if weight is None else weight.to(input.dtype))
     eps = finfo(input.dtype).eps if eps is None else eps
-    return over_last(RmsNorm, input, normalized_shape, weight, None, eps)
-
-
-class NormModule(Module):
-    """Base of the layers: weight and bias, or None, and how they are shown."""
-
-    shown = ""  # names of attributes
-
-    def make_affine(self, size: Any, affine: bool, bias: bool, device: Any, dtype: Any) -> None:
-        """Makes a weight of ones and a bias of zeros, where they are wanted."""
-        for name, make, wanted in (("weight", ones, affine), ("bias", zeros, affine and bias)):
-            value = make(size, device=device, dtype=dtype) if wanted else None
-            self.register_parameter(name, None if value is None else Parameter(value))
-
-    @no_grad()
-    def reset_parameters(self) -> None:
-        """Makes the weight 1 and the bias 0 again."""
-        for param, value in ((self.weight, 1), (self.bias, 0)):
-            if param is not None:
-                param.fill_(value)
-
-    def extra_repr(self) -> str:
-        values = {name: getattr(self, name) for name in self.shown.split()}
-        if "bias" in values:
-            values["bias"] = values["bias"] is not None
-        return ", ".join(
-            str(value) if name.startswith("n") else f"{name}={value}"
-            for name, value in values.items()
-        )
-
-
-class LayerNorm(NormModule):
-    """layer_norm, with a weight and a bias of the shape normalized_shape."""
-
-    shown = "normalized_shape eps elementwise_affine bias"
-
-    def __init__(
-        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True,
-        bias: bool = True, device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
-        super().__init__()
-        single = isinstance(normalized_shape, int)
-        self.normalized_shape = (normalized_shape,) if single else tuple(normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
-        self.make_affine(self.normalized_shape, elementwise_affine, bias, device, dtype)
-
-    def forward(self, input: Tensor) -> Tensor:
-        return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
-
-
-class RMSNorm(LayerNorm):
-    """rms_norm, with a weight of the shape normalized_shape."""
-
-    shown = "normalized_shape eps elementwise_affine"
-
-    def __init__(
-        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True,
-        device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
-        super().__init__(normalized_shape, eps, elementwise_affine, False, device, dtype)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.normalized_shape, self.weight, self.eps)
-
-
-class GroupNorm(NormModule):
-    """group_norm, with a weight and a bias for each channel.
-
-    Raises:
-        ValueError: where num_groups does not divide num_channels.
-    """
-
-    shown = "num_groups num_channels eps affine bias"
-
-    def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
-        device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ):  # fmt: skip
-        super().__init__()
-        if num_channels % num_groups:
-            raise ValueError(
-                f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})"
-            )
-        self.num_groups, self.num_channels = num_groups, num_channels
-        self.eps, self.affine = eps, affine
-        self.make_affine(num_channels, affine, bias, device, dtype)
-
-    def forward(self, input: Tensor) -> Tensor:
-        return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
-
-
-class _BatchNorm(NormModule):
-    """batch_norm, with a weight and a bias for each channel, and running statistics as buffers.
-
-    Without track_running_stats, the statistics are those of the batch in evaluation, too. With
-    momentum None the running statistics are the mean of all that were seen.
-    Raises:
-        ValueError: for an input with another number of dimensions.
-    """
-
-    shown = "num_features eps momentum affine bias track_running_stats"
-    dims: tuple[int, ...]  # numbers of dimensions that an input may have
-
-    def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool = True, track_running_stats: bool = True, device: Any = None,
-        dtype: Any = None, *, bias: bool = True,
-    ):  # fmt: skip
-        super().__init__()
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.affine, self.track_running_stats = affine, track_running_stats
-        self.make_affine(num_features, affine, bias, device, dtype)
-        options = {"device": device, "dtype": dtype}
-        for name, make in (("running_mean", zeros), ("running_var", ones)):
-            self.register_buffer(
-                name, make(num_features, **options) if track_running_stats else None
-            )
-        count = tensor(0, device=device) if track_running_stats else None
-        self.register_buffer("num_batches_tracked", count)
-
-    def reset_running_stats(self) -> None:
-        """Forgets all batches."""
-        if self.track_running_stats:
-            self.running_mean.zero_()
-            self.running_var.fill_(1)
-            self.num_batches_tracked.zero_()
-
-    def reset_parameters(self) -> None:
-        self.reset_running_stats()
-        super().reset_parameters()
-
-    def check_input(self, input: Tensor) -> None:
-        if input.array.ndim not in self.dims:
-            expected = " or ".join(f"{n}D" for n in self.dims)
-            raise ValueError(f"expected {expected} input (got {input.array.ndim}D input)")
-
-    def forward(self, input: Tensor) -> Tensor:
-        self.check_input(input)
-        running, momentum = (self.running_mean, self.running_var), self.momentum or 0.0
-        if self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:
-                momentum = 1 / self.num_batches_tracked.item()
-        if self.training and not self.track_running_stats:
-            running = (None, None)
-        training = self.training or self.running_mean is None and self.running_var is None
-        return batch_norm(input, *running, self.weight, self.bias, training, momentum, self.eps)
-
-
-class BatchNorm1d(_BatchNorm):
-    """Batches of channels, [n, c], or of sequences, [n, c, length]."""
-
-    dims = (2, 3)
-
-
-class BatchNorm2d(_BatchNorm):
-    """Batches of images: [n, c, height, width]."""
-
-    dims = (4,)
-
-
-class BatchNorm3d(_BatchNorm):
-    """Batches of volumes: [n, c, depth, height, width]."""
-
-    dims = (5,)
-
-
-class _InstanceNorm(_BatchNorm):
-    """instance_norm of a batch, or of one item without the dimension of the batch.
-
-    Raises:
-        ValueError: for an input with another number of dimensions, or of channels.
-    """
-
-    def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-        track_running_stats: bool = False, device: Any = None, dtype: Any = None, *,
-        bias: bool = True,
-    ):  # fmt: skip
-        super().__init__(
-            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
-        )
-
-    def forward(self, input: Tensor) -> Tensor:
-        self.check_input(input)
-        single = input.array.ndim == self.dims[0]
-        size = input.array.shape[0 if single else 1]
-        if size != self.num_features:
-            text = f"input's size at dim={0 if single else 1} does not match num_features: {size}"
-            if self.affine:
-                raise ValueError(text)
-            warnings.warn(text, stacklevel=3)
-        y = instance_norm(
-            input.unsqueeze(0) if single else input,
-            self.running_mean, self.running_var, self.weight, self.bias,
-            self.training or not self.track_running_stats, self.momentum or 0.0, self.eps,
-        )  # fmt: skip
-        return y.squeeze(0) if single else y
-
-
-class InstanceNorm1d(_InstanceNorm):
-    """Sequences: [c, length], or a batch of them."""
-
-    dims = (2, 3)
-
-
-class InstanceNorm2d(_InstanceNorm):
-    """Images: [c, height, width], or a batch of them."""
-
-    dims = (3, 4)
-
-
-class InstanceNorm3d(_InstanceNorm):
-    """Volumes: [c, depth, height, width], or a batch of them."""
-
-    dims = (4, 5)
+    return RmsNorm.apply(input, weight, None, None, None, sizes, (1,), eps)

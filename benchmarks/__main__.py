@@ -75,6 +75,9 @@ def main() -> int:
             steps["dezero"] = programs.dezero_mlp(batch, optimizer="Adam")
         calls = 20 if batch == 64 else 5
         print(row(f"nn + Adam, MLP, batch {batch}", interleaved(steps, options.rounds, calls)))
+    for block in (64, 128):
+        steps = {name: programs.gpt(library, block) for name, library in libraries.items()}
+        print(row(f"GPT, 12 texts of {block}", interleaved(steps, options.rounds, 2)))
     steps = {name: programs.adam(library) for name, library in libraries.items()}
     print(row("Adam, 1 M parameters in 20", interleaved(steps, options.rounds, 10)))
     tables = {name: programs.operations(library) for name, library in libraries.items()}

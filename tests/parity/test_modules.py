@@ -116,6 +116,8 @@ def test_outputs_and_gradients(name, dtype):
         losses = []
         for y, y_ in zip(found, expected, strict=True):
             assert_close(y, y_, what, loose)
+            if not y_.is_floating_point():
+                continue  # places, as of max pooling
             weights = torch.randn(y_.shape, dtype=y_.dtype)
             losses.append(((y * carry(weights)).sum(), (y_ * weights).sum()))
         for loss in map(sum, zip(*losses, strict=True)):

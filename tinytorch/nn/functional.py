@@ -39,12 +39,36 @@ from tinytorch.nn.normalization import (
     layer_norm,
     rms_norm,
 )
+from tinytorch.nn.padding import pad
+from tinytorch.nn.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from tinytorch.nn.prelu import prelu
+from tinytorch.nn.upsampling import interpolate, pixel_shuffle, pixel_unshuffle
 from tinytorch.ops.elementwise import sigmoid, tanh
-from tinytorch.ops.gather import pad
 from tinytorch.ops.nll import one_hot
 
 __all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
     "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
@@ -61,6 +85,7 @@ __all__ = [
     "group_norm",
     "huber_loss",
     "instance_norm",
+    "interpolate",
     "kl_div",
     "l1_loss",
     "layer_norm",
@@ -68,12 +93,17 @@ __all__ = [
     "linear",
     "log_softmax",
     "logsigmoid",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
     "mse_loss",
     "multi_head_attention_forward",
     "nll_loss",
     "normalize",
     "one_hot",
     "pad",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "prelu",
     "relu",
     "relu_",

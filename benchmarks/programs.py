@@ -175,6 +175,28 @@ def operations(torch: ModuleType, size: int = 16384) -> dict[str, Any]:
     }
 
 
+def normalisations(torch: ModuleType) -> dict[str, Any]:
+    """Forward and backward of a normalisation, each under the title of its line."""
+    rng = np.random.default_rng(0)
+
+    def both_ways(layer: Any, *shape: int) -> Any:
+        x = torch.tensor(rng.standard_normal(shape).astype(np.float32), requires_grad=True)
+        g = torch.tensor(rng.standard_normal(shape).astype(np.float32))
+
+        def step() -> None:
+            layer.zero_grad()
+            x.grad = None
+            layer(x).backward(g)
+
+        return step
+
+    return {
+        "LayerNorm [2048, 128]": both_ways(torch.nn.LayerNorm(128), 2048, 128),
+        "BatchNorm2d [64, 32, 28, 28]": both_ways(torch.nn.BatchNorm2d(32), 64, 32, 28, 28),
+        "BatchNorm1d [128, 64]": both_ways(torch.nn.BatchNorm1d(64), 128, 64),
+    }
+
+
 def dezero_chain(operations: int = 999, size: int = 10) -> Any:
     """The chain in DeZero 0.0.13."""
     import dezero.functions as F

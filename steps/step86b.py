@@ -1,7 +1,7 @@
 """Step 86b: The gradient of a normalised batch, by hand
 
-batch_norm of step 86a leaves nine nodes in the graph, and its gradient is the work of all of them.
-They keep twice what is needed, which is x. For one column, with c = x - mean, r = 1 / sqrt(var + eps) and h = c r:
+batch_norm of step 86a leaves nine nodes in the graph, which keep twice what is needed: x. And its
+gradient can be read. For one column, with c = x - mean, r = 1 / sqrt(var + eps) and h = c r:
 
     what x_i does directly              e_i r             e = g weight, the gradient of h
     through the mean, in all h_k       -mean(e) r         every h_k falls with it
@@ -9,19 +9,18 @@ They keep twice what is needed, which is x. For one column, with c = x - mean, r
 
     dL/dx = r (e - mean(e) - h mean(e h))
 
-Read it as a picture: e is a vector with n numbers. What the normalisation takes out of x is taken
-out of the gradient: its part along (1, 1, ..., 1), a shift of the batch, and its part along h, a
-larger or smaller batch. Neither changes the result, so neither has a derivative. The demo shows
-both sums: they are zero.
+e is a vector with n numbers. What the normalisation takes out of x is taken out of the gradient,
+too: its part along (1, 1, ..., 1), a shift of the batch, and its part along h, a larger or smaller
+batch. Neither changes the result, so neither has a derivative. The demo prints both: zero.
 
-So forward keeps x alone, and backward computes h again, which is cheap. All of it is written with
+forward keeps x alone, and backward computes h again, which is cheap. All of it is written with
 operators and with what ctx.call and ctx.xp give: on Tensors backward is differentiated again.
 
 The trap: without the two means, r * e, there is still a gradient that trains, only worse, and no
 error says so. gradcheck does.
 
-Changed: batch_norm is one node, as PyTorch's. New: Normalization, NativeBatchNorm.
-Try: return r * g * weight in backward. Which line of the demo notices?
+Changed: batch_norm is one node, as in PyTorch. New: Normalization, NativeBatchNorm.
+Try: return r * g * weight in backward. Which lines of the demo notice?
 """
 
 import importlib
@@ -49,21 +48,19 @@ class Normalization(Function):
     def forward(ctx, x: Any, weight: Any, bias: Any, dims: tuple[int, ...], eps: float) -> Any:
         ctx.dims, ctx.eps = dims, eps
         ctx.save_for_backward(x, weight, bias)
-        h, _ = ctx.normalized(x)
-        return h * weight + bias
-
-    def normalized(ctx, x: Any) -> tuple:
-        """h and r."""
         c = x - ctx.means(x)
-        r = 1 / ctx.xp.sqrt(ctx.means(c * c) + ctx.eps)
-        return c * r, r
+        r = 1 / ctx.xp.sqrt(ctx.means(c * c) + eps)
+        return c * r * weight + bias
 
     def backward(ctx, g: Any) -> Any:
         x, weight, bias = ctx.saved
-        h, r = ctx.normalized(x)
+        c = x - ctx.means(x)
+        r = 1 / ctx.xp.sqrt(ctx.means(c * c) + ctx.eps)
+        h = c * r
+        gw, gb = ctx.call(SumTo, g * h, weight.shape), ctx.call(SumTo, g, bias.shape)
         e = g * weight
         e = e - ctx.means(e) - h * ctx.means(e * h)
-        return r * e, ctx.call(SumTo, g * h, weight.shape), ctx.call(SumTo, g, bias.shape)
+        return r * e, gw, gb
 
     def means(ctx, x: Any) -> Any:
         """The means over `dims`, of size 1 there."""
@@ -82,7 +79,6 @@ def batch_norm(input: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -
 if __name__ == "__main__":
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
-    from tinytorch.core.tensor import tensor
     from tinytorch.ops.creation import ones, zeros
     from tinytorch.ops.random import manual_seed, randn
 
@@ -92,37 +88,37 @@ if __name__ == "__main__":
         return c / (var + eps).sqrt() * weight + bias
 
     def graph(y):
-        """The nodes behind y, and the elements that they keep."""
+        """How many nodes are behind y, and how many elements they keep."""
         nodes, todo = set(), [y.grad_fn]
         while todo:
             node = todo.pop()
-            if node is not None and node not in nodes and hasattr(node, "saved"):
+            if hasattr(node, "saved") and node not in nodes:
                 nodes.add(node)
                 todo += [edge[0] for edge in node.edges if edge is not None]
         kept = {id(a): a.size for node in nodes for a in node.saved if hasattr(a, "size")}
-        return len(nodes), sum(kept.values())
+        return f"{len(nodes)} nodes keep {sum(kept.values())} elements"
 
     manual_seed(0)
-    x = randn(128, 64).requires_grad_()
+    x, g = randn(128, 64).requires_grad_(), randn(128, 64)
     weight, bias = ones(64).requires_grad_(), zeros(64).requires_grad_()
-    print("step 86a: nodes %d, elements kept %d" % graph(composite(x, weight, bias)))
-    # -> step 86a: nodes 9, elements kept 16512
-    y = batch_norm(x, weight, bias)
-    print("one node: nodes %d, elements kept %d" % graph(y), y.grad_fn.name())
-    # -> one node: nodes 1, elements kept 8320 NativeBatchNormBackward0
-
-    g = randn(128, 64)
     grads = []
     for function in (composite, batch_norm):
         x.grad = None
-        function(x, weight, bias).backward(g)
+        y = function(x, weight, bias)
+        print(y.grad_fn.name(), graph(y))
+        # -> AddBackward0 9 nodes keep 16512 elements
+        # -> NativeBatchNormBackward0 1 nodes keep 8320 elements
+        y.backward(g)
         grads.append(x.grad)
     print("the same gradient:", (grads[0] - grads[1]).abs().max().item() < 1e-6)
     # -> the same gradient: True
-    h = y.detach()
-    print(f"its sum: {grads[1].sum(0).abs().max().item():.5f}", end=", ")
-    print(f"its part along h: {(grads[1] * h).sum(0).abs().max().item():.5f}")
-    # -> its sum: 0.00000, its part along h: ...
+    gx, h = grads[1], y.detach()
+    print(
+        f"sums along (1, ..., 1): {gx.sum(0).abs().max():.3f}, before: {g.sum(0).abs().max():.3f}"
+    )
+    # -> ...
+    print(f"along h: {(gx * h).sum(0).abs().max():.3f}, before: {(g * h).sum(0).abs().max():.3f}")
+    # -> ...
 
     x, w, b = (randn(*s, dtype=float64).requires_grad_() for s in ((5, 3), (3,), (3,)))
     print(gradcheck(batch_norm, (x, w, b)), gradgradcheck(batch_norm, (x, w, b)))  # -> True True

@@ -14,17 +14,18 @@ With momentum 0.1 a batch has lost half of its influence after seven others. (In
 optimizers momentum is the share of the old; here it is that of the new.)
 
 With fixed averages m and r do not depend on x. Normalising is then a product and a sum, and its
-gradient is r * e: the two means of step 86b are those of a batch.
+gradient is r * e: the two means of step 86b belong to a batch.
 
 The traps: h uses the variance divided by n, the average the one divided by n - 1, which does not
-depend on how large the batch is; PyTorch does the same. And the averages must be written in place,
-as they will be buffers of a module (their version is counted, for backward may need them).
+depend on how large the batch is; PyTorch does the same. And the averages are written in place, as
+they will be buffers of a module. (bump_version: a backward that still needs them will notice.)
 
 Changed: Normalization and batch_norm, which now has PyTorch's arguments.
-Try: momentum=1.0 in the demo's training. What do the averages say then?
+Try: momentum=1.0 in the demo's loop. What do the averages say then?
 """
 
 import importlib
+import math
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
@@ -55,12 +56,30 @@ class Normalization(Function):
         ctx.fixed = momentum is None and running_mean is not None
         m, v = (running_mean, running_var) if ctx.fixed else ctx.moments(x)
         if momentum is not None:
-            n = x.size // m.size
+            n = math.prod(x.shape[dim] for dim in dims)
             ctx.track(running_mean, m, momentum)
             ctx.track(running_var, v * (n / max(n - 1, 1)), momentum)
         r = 1 / ctx.xp.sqrt(v + eps)
         ctx.save_for_backward(x, weight, bias, m, r)
         return (x - m) * r * weight + bias
+
+    def backward(ctx, g: Any) -> Any:
+        x, weight, bias, m, r = ctx.saved
+        if ctx.fixed:
+            c = x - m
+        else:
+            c = x - ctx.means(x)
+            r = 1 / ctx.xp.sqrt(ctx.means(c * c) + ctx.eps)  # again: on Tensors, with derivatives
+        h = c * r
+        gw, gb = ctx.call(SumTo, g * h, weight.shape), ctx.call(SumTo, g, bias.shape)
+        e = g * weight
+        if not ctx.fixed:
+            e = e - ctx.means(e) - h * ctx.means(e * h)
+        return r * e, gw, gb
+
+    def means(ctx, x: Any) -> Any:
+        """The means over `dims`, of size 1 there."""
+        return ctx.call(Mean, x, ctx.dims, True)
 
     def moments(ctx, x: Any) -> tuple:
         """Mean and variance."""
@@ -73,21 +92,6 @@ class Normalization(Function):
             value = value.reshape(-1) - running
             running += momentum * value
             bump_version(running)
-
-    def backward(ctx, g: Any) -> Any:
-        x, weight, bias, m, r = ctx.saved
-        if not ctx.fixed:
-            m, v = ctx.moments(x)  # again: on Tensors, they have a derivative
-            r = 1 / ctx.xp.sqrt(v + ctx.eps)
-        h = (x - m) * r
-        e = g * weight
-        if not ctx.fixed:
-            e = e - ctx.means(e) - h * ctx.means(e * h)
-        return r * e, ctx.call(SumTo, g * h, weight.shape), ctx.call(SumTo, g, bias.shape)
-
-    def means(ctx, x: Any) -> Any:
-        """The means over `dims`, of size 1 there."""
-        return ctx.call(Mean, x, ctx.dims, True)
 
 
 class NativeBatchNorm(Normalization):
@@ -105,9 +109,8 @@ def batch_norm(
     are moved towards them (there var is divided by n - 1); otherwise they are the running ones.
     Source: Ioffe and Szegedy, 2015.
     """
-    momentum = momentum if training else None
-    running = running_mean, running_var
-    return NativeBatchNorm.apply(input, weight, bias, *running, (0,), eps, momentum)
+    others = weight, bias, running_mean, running_var
+    return NativeBatchNorm.apply(input, *others, (0,), eps, momentum if training else None)
 
 
 if __name__ == "__main__":
@@ -120,9 +123,9 @@ if __name__ == "__main__":
     weight, bias = ones(2), zeros(2)
     one = randn(1, 2)
     print(batch_norm(one, None, None, weight, bias, True).tolist())  # -> [[0.0, 0.0]]
-    other = batch_norm(randn(2, 2) * 5 + one, None, None, weight, bias, True)
-    print("two rows:", [round(value, 3) for value in other.flatten().tolist()])
-    # -> two rows: [-1.0, 1.0, 1.0, -1.0]
+    two = batch_norm(randn(2, 2) * 5 + one, None, None, weight, bias, True)
+    print("two rows:", [[round(value, 3) for value in row] for row in two.tolist()])
+    # -> two rows: [[-1.0, 1.0], [1.0, -1.0]]
 
     # Batches whose first channel is 3 + 2 z, and whose second is 10 + 0.5 z, z a normal number.
     spread, centre = Tensor([2.0, 0.5]), Tensor([3.0, 10.0])
@@ -132,27 +135,25 @@ if __name__ == "__main__":
         y = batch_norm(x, mean, var, weight, bias, training=True)
         if batch in (1, 10, 100):
             print(batch, [round(v, 2) for v in mean.tolist()], [round(v, 2) for v in var.tolist()])
-    # -> 1 [0.3, 1.0] [1.31, 0.94]
-    # -> 10 [2.03, 6.52] [2.77, 0.54]
-    # -> 100 [3.12, 10.0] [4.59, 0.28]
+    # -> ...
 
     # In use: one row, and its answer does not depend on others.
     rows = Tensor([[3.0, 10.0], [5.0, 10.5]])
     use = batch_norm(rows, mean, var, weight, bias)
     alone = batch_norm(rows[1:], mean, var, weight, bias)
     print([round(v, 1) for v in use[1].tolist()], (alone - use[1:]).abs().max().item())
-    # -> [0.9, 0.9] 0.0
+    # -> ...
 
     x, w, b = (randn(*s, dtype=float64).requires_grad_() for s in ((5, 3), (3,), (3,)))
     mean, var = zeros(3, dtype=float64), ones(3, dtype=float64) * 2
 
-    def use(x, w, b):
+    def in_use(x, w, b):
         return batch_norm(x, mean, var, w, b)
 
     def training(x, w, b):
-        return batch_norm(x, None, None, w, b, training=True)
+        return batch_norm(x, None, None, w, b, True)
 
-    for function in (use, training):
-        print(gradcheck(function, (x, w, b)), gradgradcheck(function, (x, w, b)))
+    for norm in (in_use, training):
+        print(gradcheck(norm, (x, w, b)), gradgradcheck(norm, (x, w, b)))
     # -> True True
     # -> True True

@@ -1,38 +1,38 @@
-"""Step 86d: BatchNorm1d, a layer that counts batches
+"""Step 86d: BatchNorm for images
 
-Every call of step 86c had to be told four tensors and whether it was training. A module keeps them:
+An image batch has the shape [n, channels, height, width]. Flattened, and normalised as in step 86a,
+every pixel of every channel gets a mean and a weight of its own: 64 for the demo's digits, and a
+pixel that is black in all of them has the variance 0. And pixels can no longer be compared: the
+demo's bright pixel becomes as dark as a dark one, because it is bright in most digits. But a
+convolution looks for the same thing at every place.
 
-    weight, bias                 parameters, which the optimizer changes
-    running_mean, running_var    buffers (step 71c): saved and moved with the module, not trained
-    num_batches_tracked          a buffer, too: how many batches the averages have seen
-    training                     what train() and eval() set in every module (step 71c)
+So a channel is one thing, wherever it is looked for. Mean and variance are taken over the batch
+and over all places:
 
-The count serves momentum=None: then batch number k moves the averages by 1 / k of the way, which
-makes them the plain mean of all batches. That suits a pass over the data at the end of training;
-during it, the first batches would weigh as much as the last.
+    [n, channels, height, width] -> [n, channels, places]      means over dimensions 0 and 2
+    [n, channels]                -> [n, channels, 1]           the same: one place
 
-The trap is the best known one of this layer: eval() is forgotten. The network works, and its
-answers depend on which rows come together. The demo asks for the same digit among other rows.
-The opposite happens too: a few batches of training are not enough for the averages (with momentum
-0.1, a tenth of what they began with is left after 22), and eval() is worse than train().
+One shape with three dimensions is enough for rows, sequences, images and volumes. A channel of 32
+images of 28 x 28 has 25,088 values: its mean is exact, even in small batches.
 
-With track_running_stats=False there are no averages, and the batch is used in evaluation as well.
+weight and bias may be None now: y is then h, or h weight.
 
-Changed: weight and bias may be None (affine=False). New: NormModule, BatchNorm1d.
-Try: leave out model.eval() before `whole` in the demo.
+The trap: weight and bias have the shape [channels], and broadcasting aligns from the right. Beside
+[n, channels, places] they need the shape [channels, 1].
+
+Changed: Normalization takes a shape; batch_norm.
+Try: means over (0,) alone in batch_norm.
 """
 
 import importlib
+import math
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
-from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.broadcast import SumTo
-from tinytorch.ops.creation import ones, zeros
 from tinytorch.ops.reduction import Mean
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -45,25 +45,58 @@ class Normalization(Function):
 
         dL/dx = r (e - mean(e) - h mean(e h)), e = g w;   dL/dw = sum of g h;   dL/db = sum of g
 
-    Means are taken over `dims`.
+    Means are taken over `dims` when x has the shape `shape`, [batch, channels, n]. w and b belong
+    to the channels.
     """
 
     def forward(
         ctx, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
-        dims: tuple[int, ...], eps: float, momentum: float | None = None,
+        shape: tuple[int, ...], dims: tuple[int, ...], eps: float, momentum: float | None = None,
     ) -> Any:  # fmt: skip
-        ctx.dims, ctx.eps = dims, eps
+        ctx.shape, ctx.dims, ctx.eps = shape, dims, eps
         ctx.fixed = momentum is None and running_mean is not None
-        m, v = (running_mean, running_var) if ctx.fixed else ctx.moments(x)
+        c, inner = x.reshape(shape), ctx.inner()
+        if ctx.fixed:
+            m, v = running_mean.reshape(inner), running_var.reshape(inner)
+        else:
+            m, v = ctx.moments(c)
         if momentum is not None:
-            n = x.size // m.size
+            n = math.prod(shape[dim] for dim in dims)
             ctx.track(running_mean, m, momentum)
             ctx.track(running_var, v * (n / max(n - 1, 1)), momentum)
         r = 1 / ctx.xp.sqrt(v + eps)
         ctx.save_for_backward(x, weight, bias, m, r)
-        h = (x - m) * r
-        h = h if weight is None else h * weight
-        return h if bias is None else h + bias
+        h = (c - m) * r
+        h = h if weight is None else h * weight.reshape(inner)
+        return (h if bias is None else h + bias.reshape(inner)).reshape(x.shape)
+
+    def backward(ctx, g: Any) -> Any:
+        x, weight, bias, m, r = ctx.saved
+        inner = ctx.inner()
+        c, e = (a.reshape(ctx.shape) for a in (x, g))
+        if ctx.fixed:
+            c = c - m
+        else:
+            c = c - ctx.means(c)
+            r = 1 / ctx.xp.sqrt(ctx.means(c * c) + ctx.eps)  # again: on Tensors, with derivatives
+        h = c * r
+        gw, gb = (ctx.call(SumTo, a, inner) for a in (e * h, e))
+        e = e if weight is None else e * weight.reshape(inner)
+        if not ctx.fixed:
+            e = e - ctx.means(e) - h * ctx.means(e * h)
+        return ctx.back(r * e, x), ctx.back(gw, weight), ctx.back(gb, bias)
+
+    def inner(ctx) -> tuple[int, ...]:
+        """The shape of weight and bias beside an x of shape `shape`."""
+        return (*ctx.shape[1:-1], 1)
+
+    def means(ctx, x: Any) -> Any:
+        """The means over `dims`, of size 1 there."""
+        return ctx.call(Mean, x, ctx.dims, True)
+
+    def back(ctx, y: Any, like: Any) -> Any:
+        """y in the shape of `like`, an input; None for one that is absent."""
+        return None if like is None else y.reshape(like.shape)
 
     def moments(ctx, x: Any) -> tuple:
         """Mean and variance."""
@@ -77,25 +110,9 @@ class Normalization(Function):
             running += momentum * value
             bump_version(running)
 
-    def backward(ctx, g: Any) -> Any:
-        x, weight, bias, m, r = ctx.saved
-        if not ctx.fixed:
-            m, v = ctx.moments(x)  # again: on Tensors, they have a derivative
-            r = 1 / ctx.xp.sqrt(v + ctx.eps)
-        h = (x - m) * r
-        e = g if weight is None else g * weight
-        if not ctx.fixed:
-            e = e - ctx.means(e) - h * ctx.means(e * h)
-        gw = None if weight is None else ctx.call(SumTo, g * h, weight.shape)
-        return r * e, gw, None if bias is None else ctx.call(SumTo, g, bias.shape)
-
-    def means(ctx, x: Any) -> Any:
-        """The means over `dims`, of size 1 there."""
-        return ctx.call(Mean, x, ctx.dims, True)
-
 
 class NativeBatchNorm(Normalization):
-    """Means over the batch: [n, channels] has one mean for each channel."""
+    """Means over the batch: [n, channels, m] has one mean for each channel."""
 
 
 def batch_norm(
@@ -103,127 +120,58 @@ def batch_norm(
     weight: Tensor | None = None, bias: Tensor | None = None,
     training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
-    """(input - mean) / sqrt(var + eps) * weight + bias, for each channel of [n, channels].
+    """(input - mean) / sqrt(var + eps) * weight + bias, for each channel of [n, channels, ...].
 
     In training, mean and var (divided by the count n) are those of the batch, and the running ones
     are moved towards them (there var is divided by n - 1); otherwise they are the running ones.
     Source: Ioffe and Szegedy, 2015.
     """
-    momentum = momentum if training else None
-    running = running_mean, running_var
-    return NativeBatchNorm.apply(input, weight, bias, *running, (0,), eps, momentum)
-
-
-class NormModule(Module):
-    """Base of the layers: weight and bias, or None."""
-
-    def make_affine(self, size: Any, affine: bool, bias: bool, options: dict) -> None:
-        """Makes a weight of ones and a bias of zeros, where they are wanted."""
-        self.register_parameter("weight", Parameter(ones(size, **options)) if affine else None)
-        bias = affine and bias
-        self.register_parameter("bias", Parameter(zeros(size, **options)) if bias else None)
-
-
-class _BatchNorm(NormModule):
-    """batch_norm, with a weight and a bias for each channel, and running statistics as buffers.
-
-    Without track_running_stats, the statistics are those of the batch in evaluation, too. With
-    momentum None the running ones are the mean of all that were seen.
-    """
-
-    def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool = True, track_running_stats: bool = True,
-        device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ):  # fmt: skip
-        super().__init__()
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.affine, self.track_running_stats = affine, track_running_stats
-        options = {"device": device, "dtype": dtype}
-        self.make_affine(num_features, affine, bias, options)
-        mean, var = zeros(num_features, **options), ones(num_features, **options)
-        buffers = {"running_mean": mean, "running_var": var}
-        buffers["num_batches_tracked"] = tensor(0, device=device)
-        for name, value in buffers.items():
-            self.register_buffer(name, value if track_running_stats else None)
-
-    def forward(self, input: Tensor) -> Tensor:
-        running, momentum = (self.running_mean, self.running_var), self.momentum or 0.0
-        if self.training and not self.track_running_stats:
-            running = (None, None)
-        elif self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:
-                momentum = 1 / self.num_batches_tracked.item()
-        training = self.training or self.running_mean is None
-        return batch_norm(input, *running, self.weight, self.bias, training, momentum, self.eps)
-
-
-class BatchNorm1d(_BatchNorm):
-    """Batches of channels, [n, c]."""
+    shape = input.array.shape
+    sizes = (*shape[:2], math.prod(shape[2:]))
+    others = weight, bias, running_mean, running_var
+    return NativeBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum if training else None)
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.modes import no_grad
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
     from tinytorch.datasets.digits import load_digits
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.ops.random import manual_seed, randint, randn
-    from tinytorch.optim.sgd import SGD
+    from tinytorch.ops.random import manual_seed, randn
+
+    images = load_digits()[0][:200].unsqueeze(1)
+    flat = batch_norm(images.flatten(1), None, None, training=True)
+    y = batch_norm(images, None, None, training=True)
+    print("pixels that are the same in all images:", int((images.var((0, 1)) == 0).sum()), "of 64")
+    # -> ...
+    print(f"a dark and a bright pixel: {images[5, 0, 0, 2]:.2f} {images[5, 0, 0, 3]:.2f}")
+    # -> ...
+    print(f"normalised by pixel:       {flat[5, 2]:.2f} {flat[5, 3]:.2f}")  # -> ...
+    print(f"normalised by channel:     {y[5, 0, 0, 2]:.2f} {y[5, 0, 0, 3]:.2f}")  # -> ...
+    print(f"mean {abs(y.mean().item()):.4f}, variance {y.var(correction=0):.4f}")
+    # -> mean 0.0000, variance 0.9999
 
     manual_seed(0)
-    layer = BatchNorm1d(2)
-    for name, value in layer.state_dict().items():
-        print(f"{name:19} {value.tolist()}")
-    # -> weight              [1.0, 1.0]
-    # -> bias                [0.0, 0.0]
-    # -> running_mean        [0.0, 0.0]
-    # -> running_var         [1.0, 1.0]
-    # -> num_batches_tracked 0
-    batches = [randn(8, 2) + 5 for _ in range(3)]
-    average = BatchNorm1d(2, momentum=None)
-    for batch in batches:
-        layer(batch)
-        average(batch)
-    mean = sum(batch.mean(0) for batch in batches) / 3
-    print("momentum 0.1: ", [round(v, 3) for v in layer.running_mean.tolist()])
-    # -> momentum 0.1:  [1.316, 1.369]
-    print("momentum None:", [round(v, 3) for v in average.running_mean.tolist()])
-    # -> momentum None: [4.86, 5.041]
-    print("mean of all:  ", [round(v, 3) for v in mean.tolist()])  # -> mean of all:   [4.86, 5.041]
-    print(average.num_batches_tracked)  # -> tensor(3)
+    for shape in ((8, 3), (8, 3, 5), (8, 3, 4, 4)):
+        x = randn(*shape) * 2 + 5
+        y = batch_norm(x, None, None, training=True)
+        dims = (0, *range(2, len(shape)))
+        print(list(shape), [round(abs(v), 4) for v in y.mean(dims).tolist()])
+    # -> [8, 3] [0.0, 0.0, 0.0]
+    # -> [8, 3, 5] [0.0, 0.0, 0.0]
+    # -> [8, 3, 4, 4] [0.0, 0.0, 0.0]
 
-    # Without averages, or without weight and bias.
-    bare = BatchNorm1d(2, affine=False, track_running_stats=False)
-    print(dict(bare.state_dict()), bare.weight, bare.running_mean)  # -> {} None None
-    x = batches[0].clone().requires_grad_()
-    bare(x).square().sum().backward()
-    print((bare.eval()(x) - bare.train()(x)).abs().max().item())  # -> 0.0
+    x = randn(3, 2, 2, 3, dtype=float64).requires_grad_()
+    w, b, mean = (randn(2, dtype=float64) for _ in "wbm")
+    for options in (
+        (None, None, w, b, True),
+        (mean, mean.exp(), w, b),
+        (None, None, None, b, True),
+    ):
 
-    images, labels = load_digits()
-    images = images.flatten(1)
-    model = Sequential(
-        Linear(64, 32, bias=False), BatchNorm1d(32), ReLU(),
-        Linear(32, 32, bias=False), BatchNorm1d(32), ReLU(), Linear(32, 10),
-    )  # fmt: skip
-    optimizer = SGD(model.parameters(), lr=0.1)
-    for _ in range(150):
-        rows = randint(0, 1437, (64,))
-        loss = cross_entropy(model(images[rows]), labels[rows])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        def norm(x, options=options):
+            return batch_norm(x, *options)
 
-    test, truth = images[1437:], labels[1437:]
-    with no_grad():
-        among_first, among_last = model(test[:20])[0], model(test[[0, *range(-19, 0)]])[0]
-        print("training: answers differ by", f"{(among_first - among_last).abs().max().item():.2f}")
-        # -> training: answers differ by 2.26
-        model.eval()
-        whole, single = model(test), model(test[:1])
-        print("eval:     answers differ by", f"{(whole[0] - single[0]).abs().max().item():.5f}")
-        # -> eval:     answers differ by 0.00000
-        print("right:", f"{(whole.argmax(1) == truth).float().mean().item():.3f}")
-        # -> right: 0.936
+        print(gradcheck(norm, (x,)), gradgradcheck(norm, (x,)))
+    # -> True True
+    # -> True True
+    # -> True True

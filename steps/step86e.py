@@ -1,28 +1,29 @@
-"""Step 86e: BatchNorm for images
+"""Step 86e: LayerNorm, over the numbers of one example
 
-An image batch has the shape [n, channels, height, width]. Normalise over the batch alone, as a
-flattened picture would be, and every pixel of every channel gets a mean and a weight of its own:
-64 of each for the demo's 8 x 8 digits, and where the pixel is always black the variance is 0. And
-it undoes what a convolution is good for (step 84a): one filter looks for the same thing at every
-place, and what is large at one place has to stay comparable with what is large at another.
+BatchNorm makes the rows of a batch depend on each other, needs many of them, and behaves
+differently in training and in use. For sentences this is worst: they have different lengths, come
+one at a time, and a network that writes makes one word after the other.
 
-So a channel is one thing, wherever it is looked for. Mean and variance are taken over the batch
-and over all places:
+Layer normalisation (Ba et al., 2016) looks along the other dimension of the table. Each row, all
+the numbers that the network has about one example, has mean and variance of its own:
 
-    [n, channels, height, width] -> [n, channels, places]      means over dimensions 0 and 2
-    [n, channels]                -> [n, channels, 1]           the same: one place
+                 channels                        channels
+              +-----------+                   +-----------+
+        batch |  |  |  |  |   BatchNorm  batch|-----------|  LayerNorm
+              |  |  |  |  |                   |-----------|
+              +-----------+                   +-----------+
 
-One shape with three dimensions is enough for rows, sequences, images and volumes. The classes
-BatchNorm1d and 2d differ only in what they refuse.
+There is nothing to remember, and training and use are the same. The gradient has the same formula:
+only the dimensions differ over which means are taken. So it is the same Function.
 
-A channel of 32 images of 28 x 28 has 25,088 values: the mean is exact even for small batches, and
-there may be a batch of one.
+weight and bias belong to the elements of a row, [n], along the dimension that the mean is taken
+over: what stands at place 3 of each row means the same in all of them.
 
-The trap: weight and bias have the shape [channels], and broadcasting aligns from the right. Beside
-[n, channels, places] they need the shape [channels, 1].
+The trap: normalized_shape are the last sizes of the input, not the number of a dimension. With
+(8, 8), a mean is taken over 64 numbers, and there are 64 weights.
 
-Changed: Normalization takes a shape; batch_norm and _BatchNorm. New: BatchNorm2d.
-Try: means over (0,) alone in batch_norm.
+Changed: Normalization takes [rows, n], too. New: layer_norm.
+Try: layer_norm of digits whose pixels are divided by 1000. What does eps do?
 """
 
 import importlib
@@ -31,12 +32,9 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
-from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.broadcast import SumTo
-from tinytorch.ops.creation import ones, zeros
 from tinytorch.ops.reduction import Mean
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -49,8 +47,9 @@ class Normalization(Function):
 
         dL/dx = r (e - mean(e) - h mean(e h)), e = g w;   dL/dw = sum of g h;   dL/db = sum of g
 
-    Means are taken over `dims` when x has the shape `shape`, [batch, channels, n]. w and b belong
-    to the channels.
+    The kinds differ in `dims`, over which means are taken when x has the shape `shape`. The last
+    dimension is one of them. w and b belong to it where `shape` is [rows, n], and else to those
+    between the first and the last: [batch, channels, n].
     """
 
     def forward(
@@ -74,9 +73,33 @@ class Normalization(Function):
         h = h if weight is None else h * weight.reshape(inner)
         return (h if bias is None else h + bias.reshape(inner)).reshape(x.shape)
 
+    def backward(ctx, g: Any) -> Any:
+        x, weight, bias, m, r = ctx.saved
+        inner = ctx.inner()
+        c, e = (a.reshape(ctx.shape) for a in (x, g))
+        if ctx.fixed:
+            c = c - m
+        else:
+            c = c - ctx.means(c)
+            r = 1 / ctx.xp.sqrt(ctx.means(c * c) + ctx.eps)  # again: on Tensors, with derivatives
+        h = c * r
+        gw, gb = (ctx.call(SumTo, a, inner) for a in (e * h, e))
+        e = e if weight is None else e * weight.reshape(inner)
+        if not ctx.fixed:
+            e = e - ctx.means(e) - h * ctx.means(e * h)
+        return ctx.back(r * e, x), ctx.back(gw, weight), ctx.back(gb, bias)
+
     def inner(ctx) -> tuple[int, ...]:
         """The shape of weight and bias beside an x of shape `shape`."""
-        return (*ctx.shape[1:-1], 1)
+        return ctx.shape[1:] if len(ctx.shape) == 2 else (*ctx.shape[1:-1], 1)
+
+    def means(ctx, x: Any) -> Any:
+        """The means over `dims`, of size 1 there."""
+        return ctx.call(Mean, x, ctx.dims, True)
+
+    def back(ctx, y: Any, like: Any) -> Any:
+        """y in the shape of `like`, an input; None for one that is absent."""
+        return None if like is None else y.reshape(like.shape)
 
     def moments(ctx, x: Any) -> tuple:
         """Mean and variance."""
@@ -90,31 +113,13 @@ class Normalization(Function):
             running += momentum * value
             bump_version(running)
 
-    def backward(ctx, g: Any) -> Any:
-        x, weight, bias, m, r = ctx.saved
-        inner = ctx.inner()
-        c, e = (a.reshape(ctx.shape) for a in (x, g))
-        if not ctx.fixed:
-            m, v = ctx.moments(c)  # again: on Tensors, they have a derivative
-            r = 1 / ctx.xp.sqrt(v + ctx.eps)
-        h = (c - m) * r
-        gw, gb = (ctx.call(SumTo, a, inner) for a in (e * h, e))
-        e = e if weight is None else e * weight.reshape(inner)
-        if not ctx.fixed:
-            e = e - ctx.means(e) - h * ctx.means(e * h)
-        return ctx.back(r * e, x), ctx.back(gw, weight), ctx.back(gb, bias)
-
-    def back(ctx, y: Any, like: Any) -> Any:
-        """y in the shape of `like`, an input; None for one that is absent."""
-        return None if like is None else y.reshape(like.shape)
-
-    def means(ctx, x: Any) -> Any:
-        """The means over `dims`, of size 1 there."""
-        return ctx.call(Mean, x, ctx.dims, True)
-
 
 class NativeBatchNorm(Normalization):
     """Means over the batch: [n, channels, m] has one mean for each channel."""
+
+
+class NativeLayerNorm(Normalization):
+    """Means over the last dimensions: [rows, n] has one mean for each row."""
 
 
 def batch_norm(
@@ -131,119 +136,68 @@ def batch_norm(
     shape = input.array.shape
     sizes = (*shape[:2], math.prod(shape[2:]))
     others = weight, bias, running_mean, running_var
-    momentum = momentum if training else None
-    return NativeBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum)
+    return NativeBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum if training else None)
 
 
-class NormModule(Module):
-    """Base of the layers: weight and bias, or None."""
+def last_sizes(input: Tensor, normalized_shape: Any) -> tuple[tuple, tuple]:
+    """normalized_shape as a tuple, and `input` as rows of so many elements: [rows, n].
 
-    def make_affine(self, size: Any, affine: bool, bias: bool, options: dict) -> None:
-        """Makes a weight of ones and a bias of zeros, where they are wanted."""
-        self.register_parameter("weight", Parameter(ones(size, **options)) if affine else None)
-        bias = affine and bias
-        self.register_parameter("bias", Parameter(zeros(size, **options)) if bias else None)
-
-
-class _BatchNorm(NormModule):
-    """batch_norm, with a weight and a bias for each channel, and running statistics as buffers.
-
-    Without track_running_stats, the statistics are those of the batch in evaluation, too. With
-    momentum None the running ones are the mean of all that were seen.
     Raises:
-        ValueError: for an input with another number of dimensions.
+        RuntimeError: the last dimensions have other sizes.
     """
-
-    dims: tuple[int, ...]  # numbers of dimensions that an input may have
-
-    def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool = True, track_running_stats: bool = True,
-        device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ):  # fmt: skip
-        super().__init__()
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.affine, self.track_running_stats = affine, track_running_stats
-        options = {"device": device, "dtype": dtype}
-        self.make_affine(num_features, affine, bias, options)
-        mean, var = zeros(num_features, **options), ones(num_features, **options)
-        buffers = {"running_mean": mean, "running_var": var}
-        buffers["num_batches_tracked"] = tensor(0, device=device)
-        for name, value in buffers.items():
-            self.register_buffer(name, value if track_running_stats else None)
-
-    def check_input(self, input: Tensor) -> None:
-        if input.array.ndim not in self.dims:
-            expected = " or ".join(f"{n}D" for n in self.dims)
-            raise ValueError(f"expected {expected} input (got {input.array.ndim}D input)")
-
-    def forward(self, input: Tensor) -> Tensor:
-        self.check_input(input)
-        running, momentum = (self.running_mean, self.running_var), self.momentum or 0.0
-        if self.training and not self.track_running_stats:
-            running = (None, None)
-        elif self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:
-                momentum = 1 / self.num_batches_tracked.item()
-        training = self.training or self.running_mean is None
-        return batch_norm(input, *running, self.weight, self.bias, training, momentum, self.eps)
+    shape, inner = input.array.shape, tuple(normalized_shape)
+    if not inner or shape[-len(inner) :] != inner:
+        raise RuntimeError(f"Given normalized_shape={list(inner)}, got input of size {list(shape)}")
+    return inner, (math.prod(shape[: len(shape) - len(inner)]), math.prod(inner))
 
 
-class BatchNorm1d(_BatchNorm):
-    """Batches of channels, [n, c], or of sequences, [n, c, length]."""
+def layer_norm(
+    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """As batch_norm, with means over the last dimensions, of the sizes normalized_shape, and a
+    weight for each of their elements (Ba et al., 2016).
 
-    dims = (2, 3)
-
-
-class BatchNorm2d(_BatchNorm):
-    """Batches of images: [n, c, height, width]."""
-
-    dims = (4,)
+    Raises:
+        RuntimeError: sizes do not fit.
+    """
+    _, sizes = last_sizes(input, normalized_shape)
+    return NativeLayerNorm.apply(input, weight, bias, None, None, sizes, (1,), eps)
 
 
 if __name__ == "__main__":
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
-    from tinytorch.datasets.digits import load_digits
     from tinytorch.ops.random import manual_seed, randn
 
-    images = load_digits()[0][:200].unsqueeze(1)
-    flat = batch_norm(images.flatten(1), None, None, training=True)
-    layer = BatchNorm2d(1)
-    y = layer(images)
-    print("pixels that are the same in all images:", int((images.var((0, 1)) == 0).sum()), "of 64")
-    # -> pixels that are the same in all images: 11 of 64
-    print(f"a dark and a bright pixel before: {images[0, 0, 0, 1]:.2f} {images[0, 0, 0, 3]:.2f}")
-    # -> a dark and a bright pixel before: 0.00 0.81
-    print(f"pixel by pixel: {flat[0, 1]:.2f} {flat[0, 3]:.2f}", end=", ")
-    print(f"by channel: {y[0, 0, 0, 1]:.2f} {y[0, 0, 0, 3]:.2f}")
-    # -> pixel by pixel: -0.39 0.45, by channel: -0.80 1.34
-    print(f"mean {y.mean():.4f}, variance {y.var(correction=0):.4f}", list(layer.weight.shape))
-    # -> mean -0.0000, variance 0.9999 [1]
-    print("one image:", BatchNorm2d(1)(images[:1]).std().item() > 0.9)  # -> one image: True
+    def by_batch(x):
+        return batch_norm(x, None, None, training=True)
+
+    def by_row(x):
+        return layer_norm(x, (6,))
 
     manual_seed(0)
-    x = randn(8, 3)
-    print(BatchNorm1d(3)(x).shape, BatchNorm1d(3)(randn(8, 3, 5)).shape)
-    # -> tinytorch.Size([8, 3]) tinytorch.Size([8, 3, 5])
+    x = randn(4, 6) * 3 + 2
+    for title, norm in (("batch_norm", by_batch), ("layer_norm", by_row)):
+        changed = (norm(x[:2])[0] - norm(x)[0]).abs().max()
+        print(f"{title} of a row changes with the other rows by {changed:.2f}")
+    # -> ...
+    y = layer_norm(x.requires_grad_(), (6,))
+    print("means of rows:", [round(abs(v), 3) for v in y.mean(1).tolist()])
+    # -> means of rows: [0.0, 0.0, 0.0, 0.0]
+    print("variances:", [round(v, 3) for v in y.var(1, correction=0).tolist()])
+    # -> variances: [1.0, 1.0, 1.0, 1.0]
+    print(y.grad_fn.name(), layer_norm(randn(2, 8, 8), (8, 8), randn(8, 8)).shape)
+    # -> NativeLayerNormBackward0 tinytorch.Size([2, 8, 8])
     try:
-        BatchNorm2d(3)(x)
-    except ValueError as error:
-        print(error)  # -> expected 4D input (got 2D input)
+        layer_norm(x, (5,))
+    except RuntimeError as error:
+        print(error)  # -> Given normalized_shape=[5], got input of size [4, 6]
 
-    x = randn(3, 2, 2, 3, dtype=float64).requires_grad_()
-    w, b = (randn(2, dtype=float64).requires_grad_() for _ in "wb")
-    mean, var = zeros(2, dtype=float64), ones(2, dtype=float64)
+    x = randn(3, 2, 4, dtype=float64).requires_grad_()
+    w, b = (randn(2, 4, dtype=float64).requires_grad_() for _ in "wb")
 
-    def training(x, w, b):
-        return batch_norm(x, None, None, w, b, True)
+    def norm(x, w, b):
+        return layer_norm(x, (2, 4), w, b)
 
-    def use(x, w, b):
-        return batch_norm(x, mean, var, w, b)
-
-    def bare(x):
-        return batch_norm(x, None, None, None, None, True)
-
-    print(gradcheck(training, (x, w, b)), gradgradcheck(training, (x, w, b)))  # -> True True
-    print(gradcheck(use, (x, w, b)), gradcheck(bare, (x,)))  # -> True True
+    print(gradcheck(norm, (x, w, b)), gradgradcheck(norm, (x, w, b)))  # -> True True

@@ -1,28 +1,24 @@
-"""Step 86g: GroupNorm, and what all normalisations have in common
+"""Step 86g: Mean and variance from sums of rows
 
-Large pictures leave room for two or four images in memory, too few for the means of BatchNorm. One
-image alone has many numbers, but LayerNorm would mix all channels: edges and colours.
+The formula of step 86b reads and writes a whole batch in each of its operations. A batch of
+[64, 32, 28, 28] has 6 MB, more than the fast part of any cache: what costs time are these passes,
+not the arithmetic. So: fewer passes. Look at x as rows, the last dimension: 2,048 rows of 784.
 
-Group normalisation (Wu and He, 2018) divides the channels of one image into groups, and takes
-means over each group. Between the extremes lie them all:
+The sum of each row is a product with ones (four times as fast as `sum`, step 59a), and the sum of
+its squares is the product of the row with itself. Neither writes an array as large as x. A mean
+over `dims`, whatever they are, is a mean of those sums: of 2,048 numbers.
 
-    x as [n, groups, channels of a group, places]      means over
-    BatchNorm       a channel in all images            0 and places
-    InstanceNorm    a channel of one image             places alone:       groups = channels
-    GroupNorm       a group of one image               channels and places
-    LayerNorm       one image                          the same, with      groups = 1
+    mean = sum of x / n                var = sum of x^2 / n - mean^2
 
-A normalisation is a choice of dimensions. Whatever is reduced together is made 0 and 1 together.
-So the question which to take is: which numbers are comparable, and which must not know of each
-other?
+m and r are then numbers for each row, [rows, 1]; where a mean belongs to several rows, they are
+repeated.
 
-Only weight and bias do not follow the groups: they belong to the channels, [channels]. In the
-shape above that is [groups, channels of a group, 1]: between the first dimension and the last.
+The trap: the variance subtracts two nearly equal numbers if the mean is large. At mean 1,000 and
+variance 0.01 nothing of float32's seven digits is left: it may come out negative. So where the mean
+is more than twice the deviation, it is subtracted from the rows first, which costs a pass.
 
-The trap: GroupNorm(1, c) and LayerNorm((c, h, w)) have the same means, but c weights, or c h w.
-
-New: group_norm and GroupNorm.
-Try: GroupNorm(4, 4) of images that are brighter by a constant in one channel.
+Changed: Normalization.forward and moments. New: rows, per_row, mean; dot_rows.
+Try: leave that subtraction out.
 """
 
 import importlib
@@ -31,12 +27,9 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
-from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.broadcast import SumTo
-from tinytorch.ops.creation import ones, zeros
 from tinytorch.ops.reduction import Mean
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -52,6 +45,8 @@ class Normalization(Function):
     The kinds differ in `dims`, over which means are taken when x has the shape `shape`. The last
     dimension is one of them. w and b belong to it where `shape` is [rows, n], and else to those
     between the first and the last: [batch, channels, n].
+
+    Arrays are computed as rows of n elements. A mean over `dims` is a mean of the rows' sums.
     """
 
     def forward(
@@ -60,58 +55,87 @@ class Normalization(Function):
     ) -> Any:  # fmt: skip
         ctx.shape, ctx.dims, ctx.eps = shape, dims, eps
         ctx.fixed = momentum is None and running_mean is not None
-        c, inner = x.reshape(shape), ctx.inner()
+        rows = ctx.rows(x)
         if ctx.fixed:
-            m, v = running_mean.reshape(inner), running_var.reshape(inner)
+            m, v = ctx.per_row(running_mean), ctx.per_row(running_var)
         else:
-            m, v = ctx.moments(c)
+            m, v = ctx.moments(rows)
         if momentum is not None:
             n = math.prod(shape[dim] for dim in dims)
             ctx.track(running_mean, m, momentum)
             ctx.track(running_var, v * (n / max(n - 1, 1)), momentum)
         r = 1 / ctx.xp.sqrt(v + eps)
         ctx.save_for_backward(x, weight, bias, m, r)
-        h = (c - m) * r
+        h, inner = ((rows - m) * r).reshape(shape), ctx.inner()
         h = h if weight is None else h * weight.reshape(inner)
-        return (h if bias is None else h + bias.reshape(inner)).reshape(x.shape)
-
-    def inner(ctx) -> tuple[int, ...]:
-        """The shape of weight and bias beside an x of shape `shape`."""
-        return ctx.shape[1:] if len(ctx.shape) == 2 else (*ctx.shape[1:-1], 1)
-
-    def moments(ctx, x: Any) -> tuple:
-        """Mean and variance."""
-        m = ctx.means(x)
-        return m, ctx.means(ctx.xp.square(x - m))
-
-    def track(ctx, running: Any, value: Any, momentum: float) -> None:
-        """Moves `running`, in place, towards the value of the batch."""
-        if running is not None:
-            value = value.reshape(-1) - running
-            running += momentum * value
-            bump_version(running)
+        return ctx.back(h if bias is None else h + bias.reshape(inner), x)
 
     def backward(ctx, g: Any) -> Any:
         x, weight, bias, m, r = ctx.saved
-        inner = ctx.inner()
-        c, e = (a.reshape(ctx.shape) for a in (x, g))
-        if not ctx.fixed:
-            m, v = ctx.moments(c)  # again: on Tensors, they have a derivative
-            r = 1 / ctx.xp.sqrt(v + ctx.eps)
-        h = (c - m) * r
+        shape, inner = ctx.shape, ctx.inner()
+        c, e = (a.reshape(shape) for a in (x, g))
+        if ctx.fixed:
+            c, r = c - m.reshape(*shape[:-1], 1), r.reshape(*shape[:-1], 1)
+        else:
+            c = c - ctx.means(c)
+            r = 1 / ctx.xp.sqrt(ctx.means(c * c) + ctx.eps)  # again: on Tensors, with derivatives
+        h = c * r
         gw, gb = (ctx.call(SumTo, a, inner) for a in (e * h, e))
         e = e if weight is None else e * weight.reshape(inner)
         if not ctx.fixed:
             e = e - ctx.means(e) - h * ctx.means(e * h)
         return ctx.back(r * e, x), ctx.back(gw, weight), ctx.back(gb, bias)
 
-    def back(ctx, y: Any, like: Any) -> Any:
-        """y in the shape of `like`, an input; None for one that is absent."""
-        return None if like is None else y.reshape(like.shape)
+    def inner(ctx) -> tuple[int, ...]:
+        """The shape of weight and bias beside an x of shape `shape`."""
+        return ctx.shape[1:] if len(ctx.shape) == 2 else (*ctx.shape[1:-1], 1)
 
     def means(ctx, x: Any) -> Any:
         """The means over `dims`, of size 1 there."""
         return ctx.call(Mean, x, ctx.dims, True)
+
+    # The parts of the computation on rows.
+
+    def rows(ctx, x: Any) -> Any:
+        return x.reshape(math.prod(ctx.shape[:-1]), ctx.shape[-1])
+
+    def back(ctx, rows: Any, like: Any) -> Any:
+        """Rows in the shape of `like`, an input; None for one that is absent."""
+        return None if like is None else rows.reshape(like.shape)
+
+    def per_row(ctx, value: Any) -> Any:
+        """A number for each channel as one for each row."""
+        value = value.reshape(ctx.shape[1:-1])
+        return ctx.xp.broadcast_to(value, ctx.shape[:-1]).reshape(-1, 1)
+
+    def mean(ctx, sums: Any) -> Any:
+        """The mean over `dims`, for each row, from the sum of each row."""
+        sums = sums / math.prod(ctx.shape[dim] for dim in ctx.dims)
+        if len(ctx.dims) == 1:
+            return sums
+        means = sums.reshape(ctx.shape[:-1]).sum(axis=ctx.dims[:-1], keepdims=True)
+        return ctx.xp.broadcast_to(means, ctx.shape[:-1]).reshape(-1, 1)
+
+    def moments(ctx, rows: Any) -> tuple:
+        """Mean and variance, for each row. If a mean is large, the difference of two sums would
+        leave only rounding errors: it is subtracted from the rows first."""
+        m = ctx.mean(rows @ ctx.xp.ones((rows.shape[1], 1), rows.dtype))
+        v = ctx.mean(dot_rows(rows, rows)) - m * m
+        if bool((4 * v < m * m).any()):
+            v = ctx.mean(dot_rows(rows - m, rows - m))
+        return m, v
+
+    def track(ctx, running: Any, value: Any, momentum: float) -> None:
+        """Moves `running`, in place, towards the value of the batch."""
+        if running is not None:
+            value = value[: ctx.shape[1], 0] - running
+            running += momentum * value
+            bump_version(running)
+
+
+def dot_rows(a: Any, b: Any) -> Any:
+    """The product of each row of a with that of b, [rows, 1]."""
+    return (a[:, None, :] @ b[:, :, None])[:, 0]
 
 
 class NativeBatchNorm(Normalization):
@@ -140,8 +164,7 @@ def batch_norm(
     shape = input.array.shape
     sizes = (*shape[:2], math.prod(shape[2:]))
     others = weight, bias, running_mean, running_var
-    momentum = momentum if training else None
-    return NativeBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum)
+    return NativeBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum if training else None)
 
 
 def group_norm(
@@ -189,153 +212,70 @@ def layer_norm(
     return NativeLayerNorm.apply(input, weight, bias, None, None, sizes, (1,), eps)
 
 
-class NormModule(Module):
-    """Base of the layers: weight and bias, or None."""
-
-    def make_affine(self, size: Any, affine: bool, bias: bool, options: dict) -> None:
-        """Makes a weight of ones and a bias of zeros, where they are wanted."""
-        self.register_parameter("weight", Parameter(ones(size, **options)) if affine else None)
-        bias = affine and bias
-        self.register_parameter("bias", Parameter(zeros(size, **options)) if bias else None)
-
-
-class LayerNorm(NormModule):
-    """layer_norm, with a weight and a bias of the shape normalized_shape."""
-
-    def __init__(
-        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True,
-        bias: bool = True, device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
-        super().__init__()
-        single = isinstance(normalized_shape, int)
-        self.normalized_shape = (normalized_shape,) if single else tuple(normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
-        options = {"device": device, "dtype": dtype}
-        self.make_affine(self.normalized_shape, elementwise_affine, bias, options)
-
-    def forward(self, input: Tensor) -> Tensor:
-        return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
-
-
-class GroupNorm(NormModule):
-    """group_norm, with a weight and a bias for each channel.
-
-    Raises:
-        ValueError: num_groups does not divide num_channels.
-    """
-
-    def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
-        device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ):  # fmt: skip
-        super().__init__()
-        if num_channels % num_groups:
-            raise ValueError(f"num_channels ({num_channels}) must be divisible by {num_groups}")
-        self.num_groups, self.num_channels = num_groups, num_channels
-        self.eps, self.affine = eps, affine
-        self.make_affine(num_channels, affine, bias, {"device": device, "dtype": dtype})
-
-    def forward(self, input: Tensor) -> Tensor:
-        return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
-
-
-class _BatchNorm(NormModule):
-    """batch_norm, with a weight and a bias for each channel, and running statistics as buffers.
-
-    Without track_running_stats, the statistics are those of the batch in evaluation, too. With
-    momentum None the running ones are the mean of all that were seen.
-    Raises:
-        ValueError: for an input with another number of dimensions.
-    """
-
-    dims: tuple[int, ...]  # numbers of dimensions that an input may have
-
-    def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool = True, track_running_stats: bool = True,
-        device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ):  # fmt: skip
-        super().__init__()
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.affine, self.track_running_stats = affine, track_running_stats
-        options = {"device": device, "dtype": dtype}
-        self.make_affine(num_features, affine, bias, options)
-        mean, var = zeros(num_features, **options), ones(num_features, **options)
-        buffers = {"running_mean": mean, "running_var": var}
-        buffers["num_batches_tracked"] = tensor(0, device=device)
-        for name, value in buffers.items():
-            self.register_buffer(name, value if track_running_stats else None)
-
-    def check_input(self, input: Tensor) -> None:
-        if input.array.ndim not in self.dims:
-            expected = " or ".join(f"{n}D" for n in self.dims)
-            raise ValueError(f"expected {expected} input (got {input.array.ndim}D input)")
-
-    def forward(self, input: Tensor) -> Tensor:
-        self.check_input(input)
-        running, momentum = (self.running_mean, self.running_var), self.momentum or 0.0
-        if self.training and not self.track_running_stats:
-            running = (None, None)
-        elif self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:
-                momentum = 1 / self.num_batches_tracked.item()
-        training = self.training or self.running_mean is None
-        return batch_norm(input, *running, self.weight, self.bias, training, momentum, self.eps)
-
-
-class BatchNorm1d(_BatchNorm):
-    """Batches of channels, [n, c], or of sequences, [n, c, length]."""
-
-    dims = (2, 3)
-
-
-class BatchNorm2d(_BatchNorm):
-    """Batches of images: [n, c, height, width]."""
-
-    dims = (4,)
-
-
 if __name__ == "__main__":
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    import time
+
+    import numpy as np
+
     from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
 
-    manual_seed(0)
-    # Images whose channels have the means 0, 1, 2, 3; the second image is brighter by 10.
-    x = randn(2, 4, 8, 8) + Tensor([0.0, 1.0, 2.0, 3.0]).reshape(4, 1, 1)
-    x[1] += 10
+    importlib.import_module("tinytorch.core.memory")  # keeps freed memory (step 65b)
 
-    def means(y):  # of each channel of each image
-        return [[round(v, 1) + 0.0 for v in row] for row in y.mean((2, 3)).tolist()]
-
-    kinds = {
-        "BatchNorm": BatchNorm2d(4), "GroupNorm, 4": GroupNorm(4, 4),
-        "GroupNorm, 2": GroupNorm(2, 4), "GroupNorm, 1": GroupNorm(1, 4), "LayerNorm": LayerNorm((4, 8, 8)),
-    }  # fmt: skip
-    for title, norm in kinds.items():
-        count = sum(param.numel() for param in norm.parameters())
-        print(f"{title:12} {count:3} parameters,", *means(norm(x)))
-    # -> BatchNorm      8 parameters, [-1.0, -1.0, -1.0, -1.0] [1.0, 1.0, 1.0, 1.0]
-    # -> GroupNorm, 4   8 parameters, [0.0, 0.0, 0.0, 0.0] [0.0, 0.0, 0.0, 0.0]
-    # -> GroupNorm, 2   8 parameters, [-0.4, 0.4, -0.4, 0.4] [-0.4, 0.4, -0.4, 0.4]
-    # -> GroupNorm, 1   8 parameters, [-0.9, -0.4, 0.4, 0.9] [-1.0, -0.4, 0.4, 1.0]
-    # -> LayerNorm    512 parameters, [-0.9, -0.4, 0.4, 0.9] [-1.0, -0.4, 0.4, 1.0]
-    print(GroupNorm(2, 4)(x).grad_fn.name())  # -> NativeGroupNormBackward0
-
-    for function, *args in ((group_norm, x, 3), (GroupNorm, 3, 4), (group_norm, x[0, 0, 0], 1)):
-        try:
+    def milliseconds(function, *args):
+        best = 1e9
+        for _ in range(9):
+            start = time.perf_counter()
             function(*args)
-        except (RuntimeError, ValueError) as error:
-            print(str(error).split(" of channels")[0])
-    # -> Expected at least 2 dimensions, and the number
-    # -> num_channels (4) must be divisible by 3
-    # -> Expected at least 2 dimensions, and the number
+            best = min(best, time.perf_counter() - start)
+        return f"{best * 1000:.1f} ms"
 
-    x = randn(2, 4, 3, dtype=float64).requires_grad_()
-    w, b = (randn(4, dtype=float64).requires_grad_() for _ in "wb")
+    def as_before(x):  # step 86f
+        m = x.mean(axis=(0, 2), keepdims=True)
+        return m, np.square(x - m).mean(axis=(0, 2), keepdims=True)
 
-    def norm(x, w, b):
+    manual_seed(0)
+    images = randn(64, 32, 28, 28)
+    node = batch_norm(images.requires_grad_(), None, None, training=True).grad_fn
+    x = images.array.reshape(64, 32, 784)
+    rows = node.rows(x)
+    print("mean and variance:", milliseconds(as_before, x))  # -> ...
+    print("from sums of rows:", milliseconds(node.moments, rows))  # -> ...
+    (m, v), (new_m, new_v) = as_before(x), node.moments(rows)
+    print("for each of", len(rows), "rows:", new_m.shape, new_v.shape)
+    # -> for each of 2048 rows: (2048, 1) (2048, 1)
+    same = [np.abs(a.ravel() - b[:32, 0]).max() < 1e-5 for a, b in ((m, new_m), (v, new_v))]
+    print("the same:", all(same))  # -> the same: True
+
+    row = np.array([1000, 1000.1, 1000.2, 1000.3], np.float32)
+    print(f"variance 0.0125 as a difference: {np.mean(row * row) - np.mean(row) ** 2:.4f}")
+    # -> variance 0.0125 as a difference: -0.0625
+    y = layer_norm(Tensor([[1000.0, 1001.0, 1002.0, 1003.0]]), (4,))
+    print([round(v, 4) for v in y[0].tolist()])  # -> [-1.3416, -0.4472, 0.4472, 1.3416]
+
+    # Every kind, and its gradient.
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+
+    x = randn(3, 4, 2, dtype=float64).requires_grad_()
+    w, b, mean, var = (randn(4, dtype=float64).exp() for _ in range(4))
+
+    def training(x, w, b):
+        return batch_norm(x, mean, var, w, b, True, 0.0)
+
+    def in_use(x, w, b):
+        return batch_norm(x, mean, var, w, b)
+
+    def groups(x, w, b):
         return group_norm(x, 2, w, b)
 
-    print(gradcheck(norm, (x, w, b)), gradgradcheck(norm, (x, w, b)))  # -> True True
+    def layers(x, w, b):
+        return layer_norm(x.transpose(1, 2), (4,), w, b)
+
+    w.requires_grad_()
+    b.requires_grad_()
+    for norm in (training, in_use, groups, layers):
+        print(norm.__name__, gradcheck(norm, (x, w, b)), gradgradcheck(norm, (x, w, b)))
+    # -> training True True
+    # -> in_use True True
+    # -> groups True True
+    # -> layers True True

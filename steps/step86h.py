@@ -1,26 +1,25 @@
-"""Step 86h: Sums of rows, and two numbers for each
+"""Step 86h: Two numbers for each row
 
-The formula of step 86b reads and writes a whole batch for each of its operations. A batch of
-[64, 32, 28, 28] has 6 MB, more than the fast part of any cache: each pass costs, not the
-arithmetic. So: fewer passes. Look at x as rows, the last dimension, 2,048 rows of 784.
+Behind the sums of step 86g the formula still makes four passes: subtract m, multiply by r, by the
+weight, add the bias. But m and r are the same along a row, and so are weight and bias of a
+channel. Multiply out:
 
-First, what is summed. The sum of each row is a product with ones (four times as fast as `sum`,
-step 59a), and the sum of squares is the product of each row with itself. Neither writes an array
-as large as x. A mean over `dims`, whatever they are, is a mean of those sums: of 2,048 numbers.
+    y = (x - m) r w + b = x s + t          s = r w,   t = b - m s
 
-Second, what is left. m and r are the same along a row, and so are weight and bias of a channel:
+s and t are two numbers for each row, computed once, and two passes are left. All kinds have this
+form. For LayerNorm, whose w and b run along the row, y = x (s w) + (t w + b) with s = r: the two
+arrays that all rows share are its `columns`. Where there are none, they are ones, and
 
-    y = (x - m) r w + b = x s + t          s = r w,   t = b - m s: two numbers for each row
+    combine:   the sum of a * (s * columns[0] + t * columns[1])
 
-LayerNorm's weight w and bias b run along the row: then x (s w) + (t w + b). `columns` are w and b,
-and ones where there are none. (`combine` is written plainly here. Step 86j makes it fast.)
+is all of forward: with a = x for the first term, and a = 1 for the second. (The gradient, step 86i,
+has three such terms. And step 86j makes them fast; here they are written as they are read.)
 
-The trap: var = mean(x^2) - mean(x)^2 subtracts two nearly equal numbers if the mean is large. At
-mean 1,000 and variance 0.01 nothing of float32's seven digits is left. So where the mean is more
-than twice the deviation, m is subtracted from the rows first. The demo shows it.
+The trap: t = -m s is large if the mean is, and x s + t would again subtract nearly equal numbers.
+Then the rows are centred already (`far`), and t is 0.
 
-Changed: Normalization.forward and moments. New: rows, per_row, columns, mean, combine; dot_rows.
-Try: far = False always.
+Changed: Normalization.forward and moments. New: columns, combine.
+Try: t = -m * s always, with the last line of the demo.
 """
 
 import importlib
@@ -29,12 +28,9 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
-from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.broadcast import SumTo
-from tinytorch.ops.creation import ones, zeros
 from tinytorch.ops.reduction import Mean
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -192,8 +188,7 @@ def batch_norm(
     shape = input.array.shape
     sizes = (*shape[:2], math.prod(shape[2:]))
     others = weight, bias, running_mean, running_var
-    momentum = momentum if training else None
-    return NativeBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum)
+    return NativeBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum if training else None)
 
 
 def group_norm(
@@ -241,166 +236,66 @@ def layer_norm(
     return NativeLayerNorm.apply(input, weight, bias, None, None, sizes, (1,), eps)
 
 
-class NormModule(Module):
-    """Base of the layers: weight and bias, or None."""
-
-    def make_affine(self, size: Any, affine: bool, bias: bool, options: dict) -> None:
-        """Makes a weight of ones and a bias of zeros, where they are wanted."""
-        self.register_parameter("weight", Parameter(ones(size, **options)) if affine else None)
-        bias = affine and bias
-        self.register_parameter("bias", Parameter(zeros(size, **options)) if bias else None)
-
-
-class LayerNorm(NormModule):
-    """layer_norm, with a weight and a bias of the shape normalized_shape."""
-
-    def __init__(
-        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True,
-        bias: bool = True, device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
-        super().__init__()
-        single = isinstance(normalized_shape, int)
-        self.normalized_shape = (normalized_shape,) if single else tuple(normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
-        options = {"device": device, "dtype": dtype}
-        self.make_affine(self.normalized_shape, elementwise_affine, bias, options)
-
-    def forward(self, input: Tensor) -> Tensor:
-        return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
-
-
-class GroupNorm(NormModule):
-    """group_norm, with a weight and a bias for each channel.
-
-    Raises:
-        ValueError: num_groups does not divide num_channels.
-    """
-
-    def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
-        device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ):  # fmt: skip
-        super().__init__()
-        if num_channels % num_groups:
-            raise ValueError(f"num_channels ({num_channels}) must be divisible by {num_groups}")
-        self.num_groups, self.num_channels = num_groups, num_channels
-        self.eps, self.affine = eps, affine
-        self.make_affine(num_channels, affine, bias, {"device": device, "dtype": dtype})
-
-    def forward(self, input: Tensor) -> Tensor:
-        return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
-
-
-class _BatchNorm(NormModule):
-    """batch_norm, with a weight and a bias for each channel, and running statistics as buffers.
-
-    Without track_running_stats, the statistics are those of the batch in evaluation, too. With
-    momentum None the running ones are the mean of all that were seen.
-    Raises:
-        ValueError: for an input with another number of dimensions.
-    """
-
-    dims: tuple[int, ...]  # numbers of dimensions that an input may have
-
-    def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool = True, track_running_stats: bool = True,
-        device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ):  # fmt: skip
-        super().__init__()
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.affine, self.track_running_stats = affine, track_running_stats
-        options = {"device": device, "dtype": dtype}
-        self.make_affine(num_features, affine, bias, options)
-        mean, var = zeros(num_features, **options), ones(num_features, **options)
-        buffers = {"running_mean": mean, "running_var": var}
-        buffers["num_batches_tracked"] = tensor(0, device=device)
-        for name, value in buffers.items():
-            self.register_buffer(name, value if track_running_stats else None)
-
-    def check_input(self, input: Tensor) -> None:
-        if input.array.ndim not in self.dims:
-            expected = " or ".join(f"{n}D" for n in self.dims)
-            raise ValueError(f"expected {expected} input (got {input.array.ndim}D input)")
-
-    def forward(self, input: Tensor) -> Tensor:
-        self.check_input(input)
-        running, momentum = (self.running_mean, self.running_var), self.momentum or 0.0
-        if self.training and not self.track_running_stats:
-            running = (None, None)
-        elif self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:
-                momentum = 1 / self.num_batches_tracked.item()
-        training = self.training or self.running_mean is None
-        return batch_norm(input, *running, self.weight, self.bias, training, momentum, self.eps)
-
-
-class BatchNorm1d(_BatchNorm):
-    """Batches of channels, [n, c], or of sequences, [n, c, length]."""
-
-    dims = (2, 3)
-
-
-class BatchNorm2d(_BatchNorm):
-    """Batches of images: [n, c, height, width]."""
-
-    dims = (4,)
-
-
 if __name__ == "__main__":
-    import time
-
     import numpy as np
 
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
 
-    importlib.import_module("tinytorch.core.memory")  # keeps freed memory (step 65b)
+    # One channel of two rows: the mean of all is 4, the variance 5, and weight 2, bias 1.
+    x = Tensor([[[1.0, 3.0]], [[5.0, 7.0]]])
+    y = batch_norm(x, None, None, Tensor([2.0]), Tensor([1.0]), True)
+    s = 2 / np.sqrt(5 + 1e-5)
+    t = 1 - 4 * s
+    print([round(v, 4) for v in y.flatten().tolist()])  # -> [-1.6833, 0.1056, 1.8944, 3.6833]
+    print([round(float(v * s + t), 4) for v in (1, 3, 5, 7)])
+    # -> [-1.6833, 0.1056, 1.8944, 3.6833]
 
-    def as_before(x):  # the mean and the variance of step 86g
-        m = x.mean(axis=(0, 2), keepdims=True)
-        return m, np.square(x - m).mean(axis=(0, 2), keepdims=True)
-
-    def milliseconds(function, x):
-        best = 1e9
-        for _ in range(9):
-            start = time.perf_counter()
-            function(x)
-            best = min(best, time.perf_counter() - start)
-        return best * 1000
+    # Against the formula, in every kind.
+    def formula(x, dims, weight, bias):
+        c = x - x.mean(dims, True)
+        return c / (c.square().mean(dims, True) + 1e-5).sqrt() * weight + bias
 
     manual_seed(0)
-    images, layer = randn(64, 32, 28, 28), BatchNorm2d(32)
-    node = layer(images).grad_fn
-    x = images.array.reshape(64, 32, 784)
-    rows = node.rows(x)
-    print(f"mean and variance: {milliseconds(as_before, x):.1f} ms", end=", ")
-    print(f"from sums of rows: {milliseconds(node.moments, rows):.1f} ms")  # -> ...
-    (m, v), (_, new_m, new_v) = as_before(x), node.moments(rows)
-    print("for each of", len(rows), "rows:", new_m.shape, new_v.shape)
-    # -> for each of 2048 rows: (2048, 1) (2048, 1)
-    print(
-        np.abs(m - new_m[:32, 0].reshape(m.shape)).max() < 1e-5, abs(v[0, 0] - new_v[0])[0] < 1e-4
-    )
-    # -> True True
-    h = (x - m) / np.sqrt(v + 1e-5)
-    y = layer(images).detach().numpy().reshape(x.shape)
-    print("x s + t is the same:", np.abs(y - h).max() < 1e-4)
-    # -> x s + t is the same: True
+    x, w, b = randn(8, 4, 6) * 3 + 2, randn(4), randn(4)
+    column = w.reshape(4, 1), b.reshape(4, 1)
+    pairs = {
+        "batch": (batch_norm(x, None, None, w, b, True), formula(x, (0, 2), *column)),
+        "groups": (group_norm(x, 4, w, b), formula(x, (2,), *column)),
+        "layer": (layer_norm(x.mT, (4,), w, b), formula(x.mT, (2,), w, b)),
+    }
+    for title, (ours, theirs) in pairs.items():
+        print(title, (ours - theirs).abs().max().item() < 1e-5)
+    # -> batch True
+    # -> groups True
+    # -> layer True
 
-    row = np.array([1000, 1000.1, 1000.2, 1000.3], np.float32)
-    print(
-        f"variance 0.0125 as a difference: {np.mean(row * row) - np.mean(row) ** 2:.4f}"
-    )  # -> variance 0.0125 as a difference: -0.0625
-    y = layer_norm(Tensor([[1000.0, 1001.0, 1002.0, 1003.0]]), (4,))
+    # Every kind, and its gradient.
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+
+    x = randn(3, 4, 2, dtype=float64).requires_grad_()
+    w, b, mean, var = (randn(4, dtype=float64).exp() for _ in range(4))
+
+    def training(x, w, b):
+        return batch_norm(x, mean, var, w, b, True, 0.0)
+
+    def in_use(x, w, b):
+        return batch_norm(x, mean, var, w, b)
+
+    def groups(x, w, b):
+        return group_norm(x, 2, w, b)
+
+    def layers(x, w, b):
+        return layer_norm(x.transpose(1, 2), (4,), w, b)
+
+    w.requires_grad_()
+    b.requires_grad_()
+    for norm in (training, in_use, groups, layers):
+        print(norm.__name__, gradcheck(norm, (x, w, b)), gradgradcheck(norm, (x, w, b)))
+    # -> training True True
+    # -> in_use True True
+    # -> groups True True
+    # -> layers True True
+
+    y = layer_norm(Tensor([[10000.0, 10001.0, 10002.0, 10003.0]]), (4,))
     print([round(v, 4) for v in y[0].tolist()])  # -> [-1.3416, -0.4472, 0.4472, 1.3416]
-
-    norms = ((3, 4, 2), GroupNorm(2, 4)), ((3, 4), LayerNorm(4)), ((3, 4), BatchNorm1d(4))
-    for shape, norm in norms:
-        norm.double()
-        x = randn(*shape, dtype=float64).requires_grad_()
-        for norm.training in (True, False):
-            print(gradcheck(norm, (x,)), gradgradcheck(norm, (x,)), end=" ")
-    # -> True True True True True True True True True True True True

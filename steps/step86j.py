@@ -11,16 +11,16 @@ BLAS has no such loop. A product of [rows, 2] and [2, n],
 spreads two numbers for each row, and weight and bias, into a whole array, in half the time of one
 such multiplication. What then remains are operations on arrays of the same shape.
 
-And 1 MB for each of x, g, the result and what is between them does not fit the cache next to the
-processor. So the rows are taken in pieces (`parts`), as in step 79c: what one operation writes, the
-next one finds in the cache, and writes into (`*=`, `+=`) instead of into new memory.
+And 1 MB each for x, g, the result and what is between them does not fit the cache next to the
+processor. So the rows are taken in pieces (`parts`), as the optimizers' parameters were (step 78a):
+what one operation writes, the next one finds in the cache, and writes into (`*=`, `+=`) instead of
+into new memory. The sums over columns are added up piece by piece.
 
-The sums that a whole column needs are added up piece by piece.
-
-The trap: out= needs memory that is there. `y[part]` of a slice is a view: writing into it fills y.
+The trap: `y[part]` of a slice is a view. Writing into it fills y; with a list of row numbers in
+place of the slice it would fill a copy.
 
 Changed: combine, Normalization.backward. New: parts, products.
-Try: a piece of 1,000 elements, or of all: limit = ... in parts.
+Try: other values of limit in `parts`: 1,000, or rows.size.
 """
 
 import importlib
@@ -29,12 +29,9 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
-from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.broadcast import SumTo
-from tinytorch.ops.creation import ones, zeros
 from tinytorch.ops.reduction import Mean
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -240,8 +237,7 @@ def batch_norm(
     shape = input.array.shape
     sizes = (*shape[:2], math.prod(shape[2:]))
     others = weight, bias, running_mean, running_var
-    momentum = momentum if training else None
-    return NativeBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum)
+    return NativeBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum if training else None)
 
 
 def group_norm(
@@ -289,140 +285,37 @@ def layer_norm(
     return NativeLayerNorm.apply(input, weight, bias, None, None, sizes, (1,), eps)
 
 
-class NormModule(Module):
-    """Base of the layers: weight and bias, or None."""
-
-    def make_affine(self, size: Any, affine: bool, bias: bool, options: dict) -> None:
-        """Makes a weight of ones and a bias of zeros, where they are wanted."""
-        self.register_parameter("weight", Parameter(ones(size, **options)) if affine else None)
-        bias = affine and bias
-        self.register_parameter("bias", Parameter(zeros(size, **options)) if bias else None)
-
-
-class LayerNorm(NormModule):
-    """layer_norm, with a weight and a bias of the shape normalized_shape."""
-
-    def __init__(
-        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True,
-        bias: bool = True, device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
-        super().__init__()
-        single = isinstance(normalized_shape, int)
-        self.normalized_shape = (normalized_shape,) if single else tuple(normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
-        options = {"device": device, "dtype": dtype}
-        self.make_affine(self.normalized_shape, elementwise_affine, bias, options)
-
-    def forward(self, input: Tensor) -> Tensor:
-        return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
-
-
-class GroupNorm(NormModule):
-    """group_norm, with a weight and a bias for each channel.
-
-    Raises:
-        ValueError: num_groups does not divide num_channels.
-    """
-
-    def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
-        device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ):  # fmt: skip
-        super().__init__()
-        if num_channels % num_groups:
-            raise ValueError(f"num_channels ({num_channels}) must be divisible by {num_groups}")
-        self.num_groups, self.num_channels = num_groups, num_channels
-        self.eps, self.affine = eps, affine
-        self.make_affine(num_channels, affine, bias, {"device": device, "dtype": dtype})
-
-    def forward(self, input: Tensor) -> Tensor:
-        return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
-
-
-class _BatchNorm(NormModule):
-    """batch_norm, with a weight and a bias for each channel, and running statistics as buffers.
-
-    Without track_running_stats, the statistics are those of the batch in evaluation, too. With
-    momentum None the running ones are the mean of all that were seen.
-    Raises:
-        ValueError: for an input with another number of dimensions.
-    """
-
-    dims: tuple[int, ...]  # numbers of dimensions that an input may have
-
-    def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool = True, track_running_stats: bool = True,
-        device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ):  # fmt: skip
-        super().__init__()
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.affine, self.track_running_stats = affine, track_running_stats
-        options = {"device": device, "dtype": dtype}
-        self.make_affine(num_features, affine, bias, options)
-        mean, var = zeros(num_features, **options), ones(num_features, **options)
-        buffers = {"running_mean": mean, "running_var": var}
-        buffers["num_batches_tracked"] = tensor(0, device=device)
-        for name, value in buffers.items():
-            self.register_buffer(name, value if track_running_stats else None)
-
-    def check_input(self, input: Tensor) -> None:
-        if input.array.ndim not in self.dims:
-            expected = " or ".join(f"{n}D" for n in self.dims)
-            raise ValueError(f"expected {expected} input (got {input.array.ndim}D input)")
-
-    def forward(self, input: Tensor) -> Tensor:
-        self.check_input(input)
-        running, momentum = (self.running_mean, self.running_var), self.momentum or 0.0
-        if self.training and not self.track_running_stats:
-            running = (None, None)
-        elif self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:
-                momentum = 1 / self.num_batches_tracked.item()
-        training = self.training or self.running_mean is None
-        return batch_norm(input, *running, self.weight, self.bias, training, momentum, self.eps)
-
-
-class BatchNorm1d(_BatchNorm):
-    """Batches of channels, [n, c], or of sequences, [n, c, length]."""
-
-    dims = (2, 3)
-
-
-class BatchNorm2d(_BatchNorm):
-    """Batches of images: [n, c, height, width]."""
-
-    dims = (4,)
-
-
 if __name__ == "__main__":
     import time
 
     import numpy as np
 
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
 
     importlib.import_module("tinytorch.core.memory")  # keeps freed memory (step 65b)
 
-    def microseconds(function):
+    def milliseconds(function, *args):
         best = 1e9
-        for _ in range(30):
+        for _ in range(9):
             start = time.perf_counter()
-            function()
+            function(*args)
             best = min(best, time.perf_counter() - start)
-        return round(best * 1e6)
+        return f"{best * 1000:.1f} ms"
 
     rng = np.random.default_rng(0)
     x, y = rng.random((2, 256, 128), np.float32)
     s, w = rng.random((256, 1), np.float32), rng.random((2, 128), np.float32)
     pair, out = np.concatenate([s, s], axis=1), np.empty_like(x)
-    print("256 rows of 128, in microseconds:")
-    print("  x * y, one shape      ", microseconds(lambda: np.multiply(x, y, out=out)))  # -> ...
-    print("  x * s, a number a row ", microseconds(lambda: np.multiply(x, s, out=out)))  # -> ...
-    print("  [s, t] @ [w, b]       ", microseconds(lambda: np.matmul(pair, w, out=out)))  # -> ...
+
+    def a_hundred_times(function, *operands):
+        for _ in range(100):
+            function(*operands, out=out)
+
+    print("256 rows of 128, a hundred times:")
+    print("  x * y, of one shape    ", milliseconds(a_hundred_times, np.multiply, x, y))  # -> ...
+    print("  x * s, a number a row  ", milliseconds(a_hundred_times, np.multiply, x, s))  # -> ...
+    print("  [s, t] @ [w, b]        ", milliseconds(a_hundred_times, np.matmul, pair, w))  # -> ...
 
     class Whole(NativeLayerNorm):
         """As in step 86i."""
@@ -440,25 +333,39 @@ if __name__ == "__main__":
     manual_seed(0)
     x, g = randn(2048, 128).requires_grad_(), rng.random((2048, 128), np.float32)
     weight, bias = (randn(128).requires_grad_() for _ in "wb")
-    results = []
-    for kind in (Whole, NativeLayerNorm):
+
+    def both_ways(kind):
         y = kind.apply(x, weight, bias, None, None, (2048, 128), (1,), 1e-5)
-        results.append((y.detach().numpy(), *y.grad_fn.backward(g)))
+        return y.detach().numpy(), *y.grad_fn.backward(g)
 
-        def step(kind=kind):
-            y = kind.apply(x, weight, bias, None, None, (2048, 128), (1,), 1e-5)
-            y.grad_fn.backward(g)
+    print("whole: ", milliseconds(both_ways, Whole))  # -> ...
+    print("pieces:", milliseconds(both_ways, NativeLayerNorm))  # -> ...
+    pairs = zip(both_ways(Whole), both_ways(NativeLayerNorm), strict=True)
+    print("the same:", all(np.abs(a - b).max() < 1e-3 for a, b in pairs))  # -> the same: True
 
-        print(f"{kind.__name__:15} forward and backward: {microseconds(step)} microseconds")
-    # -> ...
-    # -> ...
-    close = [np.abs(a - b).max() < 1e-3 for a, b in zip(*results, strict=True)]
-    print("result and gradients are the same:", all(close))
-    # -> result and gradients are the same: True
+    # Every kind, and its gradient.
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
-    norms = ((3, 4, 2), GroupNorm(2, 4)), ((3, 4), LayerNorm(4)), ((3, 4), BatchNorm1d(4))
-    for shape, norm in norms:
-        norm.double()
-        x = randn(*shape, dtype=float64).requires_grad_()
-        print(gradcheck(norm, (x,)), gradgradcheck(norm, (x,)), end=" ")
-    # -> True True True True True True
+    x = randn(3, 4, 2, dtype=float64).requires_grad_()
+    w, b, mean, var = (randn(4, dtype=float64).exp() for _ in range(4))
+
+    def training(x, w, b):
+        return batch_norm(x, mean, var, w, b, True, 0.0)
+
+    def in_use(x, w, b):
+        return batch_norm(x, mean, var, w, b)
+
+    def groups(x, w, b):
+        return group_norm(x, 2, w, b)
+
+    def layers(x, w, b):
+        return layer_norm(x.transpose(1, 2), (4,), w, b)
+
+    w.requires_grad_()
+    b.requires_grad_()
+    for norm in (training, in_use, groups, layers):
+        print(norm.__name__, gradcheck(norm, (x, w, b)), gradgradcheck(norm, (x, w, b)))
+    # -> training True True
+    # -> in_use True True
+    # -> groups True True
+    # -> layers True True

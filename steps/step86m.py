@@ -1,155 +1,144 @@
-"""Step 86m: Dropout of whole channels
+"""Step 86m: BatchNorm1d, a layer that counts batches
 
-Dropout (step 72) makes single numbers fall silent, so that no unit relies on one other. In a
-feature map it fails: neighbours show nearly the same, and what is missing at one place is read off
-the next one. The demo drops half of a smooth picture, and restores it from the neighbours: most of
-it comes back.
+Every call of batch_norm had to be told four tensors and whether it was training. A module keeps
+them:
 
-So whole channels are dropped (Tompson et al., 2015). It is the same product with a mask of 0 and
-1 / (1 - p). Only the shape of the mask is another, and broadcasting does the rest:
+    weight, bias                 parameters, which the optimizer changes
+    running_mean, running_var    buffers (step 71a): saved and moved with the module, not trained
+    num_batches_tracked          a buffer, too: how many batches the averages have seen
+    training                     what train() and eval() set in every module (step 71c)
 
-    dropout      [n, channels, height, width]
-    dropout2d    [n, channels, 1, 1]            one number for each channel of each image
+The count serves momentum=None: then batch number k moves the averages by 1 / k of the way, which
+makes them the plain mean of all batches. That suits a pass over the data at the end of training;
+during it, the first batches would weigh as much as the last.
 
-The trap: dropout1d takes [channels, length] as one item without a batch; dropout2d takes what has
-three dimensions as [n, channels, length], for historical reasons, and warns.
+The trap is the best known one of this layer: eval() is forgotten. The network works, and its
+answers depend on which rows come together: the demo asks for the same digit among other rows. The
+opposite happens, too: after a few batches of training the averages still show what they began with
+(a tenth of it after 22 batches, with momentum 0.1), and eval() is worse than train().
 
-New: dropout1d, 2d and 3d, and their modules.
-Try: dropout2d of images [n, height, width]. What is dropped?
+With track_running_stats=False there are no averages, and the batch is used in evaluation as well.
+
+New: NormModule, BatchNorm1d. Moved: the functions, to tinytorch/nn/normalization.py.
+Try: leave out model.eval() in the demo.
 """
 
 import importlib
-import warnings
+from typing import Any
 
-from tinytorch.core.tensor import Tensor
-from tinytorch.nn.dropout import Dropout, drop_units
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.module import Module
+from tinytorch.nn.normalization import batch_norm
+from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.creation import ones, zeros
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def drop_channels(input: Tensor, p: float, training: bool, inplace: bool, batched: bool) -> Tensor:
-    """drop_units with a mask of the shape [n, channels, 1, ...], or [channels, 1, ...].
+class NormModule(Module):
+    """Base of the layers: weight and bias, or None."""
 
-    Raises:
-        RuntimeError: there are no channels.
+    def make_affine(self, size: Any, affine: bool, bias: bool, options: dict) -> None:
+        """Makes a weight of ones and a bias of zeros, where they are wanted."""
+        self.register_parameter("weight", Parameter(ones(size, **options)) if affine else None)
+        bias = affine and bias
+        self.register_parameter("bias", Parameter(zeros(size, **options)) if bias else None)
+
+
+class _BatchNorm(NormModule):
+    """batch_norm, with a weight and a bias for each channel, and running statistics as buffers.
+
+    Without track_running_stats, the statistics are those of the batch in evaluation, too. With
+    momentum None the running ones are the mean of all that were seen.
     """
-    shape, leading = input.array.shape, 2 if batched else 1
-    if len(shape) < 2:
-        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
-    return drop_units(input, shape[:leading] + (1,) * (len(shape) - leading), p, training, inplace)
 
-
-def dropout1d(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> Tensor:
-    """dropout of whole channels of [n, channels, length] or [channels, length].
-
-    Raises:
-        RuntimeError: for another number of dimensions.
-    """
-    ndim = input.array.ndim
-    if ndim not in (2, 3):
-        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {ndim}D input.")
-    return drop_channels(input, p, training, inplace, ndim == 3)
-
-
-def dropout2d(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> Tensor:
-    """dropout of whole channels of [n, channels, height, width]."""
-    if input.array.ndim != 4:
-        warnings.warn(f"dropout2d expects a 4D input, not {input.array.ndim}D", stacklevel=2)
-    return drop_channels(input, p, training, inplace, True)
-
-
-def dropout3d(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> Tensor:
-    """dropout of whole channels of [n, channels, depth, height, width], or without n."""
-    if input.array.ndim not in (4, 5):
-        warnings.warn(f"dropout3d expects a 4D or 5D input, not {input.array.ndim}D", stacklevel=2)
-    return drop_channels(input, p, training, inplace, input.array.ndim == 5)
-
-
-class Dropout1d(Dropout):
-    """dropout1d, in training only."""
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+        affine: bool = True, track_running_stats: bool = True,
+        device: Any = None, dtype: Any = None, *, bias: bool = True,
+    ):  # fmt: skip
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        options = {"device": device, "dtype": dtype}
+        self.make_affine(num_features, affine, bias, options)
+        mean, var = zeros(num_features, **options), ones(num_features, **options)
+        buffers = {"running_mean": mean, "running_var": var}
+        buffers["num_batches_tracked"] = tensor(0, device=device)
+        for name, value in buffers.items():
+            self.register_buffer(name, value if track_running_stats else None)
 
     def forward(self, input: Tensor) -> Tensor:
-        return dropout1d(input, self.p, self.training, self.inplace)
+        running, momentum = (self.running_mean, self.running_var), self.momentum or 0.0
+        if self.training and not self.track_running_stats:
+            running = (None, None)
+        elif self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:
+                momentum = 1 / self.num_batches_tracked.item()
+        training = self.training or self.running_mean is None
+        return batch_norm(input, *running, self.weight, self.bias, training, momentum, self.eps)
 
 
-class Dropout2d(Dropout):
-    """dropout2d, in training only."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return dropout2d(input, self.p, self.training, self.inplace)
-
-
-class Dropout3d(Dropout):
-    """dropout3d, in training only."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return dropout3d(input, self.p, self.training, self.inplace)
+class BatchNorm1d(_BatchNorm):
+    """Batches of channels, [n, c], or of sequences, [n, c, length]."""
 
 
 if __name__ == "__main__":
-    from tinytorch.nn.dropout import dropout
-    from tinytorch.ops.creation import linspace, ones
-    from tinytorch.ops.random import manual_seed
+    from tinytorch.autograd.modes import no_grad
+    from tinytorch.datasets.digits import load_digits
+    from tinytorch.nn.activation import ReLU
+    from tinytorch.nn.class_loss import cross_entropy
+    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.linear import Linear
+    from tinytorch.ops.random import manual_seed, randint, randn
+    from tinytorch.optim.sgd import SGD
 
     manual_seed(0)
-    # Sixteen smooth pictures: waves of 32 x 32.
-    place = linspace(0, 6, 32)
-    waves = [(place + a).sin().reshape(32, 1) * (place - a).cos() for a in range(16)]
-    picture = ones(16, 32, 32)
-    for channel, wave in zip(picture, waves, strict=True):
-        channel.copy_(wave)
+    layer = BatchNorm1d(2)
+    for name, value in layer.state_dict().items():
+        print(f"{name:19} {value.tolist()}")
+    # -> ...
+    batches = [randn(8, 2) + 5 for _ in range(3)]
+    average = BatchNorm1d(2, momentum=None)
+    for batch in batches:
+        layer(batch)
+        average(batch)
+    mean = sum(batch.mean(0) for batch in batches) / 3
+    print("momentum 0.1: ", [round(v, 3) for v in layer.running_mean.tolist()])  # -> ...
+    print("momentum None:", [round(v, 3) for v in average.running_mean.tolist()])  # -> ...
+    print("mean of all:  ", [round(v, 3) for v in mean.tolist()])  # -> ...
+    print("batches:", average.num_batches_tracked.item())  # -> batches: 3
 
-    def restored(kept):
-        """Each place from the mean of what is left of its eight neighbours."""
-        total = count = 0.0
-        for up in (-1, 0, 1):
-            for left in (-1, 0, 1):
-                if up or left:
-                    near = kept.roll((up, left), (1, 2))
-                    total, count = total + near, count + (near != 0)
-        return total / count.clamp(min=1)
+    # Without averages, without weight and bias.
+    bare = BatchNorm1d(2, affine=False, track_running_stats=False)
+    print(dict(bare.state_dict()), bare.weight, bare.running_mean)  # -> {} None None
+    trained, used = bare(batches[0]), bare.eval()(batches[0])
+    print((trained - used).abs().max().item())  # -> 0.0
 
-    for title, kept in (
-        ("dropout", dropout(picture, 0.5) / 2),
-        ("dropout2d", dropout2d(picture.unsqueeze(0), 0.5)[0] / 2),
-    ):
-        gone = kept == 0
-        error = (restored(kept) - picture)[gone].square().mean() / picture[gone].square().mean()
-        print(f"{title:9} dropped {gone.float().mean():.2f}; not to be restored: {error:.2f}")
-    # -> dropout   dropped 0.50; not to be restored: 0.02
-    # -> dropout2d dropped 0.44; not to be restored: 1.00
+    images, labels = load_digits()
+    images = images.flatten(1)
+    model = Sequential(
+        Linear(64, 32, bias=False), BatchNorm1d(32), ReLU(),
+        Linear(32, 32, bias=False), BatchNorm1d(32), ReLU(), Linear(32, 10),
+    )  # fmt: skip
+    optimizer = SGD(model.parameters(), lr=0.1)
+    for _ in range(150):
+        rows = randint(0, 1437, (64,))
+        loss = cross_entropy(model(images[rows]), labels[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
-    x = ones(2, 3, 2, 2)
-    print(Dropout2d(0.5)(x).mean((2, 3)).tolist())  # -> [[0.0, 2.0, 2.0], [2.0, 0.0, 2.0]]
-    volume = Dropout3d(0.5)(ones(3, 2, 2, 2))
-    print(Dropout2d(0.5).eval()(x).equal(x), volume.amax((1, 2, 3)).tolist())
-    # -> True [2.0, 2.0, 0.0]
-    print(Dropout1d(0.5)(ones(4, 3)).tolist())
-    # -> [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [2.0, 2.0, 2.0], [0.0, 0.0, 0.0]]
-
-    for wrong in (lambda: dropout1d(x), lambda: dropout2d(x[0, 0, 0])):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                wrong()
-            except RuntimeError as error:
-                print(error)
-    # -> dropout1d: Expected 2D or 3D input, but received a 4D input.
-    # -> Feature dropout requires at least 2 dimensions in the input
-    warnings.simplefilter("error")
-    for function in (dropout2d, dropout3d):
-        try:
-            function(x[0])
-            function(x[0, 0])
-        except UserWarning as error:
-            print(error)
-    # -> dropout2d expects a 4D input, not 3D
-    # -> dropout3d expects a 4D or 5D input, not 3D
+    test, truth = images[1437:], labels[1437:]
+    with no_grad():
+        first, last = model(test[:20])[0], model(test[[0, *range(-19, 0)]])[0]
+        print(f"training: answers differ by {(first - last).abs().max():.2f}")  # -> ...
+        model.eval()
+        whole, single = model(test), model(test[:1])
+        print(f"eval:     answers differ by {(whole[0] - single[0]).abs().max():.4f}")
+        # -> eval:     answers differ by 0.0000
+        print(f"right: {(whole.argmax(1) == truth).float().mean():.2f}")  # -> ...

@@ -39,7 +39,7 @@ class Normalization(Function):
             m, v = ctx.per_row(running_mean), ctx.per_row(running_var)
         else:
             rows, m, v = ctx.moments(rows)
-        if momentum is not None and len(rows):
+        if momentum is not None and rows.size:
             n = math.prod(shape[dim] for dim in dims)
             ctx.track(running_mean, m, momentum)
             ctx.track(running_var, v * (n / max(n - 1, 1)), momentum)

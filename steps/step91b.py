@@ -18,7 +18,7 @@ could be made longer. A matrix that turns and does not stretch, an orthogonal on
 The demo measures this by distance, in bars, and then asks the network to remember one symbol over
 3 steps, and over 40.
 
-This step adds no line: it measures.
+Changed: nothing. New: nothing in the framework; this step measures.
 Try: multiply the recurrent weights by 4 instead of 2.
 """
 

@@ -33,8 +33,8 @@ from tinytorch.ops.comparison import logical_not
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.creation import empty, ones, zeros
 from tinytorch.ops.extremes import extreme_rows
-from tinytorch.ops.gather import masked_fill, pad, repeat_interleave
-from tinytorch.ops.joining import cat
+from tinytorch.ops.gather import masked_fill, repeat_interleave
+from tinytorch.ops.joining import cat, constant_pad
 from tinytorch.ops.matmul import check_operands
 from tinytorch.ops.parts import tril
 from tinytorch.ops.random import generator_for, manual_seed, randn
@@ -327,8 +327,9 @@ def multi_head_attention_forward(
     more = k.array.shape[0] - key.array.shape[0]
     if more:
         is_causal = False
-        attn_mask = None if attn_mask is None else pad(attn_mask, (0, more))
-        key_padding_mask = None if key_padding_mask is None else pad(key_padding_mask, (0, more))
+        attn_mask = None if attn_mask is None else constant_pad(attn_mask, (0, more))
+        padding = key_padding_mask
+        key_padding_mask = None if padding is None else constant_pad(padding, (0, more))
     # [L, N, E] -> [N, heads, L, E / heads]: the heads are further batches.
     q, k, v = (x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k, v))
     dropout_p = dropout_p if training else 0.0

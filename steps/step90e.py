@@ -31,10 +31,11 @@ from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
+from tinytorch.nn.padding import pad
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.comparison import where
 from tinytorch.ops.creation import arange, empty, full
-from tinytorch.ops.gather import check_index, pad
+from tinytorch.ops.gather import check_index
 from tinytorch.ops.indexing import AddIndex
 from tinytorch.ops.joining import cat
 from tinytorch.ops.norm import norm

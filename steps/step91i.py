@@ -307,7 +307,8 @@ if __name__ == "__main__":
         for run in (loop.apply, lambda *args, loop=loop: unroll(loop.step, *args)):
             outputs = run(*inputs[:5], rows, *inputs[5:])
             found.append(grad(sum(out.square().sum() for out in outputs), inputs))
-        wrong = [n for n, a, b in zip(names, *found) if (a - b).abs().max().item() > 1e-12]
+        pairs = zip(names, *found, strict=False)
+        wrong = [name for name, a, b in pairs if (a - b).abs().max().item() > 1e-12]
         print(loop.__name__, "wrong:", wrong)
     # -> TanhLoop wrong: []
     # -> ReluLoop wrong: []

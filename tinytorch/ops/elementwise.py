@@ -153,7 +153,7 @@ log = unary("log", "log", from_x=lambda xp, g, x: g / x)
 sqrt = unary("sqrt", "sqrt", from_y=lambda xp, g, y: g / (2 * y))
 sin = unary("sin", "sin", from_x=lambda xp, g, x: g * xp.cos(x))
 cos = unary("cos", "cos", from_x=lambda xp, g, x: -g * xp.sin(x))
-tanh = unary("tanh", "tanh", from_y=lambda xp, g, y: g * (1 - y * y))
+tanh = unary("tanh", "tanh", from_y=lambda xp, g, y: g - g * y * y)
 sigmoid = unary(
     "sigmoid", lambda xp, x: 1 / (1 + xp.exp(-x)), from_y=lambda xp, g, y: g * y * (1 - y)
 )

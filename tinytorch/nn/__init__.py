@@ -1,6 +1,6 @@
 """Networks: modules, layers, activations and losses, as torch.nn has them."""
 
-from tinytorch.nn import functional, init, utils
+from tinytorch.nn import functional, init, modules, parallel, utils
 from tinytorch.nn.activation import (
     ELU,
     GELU,
@@ -63,6 +63,7 @@ from tinytorch.nn.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
+from tinytorch.nn.parallel import DataParallel
 from tinytorch.nn.parameter import Parameter
 from tinytorch.nn.pooling import (
     AdaptiveAvgPool1d,

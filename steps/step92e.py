@@ -17,7 +17,7 @@ The trap: this test must not be by row, nor be left out. Scores of 100 occur, in
 or with a mask of large numbers. The demo has them. A nan compares as False, and goes the slow way.
 
 Changed: Attention.largest, Attention.exponentials.
-Try: limit = 90. Which line of the demo notices?
+Try: limit = 100. Which line of the demo notices?
 """
 
 import importlib

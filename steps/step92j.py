@@ -1,7 +1,7 @@
 """Step 92j: Heads: several attentions side by side
 
 A softmax has one peak, or a mean of several. Ask a word for its neighbours on both sides: it can
-look left, or right, or at the mean of the two, from which nobody can tell them apart.
+look left, or right, or at the mean of the two, which does not tell them apart.
 
 So attend several times, each time with other queries and keys. What they are is learned: each head
 h multiplies the input by matrices of its own, and the results are put side by side:

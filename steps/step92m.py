@@ -9,7 +9,7 @@ the softmax is made as in step 92c, all L x S weights of it. This takes longer, 
 is not looked at says need_weights=False.
 
 The demo trains a layer that has to find the next letter, in words in random order, and draws its
-weights. They show what it has learned, without a word of explanation.
+weights. They show what it has learned.
 
 The trap: need_weights is True unless you say otherwise, as in PyTorch. (The layers of the
 Transformer all say False.) And a large weight is no proof that a word matters: the value behind it

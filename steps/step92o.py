@@ -461,7 +461,7 @@ if __name__ == "__main__":
     x = randn(4, 2, 8)
     print(layer(x, x + 0, x + 0)[0].shape)  # -> tinytorch.Size([4, 2, 8])
 
-    # One more key, learned, and one of zeros: 4 keys become 6, and nobody is without any.
+    # One more key, learned, and one of zeros: 4 keys become 6, and no query is without one.
     layer = MultiheadAttention(8, 2, add_bias_kv=True, add_zero_attn=True).eval()
     padding, future = ones(2, 4).bool(), logical_not(tril(ones(4, 4)).bool())
     y, weights = layer(x, x, x, padding, attn_mask=future)

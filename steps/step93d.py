@@ -9,7 +9,7 @@ each word mean 0 and variance 1 again. Where?
 
 After: what is handed on is always of size 1. But the sum is no longer a straight way: each norm on
 it divides the gradient. The first layers get the smallest gradients, the last the largest, and
-training begins with a small learning rate that grows, or fails.
+training needs a learning rate that begins small (step 78b).
 
 Before: the sum runs through all layers untouched, and so does the gradient. All layers learn from
 the start. It still grows, so that a last norm is put behind the stack. GPT-2 and all that followed

@@ -11,9 +11,9 @@ In training the decoder gets [start, 4, 1, 3, ...] and has to say [4, 1, 3, 0, .
 predictions at once, thanks to the causal mask. In use it gets its own words, one after the other:
 `write`.
 
-Then look: the weights of the cross attention say where the decoder looked for each digit. Nobody
-told it that position t needs position 7 - t. The map has a line from the upper right to the lower
-left, and it was found by gradients.
+Then look: the weights of the cross attention say where the decoder looked for each digit. The
+program does not say that position t needs position 7 - t. The map has a line from the upper right
+to the lower left, which the training has found.
 
 To see them, a hook (step 76a keeps hooks) notes what the attention was given, and the attention is
 asked once more, with need_weights.

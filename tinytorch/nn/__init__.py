@@ -21,9 +21,18 @@ from tinytorch.nn.class_loss import (
     Softmax,
 )
 from tinytorch.nn.container import ModuleDict, ModuleList, Sequential
+from tinytorch.nn.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
 from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.embedding import Embedding, EmbeddingBag
 from tinytorch.nn.feature_dropout import Dropout1d, Dropout2d, Dropout3d
+from tinytorch.nn.fold import Fold, Unfold
 from tinytorch.nn.linear import Flatten, Identity, Linear
 from tinytorch.nn.loss import (
     BCELoss,

@@ -18,9 +18,18 @@ from tinytorch.nn.class_loss import (
     nll_loss,
     softmax,
 )
+from tinytorch.nn.conv import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from tinytorch.nn.dropout import dropout
 from tinytorch.nn.embedding import embedding, embedding_bag
 from tinytorch.nn.feature_dropout import dropout1d, dropout2d, dropout3d
+from tinytorch.nn.fold import fold, unfold
 from tinytorch.nn.linear import linear
 from tinytorch.nn.loss import (
     binary_cross_entropy,
@@ -72,6 +81,12 @@ __all__ = [
     "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "cosine_similarity",
     "cross_entropy",
     "dropout",
@@ -81,6 +96,7 @@ __all__ = [
     "elu",
     "embedding",
     "embedding_bag",
+    "fold",
     "gelu",
     "group_norm",
     "huber_loss",
@@ -115,4 +131,5 @@ __all__ = [
     "softmax",
     "softplus",
     "tanh",
+    "unfold",
 ]

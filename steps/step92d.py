@@ -1,8 +1,8 @@
 """Step 92d: Attention as one node
 
 Attention as written so far is five calls: a product, a factor, a mask, a softmax, a product. Each
-makes a node, and each of the middle four an array [L, S] that backward keeps. For long texts these
-are by far the largest arrays of the network. And a row in which nothing is allowed gives nan.
+makes a node, and each of the first four an array [L, S]. For long texts these are by far the
+largest arrays of the network. And a row in which nothing is allowed gives nan.
 
 One Function needs a single one of them, E = exp(scores - top), and the sums of its rows, z:
 

@@ -1,14 +1,15 @@
 """Step 92i: Types, and what attention refuses
 
 float16 has 11 bits, and ends at 65504. A sum of 64 products, exp, a sum over all keys and another
-product, each rounded to 11 bits: in the demo that is an error of 2 in the last place, on average,
-and a score of 12 is inf already after exp (exp(12) = 162755). So halves are computed as float32 and
-rounded once, as the reductions of step 59b do it. The same cast carries the gradients back.
+product, each rounded to 11 bits, add their errors up, and a score of 12 is inf already after exp
+(exp(12) = 162755). So halves are computed as float32 and rounded once, as sums are (step 59a). The
+same cast carries the gradients back.
 
-The rest of this step is refusals. Each is a mistake that would otherwise give a result:
+The rest of this step is refusals. Most of these mistakes would otherwise give a result:
 
-- a mask of integers: 0 and 1 would be added to the scores; - float32 queries with float64 keys:
-PyTorch never promotes in a product, nor do we; - is_causal together with a mask: which one counts?
+- a mask of integers: 0 and 1 would be added to the scores;
+- float32 queries with float64 keys: PyTorch never promotes in a product, nor do we;
+- is_causal together with a mask: which one counts?
 - a single vector as query: it has to be a matrix with one row.
 
 The trap: a mask may be float32 with float16 inputs, as in PyTorch. Masks are often made before the

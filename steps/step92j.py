@@ -1,7 +1,8 @@
 """Step 92j: Heads: several attentions side by side
 
 A softmax has one peak, or a mean of several. Ask a word for its neighbours on both sides: it can
-look left, or right, or at the mean of the two, which does not tell them apart.
+look left, or right, or at the mean of the two, which does not tell them apart. The demo has this
+task: one head cannot learn it, two can.
 
 So attend several times, each time with other queries and keys. What they are is learned: each head
 h multiplies the input by matrices of its own, and the results are put side by side:
@@ -16,7 +17,7 @@ and then a view in another shape, in which the heads are a batch like the senten
     [L, N, E] -> [L, N, H, E / H] -> [N, H, L, E / H]
 
 The trap: the order of these two. A reshape straight to [N, H, L, E / H] fits, and mixes words,
-sentences and heads. The demo measures it as a task that one head cannot learn.
+sentences and heads.
 
 Three inputs: query, key, value are often the same tensor ("self-attention"). Where they are not,
 each gets its third of the matrix.

@@ -15,7 +15,7 @@ numbers of Linear.
 Dropout works on the weights (step 92f), and here it is known whether the network is in training:
 eval() switches it off.
 
-The trap: num_heads is not a number of parameters. The same state_dict fits a layer with 1, 2 or 4
+The trap: num_heads does not show in the parameters. The same state_dict fits a layer with 1, 2 or 4
 heads, and computes something else in each.
 
 New: MultiheadAttention. Changed: multi_head_attention_forward.

@@ -7,9 +7,9 @@ order. The result is a set.
 
     attention(P X) = P attention(X)        for every permutation P
 
-So what is asked about the order cannot be learned at all. The demo asks which of two letters comes
-first. After 300 steps of training, the answer is as good as a coin's: both orders get the same
-output, to the last digit, and all that the network can say is "one half".
+So no question about the order can be learned. The demo asks which of two letters comes first. After
+300 steps of training, the answer is as good as a coin's: both orders get the same output, to the
+last digit, and all that the network can say is "one half".
 
 A causal mask breaks the symmetry a little: the first word sees one word, the second two. Some
 networks live on that. But "the word before me" remains hard to express.

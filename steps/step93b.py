@@ -5,8 +5,8 @@ stands for its place. Words are then different at different places, and queries 
 
 Two ways to get such vectors:
 
-- learned: a table with a row for each place, an Embedding (step 90a), trained like all the rest. -
-computed: sines and cosines of the place, of many wavelengths (Vaswani et al., 2017):
+- learned: a table with a row for each place, an Embedding (step 90a), trained like all the rest.
+- computed: sines and cosines of the place, of many wavelengths (Vaswani et al., 2017):
 
     p[t, 2i] = sin(t / 10000^(2i / E)),    p[t, 2i + 1] = cos(t / 10000^(2i / E))
 

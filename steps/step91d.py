@@ -215,14 +215,14 @@ if __name__ == "__main__":
     # -> RuntimeError hidden of shape tinytorch.Size([2, 3]) for an input tinytorch.Size([1, 2])
     # -> RuntimeError Unknown nonlinearity: sin
 
-    # Step 91b's task once more: one of four symbols, then 40 steps of noise.
+    # Step 91b's task once more: one of four symbols, then 30 steps of noise.
     manual_seed(0)
     cell, head = GRUCell(5, 16), Linear(16, 4)
     cell.bias_ih.data[16:32] = 3.0
     optimizer = Adam([*cell.parameters(), *head.parameters()], lr=0.05)
     for _ in range(100):
         first, h = randint(0, 4, (32,)), None
-        for row in cat([one_hot(first, 5).float()[None], randn(40, 32, 5) * 0.3]):
+        for row in cat([one_hot(first, 5).float()[None], randn(30, 32, 5) * 0.3]):
             h = cell(row, h)
         optimizer.zero_grad()
         cross_entropy(head(h), first).backward()

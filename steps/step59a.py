@@ -62,6 +62,8 @@ def normalize_dim(dim: int, ndim: int) -> int:
         IndexError: there is no such dimension.
         TypeError: `dim` is not an integer.
     """
+    if isinstance(dim, bool):  # in Python True is the integer 1
+        raise TypeError("a dimension must be an int, not a bool")
     dim, last = operator.index(dim), ndim or 1
     if -last <= dim < last:
         return dim + last if dim < 0 else dim

@@ -29,12 +29,36 @@ from tinytorch.nn.loss import (
     normalize,
     smooth_l1_loss,
 )
+from tinytorch.nn.padding import pad
+from tinytorch.nn.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from tinytorch.nn.prelu import prelu
+from tinytorch.nn.upsampling import interpolate, pixel_shuffle, pixel_unshuffle
 from tinytorch.ops.elementwise import sigmoid, tanh
-from tinytorch.ops.gather import pad
 from tinytorch.ops.nll import one_hot
 
 __all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "cosine_similarity",
@@ -43,17 +67,23 @@ __all__ = [
     "elu",
     "gelu",
     "huber_loss",
+    "interpolate",
     "kl_div",
     "l1_loss",
     "leaky_relu",
     "linear",
     "log_softmax",
     "logsigmoid",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
     "mse_loss",
     "nll_loss",
     "normalize",
     "one_hot",
     "pad",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "prelu",
     "relu",
     "relu_",

@@ -81,6 +81,10 @@ def main() -> int:
     for title in tables["tinytorch"]:
         calls = {name: table[title] for name, table in tables.items()}
         print(row(title, interleaved(calls, options.rounds, 50)))
+    tables = {name: programs.normalisations(library) for name, library in libraries.items()}
+    for title in tables["tinytorch"]:
+        calls = {name: table[title] for name, table in tables.items()}
+        print(row(title, interleaved(calls, options.rounds, 5)))
     loading.report(libraries, options.rounds)
     memory.report(with_torch="torch" in found)
     return 0

@@ -94,6 +94,17 @@ def operations(torch: ModuleType, size: int = 16384) -> dict[str, Any]:
     ones, lists = torch.ones(size), rng.standard_normal((128, size // 128)).tolist()
     table = torch.tensor(rng.standard_normal((128, 784)).astype(np.float32))
     rows = [table[i] for i in range(64)]
+    few = [torch.tensor(numbers[:12].reshape(3, 4), requires_grad=True) for _ in range(3)]
+    guesses = torch.tensor(rng.standard_normal((8, 50257)).astype(np.float32))
+    pictures = rng.standard_normal((64, 32, 28, 28)).astype(np.float32)
+    images, small = torch.tensor(pictures, requires_grad=True), torch.ones(64, 32, 14, 14)
+
+    def pooled(function: Any) -> Any:
+        def step() -> None:
+            function(images, 2).backward(small)
+            images.grad = None
+
+        return step
 
     def both_ways(operation: Any) -> Any:
         def step() -> None:
@@ -112,6 +123,35 @@ def operations(torch: ModuleType, size: int = 16384) -> dict[str, Any]:
         "tensor(128 lists)": lambda: torch.tensor(lists),
         "x[i]": lambda: table[3],
         "stack of 64 rows": lambda: torch.stack(rows),
+        "cat of 3 small ones": lambda: torch.cat(few),
+        "topk, 8 rows of 50257": lambda: torch.topk(guesses, 50),
+        "max_pool2d, both ways": pooled(functional.max_pool2d),
+        "avg_pool2d, both ways": pooled(functional.avg_pool2d),
+        "bilinear, twice as large": lambda: functional.interpolate(
+            images, scale_factor=2, mode="bilinear"
+        ),
+    }
+
+
+def normalisations(torch: ModuleType) -> dict[str, Any]:
+    """Forward and backward of a normalisation, each under the title of its line."""
+    rng = np.random.default_rng(0)
+
+    def both_ways(layer: Any, *shape: int) -> Any:
+        x = torch.tensor(rng.standard_normal(shape).astype(np.float32), requires_grad=True)
+        g = torch.tensor(rng.standard_normal(shape).astype(np.float32))
+
+        def step() -> None:
+            layer.zero_grad()
+            x.grad = None
+            layer(x).backward(g)
+
+        return step
+
+    return {
+        "LayerNorm [2048, 128]": both_ways(torch.nn.LayerNorm(128), 2048, 128),
+        "BatchNorm2d [64, 32, 28, 28]": both_ways(torch.nn.BatchNorm2d(32), 64, 32, 28, 28),
+        "BatchNorm1d [128, 64]": both_ways(torch.nn.BatchNorm1d(64), 128, 64),
     }
 
 

@@ -15,7 +15,8 @@ The second result holds integers, so it has no gradient. MaxPool.backward gets o
 and ignores the second.
 
 The choice itself costs as much time as the maximum. Nobody reads it where no gradient and no index
-is asked for, when a finished network is used. There MaxPool leaves it out.
+is asked for, when a finished network is used. There MaxPool leaves it out. And where the choice is
+made, each view is read twice. A view with a stride is slow to read, so it is copied once.
 
 Changed: MaxPool and max_pool. Each of the three functions takes return_indices.
 Try: pool a picture with windows of 3 and padding 1. Is any index outside of the picture?
@@ -86,8 +87,10 @@ class MaxPool(Function):
             return y
         # The number of the part that each maximum comes from: a byte, where PyTorch keeps eight.
         choice = xp.zeros_like(y, dtype=np.uint8 if len(others) < 256 else np.int32)
+        scratch = xp.empty_like(y)
         for number, (outputs, inputs) in enumerate(others, 1):
-            best, seen, chosen = y[outputs], x[inputs], choice[outputs]
+            best, seen, chosen = y[outputs], scratch[outputs], choice[outputs]
+            seen[...] = x[inputs]  # it is read twice, which takes longer with a stride
             xp.maximum(chosen, (seen > best).astype(choice.dtype) * number, out=chosen)
             xp.maximum(best, seen, out=best)
         ctx.save_for_backward(choice)

@@ -15,11 +15,11 @@ takes ten times as long as the padding. But nearly all elements stay where they 
 picture into a larger one, and then each row of the border from its source, one slice at a time. The
 second dimension copies rows that have their borders already: so the corners are filled too.
 
-Backward runs the same list from its end: each border is added to its source, and what is left
-inside is the gradient. This is the adjoint; its own gradient is the padding.
+Backward runs through the same list: each border is added to its source, and what is inside after
+that is the gradient. This is the adjoint; its own gradient is the padding.
 
 New: a module, nn/padding.py: SOURCES, border_copies, inner_key, PadBorder, FoldBorder, pad.
-Try: leave out `reversed`. The gradient of which pixel is wrong?
+Try: a fourth mode, "symmetric": b a [a b c d] d c. It is one line in SOURCES.
 """
 
 import functools
@@ -83,7 +83,7 @@ class FoldBorder(Function):
     def forward(ctx, x: Any, pads: list, mode: str) -> Any:
         ctx.pads, ctx.mode = pads, mode
         y = x.copy()
-        for place, source in reversed([*border_copies(x.shape, pads, mode)]):
+        for place, source in border_copies(x.shape, pads, mode):
             y[source] += y[place]
         return y[inner_key(x.shape, pads)]
 

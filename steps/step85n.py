@@ -78,7 +78,7 @@ class FoldBorder(Function):
     def forward(ctx, x: Any, pads: list, mode: str) -> Any:
         ctx.pads, ctx.mode = pads, mode
         y = x.copy()
-        for place, source in reversed([*border_copies(x.shape, pads, mode)]):
+        for place, source in border_copies(x.shape, pads, mode):
             y[source] += y[place]
         return y[inner_key(x.shape, pads)]
 

@@ -21,6 +21,7 @@ from tinytorch.nn.class_loss import (
 )
 from tinytorch.nn.container import ModuleDict, ModuleList, Sequential
 from tinytorch.nn.dropout import Dropout
+from tinytorch.nn.feature_dropout import Dropout1d, Dropout2d, Dropout3d
 from tinytorch.nn.linear import Flatten, Identity, Linear
 from tinytorch.nn.loss import (
     BCELoss,
@@ -32,6 +33,17 @@ from tinytorch.nn.loss import (
     SmoothL1Loss,
 )
 from tinytorch.nn.module import Module
+from tinytorch.nn.norm_layers import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    RMSNorm,
+)
 from tinytorch.nn.padding import (
     CircularPad1d,
     CircularPad2d,

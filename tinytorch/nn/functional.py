@@ -18,6 +18,7 @@ from tinytorch.nn.class_loss import (
     softmax,
 )
 from tinytorch.nn.dropout import dropout
+from tinytorch.nn.feature_dropout import dropout1d, dropout2d, dropout3d
 from tinytorch.nn.linear import linear
 from tinytorch.nn.loss import (
     binary_cross_entropy,
@@ -28,6 +29,13 @@ from tinytorch.nn.loss import (
     mse_loss,
     normalize,
     smooth_l1_loss,
+)
+from tinytorch.nn.normalization import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    rms_norm,
 )
 from tinytorch.nn.padding import pad
 from tinytorch.nn.pooling import (
@@ -59,17 +67,24 @@ __all__ = [
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
+    "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "cosine_similarity",
     "cross_entropy",
     "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
     "elu",
     "gelu",
+    "group_norm",
     "huber_loss",
+    "instance_norm",
     "interpolate",
     "kl_div",
     "l1_loss",
+    "layer_norm",
     "leaky_relu",
     "linear",
     "log_softmax",
@@ -87,6 +102,7 @@ __all__ = [
     "prelu",
     "relu",
     "relu_",
+    "rms_norm",
     "sigmoid",
     "silu",
     "smooth_l1_loss",

@@ -74,6 +74,46 @@ def nn_mlp(torch: ModuleType, batch: int, sizes: tuple[int, ...] = (784, 256, 12
     return step
 
 
+def cnn(torch: ModuleType, batch: int) -> Any:
+    """One training step of the network of PyTorch's mnist example, on random pictures."""
+    nn = torch.nn
+    rng = np.random.default_rng(0)
+    model = nn.Sequential(
+        *(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Linear(128, 10)),
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x = torch.tensor(rng.standard_normal((batch, 1, 28, 28)).astype(np.float32))
+    t = torch.tensor(rng.integers(0, 10, batch))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), t)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def transposed(torch: ModuleType, batch: int) -> Any:
+    """Forward and backward through a DCGAN's generator: 100 numbers to pictures of 32 x 32."""
+    nn = torch.nn
+    rng = np.random.default_rng(0)
+    model = nn.Sequential(
+        *(nn.ConvTranspose2d(100, 128, 4, 1, 0), nn.ReLU()),
+        *(nn.ConvTranspose2d(128, 64, 4, 2, 1), nn.ReLU()),
+        *(nn.ConvTranspose2d(64, 32, 4, 2, 1), nn.ReLU()),
+        *(nn.ConvTranspose2d(32, 3, 4, 2, 1), nn.Tanh()),
+    )
+    x = torch.tensor(rng.standard_normal((batch, 100, 1, 1)).astype(np.float32))
+
+    def step() -> None:
+        model.zero_grad()
+        model(x).mean().backward()
+
+    return step
+
+
 def adam(torch: ModuleType, tensors: int = 20, shape: tuple[int, int] = (250, 200)) -> Any:
     """One step of Adam over a million parameters in 20 tensors."""
     rng = np.random.default_rng(0)

@@ -84,6 +84,11 @@ class Addmm(Function):
     def translate_error(cls, error: Exception, arrays: list) -> Exception:
         return MatMul.translate_error(error, [arrays[0], arrays[1].T])
 
+    @property
+    def next_functions(ctx) -> tuple:  # the bias comes first in PyTorch's addmm
+        x, weight, *bias = super().next_functions
+        return (*bias, x, weight)
+
     def name(ctx) -> str:  # of the last of the calls that PyTorch makes
         names = ("Mm", "UnsafeView") if len(ctx.edges) == 2 else ("Addmm", "View")
         return names[len(ctx.outputs[0][0]) != 2] + "Backward0"
@@ -203,6 +208,8 @@ if __name__ == "__main__":
     print(layer)  # -> Linear(in_features=100, out_features=50, bias=True)
     print([type(node).__name__ for node, _ in layer(x).grad_fn.next_functions if node])
     # -> ['AccumulateGrad', 'AccumulateGrad']
+    print([tuple(n.variable.shape) for n, _ in layer(x).grad_fn.next_functions if n])
+    # -> [(50,), (50, 100)]
 
     def composed(x):
         return x @ layer.weight.T + layer.bias

@@ -1,20 +1,28 @@
-"""Step 81o: Loading safetensors, and what the package does not check
+"""Step 81o: safetensors, a second format
 
-The package `safetensors` compares a header with the bytes that follow it. It does not know NumPy. A
-shape of 65 ones, or one of (0, 2^62, 2^62), needs no more bytes than there are; NumPy can have
-neither, and says so in words about arrays, without the name of the tensor or of the file.
+Most weights that are published come in another format than PyTorch's own. It was made when few
+people read pickles safely, and it is the simplest of all:
 
-A caller wants one error for a file that cannot be read, with the name and the reason, as in step
-81k. Here it is the package's own: SafetensorError. Such files exist: a test writes them, or someone
-who looks for programs that crash.
+    8 bytes      how long the header is
+    the header   JSON: {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
+    the rest     the bytes of all tensors, one after the other, without gaps
 
-The bytes of each tensor are one piece of the file. So a tensor is a view of what was read, and its
-element type comes from a table, as for PyTorch's format in step 81g.
+The demo writes one by hand and takes it apart by hand. There are names, each with a tensor, and
+nothing else: no numbers, no tuples. A state_dict() is just that.
 
-(load and load_file are those of the module safetensors.torch.)
+Twenty lines of Python would do. But a file may lie, and this one comes from strangers: a header of
+2^60 bytes, tensors that overlap, a shape that needs more bytes than there are. The package
+`safetensors` checks all that, and is well maintained. We use it: pip install
+'tinytorch[safetensors]'.
 
-New: load, load_file, KINDS.
-Try: give the demo's header a dtype of "F8_E4M3" and the shape [4].
+What the format does not have is views. Two tied weights would become two after a load and, without
+any warning, learn different things. So save_file refuses tensors that share memory, and those whose
+elements do not lie one after the other. PyTorch's format of step 81g has no such limits.
+
+(save and save_file are those of the module safetensors.torch.)
+
+Moved: steps 81g to 81n, to tinytorch/serialization.py. New: save, save_file, overlapping, package.
+Try: save the state_dict() of two layers that share their weight, and read the error.
 """
 
 import importlib
@@ -24,19 +32,13 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import as_device
-from tinytorch.core.dtype import DType, numpy_dtype
-from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.tensor import Tensor
 from tinytorch.ops.storage import address_of
-from tinytorch.serialization import DTYPES, replacing
+from tinytorch.serialization import replacing
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
-
-
-# The element types by the names that they have in a file.
-KINDS = dict(zip("BOOL U8 I8 I16 I32 I64 F16 BF16 F32 F64".split(), DTYPES, strict=True))
 
 
 def package() -> ModuleType:
@@ -100,65 +102,44 @@ def save_file(tensors: dict[str, Tensor], filename: Any, metadata: dict | None =
         file.write(save(tensors, metadata))
 
 
-def load(data: bytes, device: Any = "cpu") -> dict[str, Tensor]:
-    """The tensors in the bytes of a safetensors file, by name.
-
-    Raises:
-        safetensors.SafetensorError: for bytes that are not such a file.
-        RuntimeError: for an element type that tinytorch does not have.
-    """
-    device, tensors = as_device(device), {}
-    for name, entry in package().deserialize(data):
-        if entry["dtype"] not in KINDS:
-            raise RuntimeError(f"`{name}` has elements of type {entry['dtype']}: not in tinytorch")
-        dtype = numpy_dtype(DType.by_name[KINDS[entry["dtype"]]])
-        try:
-            array = np.frombuffer(entry["data"], dtype).reshape(entry["shape"])
-        except ValueError as error:  # more dimensions than NumPy has, or (0, 2^60)
-            reason = f"`{name}` cannot have the shape {entry['shape']}: {error}"
-            raise package().SafetensorError(reason) from error
-        tensors[name] = wrap(device.backend.from_numpy(array, device.index), device)
-    return tensors
-
-
-def load_file(filename: Any, device: Any = "cpu") -> dict[str, Tensor]:
-    """The tensors in a safetensors file, by name, on `device`. Errors as `load`."""
-    data = Path(filename).read_bytes()
-    try:
-        return load(data, device)
-    except package().SafetensorError as error:
-        raise type(error)(f"cannot load {filename}: {error}") from error
-
-
 if __name__ == "__main__":
     import json
     import tempfile
 
-    def file_with(shape, content=b""):
-        """A file of one tensor, by hand."""
-        entry = {"dtype": "F32", "shape": shape, "data_offsets": [0, len(content)]}
-        text = json.dumps({"weight": entry}).encode()
-        return len(text).to_bytes(8, "little") + text + content
+    from tinytorch.ops.creation import arange
 
-    # All of it needs the package. An error says how to get it where it is not there.
+    # A file by hand: the length of the header, the header, the bytes.
+    header = {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
+    text = json.dumps(header).encode()
+    numbers = np.arange(6, dtype="<f4")
+    file = len(text).to_bytes(8, "little") + text + numbers.tobytes()
+
+    # And by hand taken apart.
+    length = int.from_bytes(file[:8], "little")
+    for name, entry in json.loads(file[8 : 8 + length]).items():
+        first, end = (8 + length + offset for offset in entry["data_offsets"])
+        found = np.frombuffer(file[first:end], "<f4").reshape(entry["shape"])
+        print(name, found.tolist())  # -> weight [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+
+    # What save refuses, whether the package is there or not.
+    table = arange(6.0).reshape(2, 3)
+    shared = {"table": table, "row": table[1], "other": arange(2.0)}
+    for tensors in (shared, {"turned": table.T}, {"list": [1.0]}, [table]):
+        try:
+            save(tensors)
+        except (RuntimeError, ValueError) as error:
+            print(f"{type(error).__name__}: {str(error).split(': ')[0]}")
+    # -> RuntimeError: Some tensors share memory, and would not any more after a load
+    # -> ValueError: `turned` is not contiguous
+    # -> ValueError: `list` is not a Tensor but <class 'list'>
+    # -> ValueError: Expected a dict of [str, Tensor] but received <class 'list'>
+
+    # The rest needs the package. An error says how to get it where it is not there.
     try:
-        package()
+        print("the same file:", save({"weight": arange(6.0).reshape(2, 3)})[-24:] == file[-24:])
     except ImportError as error:
         print(error)
         raise SystemExit from None
-    numbers = np.arange(6, dtype="<f4").tobytes()
-    print(load(file_with([2, 3], numbers))["weight"].tolist())  # -> ...
-
-    # What NumPy says about a shape that it cannot have, and what load says.
-    try:
-        np.frombuffer(numbers[:4], "<f4").reshape([1] * 65)
-    except ValueError as error:
-        print(error)  # -> ...
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model.safetensors")
-        for content in (file_with([1] * 65, numbers[:4]), file_with([0, 2**62, 2**62]), b"no file"):
-            path.write_bytes(content)
-            try:
-                load_file(path)
-            except package().SafetensorError as error:
-                print(str(error).replace(folder, "FOLDER"))  # -> ...
+        save_file({"a": table}, Path(folder, "table"))
+        print("and on the disk:", Path(folder, "table").read_bytes() == save({"a": table}))

@@ -9,7 +9,7 @@ first), then the numbers. What comes over the network may be anything: a "not fo
 file, other data. So nothing is downloaded unless you ask for it, and a download is kept only if its
 SHA-256 is the one written here.
 
-Which digits are held out decides what is measured. Step 65b held out 360 at random: the network had
+Which digits are held out decides what is measured. Step 65c held out 360 at random: the network had
 seen digits by the same people in training. Here it is the last 360 of the file, and more of them
 are read wrong. The digits of its 13 writers seem to follow one another, so the end of the file is
 closer to a digit that you will write.

@@ -14,7 +14,7 @@ For other factors, new pixel i takes the old one below it:
 and this is an index for each dimension (step 64a).
 
 Two traps. For scale_factor=2.3, two pixels become floor(4.6) = 4, and the scale can be 1 / 2.3 or 2
-/ 4: they choose different pixels. PyTorch takes the first, what you asked for. And i * scale is
+/ 4: they choose different pixels. PyTorch takes the first, which you asked for. And i * scale is
 rounded to float32 in PyTorch: where it is almost a whole number, rounding decides which pixel it
 is.
 

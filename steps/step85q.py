@@ -5,8 +5,8 @@ curve uses four pixels in each dimension, with weights from two cubics that meet
 (Keys, 1981). It is negative between 1 and 2, which sharpens. The matrix is made as before from
 another curve: that is all that bicubic is.
 
-A smaller image has the opposite problem. New pixels are far apart, four old ones that are nearest
-say little about the many between them, and fine stripes become coarse ones: aliasing.
+A smaller image has the opposite problem. New pixels are far apart. The few old ones next to each of
+them say little about the many between, and fine stripes become coarse ones: aliasing.
 antialias=True makes the curve as wide as a new pixel, so that all of the old ones count, and
 divides by the sum of the weights. (PyTorch has two constants for the cubic, -0.75, and -0.5 with
 antialias.)

@@ -8,8 +8,8 @@ from math import e, inf, nan, pi
 from numpy import newaxis
 
 from tinytorch import (
-    accelerator, autograd, backends, cuda, datasets, distributions, kernels, nn, optim, random,
-    utils,
+    accelerator, autograd, backends, cuda, datasets, distributed, distributions, kernels,
+    multiprocessing, nn, optim, random, utils,
 )
 from tinytorch.autograd.modes import (
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,

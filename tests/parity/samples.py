@@ -50,6 +50,8 @@ RANDOM = {
 # Which of several equal elements they name is open: PyTorch's sorts are not stable. Where elements
 # repeat, as integers and booleans do, indices are compared by shape and dtype.
 UNSTABLE = {"argsort", "sort", "topk"}
+# PyTorch rounds after each addition of halves; ours are compared with its float32 results, rounded.
+ROUNDED_OFTEN = {"nn.functional.conv_transpose2d", "nn.functional.conv_transpose3d"}
 # Arguments that tinytorch leaves out everywhere.
 ABSENT_ARGUMENTS = {
     "out",

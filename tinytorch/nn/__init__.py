@@ -1,6 +1,6 @@
 """Networks: modules, layers, activations and losses, as torch.nn has them."""
 
-from tinytorch.nn import functional, init, utils
+from tinytorch.nn import functional, init, modules, parallel, utils
 from tinytorch.nn.activation import (
     ELU,
     GELU,
@@ -20,8 +20,17 @@ from tinytorch.nn.class_loss import (
     Softmax,
 )
 from tinytorch.nn.container import ModuleDict, ModuleList, Sequential
+from tinytorch.nn.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
 from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.feature_dropout import Dropout1d, Dropout2d, Dropout3d
+from tinytorch.nn.fold import Fold, Unfold
 from tinytorch.nn.linear import Flatten, Identity, Linear
 from tinytorch.nn.loss import (
     BCELoss,
@@ -61,6 +70,7 @@ from tinytorch.nn.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
+from tinytorch.nn.parallel import DataParallel
 from tinytorch.nn.parameter import Parameter
 from tinytorch.nn.pooling import (
     AdaptiveAvgPool1d,

@@ -17,8 +17,17 @@ from tinytorch.nn.class_loss import (
     nll_loss,
     softmax,
 )
+from tinytorch.nn.conv import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from tinytorch.nn.dropout import dropout
 from tinytorch.nn.feature_dropout import dropout1d, dropout2d, dropout3d
+from tinytorch.nn.fold import fold, unfold
 from tinytorch.nn.linear import linear
 from tinytorch.nn.loss import (
     binary_cross_entropy,
@@ -70,6 +79,12 @@ __all__ = [
     "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "cosine_similarity",
     "cross_entropy",
     "dropout",
@@ -77,6 +92,7 @@ __all__ = [
     "dropout2d",
     "dropout3d",
     "elu",
+    "fold",
     "gelu",
     "group_norm",
     "huber_loss",
@@ -109,4 +125,5 @@ __all__ = [
     "softmax",
     "softplus",
     "tanh",
+    "unfold",
 ]

@@ -48,6 +48,11 @@ class Addmm(Function):
     def translate_error(cls, error: Exception, arrays: list) -> Exception:
         return MatMul.translate_error(error, [arrays[0], arrays[1].T])
 
+    @property
+    def next_functions(ctx) -> tuple:  # the bias comes first in PyTorch's addmm
+        x, weight, *bias = super().next_functions
+        return (*bias, x, weight)
+
     def name(ctx) -> str:  # of the last of the calls that PyTorch makes
         names = ("Mm", "UnsafeView") if len(ctx.edges) == 2 else ("Addmm", "View")
         return names[len(ctx.outputs[0][0]) != 2] + "Backward0"

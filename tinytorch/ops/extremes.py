@@ -194,20 +194,32 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     return arg_extreme(ArgMin, input, dim, keepdim)
 
 
+def named(function: type[Function], name: str) -> type[Function]:
+    """The same operation, whose nodes have another of PyTorch's names."""
+    return type(function.__name__, (function,), {"name": lambda ctx: name})
+
+
+# Of Amax and Amin: the operation on all elements, that along a dimension, and on pairs.
+FORMS = {
+    Amax: (named(Amax, "MaxBackward1"), named(TakeAlong, "MaxBackward0"), maximum, MaxResult),
+    Amin: (named(Amin, "MinBackward1"), named(TakeAlong, "MinBackward0"), minimum, MinResult),
+}
+
+
 def max_or_min(
     value: type[Amax], index: type[ArgMax], input: Tensor, dim: Any, keepdim: bool, other: Any
 ) -> Any:
     """max or min, in the form that the arguments ask for: of all, along a dimension, of pairs."""
-    largest = value is Amax
+    of_all, along, of_pairs, result = FORMS[value]
     if isinstance(dim, Tensor):
         other, dim = dim, None
     if other is not None:
-        return (maximum if largest else minimum)(input, other)
+        return of_pairs(input, other)
     if dim is None:
-        return value.apply(input)
+        return of_all.apply(input)
     dim = normalize_dim(dim, input.array.ndim)
     indices = index.apply(input, dim, keepdim)
-    return (MaxResult if largest else MinResult)(TakeAlong.apply(input, indices, dim), indices)
+    return result(along.apply(input, indices, dim), indices)
 
 
 @reduction

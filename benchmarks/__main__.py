@@ -75,6 +75,8 @@ def main() -> int:
             steps["dezero"] = programs.dezero_mlp(batch, optimizer="Adam")
         calls = 20 if batch == 64 else 5
         print(row(f"nn + Adam, MLP, batch {batch}", interleaved(steps, options.rounds, calls)))
+    steps = {name: programs.lstm(library) for name, library in libraries.items()}
+    print(row("LSTM step, batch 32, 64 steps", interleaved(steps, options.rounds, 3)))
     for title, program in (
         ("CNN training step", programs.cnn),
         ("DCGAN generator", programs.transposed),

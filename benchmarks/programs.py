@@ -114,6 +114,25 @@ def transposed(torch: ModuleType, batch: int) -> Any:
     return step
 
 
+def lstm(torch: ModuleType, batch: int = 32, steps: int = 64, hidden: int = 128) -> Any:
+    """One training step of a model of letters: a table, an LSTM, a linear layer, and Adam."""
+    nn, letters = torch.nn, 64
+    rng = np.random.default_rng(0)
+    table, layer = nn.Embedding(letters, hidden), nn.LSTM(hidden, hidden)
+    head = nn.Linear(hidden, letters)
+    optimizer = torch.optim.Adam([p for m in (table, layer, head) for p in m.parameters()])
+    x, t = (torch.tensor(rng.integers(0, letters, (steps, batch))) for _ in range(2))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        scores = head(layer(table(x))[0])
+        loss = nn.functional.cross_entropy(scores.reshape(-1, letters), t.reshape(-1))
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
 def adam(torch: ModuleType, tensors: int = 20, shape: tuple[int, int] = (250, 200)) -> Any:
     """One step of Adam over a million parameters in 20 tensors."""
     rng = np.random.default_rng(0)

@@ -32,6 +32,9 @@ CALLS = {
     "nn.functional.embedding": lambda weight, index, **options: tinytorch.nn.functional.embedding(
         index, weight, **options
     ),
+    "nn.functional.embedding_bag": lambda weight, index, **options: (
+        tinytorch.nn.functional.embedding_bag(index, weight, **options)
+    ),
 }
 # Their values are random or uninitialised: shapes and dtypes are compared.
 RANDOM = {
@@ -85,6 +88,8 @@ REFUSED = {
     "a weighted mean is not implemented": "PyTorch resizes uint8 images with rounding of its own",
     "as_strided() has no gradient": "unfold has one",
     "modified by an inplace operation": "overwrites what its own backward needs",
+    "sparse gradients are not supported": "there are no sparse tensors",
+    "scaling the gradient by the frequency": "PyTorch counts other indices in bags, on the CPU",
 }
 
 compared = collections.Counter()

@@ -29,6 +29,7 @@ from tinytorch.nn.conv import (
     ConvTranspose3d,
 )
 from tinytorch.nn.dropout import Dropout
+from tinytorch.nn.embedding import Embedding, EmbeddingBag
 from tinytorch.nn.feature_dropout import Dropout1d, Dropout2d, Dropout3d
 from tinytorch.nn.fold import Fold, Unfold
 from tinytorch.nn.linear import Flatten, Identity, Linear
@@ -87,6 +88,8 @@ from tinytorch.nn.pooling import (
     MaxPool3d,
 )
 from tinytorch.nn.prelu import PReLU
+from tinytorch.nn.rnn import GRU, LSTM, RNN, RNNBase
+from tinytorch.nn.rnn_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
 from tinytorch.nn.upsampling import (
     PixelShuffle,
     PixelUnshuffle,

@@ -26,6 +26,7 @@ from tinytorch.nn.conv import (
     conv_transpose3d,
 )
 from tinytorch.nn.dropout import dropout
+from tinytorch.nn.embedding import embedding, embedding_bag
 from tinytorch.nn.feature_dropout import dropout1d, dropout2d, dropout3d
 from tinytorch.nn.fold import fold, unfold
 from tinytorch.nn.linear import linear
@@ -92,6 +93,8 @@ __all__ = [
     "dropout2d",
     "dropout3d",
     "elu",
+    "embedding",
+    "embedding_bag",
     "fold",
     "gelu",
     "group_norm",

@@ -83,6 +83,9 @@ def main() -> int:
     ):
         steps = {name: program(library, 64) for name, library in libraries.items()}
         print(row(f"{title}, batch 64", interleaved(steps, options.rounds, 1)))
+    for block in (64, 128):
+        steps = {name: programs.gpt(library, block) for name, library in libraries.items()}
+        print(row(f"GPT, 12 texts of {block}", interleaved(steps, options.rounds, 2)))
     steps = {name: programs.adam(library) for name, library in libraries.items()}
     print(row("Adam, 1 M parameters in 20", interleaved(steps, options.rounds, 10)))
     tables = {name: programs.operations(library) for name, library in libraries.items()}

@@ -12,6 +12,7 @@ from tinytorch.nn.activation import (
     Softplus,
     Tanh,
 )
+from tinytorch.nn.attention import MultiheadAttention
 from tinytorch.nn.class_loss import (
     CrossEntropyLoss,
     KLDivLoss,
@@ -90,6 +91,13 @@ from tinytorch.nn.pooling import (
 from tinytorch.nn.prelu import PReLU
 from tinytorch.nn.rnn import GRU, LSTM, RNN, RNNBase
 from tinytorch.nn.rnn_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
+from tinytorch.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 from tinytorch.nn.upsampling import (
     PixelShuffle,
     PixelUnshuffle,

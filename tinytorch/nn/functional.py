@@ -10,6 +10,7 @@ from tinytorch.nn.activation import (
     silu,
     softplus,
 )
+from tinytorch.nn.attention import multi_head_attention_forward, scaled_dot_product_attention
 from tinytorch.nn.class_loss import (
     cross_entropy,
     kl_div,
@@ -112,6 +113,7 @@ __all__ = [
     "max_pool2d",
     "max_pool3d",
     "mse_loss",
+    "multi_head_attention_forward",
     "nll_loss",
     "normalize",
     "one_hot",
@@ -122,6 +124,7 @@ __all__ = [
     "relu",
     "relu_",
     "rms_norm",
+    "scaled_dot_product_attention",
     "sigmoid",
     "silu",
     "smooth_l1_loss",

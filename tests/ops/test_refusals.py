@@ -94,3 +94,11 @@ def test_numpy_numbers_are_numbers(kind):
 
 def test_a_size_of_numpy_makes_a_tensor_of_that_size():
     assert tinytorch.Tensor(np.int64(3)).shape == tinytorch.Tensor(3).shape == (3,)
+
+
+@pytest.mark.parametrize("name", "exp neg sum mean reshape roll tril clone softmax cumsum".split())
+@pytest.mark.parametrize("value", [[1.0], None, np.ones(2), "x"], ids=lambda v: type(v).__name__)
+def test_what_is_not_a_tensor(name, value):
+    more = {"reshape": [(1,)], "roll": [1], "softmax": [0], "cumsum": [0]}.get(name, [])
+    with pytest.raises(TypeError):
+        getattr(tinytorch, name)(value, *more)

@@ -55,7 +55,7 @@ def minus_max(x: Any, dims: tuple[int, ...], xp: Any) -> Any:
     x = xp.asarray(x, order="C")
     if x.size == 0:
         return x.copy()
-    if dims == (x.ndim - 1,) and x.size > 200:
+    if dims == (x.ndim - 1,) and x.size > 200 and x.shape[-1] <= 128:
         return x - extreme_rows(x, "max")
     return xp.asarray(x - x.max(axis=dims, keepdims=True))
 

@@ -13,10 +13,7 @@ class Container(Module):
     """A module that is there for its members, all in one of the three dictionaries."""
 
     _store = "_modules"
-
-    @property
-    def _members(self) -> dict[str, Any]:
-        return self.__dict__[self._store]
+    _members = property(lambda self: self.__dict__[self._store])
 
 
 class ListContainer(Container, MutableSequence):

@@ -3,6 +3,7 @@
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.activation import FunctionModule
 from tinytorch.ops.joining import constant_pad
+from tinytorch.ops.storage import unfold
 
 
 def local_response_norm(
@@ -15,11 +16,9 @@ def local_response_norm(
         ValueError: the input has fewer than three dimensions.
     """
     if input.ndim < 3:
-        raise ValueError(
-            f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)"
-        )
+        raise ValueError(f"Expected 3D or higher dimensionality, got {input.ndim} dimensions")
     borders = (0, 0) * (input.ndim - 2) + (size // 2, (size - 1) // 2)
-    squares = constant_pad(input * input, borders).unfold(1, size, 1).mean(-1)
+    squares = unfold(constant_pad(input * input, borders), 1, size, 1).mean(-1)
     return input / (squares * alpha + k) ** beta
 
 

@@ -22,10 +22,8 @@ def margin_ranking_loss(
     """
     if not input1.ndim == input2.ndim == target.ndim:
         shapes = [list(x.shape) for x in (input1, input2, target)]
-        raise RuntimeError(
-            f"margin_ranking_loss : All input tensors should have same dim: {shapes}"
-        )
-    return reduced((margin - target * (input1 - input2)).clamp(min=0), reduction)
+        raise RuntimeError(f"margin_ranking_loss: inputs of as many dimensions expected: {shapes}")
+    return reduced((-target * (input1 - input2) + margin).clamp(min=0), reduction)
 
 
 def triplet_margin_loss(

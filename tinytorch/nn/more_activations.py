@@ -119,9 +119,15 @@ class ReLU6(FunctionModule, function=relu6):
 class Hardsigmoid(FunctionModule, function=hardsigmoid):
     """hardsigmoid as a module."""
 
+    def extra_repr(self) -> str:
+        return ""
+
 
 class Hardswish(FunctionModule, function=hardswish):
     """hardswish as a module."""
+
+    def extra_repr(self) -> str:
+        return ""
 
 
 class Threshold(FunctionModule, function=threshold):

@@ -27,7 +27,8 @@ The trap is the word "to". For a tensor, `x.to(device)` returns a new tensor; fo
 new objects, an optimizer made earlier would go on changing the old ones.
 
 New: the lists and the dictionary, each a Container; Module.apply, train, eval, to and its short
-forms, and what a module keeps of itself. Moved: Members, which had buffers already, to tinytorch/nn/members.py.
+forms, and what a module keeps of itself. Moved: Members, which had buffers already, to
+tinytorch/nn/members.py.
 Try: in Scale make `seen` a plain tensor, `self.seen = tensor(0)`. Which lines of the demo change?
 """
 

@@ -18,8 +18,9 @@ to exactly that. Step 75 tells the whole story.)
 There are also layers that only change shapes (Flatten, Unflatten), and one that does nothing, to
 take the place of a layer that was removed (Identity). Dropout behaves differently in training and
 in use: in training it sets each element to 0 with probability p. No output can rely on any other,
-which makes it harder to learn the data by heart (Srivastava et al., 2014). The rest is multiplied by 1 / (1 - p), so the expected value stays the same, and eval() has
-nothing to correct. The trap: forget eval(), and the trained network gives random answers.
+which makes it harder to learn the data by heart (Srivastava et al., 2014). The rest is multiplied
+by 1 / (1 - p), so the expected value stays the same, and eval() has nothing to correct. The trap:
+forget eval(), and the trained network gives random answers.
 
 New: Addmm, linear; Linear, Identity, Flatten, Unflatten; dropout, Dropout. Moved: Module to
 nn/module.py, what hooks need to nn/hooks.py.

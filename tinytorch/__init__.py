@@ -71,7 +71,9 @@ from tinytorch.ops.indexing import nonzero as argwhere, masked_select, nonzero
 from tinytorch.ops.joining import (
     cat, chunk, cat as concat, cat as concatenate, split, stack, unbind,
 )
-from tinytorch.ops.legacy import FloatTensor, LongTensor
+from tinytorch.ops.legacy import (
+    BoolTensor, ByteTensor, DoubleTensor, FloatTensor, IntTensor, LongTensor,
+)
 from tinytorch.ops.matmul import addmm, bmm, dot, outer as ger, matmul, mm, mv, outer, dot as vdot
 from tinytorch.ops.methods import detach, is_complex, is_floating_point, numel
 from tinytorch.ops.multinomial import multinomial

@@ -75,8 +75,22 @@ def main() -> int:
             steps["dezero"] = programs.dezero_mlp(batch, optimizer="Adam")
         calls = 20 if batch == 64 else 5
         print(row(f"nn + Adam, MLP, batch {batch}", interleaved(steps, options.rounds, calls)))
+    for title, program in (
+        ("CNN training step", programs.cnn),
+        ("DCGAN generator", programs.transposed),
+    ):
+        steps = {name: program(library, 64) for name, library in libraries.items()}
+        print(row(f"{title}, batch 64", interleaved(steps, options.rounds, 1)))
     steps = {name: programs.adam(library) for name, library in libraries.items()}
     print(row("Adam, 1 M parameters in 20", interleaved(steps, options.rounds, 10)))
+    tables = {name: programs.operations(library) for name, library in libraries.items()}
+    for title in tables["tinytorch"]:
+        calls = {name: table[title] for name, table in tables.items()}
+        print(row(title, interleaved(calls, options.rounds, 50)))
+    tables = {name: programs.normalisations(library) for name, library in libraries.items()}
+    for title in tables["tinytorch"]:
+        calls = {name: table[title] for name, table in tables.items()}
+        print(row(title, interleaved(calls, options.rounds, 5)))
     loading.report(libraries, options.rounds)
     memory.report(with_torch="torch" in found)
     return 0

@@ -12,11 +12,13 @@ import json, resource, sys
 from benchmarks.harness import one_thread
 one_thread()
 import importlib
-from benchmarks.programs import mlp
+from benchmarks import programs
 library = importlib.import_module(sys.argv[1])
 if sys.argv[1] == "torch":
     library.set_num_threads(1)
-step = mlp(library, int(sys.argv[2]))
+step = getattr(programs, sys.argv[2])(library, int(sys.argv[3]))
+
+steps = 100 if sys.argv[2] == "mlp" else 20
 
 def status(name):
     for line in open("/proc/self/status"):
@@ -28,18 +30,18 @@ for _ in range(20):
 before = status("VmRSS")
 open("/proc/self/clear_refs", "w").write("5")
 faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(100):
+for _ in range(steps):
     step()
-faults = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults) / 100
+faults = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults) / steps
 print(json.dumps({"peak_kib": status("VmHWM"), "before_kib": before, "faults": faults}))
 """
 
 
-def measure(library: str, batch: int) -> dict:
-    """Peak memory (KiB) and minor faults per step of the MLP in a fresh process."""
+def measure(library: str, program: str, batch: int) -> dict:
+    """Peak memory (KiB) and minor faults per step of a program in a fresh process."""
     root = Path(__file__).resolve().parent.parent
     answer = subprocess.run(
-        [sys.executable, "-c", CHILD, library, str(batch)],
+        [sys.executable, "-c", CHILD, library, program, str(batch)],
         cwd=root,
         capture_output=True,
         text=True,
@@ -50,10 +52,12 @@ def measure(library: str, batch: int) -> dict:
 
 def report(with_torch: bool) -> None:
     """Prints one line for each library."""
-    for library in ["tinytorch"] + ["torch"] * with_torch:
-        found = measure(library, 512)
-        print(
-            f"memory, MLP batch 512, {library:<10} peak {found['peak_kib'] / 1024:7.1f} MiB "
-            f"(before {found['before_kib'] / 1024:.1f}), "
-            f"{found['faults']:.1f} minor faults per step"
-        )
+    for program, batch in (("mlp", 512), ("cnn", 64)):
+        for library in ["tinytorch"] + ["torch"] * with_torch:
+            found = measure(library, program, batch)
+            print(
+                f"memory, {program} batch {batch}, {library:<10} "
+                f"peak {found['peak_kib'] / 1024:7.1f} MiB "
+                f"(before {found['before_kib'] / 1024:.1f}), "
+                f"{found['faults']:.1f} minor faults per step"
+            )

@@ -74,6 +74,46 @@ def nn_mlp(torch: ModuleType, batch: int, sizes: tuple[int, ...] = (784, 256, 12
     return step
 
 
+def cnn(torch: ModuleType, batch: int) -> Any:
+    """One training step of the network of PyTorch's mnist example, on random pictures."""
+    nn = torch.nn
+    rng = np.random.default_rng(0)
+    model = nn.Sequential(
+        *(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Linear(128, 10)),
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x = torch.tensor(rng.standard_normal((batch, 1, 28, 28)).astype(np.float32))
+    t = torch.tensor(rng.integers(0, 10, batch))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), t)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def transposed(torch: ModuleType, batch: int) -> Any:
+    """Forward and backward through a DCGAN's generator: 100 numbers to pictures of 32 x 32."""
+    nn = torch.nn
+    rng = np.random.default_rng(0)
+    model = nn.Sequential(
+        *(nn.ConvTranspose2d(100, 128, 4, 1, 0), nn.ReLU()),
+        *(nn.ConvTranspose2d(128, 64, 4, 2, 1), nn.ReLU()),
+        *(nn.ConvTranspose2d(64, 32, 4, 2, 1), nn.ReLU()),
+        *(nn.ConvTranspose2d(32, 3, 4, 2, 1), nn.Tanh()),
+    )
+    x = torch.tensor(rng.standard_normal((batch, 100, 1, 1)).astype(np.float32))
+
+    def step() -> None:
+        model.zero_grad()
+        model(x).mean().backward()
+
+    return step
+
+
 def adam(torch: ModuleType, tensors: int = 20, shape: tuple[int, int] = (250, 200)) -> Any:
     """One step of Adam over a million parameters in 20 tensors."""
     rng = np.random.default_rng(0)
@@ -83,6 +123,76 @@ def adam(torch: ModuleType, tensors: int = 20, shape: tuple[int, int] = (250, 20
         parameters.append(torch.tensor(start, requires_grad=True))
         parameters[-1].grad = torch.tensor(rng.standard_normal(shape).astype(np.float32))
     return torch.optim.Adam(parameters).step
+
+
+def operations(torch: ModuleType, size: int = 16384) -> dict[str, Any]:
+    """Single operations that are not one call of NumPy, each under the title of its line."""
+    rng = np.random.default_rng(0)
+    functional = torch.nn.functional
+    numbers = rng.standard_normal(size).astype(np.float32)
+    x, leaf = torch.tensor(numbers), torch.tensor(numbers, requires_grad=True)
+    ones, lists = torch.ones(size), rng.standard_normal((128, size // 128)).tolist()
+    table = torch.tensor(rng.standard_normal((128, 784)).astype(np.float32))
+    rows = [table[i] for i in range(64)]
+    few = [torch.tensor(numbers[:12].reshape(3, 4), requires_grad=True) for _ in range(3)]
+    guesses = torch.tensor(rng.standard_normal((8, 50257)).astype(np.float32))
+    pictures = rng.standard_normal((64, 32, 28, 28)).astype(np.float32)
+    images, small = torch.tensor(pictures, requires_grad=True), torch.ones(64, 32, 14, 14)
+
+    def pooled(function: Any) -> Any:
+        def step() -> None:
+            function(images, 2).backward(small)
+            images.grad = None
+
+        return step
+
+    def both_ways(operation: Any) -> Any:
+        def step() -> None:
+            operation(leaf).backward(ones)
+            leaf.grad = None
+
+        return step
+
+    return {
+        "x ** 5": lambda: x**5,
+        "x ** 5, both ways": both_ways(lambda x: x**5),
+        "erf": lambda: torch.erf(x),
+        "gelu": lambda: functional.gelu(x),
+        "gelu, both ways": both_ways(functional.gelu),
+        "gelu by tanh": lambda: functional.gelu(x, approximate="tanh"),
+        "tensor(128 lists)": lambda: torch.tensor(lists),
+        "x[i]": lambda: table[3],
+        "stack of 64 rows": lambda: torch.stack(rows),
+        "cat of 3 small ones": lambda: torch.cat(few),
+        "topk, 8 rows of 50257": lambda: torch.topk(guesses, 50),
+        "max_pool2d, both ways": pooled(functional.max_pool2d),
+        "avg_pool2d, both ways": pooled(functional.avg_pool2d),
+        "bilinear, twice as large": lambda: functional.interpolate(
+            images, scale_factor=2, mode="bilinear"
+        ),
+    }
+
+
+def normalisations(torch: ModuleType) -> dict[str, Any]:
+    """Forward and backward of a normalisation, each under the title of its line."""
+    rng = np.random.default_rng(0)
+
+    def both_ways(layer: Any, *shape: int) -> Any:
+        x = torch.tensor(rng.standard_normal(shape).astype(np.float32), requires_grad=True)
+        g = torch.tensor(rng.standard_normal(shape).astype(np.float32))
+
+        def step() -> None:
+            layer.zero_grad()
+            x.grad = None
+            layer(x).backward(g)
+
+        return step
+
+    return {
+        "LayerNorm [2048, 128]": both_ways(torch.nn.LayerNorm(128), 2048, 128),
+        "BatchNorm2d [64, 32, 28, 28]": both_ways(torch.nn.BatchNorm2d(32), 64, 32, 28, 28),
+        "BatchNorm1d [128, 64]": both_ways(torch.nn.BatchNorm1d(64), 128, 64),
+    }
 
 
 def dezero_chain(operations: int = 999, size: int = 10) -> Any:

@@ -14,12 +14,10 @@ NaN needs no case of its own, because it differs from everything, also from itse
 integer that is too large is refused by NumPy already; its OverflowError becomes PyTorch's
 RuntimeError. A single number, the most common data of all, does not go through parse_nested.
 
-This completes the module core/convert.py.
-
 The trap: the check is made for lists and numbers, not for arrays. tensor(array, dtype=...) and
 x.to(dtype) convert as NumPy does, as fast as it does.
 
-Changed: host_array. Module finished: core/convert.py.
+Changed: host_array.
 Try: tensor([float("inf")], dtype=as_dtype("int64")), and the same with np.array(...).astype.
 """
 
@@ -339,6 +337,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
             "At least one of the strides of the array is negative, and tensors with negative "
             "strides are not supported. Make a copy first: array.copy()"
         )
+    array = np.asarray(array)  # a subclass, such as np.memmap, as a plain array on the same memory
     return wrap(array.view(), device_of(array))
 
 

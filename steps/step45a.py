@@ -314,6 +314,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
             "At least one of the strides of the array is negative, and tensors with negative "
             "strides are not supported. Make a copy first: array.copy()"
         )
+    array = np.asarray(array)  # a subclass, such as np.memmap, as a plain array on the same memory
     return wrap(array.view(), device_of(array))
 
 
@@ -925,8 +926,8 @@ if __name__ == "__main__":
             return reason
 
     x, y = tensor(np.ones((2, 3))), tensor(np.ones(4))
-    print("step 44c:", error(lambda: x.array + y.array))
-    # -> step 44c: operands could not be broadcast together with shapes (2,3) (4,)
+    print("step 44d:", error(lambda: x.array + y.array))
+    # -> step 44d: operands could not be broadcast together with shapes (2,3) (4,)
     found = error(lambda: x + y)
     print(str(found).partition(" (shapes")[0])
     # -> The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 1

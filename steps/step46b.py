@@ -286,6 +286,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
             "At least one of the strides of the array is negative, and tensors with negative "
             "strides are not supported. Make a copy first: array.copy()"
         )
+    array = np.asarray(array)  # a subclass, such as np.memmap, as a plain array on the same memory
     return wrap(array.view(), device_of(array))
 
 

@@ -25,10 +25,11 @@ The operations that write come with step 49c. Until then a program that writes i
 call bump_version itself. Step 49b asks for the count.
 
 New: versions, storage_of, version_of, bump_version, Tensor._version.
-Try: write `lambda _: None` for the callback, and look at len(versions) at the end of the demo.
+Try: write `forget = int` for the callback, and look at len(versions) at the end of the demo.
 """
 
 import copy
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
@@ -67,7 +68,9 @@ def bump_version(array: Any) -> None:
     key = id(storage)
     entry = versions.get(key)
     if entry is None:
-        entry = versions[key] = [weakref.ref(storage, lambda _: versions.pop(key, None)), 0]
+        # A Ctrl-C in a Python function that a weak reference calls is lost: so it calls pop itself.
+        forget = functools.partial(versions.pop, key)
+        entry = versions.setdefault(key, [weakref.ref(storage, forget), 0])
     entry[1] += 1
 
 
@@ -461,6 +464,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
             "At least one of the strides of the array is negative, and tensors with negative "
             "strides are not supported. Make a copy first: array.copy()"
         )
+    array = np.asarray(array)  # a subclass, such as np.memmap, as a plain array on the same memory
     return wrap(array.view(), device_of(array))
 
 

@@ -29,6 +29,7 @@ gradients does the demo print then?
 """
 
 import copy
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
@@ -73,9 +74,12 @@ def bump_version(array: Any) -> None:
     key = id(storage)
     entry = versions.get(key)
     if entry is None:
-        entry = versions[key] = [weakref.ref(storage, lambda _: versions.pop(key, None)), 0, 1]
+        # A Ctrl-C in a Python function that a weak reference calls is lost: so it calls pop itself.
+        forget = functools.partial(versions.pop, key)
+        entry = versions.setdefault(key, [weakref.ref(storage, forget), 0, 1])
     entry[1] += 1
-    entry[2] = WriteClock.last = next_sequence_nr()
+    note_write()
+    entry[2] = WriteClock.last
 
 
 class Size(tuple):
@@ -468,6 +472,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
             "At least one of the strides of the array is negative, and tensors with negative "
             "strides are not supported. Make a copy first: array.copy()"
         )
+    array = np.asarray(array)  # a subclass, such as np.memmap, as a plain array on the same memory
     return wrap(array.view(), device_of(array))
 
 
@@ -482,13 +487,19 @@ def edge_of(tensor: Tensor) -> tuple | None:
 
 # Global clock for calls and in-place writes. It counts down (0, -1, -2, ...), so that a min-heap
 # yields the newest call first. An output is newer than its inputs: the order is topological.
-next_sequence_nr = itertools.count(0, -1).__next__
+clock = itertools.count(0, -1)
+next_sequence_nr = clock.__next__
 
 
 class WriteClock:
     """The time of the last in-place write to any storage; 1 before the first one."""
 
     last = 1
+
+
+# Takes the time of a write from the clock and stores it as the last one, in one call into C. With
+# two, another thread could write in between, and its later time be replaced by the earlier one.
+note_write = map(functools.partial(setattr, WriteClock, "last"), clock).__next__
 
 
 def sum_to(array: Any, shape: tuple[int, ...]) -> Any:

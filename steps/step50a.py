@@ -21,11 +21,11 @@ two memories. For a call with several views, view_call names a call for each of 
 PyTorch has x._base too, and stores a function in each view that makes it again.
 
 The trap: some methods have to treat a view differently. A deep copy has memory of its own, so it
-has no base. (It does keep the attributes that you have set.) And x.detach_() is refused: a view's
-history is to follow from its base's.
+has no base; two tensors that share memory, copied together, share the memory of their copies. And
+x.detach_() is refused: a view's history is to follow from its base's.
 
 Changed: Tensor, wrap, Function.apply, Function.several_outputs, Expand. New: View, record_view,
-Function.view_call, Tensor._base.
+copy_array, Function.view_call, Tensor._base.
 Try: let record_view note the source as the base, also if that is a view. Which promise breaks?
 """
 
@@ -85,6 +85,20 @@ class Size(tuple):
 
     def numel(self) -> int:
         return int(np.prod(self, dtype=np.int64))
+
+
+def copy_array(array: Any, device: Device, memo: dict) -> Any:
+    """A copy for deepcopy. Copies of arrays that share memory share theirs."""
+    owner, backend, size = storage_of(array), device.backend, array.itemsize
+    key = id(owner), "memory"
+    if key not in memo:
+        memo[key] = owner.copy("K")
+    memory = memo[key]
+    if memory.strides != owner.strides or memory.dtype != array.dtype or not array.size:
+        return array.copy()  # the owner's elements do not lie side by side, or are of another type
+    place = (backend.address(array) - backend.address(owner)) // size
+    flat = backend.strided(memory, (memory.size,), (size,))
+    return backend.strided(flat[place:], array.shape, array.strides)
 
 
 class Tensor:
@@ -374,7 +388,8 @@ class Tensor:
                 "protocol at the moment."
             )
         if id(self) not in memo:
-            copy = memo[id(self)] = wrap(self.array.copy(), self.device, type(self))
+            copied = copy_array(self.array, self.device, memo)
+            copy = memo[id(self)] = wrap(copied, self.device, type(self))
             copy._requires_grad = self._requires_grad
             copy._grad = None if self._grad is None else self._grad.__deepcopy__(memo)
             # Names that begin with _ are the package's own: views and hooks are not copied.
@@ -471,6 +486,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
             "At least one of the strides of the array is negative, and tensors with negative "
             "strides are not supported. Make a copy first: array.copy()"
         )
+    array = np.asarray(array)  # a subclass, such as np.memmap, as a plain array on the same memory
     return wrap(array.view(), device_of(array))
 
 
@@ -483,21 +499,29 @@ class View:
 
     Attributes:
         base: the tensor that owns the memory; never a view itself.
-        calls: the (Function, parameters) that lead from the base to the view.
+        path: (path of the view that it was made from, call); that of the base is None. To
+            copy all calls into a tuple would make a chain of n views take n^2 steps.
     """
 
-    def __init__(self, base: Tensor, calls: tuple):
-        self.base, self.calls = base, calls
+    def __init__(self, base: Tensor, path: tuple):
+        self.base, self.path = base, path
+
+    @property
+    def calls(self) -> list:
+        """The (Function, parameters) that lead from the base to the view."""
+        calls, path = [], self.path
+        while path is not None:
+            path, call = path
+            calls.append(call)
+        return calls[::-1]
 
 
 def record_view(out: Tensor, source: Tensor, call: tuple) -> None:
     """Note that `out` was made from `source` by `call`, unless the call had to copy."""
     if storage_of(out.array) is storage_of(source.array):
         view = source._view
-        if view is None:
-            out._view = View(source, (call,))
-        else:
-            out._view = View(view.base, (*view.calls, call))
+        base, path = (source, None) if view is None else (view.base, view.path)
+        out._view = View(base, (path, call))
 
 
 def rebase_history(tensor: Tensor, edge: Any) -> None:
@@ -1593,5 +1617,8 @@ if __name__ == "__main__":
     row.note = "the last one"
     again = copy.deepcopy(row)
     print(row._base is plain, again._base, again.note)  # -> True None the last one
+    both, field = copy.deepcopy([plain, row]), from_numpy(np.zeros(6, "i8,f4")["f1"])
+    both[0].mul_(10.0)
+    print(both[1], copy.deepcopy(field).shape)  # -> tensor([30.0, 40.0]) tinytorch.Size([6])
 
     print(message(row.detach_))  # -> Can't detach views in-place. Use detach() instead.

@@ -82,6 +82,20 @@ class Size(tuple):
         return int(np.prod(self, dtype=np.int64))
 
 
+def copy_array(array: Any, device: Device, memo: dict) -> Any:
+    """A copy for deepcopy. Copies of arrays that share memory share theirs."""
+    owner, backend, size = storage_of(array), device.backend, array.itemsize
+    key = id(owner), "memory"
+    if key not in memo:
+        memo[key] = owner.copy("K")
+    memory = memo[key]
+    if memory.strides != owner.strides or memory.dtype != array.dtype or not array.size:
+        return array.copy()  # the owner's elements do not lie side by side, or are of another type
+    place = (backend.address(array) - backend.address(owner)) // size
+    flat = backend.strided(memory, (memory.size,), (size,))
+    return backend.strided(flat[place:], array.shape, array.strides)
+
+
 class Tensor:
     """An n-dimensional array that can be differentiated.
 
@@ -373,7 +387,8 @@ class Tensor:
                 "protocol at the moment."
             )
         if id(self) not in memo:
-            copy = memo[id(self)] = wrap(self.array.copy(), self.device, type(self))
+            copied = copy_array(self.array, self.device, memo)
+            copy = memo[id(self)] = wrap(copied, self.device, type(self))
             copy._requires_grad = self._requires_grad
             copy._grad = None if self._grad is None else self._grad.__deepcopy__(memo)
             # Names that begin with _ are the package's own: views and hooks are not copied.
@@ -470,6 +485,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
             "At least one of the strides of the array is negative, and tensors with negative "
             "strides are not supported. Make a copy first: array.copy()"
         )
+    array = np.asarray(array)  # a subclass, such as np.memmap, as a plain array on the same memory
     return wrap(array.view(), device_of(array))
 
 
@@ -483,11 +499,21 @@ class View:
     Attributes:
         base: the tensor that owns the memory; never a view itself.
         base_edge: the base's place in the graph when the view was made or refreshed.
-        calls: the (Function, parameters) that lead from the base to the view.
+        path: (path of the view that it was made from, call); that of the base is None. To
+            copy all calls into a tuple would make a chain of n views take n^2 steps.
     """
 
-    def __init__(self, base: Tensor, calls: tuple):
-        self.base, self.base_edge, self.calls = base, base._edge, calls
+    def __init__(self, base: Tensor, path: tuple):
+        self.base, self.base_edge, self.path = base, base._edge, path
+
+    @property
+    def calls(self) -> list:
+        """The (Function, parameters) that lead from the base to the view."""
+        calls, path = [], self.path
+        while path is not None:
+            path, call = path
+            calls.append(call)
+        return calls[::-1]
 
     def refresh(self, view: Tensor) -> None:
         """Give `view` the history that its base has received from in-place writes since."""
@@ -499,10 +525,8 @@ def record_view(out: Tensor, source: Tensor, call: tuple) -> None:
     """Note that `out` was made from `source` by `call`, unless the call had to copy."""
     if storage_of(out.array) is storage_of(source.array):
         view = source._view
-        if view is None:
-            out._view = View(source, (call,))
-        else:
-            out._view = View(view.base, (*view.calls, call))
+        base, path = (source, None) if view is None else (view.base, view.path)
+        out._view = View(base, (path, call))
 
 
 def refresh_view_grad_fn(tensor: Tensor) -> None:

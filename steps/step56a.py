@@ -21,23 +21,20 @@ in-place form: x.exp(), x.exp_(). `compute` settles the type: integers become fl
 stay integers for abs. float16 and bfloat16 are computed in float32: 1 / (1 + e^-x) is three
 operations, and each would round. `compute` rounds once.
 
-Three things are left to the line itself:
+Two things are left to the line itself:
 
 - Its constants. np.log(2) is not a Python float but an np.float64, and a float32 array times that
   is float64: one such number, and every gradient behind it silently takes twice the memory.
   math.log(2) is a Python float and leaves the type alone.
 - Its corners, where there is no derivative. abs and relu take 0. A staircase is flat: 0 everywhere.
-- Its formula, if NumPy has none. erf, the area under a bell curve, is x times a quotient of two
-  polynomials in x^2, fitted by least squares. (A polynomial goes to infinity, erf goes to 1.)
-  erf_of is a `singledispatch`, a function that another array type can give a body of its own.
 
 PyTorch has such a table too, derivatives.yaml. From here on `abs` hides Python's own.
 
-Changed: the finished core is imported. New: entry, unary_function, unary, erf_of, 28 functions.
+Changed: the finished core is imported.
+New: entry, unary_function, Staircase, compute, attach, unary and 27 functions.
 Try: give exp its derivative as from_x, not from_y, and see which lines of the demo notice.
 """
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -234,49 +231,6 @@ sign = unary(
     keeps="biu",
 )
 
-# erf(x) / x as a quotient of two polynomials in x^2, the constant first: least squares on the
-# relative error, with weights moved towards the largest errors until these were even (Lawson 1961).
-# On |x| < 4 with error 2.5e-8, for float32; on |x| < 6 with 8e-18, for float64. Beyond, erf is 1.
-# fmt: off
-ERF_FLOAT32 = (
-    (1.128379141, 0.1937423235, 0.0531248757, 0.003890504504, 0.0002845166253, 1.982884337e-6),
-    (1.0, 0.5050322419, 0.1154287192, 0.01522239395, 0.001186874004, 3.737630789e-5),
-)
-ERF_FLOAT64 = (
-    (1.1283791670955126, 0.22350992138874286, 0.067106701583840033, 0.0071486386798325379,
-     0.00089519409781254, 6.1392091433056988e-5, 4.3055550476626276e-6, 1.9568644357134679e-7,
-     8.2336866152592816e-9, 2.276822327454184e-10, 5.1213378509012598e-12, 4.7354014718176122e-14,
-     8.2087701232847399e-17),
-    (1.0, 0.53141384377386717, 0.13660971374653561, 0.022540026759436114, 0.0026687969277293038,
-     0.00023994233762508876, 1.6880348625789718e-5, 9.4151764305302158e-7, 4.1562180376061841e-8,
-     1.4231408823495243e-9, 3.5812606909591549e-11, 5.8099506506416758e-13, 2.562209921885018e-15,
-     1.1775258739143197e-18),
-)
-# fmt: on
-
-
-@functools.singledispatch
-def erf_of(x: Any, xp: Any) -> Any:
-    """The error function of an array. Computed in float64, so that no rounding adds up."""
-    single = x.dtype == np.float32
-    clipped = xp.clip(x, -4, 4).astype(np.float64) if single else xp.clip(x, -6, 6)
-    t = clipped * clipped
-    quotient = []
-    for coefficients in ERF_FLOAT32 if single else ERF_FLOAT64:
-        value = xp.full_like(t, coefficients[-1])
-        for coefficient in coefficients[-2::-1]:  # Horner's scheme
-            value *= t
-            value += coefficient
-        quotient.append(value)
-    return xp.clip(clipped * (quotient[0] / quotient[1]), -1, 1).astype(x.dtype)
-
-
-erf = unary(
-    "erf",
-    lambda xp, x: erf_of(x, xp),
-    from_x=lambda xp, g, x: g * (2 / math.sqrt(math.pi)) * xp.exp(-x * x),
-)
-
 
 if __name__ == "__main__":
     from tinytorch.autograd.engine import grad
@@ -340,25 +294,16 @@ if __name__ == "__main__":
         # -> relu  has slopes [0.0, 0.0, 1.0]
         # -> floor has slopes [0.0, 0.0, 0.0]
 
-    # erf against Python's own, which knows one number at a time.
-    for dtype, bound in ((float32, 1e-7), (float64, 1e-15)):
-        x = np.linspace(-6.0, 6.0, 2001).astype(dtype.numpy)
-        exact = np.array([math.erf(number) for number in x])
-        error = np.max(np.abs(erf(tensor(x)).numpy() - exact))
-        print(f"erf in {dtype!r}: error below {bound}: {error < bound}")
-        # -> erf in tinytorch.float32: error below 1e-07: True
-        # -> erf in tinytorch.float64: error below 1e-15: True
-
     # The whole table against differences, twice: the second derivatives as well. (The derivative
     # of relu asks whether y > 0, which a tensor can answer only in step 57.)
     inside = tensor([0.2, 0.5, 0.8], dtype=float64, requires_grad=True)
     beyond = tensor([1.2, 2.0, 3.0], dtype=float64, requires_grad=True)
     table = [exp, log, sqrt, sin, cos, tanh, sigmoid, abs, rsqrt, reciprocal, exp2, expm1, log2]
     table += [log10, log1p, tan, asin, acos, atan, sinh, cosh, asinh, acosh, atanh]
-    table += [floor, sign, erf]
+    table += [floor, sign]
     for function in table:
         x = beyond if function is acosh else inside
         assert gradcheck(function, x) and gradgradcheck(function, x), function
     print(len(table), "functions have the right derivatives of first and second order")
-    # -> 27 functions have the right derivatives of first and second order
+    # -> 26 functions have the right derivatives of first and second order
     print("relu of first order:", gradcheck(relu, inside))  # -> relu of first order: True

@@ -140,6 +140,21 @@ class ArgMin(ArgMax):
     method = "argmin"
 
 
+def row_positions(index: Any, array: Any, xp: Any) -> Any:
+    """Where the elements `index` of the last dimension are in the flat array: one row of positions
+    for each row."""
+    starts = xp.arange(0, array.size, array.shape[-1])
+    return index.reshape(starts.size, -1) + starts[:, None]
+
+
+def take_along(x: Any, index: Any, dim: int, xp: Any) -> Any:
+    """The elements of x at `index` along `dim`, in the shape of the index."""
+    if dim == x.ndim - 1 and index.size:  # xp.take_along_axis takes four times as long
+        return x.reshape(-1).take(row_positions(index, x, xp)).reshape(index.shape)
+    places = index if index.ndim == x.ndim else xp.expand_dims(index, dim)
+    return xp.take_along_axis(x, places, axis=dim).reshape(index.shape)
+
+
 class TakeAlong(Function):
     """y = the elements of x at `index` along `dim`, where an index appears once in its row.
 
@@ -150,10 +165,7 @@ class TakeAlong(Function):
     def forward(ctx, x: Any, index: Any, dim: int) -> Any:
         ctx.dim, ctx.shape = dim, x.shape
         ctx.save_for_backward(index)
-        if x.ndim == 0:
-            return x.copy()
-        places = index if index.ndim == x.ndim else ctx.xp.expand_dims(index, dim)
-        return ctx.xp.take_along_axis(x, places, axis=dim).reshape(index.shape)
+        return take_along(x, index, dim, ctx.xp) if x.ndim else x.copy()
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(PutAlong, g, ctx.saved[0], ctx.dim, ctx.shape), None
@@ -167,9 +179,12 @@ class PutAlong(Function):
         ctx.save_for_backward(index)
         if not shape:
             return x.copy()
+        y = ctx.xp.zeros(shape, x.dtype)
+        if dim == len(shape) - 1 and index.size:
+            ctx.xp.put(y, row_positions(index, y, ctx.xp), x)
+            return y
         if x.ndim < len(shape):
             x, index = ctx.xp.expand_dims(x, dim), ctx.xp.expand_dims(index, dim)
-        y = ctx.xp.zeros(shape, x.dtype)
         ctx.xp.put_along_axis(y, index, x, axis=dim)
         return y
 

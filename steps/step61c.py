@@ -113,10 +113,11 @@ def tensor_list(name: str, tensors: Any) -> list[Tensor]:
     """
     if not isinstance(tensors, (tuple, list)):
         raise TypeError(f"{name}(): tensors must be a tuple or list, not {type(tensors).__name__}")
-    for number, x in enumerate(tensors):
-        if not isinstance(x, Tensor):
-            found = type(x).__name__
-            raise TypeError(f"{name}(): expected Tensor as element {number}, but got {found}")
+    if {*map(type, tensors)} != {Tensor}:
+        for number, x in enumerate(tensors):
+            if not isinstance(x, Tensor):
+                found = type(x).__name__
+                raise TypeError(f"{name}(): expected Tensor as element {number}, but got {found}")
     if not tensors:
         raise (ValueError if name == "cat" else RuntimeError)(f"{name}() expects a non-empty list")
     if len({x.array.dtype for x in tensors}) == 1:
@@ -139,7 +140,9 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
     shapes = [x.array.shape for x in tensors]
     if () in shapes:
         raise RuntimeError("zero-dimensional tensor cannot be concatenated")
-    first = next((shape for shape in shapes if shape != (0,)), (0,))
+    first = shapes[0]
+    if first == (0,):
+        first = next((shape for shape in shapes if shape != (0,)), (0,))
     dim = normalize_dim(dim if axis is None else axis, len(first))
     if shapes.count(first) != len(shapes):
         nothing = (*first[:dim], 0, *first[dim + 1 :])

@@ -148,13 +148,13 @@ def check_operands(name: str, *operands: Any) -> None:
         if not isinstance(operand, Tensor):
             kind = type(operand).__name__
             raise TypeError(f"{name}(): argument {number} must be Tensor, not {kind}")
-    types = [operand.dtype for operand in operands]
-    if len(set(types)) > 1:
-        names = [{"float32": "float", "float64": "double"}.get(t.name, t.name) for t in types]
+    if len({operand.array.dtype for operand in operands}) > 1:
+        names = [operand.dtype.name for operand in operands]
+        names = [{"float32": "float", "float64": "double"}.get(name, name) for name in names]
         raise RuntimeError(
             f"expected m1 and m2 to have the same dtype, but got: {' != '.join(names)}"
         )
-    if types[0] is bool_:
+    if operands[0].dtype is bool_:
         raise NotImplementedError(f"{name}() is not implemented for {bool_!r}")
 
 

@@ -40,7 +40,8 @@ from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.extremes import TakeAlong, named_result
+from tinytorch.ops.extremes import TakeAlong, named_result, take_along
+from tinytorch.ops.parts import key_along
 
 SortResult = named_result("sort", "values", "indices")
 
@@ -56,18 +57,23 @@ def stable_order(x: Any, dim: int, descending: bool, xp: Any) -> Any:
     """
     if not descending:
         return xp.argsort(x, axis=dim, kind="stable")
-    order = xp.argsort(xp.flip(x, dim), axis=dim, kind="stable")
-    return x.shape[dim] - 1 - xp.flip(order, dim)
+    backwards = key_along(dim, slice(None, None, -1))
+    order = xp.argsort(x[backwards], axis=dim, kind="stable")[backwards]
+    return x.shape[dim] - 1 - order
 
 
-def stable_order_of_first(x: Any, dim: int, descending: bool, k: int, xp: Any) -> Any:
-    """The first k indices of the order. A partition separates them in a pass or two, and only they
-    are sorted. Of equal elements at the border, any may be among them."""
-    rows, n = (slice(None),) * dim, x.shape[dim]
-    parted = xp.argpartition(x, n - k if descending else k - 1, axis=dim)
-    part = xp.sort(parted[(*rows, slice(n - k, None) if descending else slice(k))], axis=dim)
-    order = stable_order(xp.take_along_axis(x, part, axis=dim), dim, descending, xp)
-    return xp.take_along_axis(part, order, axis=dim)
+def order_of_first(x: Any, dim: int, descending: bool, k: int, xp: Any) -> Any:
+    """The first k indices of the order, if they are few after a partition, which separates them in
+    a pass or two: then only they are sorted. Equal elements may come in any order."""
+    n = x.shape[dim]
+    kept = key_along(dim, slice(n - k, None) if descending else slice(k))
+    if 0 < k < n // 16:
+        part = xp.argpartition(x, n - k if descending else k - 1, axis=dim)[kept]
+        order = xp.argsort(take_along(x, part, dim, xp), axis=dim)
+        order = take_along(part, order, dim, xp)
+    else:
+        order = xp.argsort(x, axis=dim, kind="stable")[kept]
+    return order[key_along(dim, slice(None, None, -1))] if descending else order
 
 
 class ArgSort(Function):
@@ -78,9 +84,9 @@ class ArgSort(Function):
     def forward(ctx, x: Any, dim: int, descending: bool, k: int | None = None) -> Any:
         if x.ndim == 0:
             return ctx.xp.zeros((), np.int64)
-        if k is not None and 0 < k < x.shape[dim] // 16:
-            return stable_order_of_first(x, dim, descending, k, ctx.xp)
-        return stable_order(x, dim, descending, ctx.xp)[(*(slice(None),) * dim, slice(k))]
+        if k is not None:
+            return order_of_first(x, dim, descending, k, ctx.xp)
+        return stable_order(x, dim, descending, ctx.xp)
 
 
 @tensor_method("argsort")

@@ -15,8 +15,7 @@ steps[0], plus the index itself times steps[1]. With these numbers no new operat
     gather is Index, scatter is IndexPut, scatter_add is x + AddIndex
 
 and the gradient of gather is a scatter_add, its adjoint. The same holds for index_select
-and repeat_interleave. Even padding is an index: a reflection reads the places
-2, 1, 0, 1, 2, 3, ...
+and repeat_interleave.
 
 A mask of the same shape needs no index. masked_fill takes a value where the mask is true, and x
 elsewhere. Attention fills with minus infinity whatever may not be seen, and there is a trap: do
@@ -27,7 +26,7 @@ label of -1 would silently mean the last class. And where scatter writes to a pl
 one of the values stays, and nothing says which. If both matter, use scatter_add.
 
 Changed: a new module, gather.py, finished here. New: gather, scatter, scatter_add, index_select,
-index_add, masked_fill, repeat_interleave, pad.
+index_add, masked_fill, repeat_interleave.
 Try: leave check_index out of `flat_positions`, and see what the score of class -1 is.
 """
 
@@ -40,11 +39,9 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, number_like
-from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
-from tinytorch.ops.joining import constant_pad
 from tinytorch.ops.parts import Slice
 from tinytorch.ops.shape import Reshape, flatten
 
@@ -210,40 +207,6 @@ def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Te
     return Index.apply(input, (dim,), xp.repeat(xp.arange(n), times))
 
 
-def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
-    """`input` with more elements at its borders; a negative number takes elements away.
-
-    Args:
-        pad: (before, after) of the last dimension, then of the one before it, and so on.
-        mode: "constant" (`value`, 0 by default), "reflect" (mirrored at the border element),
-            "replicate" (the border element again) or "circular" (from the other end).
-
-    Raises:
-        RuntimeError: a padding does not fit the size.
-        NotImplementedError: the mode is unknown, or does not take this many dimensions.
-    """
-    pad, ndim = as_shape((pad,)), input.array.ndim
-    if mode == "constant":
-        return constant_pad(input, pad, value)
-    if mode not in ("reflect", "replicate", "circular") or not 1 <= ndim - len(pad) / 2 <= 2:
-        raise NotImplementedError(f"no padding {mode!r} with {len(pad)} numbers of {ndim} dims")
-    for dim, before, after in zip(range(ndim - 1, -1, -1), pad[::2], pad[1::2], strict=False):
-        n = input.array.shape[dim]
-        low, high = max(-before, 0), n - max(-after, 0)  # what stays of the old elements
-        limit = {"reflect": n - 1, "circular": high - low}.get(mode, math.inf)
-        if max(before, after) > limit or n == 0 or n + before + after < 0:
-            raise RuntimeError(f"padding ({before}, {after}) does not fit the size {n}")
-        positions = input.device.xp.arange(-before, n + after)
-        if mode == "reflect":
-            positions = n - 1 - abs(n - 1 - abs(positions))
-        elif mode == "replicate":
-            positions = positions.clip(0, n - 1)
-        else:
-            positions = low + (positions - low) % (high - low)
-        input = Index.apply(input, (dim,), positions)
-    return input
-
-
 masked_fill_ = tensor_method("masked_fill_")(in_place(masked_fill))
 scatter_ = tensor_method("scatter_")(in_place(scatter))
 scatter_add_ = tensor_method("scatter_add_")(in_place(scatter_add))
@@ -302,12 +265,6 @@ if __name__ == "__main__":
         product = (0.0 * (1 - future.array) + -math.inf * future.array)[0]
     print("with products:", product.tolist())  # -> with products: [nan, -inf, -inf]
 
-    # Repetitions and borders as indices.
+    # Repetitions as indices.
     print("repeated:", repeat_interleave(tensor([1, 2]), tensor([3, 1])).tolist())
     # -> repeated: [1, 1, 1, 2]
-    row = tensor([[1.0, 2.0, 3.0]])
-    for mode in ("reflect", "replicate", "circular"):
-        print(f"{mode:9}", pad(row, (2, 2), mode).tolist()[0])
-    # -> reflect   [3.0, 2.0, 1.0, 2.0, 3.0, 2.0, 1.0]
-    # -> replicate [1.0, 1.0, 1.0, 2.0, 3.0, 3.0, 3.0]
-    # -> circular  [2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0]

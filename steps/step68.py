@@ -25,10 +25,8 @@ PyTorch. This step then trains on the CPU, with the same result.
 
 What programs ask is here as well: how many GPUs there are, what their names are, which one is the
 current one (`with device(1):` chooses another). And synchronize waits until it has done its work.
-To the question for other libraries, `mps` and `cudnn`, the answer is: no.
 
-Changed: CAdd goes. New: tinytorch/cuda/backend.py and device.py; Tensor.pin_memory, is_pinned;
-tinytorch/backends.py.
+Changed: CAdd goes. New: tinytorch/cuda/backend.py and device.py; Tensor.pin_memory, is_pinned.
 Try: print loss.item() in the loop. The count stays 0: item() is a transfer too, but no Function.
 """
 
@@ -242,26 +240,6 @@ def synchronize(device: Any = None) -> None:
 def current_accelerator(check_available: bool = False) -> Device | None:
     """The device type that computes beside the CPU: cuda where it is there, else None."""
     return Device("cuda") if is_available() else None
-
-
-class mps:
-    """Apple's GPUs, which tinytorch does not use."""
-
-    @staticmethod
-    def is_available() -> bool:
-        return False
-
-    is_built = is_available
-
-
-class cudnn:
-    """NVIDIA's library of layers, which tinytorch does not call: its switches change nothing."""
-
-    enabled = benchmark = deterministic = allow_tf32 = False
-
-    @staticmethod
-    def is_available() -> bool:
-        return False
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Step 71a: A module knows its parameters
 
-The network of step 65b kept its weights in a list, by hand. Leave one out, and there is no error:
+The network of step 65c kept its weights in a list, by hand. Leave one out, and there is no error:
 the weight is used, gets a gradient, and never learns. A network of a hundred layers has hundreds of
 them. So let each layer say for itself what there is to learn.
 
@@ -14,7 +14,7 @@ them all, and each name tells the path: "second.weight". `parameters()` is what 
 needs, and zero_grad() and requires_grad_() are loops over it. A parameter found in two places (tied
 weights) is listed once: it is updated only once.
 
-What is a Parameter (step 65b)? A tensor whose class says one thing more: to be learned. That is why
+What is a Parameter (step 65c)? A tensor whose class says one thing more: to be learned. That is why
 BadLinear in the demo fails. Its weight requires a gradient and gets one, but it is a plain tensor,
 like any intermediate result, so the walk does not find it. There are two more ways to hide a
 parameter. One is a plain Python list (step 71b has one that registers). The other is an attribute

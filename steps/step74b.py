@@ -2,7 +2,7 @@
 
 A classifier gives one number for each class, a logit. softmax turns the logits into probabilities,
 and the loss is -log of the probability of the right class: the yes or no of step 74a, for many
-classes. The Function for it is there since step 65b: NllLoss.
+classes. The Function for it is there since step 65c: NllLoss.
 
 The trap: cross_entropy expects logits, which can be any numbers. A Softmax layer in front of it
 means that the softmax is taken twice. The loss looks fine and goes down, but it can never come near
@@ -20,7 +20,7 @@ nll_loss is the part after log_softmax; kl_div compares two distributions (by de
 
 New: softmax and log_softmax of nn; the losses for classes and distributions; modules.
 Moved: the losses of step 74a, to tinytorch/nn/loss.py.
-Try: in step 65b give NllLoss the logits.softmax(1), and compare the digits after 20 epochs.
+Try: in step 65c give NllLoss the logits.softmax(1), and compare the digits after 20 epochs.
 """
 
 import importlib
@@ -136,7 +136,8 @@ def chosen(
         raise RuntimeError("the weight of classes cannot require a gradient")
     index, counts = (target if target.array.ndim == 1 else target.reshape(-1)).long(), None
     c, values = rows.array.shape[1], index.array
-    if values.size and (0 <= ignore_index < c or not 0 <= values.min() <= values.max() < c):
+    # Viewed as unsigned, negative numbers are the largest: one maximum checks both bounds.
+    if values.size and (0 <= ignore_index < c or values.view("u8").max() >= c):
         ignored = index == ignore_index
         wrong = values[((values < 0) | (values >= c)) & ~ignored.array]
         if wrong.size:

@@ -30,7 +30,10 @@ encoder, and compare the errors.
 
 import importlib
 import math
+import warnings
 from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
@@ -208,6 +211,28 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Source = None) -> Te
     return tensor.copy_(wrap((q.T if wide else q).reshape(shape) * gain, tensor.device))
 
 
+def deprecated(name: str) -> Callable[..., Tensor]:
+    """The function `name` by its first name, without "_": it warns, and does the same."""
+    function, old = globals()[name], name[:-1]
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        warnings.warn(
+            f"`nn.init.{old}` is now deprecated in favor of `nn.init.{name}`.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return function(*args, **kwargs)
+
+    return call
+
+
+uniform, normal, constant = map(deprecated, ("uniform_", "normal_", "constant_"))
+xavier_uniform, xavier_normal = map(deprecated, ("xavier_uniform_", "xavier_normal_"))
+kaiming_uniform, kaiming_normal = map(deprecated, ("kaiming_uniform_", "kaiming_normal_"))
+orthogonal = deprecated("orthogonal_")
+
+
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """leaky_relu with slopes that are learned: one, or one for each channel (dimension 1).
 
@@ -329,6 +354,13 @@ if __name__ == "__main__":
                         velocity.mul_(0.9).add_(param.grad)  # momentum: step 77a
                         param -= 2.0 * velocity
         return model, mse_loss(model(images), images).item()
+
+    # The functions had no "_" in PyTorch's first years. Those names still work, and say so.
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kaiming_normal(Tensor(3, 4))
+    print(caught[0].message)
+    # -> `nn.init.kaiming_normal` is now deprecated in favor of `nn.init.kaiming_normal_`.
 
     model, loss = autoencoder()
     print(sum(param.numel() for param in model.parameters()), "numbers to learn")

@@ -251,6 +251,14 @@ def clip_grad_norm_(
     return total
 
 
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
+    """Cuts each element of the gradients to [-clip_value, clip_value]. The direction changes."""
+    for grad in gradients_of(parameters):
+        grad.clamp_(-clip_value, clip_value)
+
+
 if __name__ == "__main__":
     from tinytorch.nn.activation import Tanh
     from tinytorch.nn.container import Sequential
@@ -377,3 +385,6 @@ if __name__ == "__main__":
     print("length", clip_grad_norm_(weights, 1.0).item())  # -> length 5.0
     print([[round(value, 3) for value in w.grad.tolist()] for w in weights])
     # -> [[0.6], [0.0, 0.8]]
+    clip_grad_value_(weights, 0.7)  # element by element: the direction changes
+    print([[round(value, 3) for value in w.grad.tolist()] for w in weights])
+    # -> [[0.6], [0.0, 0.7]]

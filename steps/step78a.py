@@ -25,7 +25,7 @@ those of the model and the optimizer. A function in LambdaLR cannot be saved; an
 __call__ can. (torch.optim.lr_scheduler has the same classes, except GrowthLR: there each class
 repeats those lines.)
 
-New: LRScheduler, GrowthLR and four schedules. Moved: adam.py and rmsprop.py.
+New: LRScheduler, GrowthLR and four schedules. Moved: lbfgs.py.
 Try: gamma=0.5 in the race at the end. The rate is used up before x has arrived.
 """
 

@@ -25,7 +25,7 @@ that in a test.
 
 Digits is a data set with the interface of those in torchvision: `transform` is a function applied
 to each image, and the target is a plain int. (torch.utils.data.DataLoader is the same class; its
-worker processes come in steps 80a and 80b.)
+worker processes come in steps 80b and 80c.)
 
 New: DataLoader, BatchIterator, fetcher, pin; Labelled, Digits, Spiral. Moved: the samplers.
 Try: let DataLoader.__iter__ say `yield from BatchIterator(self)`. The demo stops behind the hole.

@@ -1,59 +1,35 @@
-"""Step 80a: Other processes make the batches
+"""Step 80a: Values from one process to another
 
-A picture has to be read, decoded, cropped and rotated before the network sees it, and the network
-waits. So let other processes make the next batches in the meantime. (Threads would not help: Python
-runs one at a time.)
+Other processes are to make the batches (step 80b). Two processes do not share memory, so a batch
+must travel. A pipe copies it through the kernel in small portions, and a full pipe makes the writer
+wait: the demo fills one, with 200 KB. If both sides write and neither reads, both wait forever.
 
-    here        ask 0  ask 1  ask 0  ask 1 | take 0, ask 0 | take 1, ask 1 | ...
-    worker 0    batch 0 ........  batch 2 ........  batch 4 ........
-    worker 1    batch 1 ........  batch 3 ........  batch 5 ........
+So pickle (protocol 5) splits a value into the memory of its arrays, which it does not copy, and a
+short rest. Both go into a file in /dev/shm, a folder that Linux keeps in memory. What goes through
+the pipe is the open file, as a process can hand it to another: a message that always fits.
 
-Tasks are dealt out in turn, and each worker answers its own in order. So taking the answers in turn
-gives all batches in order, whichever was ready first. (in_order=False takes what is ready: a slow
-item then does not hold up the others, but no two runs are the same.) `prefetch_factor` is how many
-tasks each worker is given in advance: with 1, it would be idle after each answer. The first tasks
-go to a worker as soon as it runs, while the next is still being started; a worker with no more
-tasks ends while the others still work; the main process waits for none of them. All this matters in
-short epochs.
+A file with a name would be the simpler way, and a trap. A process that is killed leaves its files
+in /dev/shm, and their memory is gone until the computer starts anew. A file without a name is
+removed when no process has it open any more.
 
-Two processes do not share memory, so a batch must travel. A pipe copies it through the kernel in
-small portions, and a full pipe makes the writer wait. If both sides write and neither reads, both
-wait forever. So pickle (protocol 5) splits a value into the memory of its arrays, which it does not
-copy, and a short rest. Both go into a file in /dev/shm, a folder that Linux keeps in memory, and
-only its name goes through the pipe: a message that always fits.
+(torch.multiprocessing does the same, but shares the memory itself. We copy it out of the file: one
+more copy, and no memory that two processes could change at once.)
 
-A worker's products take one thread each (step 79a).
-
-Each worker has its own copy of the dataset, so each would deliver all of a stream: get_worker_info
-says which part is yours. (The datasets of the demo, Slow and Counted, stand above it: a worker that
-starts Python anew finds a class by its name in the file.)
-
-(torch.utils.data does the same, but shares the memory itself. We copy it out of the file: one more
-copy, and no memory that two processes could change at once.)
-
-New: send and receive; work, Worker, close; WorkerIterator; num_workers, prefetch_factor, in_order.
-Changed: BatchIterator. Moved: Digits, Spiral.
-Try: take the millisecond of sleep out of Slow. Are four processes still faster than none?
+New: send, receive, as_socket, MEMORY.
+Try: os.listdir(MEMORY) while the large value is on its way.
 """
 
-import contextlib
 import importlib
 import io
 import itertools
 import os
 import pickle
-import shutil
+import socket
 import tempfile
-import time
 import warnings
-import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import BaseContext
+from multiprocessing.connection import Connection
 from types import GenericAlias
 from typing import Any
 
@@ -61,7 +37,6 @@ import numpy as np
 
 from tinytorch.cuda.backend import is_available
 from tinytorch.ops.random import Generator
-from tinytorch.threads import set_num_threads, threadpoolctl
 from tinytorch.utils.data.collate import default_collate, default_convert, walk
 from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
@@ -71,37 +46,22 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-END = "end"  # what a worker answers when its stream has no more items
-leaving: list[tuple] = []  # the arguments of close() for epochs that are over: run at the next one
+# Where the processes hand things to each other: in memory, where the system has a folder for that
+# (Linux), else where temporary files are.
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-@dataclass
-class WorkerInfo:
-    """Which worker a process is: its number, how many there are, its dataset."""
-
-    id: int
-    num_workers: int
-    dataset: Any
+def as_socket(connection: Connection) -> socket.socket:
+    """The pipe as what it is: a socket. Through one, a process can hand an open file to another."""
+    pipe = socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
+    pipe.setblocking(True)  # also where a program has called socket.setdefaulttimeout()
+    return pipe
 
 
-here: dict[str, WorkerInfo] = {}  # in a worker: {"worker": which one this process is}
-
-
-def get_worker_info() -> WorkerInfo | None:
-    """In a worker of a DataLoader, which one it is; None in the main process."""
-    return here.get("worker")
-
-
-def shared_folder() -> str:
-    """A new folder for what the processes hand to each other: in memory, where the system has a
-    file system there (Linux: /dev/shm), else where temporary files are."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    return tempfile.mkdtemp(prefix=f"tinytorch-{os.getpid()}-", dir=memory)
-
-
-def send(connection: Connection, value: Any, folder: str, small: int = 1024) -> None:
+def send(connection: Connection, value: Any, small: int = 1024) -> None:
     """Sends any value that pickle knows. What is not small goes into a file in shared memory, and
-    only its name through the pipe: so a pipe never fills up, and writing never waits."""
+    only the open file through the pipe: so a pipe never fills up, and writing never waits. The file
+    has no name. The system removes it when no process has it open, however they end."""
     arrays: list[pickle.PickleBuffer] = []  # the memory of arrays, which pickle does not copy
     head = pickle.dumps(value, protocol=5, buffer_callback=arrays.append)
     parts = [head, *(array.raw() for array in arrays)]
@@ -109,67 +69,28 @@ def send(connection: Connection, value: Any, folder: str, small: int = 1024) -> 
     if sum(sizes) <= small:
         connection.send((b"".join(parts), sizes))
         return
-    number, path = tempfile.mkstemp(dir=folder)
-    with open(number, "wb") as file:
+    with tempfile.TemporaryFile(dir=MEMORY) as file, as_socket(connection) as pipe:
         file.writelines(parts)
-    connection.send((path, sizes))
+        file.flush()
+        connection.send((None, sizes))
+        socket.send_fds(pipe, [b"f"], [file.fileno()])
 
 
 def receive(connection: Connection) -> Any:
-    """What `send` sent at the other end. Each array gets memory of its own; the file goes."""
-    where, sizes = connection.recv()
-    with open(where, "rb") if isinstance(where, str) else io.BytesIO(where) as file:
+    """What `send` sent at the other end. Each array gets memory of its own."""
+    content, sizes = connection.recv()
+    numbers = []  # of the files that this process has open now
+    if content is None:
+        with as_socket(connection) as pipe:
+            numbers = socket.recv_fds(pipe, 1, 1)[1]
+        if not numbers:  # the worker died in between
+            raise EOFError
+    with open(numbers[0], "rb") if numbers else io.BytesIO(content) as file:
+        file.seek(0)
         parts = [np.empty(size, np.uint8) for size in sizes]
         for part in parts:
             file.readinto(part)
-    if isinstance(where, str):
-        os.unlink(where)
     return pickle.loads(parts[0], buffers=parts[1:])
-
-
-def work(
-    connection: Connection,
-    info: WorkerInfo,
-    folder: str,
-    make_fetch: Callable[[Any], Callable[[Any], Any]],
-) -> None:
-    """A worker's life: it gets numbers of items, and sends back the batch. A None ends it."""
-    here["worker"] = info
-    if threadpoolctl is not None:  # the processes share the cores: one for the products of each
-        set_num_threads(1)
-    fetch = make_fetch(info.dataset)
-    for (task,) in iter(connection.recv, None):
-        try:
-            send(connection, ("batch", fetch(task)), folder)
-        except StopIteration:
-            send(connection, (END, None), folder)
-
-
-class Worker:
-    """One process, and our end of the pipe to it."""
-
-    def __init__(self, context: BaseContext, *args: Any):
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, *args), daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def ask(self, command: Any) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has gone
-            self.connection.send(command)
-
-    def answer(self) -> Any:
-        return receive(self.connection)
-
-
-def close(workers: list[Worker], folder: str) -> None:
-    """Ends all processes, after the tasks that they still have."""
-    for worker in workers:
-        worker.ask(None)
-    for worker in workers:
-        worker.process.join()
-        worker.connection.close()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def pin(value: Any) -> Any:
@@ -211,73 +132,18 @@ class BatchIterator:
                 "then device pinned memory won't be used.",
                 stacklevel=3,
             )
-        self.start(loader)
-
-    def start(self, loader: "DataLoader") -> None:
-        self.fetch = loader.make_fetch()(loader.dataset)
+        how = loader.collate_fn, loader.batch_sampler is not None, loader.drop_last
+        self.fetch = fetcher(*how, loader.dataset)
 
     def __iter__(self) -> Iterator:
         return self
 
     def __next__(self) -> Any:
-        return self.delivered(self.fetch(next(self.tasks)))
-
-    def delivered(self, batch: Any) -> Any:
+        batch = self.fetch(next(self.tasks))
         return walk(pin, batch) if self.pinned else batch
 
     def __len__(self) -> int:
         return len(self.sampler)
-
-
-class WorkerIterator(BatchIterator):
-    """Batches from other processes, each `ahead` tasks ahead: at most 50 answers fill no pipe."""
-
-    def start(self, loader: "DataLoader") -> None:
-        self.count, self.ahead = loader.num_workers, min(loader.prefetch_factor, 50)
-        self.workers, self.in_order, folder = [], loader.in_order, shared_folder()
-        while leaving:  # they have ended long ago
-            close(*leaving.pop())
-
-        def make_worker(number: int) -> Worker:
-            info = WorkerInfo(number, self.count, loader.dataset)
-            return Worker(get_context(), info, folder, loader.make_fetch())
-
-        self.close = weakref.finalize(self, close, self.workers, folder)
-        self.begin(make_worker)
-
-    def begin(self, make_worker: Callable[[int], Worker]) -> None:
-        """Begins an epoch: each worker gets its first tasks while the next one is being started."""
-        first = list(itertools.islice(self.tasks, self.count * self.ahead))
-        for number in range(self.count):
-            self.workers.append(make_worker(number))
-            for task in first[number :: self.count]:
-                self.workers[number].ask((task,))
-        # Which worker owes us the next batch, the one after it, ...
-        self.owed = deque(place % self.count for place in range(len(first)))
-
-    def __next__(self) -> Any:
-        while self.owed:
-            number = self.owed[0] if self.in_order else self.ready()
-            self.owed.remove(number)
-            kind, value = self.workers[number].answer()
-            for task in itertools.islice(self.tasks, int(kind != END)):
-                self.workers[number].ask((task,))
-                self.owed.append(number)
-            if number not in self.owed:
-                self.workers[number].ask(None)  # it may go, while the others still work
-            if kind != END:
-                return self.delivered(value)
-        if self.close.alive:
-            leaving.append(self.close.detach()[2])
-            shutil.rmtree(leaving[-1][1])
-            for worker in self.workers:  # some had no task at all
-                worker.ask(None)
-        raise StopIteration
-
-    def ready(self) -> int:
-        """A worker that has something for us: the first in turn of those that have."""
-        sent = wait([self.workers[n].connection for n in set(self.owed)])
-        return next((n for n in self.owed if self.workers[n].connection in sent), self.owed[0])
 
 
 class DataLoader:
@@ -286,13 +152,11 @@ class DataLoader:
     Args:
         batch_size: items of a batch; None gives the items themselves.
         shuffle: a new random order in each epoch; or a `sampler` of your own, or a `batch_sampler`.
-        num_workers: processes that make batches, `prefetch_factor` (2) each ahead; 0: made here.
         collate_fn: makes a batch from a list of items.
         pin_memory: puts batches where a GPU fetches them faster; warns where there is no GPU.
         drop_last: leaves out a last batch that is shorter.
         generator: draws the order.
         pin_memory_device: has no effect, as in PyTorch, which has given it up.
-        in_order: False takes each batch as soon as it is ready.
     Raises ValueError for options that exclude each other.
     """
 
@@ -305,23 +169,17 @@ class DataLoader:
         shuffle: bool | None = None,
         sampler: Iterable | None = None,
         batch_sampler: Iterable | None = None,
-        num_workers: int = 0,
         collate_fn: Callable | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         generator: Generator | None = None,
         *,
-        prefetch_factor: int | None = None,
         pin_memory_device: str = "",
-        in_order: bool = True,
     ):
         stream = isinstance(dataset, IterableDataset)
         own_order = sampler is not None or batch_sampler is not None
         whole = (batch_size, bool(shuffle), sampler, drop_last)
         for wrong, reason in (
-            (num_workers < 0, "num_workers option should be non-negative"),
-            (not num_workers and prefetch_factor is not None, "prefetch_factor needs num_workers"),
-            (prefetch_factor is not None and prefetch_factor < 1, "prefetch_factor must be >= 1"),
             (stream and shuffle, "an IterableDataset cannot be shuffled: it has its own order"),
             (stream and own_order, "an IterableDataset takes no sampler"),
             (sampler is not None and shuffle, "sampler option is mutually exclusive with shuffle"),
@@ -347,22 +205,16 @@ class DataLoader:
         self.batch_size, self.drop_last = batch_size, drop_last
         usual = default_convert if batch_sampler is None else default_collate
         self.collate_fn = collate_fn or usual
-        self.num_workers = num_workers
-        self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
-        self.generator, self.in_order = generator, in_order
+        self.generator = generator
 
     @property
     def index_sampler(self) -> Iterable:
         """What gives the tasks: lists of numbers, or where nothing is batched numbers."""
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
-    def make_fetch(self) -> Callable[[Any], Callable[[Any], Any]]:
-        """What makes a fetcher from the dataset, here or in a worker."""
-        return partial(fetcher, self.collate_fn, self.batch_sampler is not None, self.drop_last)
-
     def __iter__(self) -> Iterator:
-        return WorkerIterator(self) if self.num_workers else BatchIterator(self)
+        return BatchIterator(self)
 
     def __len__(self) -> int:
         if isinstance(self.dataset, IterableDataset):
@@ -371,78 +223,33 @@ class DataLoader:
         return len(self.index_sampler)
 
 
-class Slow(Dataset):
-    """Items that take a millisecond each; the item `late` takes a third of a second."""
-
-    def __init__(self, n: int, late: int | None = None):
-        self.n, self.late = n, late
-
-    def __len__(self) -> int:
-        return self.n
-
-    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        time.sleep(0.3 if index == self.late else 0.001)
-        return np.full((28, 28), index, np.float32), index
-
-
-class Counted(IterableDataset):
-    """0 to 7 as a stream; where it is `shared`, each worker takes its part of it."""
-
-    shared = True
-
-    def __iter__(self) -> Iterator[int]:
-        info = get_worker_info() if self.shared else None
-        return iter(range(info.id, 8, info.num_workers) if info else range(8))
-
-
 if __name__ == "__main__":
     import multiprocessing
 
-    # A value travels through a pipe: if it is large, it becomes a file, but only for a moment.
-    folder = shared_folder()
+    # A pipe that is full. Here it says so, instead of waiting.
     ours, theirs = multiprocessing.Pipe()
-    for value in ({"text": "small"}, {"large": np.arange(1000.0)}):
-        send(ours, value, folder)
-        files = len(os.listdir(folder))
+    os.set_blocking(ours.fileno(), False)
+    try:
+        ours.send(np.arange(100_000.0))
+    except BlockingIOError as error:
+        print(type(error).__name__)  # -> BlockingIOError
+
+    # A large value becomes a file. Nothing waits, though nobody has received anything yet.
+    ours, theirs = multiprocessing.Pipe()
+    values = {"text": "small"}, {"large": np.arange(100_000.0), "small": np.ones(2)}
+    for value in values:
+        send(ours, value)
+    for value in values:
         came = receive(theirs)
-        print(list(came), "by way of", files, "files; left:", len(os.listdir(folder)))
-    # -> ['text'] by way of 0 files; left: 0
-    # -> ['large'] by way of 1 files; left: 0
-    print("the same numbers:", (came["large"] == value["large"]).all())
-    # -> the same numbers: True
-    os.rmdir(folder)
+        print(list(came), pickle.dumps(came) == pickle.dumps(value))
+    # -> ['text'] True
+    # -> ['large', 'small'] True
+    came["large"] += 1  # the memory is its own
 
-    # The same batches in the same order, made by four processes.
-    def order(loader):
-        return [number for _, numbers in loader for number in numbers.tolist()]
-
-    times = {}
-    for workers in (0, 4):
-        loader = DataLoader(Slow(800), 8, num_workers=workers)
-        start = time.perf_counter()
-        right = order(loader) == list(range(800))
-        times[workers] = time.perf_counter() - start
-        print(f"{workers} workers, in order:", right)
-    # -> 0 workers, in order: True
-    # -> 4 workers, in order: True
-    print(f"{times[0]:.2f} s alone, {times[4]:.2f} s with four")  # -> ...
-    print(f"four are {times[0] / times[4]:.1f} times as fast")  # -> ...
-    while left := multiprocessing.active_children():  # they end by themselves, soon
-        time.sleep(0.01)
-    print("processes left:", len(left))  # -> processes left: 0
-
-    # Without the order, the other items do not wait for the slow one.
-    for in_order in (True, False):
-        came = order(DataLoader(Slow(8, late=0), num_workers=2, in_order=in_order))
-        print(sorted(came) == list(range(8)), "and 0 comes first:", came[0] == 0)
-    # -> True and 0 comes first: True
-    # -> True and 0 comes first: False
-
-    # A stream: each worker delivers all of it, unless it asks which worker it is.
-    for shared in (False, True):
-        stream = Counted()
-        stream.shared = shared
-        batches = DataLoader(stream, 4, num_workers=2)
-        print(sorted(number for batch in batches for number in batch.tolist()))
-    # -> [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]
-    # -> [0, 1, 2, 3, 4, 5, 6, 7]
+    # A process that dies in the middle: its message is there, the file is not.
+    ours.send((None, [8]))
+    ours.close()
+    try:
+        receive(theirs)
+    except EOFError:
+        print("no file came")  # -> no file came

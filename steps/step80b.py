@@ -1,42 +1,38 @@
-"""Step 80b: What can go wrong between processes
+"""Step 80b: Other processes make the batches
 
-Step 80a works as long as nothing goes wrong. But things do:
+A picture has to be read, decoded, cropped and rotated before the network sees it, and the network
+waits. So let other processes make the next batches in the meantime. (Threads would not help: Python
+runs one at a time.)
 
-    errors      an item raises: the worker dies of it, and the reason is lost. So the error is
-                caught, comes back as text with the worker's traceback, and is raised in the loop
-    death       the system kills a worker that uses too much memory. It cannot report that, but its
-                end of the pipe closes, which is noticed at once. `timeout` is for one that hangs
-    orphans     the main process is killed, and its workers wait forever for the next task. So a
-                worker that hears nothing for some seconds checks whether its parent is still alive
-    left loops  after `break`, batches are still on their way that are not wanted. Each task carries
-                the number of its epoch, and both sides throw away what belongs to an older one
-    randomness  a fork copies the random generator: all workers would rotate pictures by the same
-                "random" angles. Each gets a seed of its own, drawn even if there are no workers
+    here        ask 0  ask 1  ask 0  ask 1 | take 0, ask 0 | take 1, ask 1 | ...
+    worker 0    batch 0 ........  batch 2 ........  batch 4 ........
+    worker 1    batch 1 ........  batch 3 ........  batch 5 ........
 
-Starting processes costs milliseconds, and much more where they start Python anew ("spawn", the only
-way on Windows). With persistent_workers they stay alive, and keep their copies of the dataset.
+Tasks are dealt out in turn, and each worker answers its own in order. So taking the answers in turn
+gives all batches in order, whichever was ready first. (in_order=False takes what is ready: a slow
+item then does not hold up the others, but no two runs are the same.) `prefetch_factor` is how many
+tasks each worker is given in advance: with 1, it would be idle after each answer. The first tasks
+go to a worker as soon as it runs, while the next is still being started; a worker with no more
+tasks ends while the others still work; the main process waits for none of them. All this matters in
+short epochs.
 
-Begin with num_workers=0, where a debugger works. Processes pay off from a millisecond an item on.
-(torch.utils.data.DataLoader takes the same arguments and raises the same errors.)
+The batches travel as in step 80a, so that writing one never waits.
 
-New: commands, describe, again, Readable; timeout, worker_init_fn, persistent_workers,
-multiprocessing_context. Changed: WorkerInfo, work, Worker, close, the iterators. Gone: Counted.
-Try: leave manual_seed out of `work`. The eight random numbers are not all different any more.
+A worker's products take one thread each (step 79a).
+
+Each worker has its own copy of the dataset, so each would deliver all of a stream: get_worker_info
+says which part is yours. (The datasets of the demo, Slow and Counted, stand above it: a worker that
+starts Python anew finds a class by its name in the file.)
+
+New: work, Worker, close; WorkerIterator; num_workers, prefetch_factor, in_order.
+Changed: BatchIterator. Moved: Digits, Spiral.
+Try: take the millisecond of sleep out of Slow. Are four processes still faster than none?
 """
 
 import contextlib
 import importlib
-import io
 import itertools
-import os
-import pickle
-import random
-import select
-import shutil
-import signal
-import tempfile
 import time
-import traceback
 import warnings
 import weakref
 from collections import deque
@@ -52,11 +48,12 @@ from typing import Any
 import numpy as np
 
 from tinytorch.cuda.backend import is_available
-from tinytorch.ops.random import Generator, manual_seed, randint
+from tinytorch.ops.random import Generator
 from tinytorch.threads import set_num_threads, threadpoolctl
 from tinytorch.utils.data.collate import default_collate, default_convert, walk
 from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
-from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler, new_seed
+from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+from tinytorch.utils.data.transfer import receive, send
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -69,11 +66,10 @@ leaving: list[tuple] = []  # the arguments of close() for epochs that are over: 
 
 @dataclass
 class WorkerInfo:
-    """Which worker a process is: its number, how many there are, its seed, its dataset."""
+    """Which worker a process is: its number, how many there are, its dataset."""
 
     id: int
     num_workers: int
-    seed: int
     dataset: Any
 
 
@@ -85,111 +81,21 @@ def get_worker_info() -> WorkerInfo | None:
     return here.get("worker")
 
 
-def shared_folder() -> str:
-    """A new folder for what the processes hand to each other: in memory, where the system has a
-    file system there (Linux: /dev/shm), else where temporary files are."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    return tempfile.mkdtemp(prefix=f"tinytorch-{os.getpid()}-", dir=memory)
-
-
-def send(connection: Connection, value: Any, folder: str, small: int = 1024) -> None:
-    """Sends any value that pickle knows. What is not small goes into a file in shared memory, and
-    only its name through the pipe: so a pipe never fills up, and writing never waits."""
-    arrays: list[pickle.PickleBuffer] = []  # the memory of arrays, which pickle does not copy
-    head = pickle.dumps(value, protocol=5, buffer_callback=arrays.append)
-    parts = [head, *(array.raw() for array in arrays)]
-    sizes = [len(head), *(part.nbytes for part in parts[1:])]
-    if sum(sizes) <= small:
-        connection.send((b"".join(parts), sizes))
-        return
-    number, path = tempfile.mkstemp(dir=folder)
-    with open(number, "wb") as file:
-        file.writelines(parts)
-    connection.send((path, sizes))
-
-
-def receive(connection: Connection) -> Any:
-    """What `send` sent at the other end. Each array gets memory of its own; the file goes."""
-    where, sizes = connection.recv()
-    with open(where, "rb") if isinstance(where, str) else io.BytesIO(where) as file:
-        parts = [np.empty(size, np.uint8) for size in sizes]
-        for part in parts:
-            file.readinto(part)
-    if isinstance(where, str):
-        os.unlink(where)
-    return pickle.loads(parts[0], buffers=parts[1:])
-
-
-def commands(connection: Connection) -> Iterator[tuple[int, Any]]:
-    """What comes through the pipe: (number of the epoch, task). A new epoch takes the place of what
-    is left of an older one. It ends with a None; EOFError when the main process is gone."""
-    waiting, parent, arrived = deque(), os.getppid(), select.poll()
-    arrived.register(connection, select.POLLIN)
-    while os.getppid() == parent:
-        if arrived.poll(0 if waiting else 5000):  # a tenth of the time of connection.poll
-            command = connection.recv()
-            if command is None:
-                return
-            if waiting and waiting[0][0] != command[0]:
-                waiting.clear()
-            waiting.append(command)
-        elif waiting:
-            yield waiting.popleft()
-    raise EOFError
-
-
-class Readable(str):  # a text without quotes and \n, since KeyError shows the repr of its message
-    __repr__ = str.__str__
-
-
-def describe(error: Exception, number: int) -> tuple[type, str]:
-    """The type of an error and its traceback as text: the traceback itself stays in the process."""
-    kind, text = type(error), "".join(traceback.format_exception(error))
-    message = f"Caught {kind.__name__} in DataLoader worker process {number}.\nOriginal {text}"
-    try:
-        pickle.dumps(kind)
-    except Exception:  # a class from inside a function: it has no name to be found by
-        kind = RuntimeError
-    return kind, message
-
-
-def again(kind: type, message: str) -> Exception:
-    """A worker's error in this process. Where its type wants other arguments: RuntimeError."""
-    try:
-        return kind(Readable(message))
-    except Exception:
-        return RuntimeError(message)
-
-
 def work(
     connection: Connection,
     info: WorkerInfo,
-    folder: str,
     make_fetch: Callable[[Any], Callable[[Any], Any]],
-    worker_init_fn: Callable[[int], None] | None,
 ) -> None:
-    """A worker's life: it gets numbers of items, and sends back the batch or the error."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process, which ends us
-    here["worker"], current = info, None
-    random.seed(info.seed)
-    np.random.seed(info.seed % (1 << 32))  # noqa: NPY002 (what programs still use)
-    manual_seed(info.seed)
+    """A worker's life: it gets numbers of items, and sends back the batch. A None ends it."""
+    here["worker"] = info
     if threadpoolctl is not None:  # the processes share the cores: one for the products of each
         set_num_threads(1)
-    try:
-        for epoch, task in commands(connection):
-            try:
-                if current is None and worker_init_fn is not None:
-                    worker_init_fn(info.id)
-                if epoch != current:
-                    current, fetch = epoch, make_fetch(info.dataset)
-                send(connection, (epoch, "batch", fetch(task)), folder)
-            except Exception as error:
-                over = type(error) is StopIteration and isinstance(info.dataset, IterableDataset)
-                answer = (END, None) if over else ("error", describe(error, info.id))
-                send(connection, (epoch, *answer), folder)
-    except (EOFError, OSError):  # the main process is gone, and cannot clear away
-        shutil.rmtree(folder, ignore_errors=True)
+    fetch = make_fetch(info.dataset)
+    for (task,) in iter(connection.recv, None):
+        try:
+            send(connection, ("batch", fetch(task)))
+        except StopIteration:
+            send(connection, (END, None))
 
 
 class Worker:
@@ -205,34 +111,17 @@ class Worker:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has gone
             self.connection.send(command)
 
-    def answer(self, timeout: float | None) -> Any:
-        """What the worker has sent. RuntimeError if it has died, or sends nothing in time."""
-        try:
-            if timeout is not None and not self.connection.poll(timeout):
-                raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
-            return receive(self.connection)
-        except (EOFError, ConnectionResetError):
-            self.process.join(1)
-            raise RuntimeError(
-                f"DataLoader worker (pid {self.process.pid}) exited unexpectedly with exit code "
-                f"{self.process.exitcode}"
-            ) from None
+    def answer(self) -> Any:
+        return receive(self.connection)
 
 
-def close(workers: list[Worker], folder: str, owner: int) -> None:
-    """Ends all processes: in peace, or where one is stuck, after five seconds by force."""
-    if os.getpid() != owner:
-        return  # this is a fork with a copy of the list: the processes are not its own
+def close(workers: list[Worker]) -> None:
+    """Ends all processes, after the tasks that they still have."""
     for worker in workers:
         worker.ask(None)
-    deadline = time.monotonic() + 5
     for worker in workers:
-        worker.process.join(max(0.0, deadline - time.monotonic()))
-        if worker.process.is_alive():
-            worker.process.terminate()
-            worker.process.join()
+        worker.process.join()
         worker.connection.close()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def pin(value: Any) -> Any:
@@ -267,7 +156,6 @@ class BatchIterator:
 
     def __init__(self, loader: "DataLoader"):
         self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
-        self.seed = new_seed(loader.generator)  # also where it is not needed: the order stays
         self.pinned = loader.pin_memory and is_available()
         if loader.pin_memory and not self.pinned:
             warnings.warn(
@@ -278,8 +166,6 @@ class BatchIterator:
         self.start(loader)
 
     def start(self, loader: "DataLoader") -> None:
-        if loader.timeout:
-            raise AssertionError("without workers there is nothing to wait for: timeout must be 0")
         self.fetch = loader.make_fetch()(loader.dataset)
 
     def __iter__(self) -> Iterator:
@@ -299,33 +185,25 @@ class WorkerIterator(BatchIterator):
     """Batches from other processes, each `ahead` tasks ahead: at most 50 answers fill no pipe."""
 
     def start(self, loader: "DataLoader") -> None:
-        context = loader.multiprocessing_context or get_context()
         self.count, self.ahead = loader.num_workers, min(loader.prefetch_factor, 50)
-        self.timeout, self.in_order = loader.timeout or None, loader.in_order
-        self.persistent, folder = loader.persistent_workers, shared_folder()
+        self.workers, self.in_order = [], loader.in_order
         while leaving:  # they have ended long ago
             close(*leaving.pop())
 
         def make_worker(number: int) -> Worker:
-            info = WorkerInfo(number, self.count, self.seed + number, loader.dataset)
-            return Worker(context, info, folder, loader.make_fetch(), loader.worker_init_fn)
+            info = WorkerInfo(number, self.count, loader.dataset)
+            return Worker(get_context(), info, loader.make_fetch())
 
-        self.workers, self.epoch = [], 0
-        self.close = weakref.finalize(self, close, self.workers, folder, os.getpid())
+        self.close = weakref.finalize(self, close, self.workers)
         self.begin(make_worker)
 
-    def begin(self, make_worker: Callable[[int], Worker] | None = None) -> None:
+    def begin(self, make_worker: Callable[[int], Worker]) -> None:
         """Begins an epoch: each worker gets its first tasks while the next one is being started."""
-        self.epoch += 1
-        for worker in self.workers:
-            while worker.process.is_alive() and worker.connection.poll():
-                worker.answer(None)  # what is of an epoch before would fill the pipe some day
         first = list(itertools.islice(self.tasks, self.count * self.ahead))
         for number in range(self.count):
-            if make_worker is not None:
-                self.workers.append(make_worker(number))
+            self.workers.append(make_worker(number))
             for task in first[number :: self.count]:
-                self.workers[number].ask((self.epoch, task))
+                self.workers[number].ask((task,))
         # Which worker owes us the next batch, the one after it, ...
         self.owed = deque(place % self.count for place in range(len(first)))
 
@@ -333,37 +211,23 @@ class WorkerIterator(BatchIterator):
         while self.owed:
             number = self.owed[0] if self.in_order else self.ready()
             self.owed.remove(number)
-            kind, value = self.answer(self.workers[number])
+            kind, value = self.workers[number].answer()
             for task in itertools.islice(self.tasks, int(kind != END)):
-                self.workers[number].ask((self.epoch, task))
+                self.workers[number].ask((task,))
                 self.owed.append(number)
-            if number not in self.owed and not self.persistent:
+            if number not in self.owed:
                 self.workers[number].ask(None)  # it may go, while the others still work
-            if kind == "error":
-                del self  # a traceback that is kept would keep it, and with it the processes
-                raise again(*value)
             if kind != END:
                 return self.delivered(value)
-        if not self.persistent and self.close.alive:
-            leaving.append(self.close.detach()[2])
-            shutil.rmtree(leaving[-1][1])
+        if self.close.alive:
             for worker in self.workers:  # some had no task at all
                 worker.ask(None)
+            leaving.append(self.close.detach()[2])  # from now on another thread may close them
         raise StopIteration
-
-    def answer(self, worker: Worker) -> tuple[str, Any]:
-        """What the worker answers in this epoch: not what a loop that was left did not take."""
-        try:
-            while (answer := worker.answer(self.timeout))[0] != self.epoch:
-                continue
-            return answer[1:]
-        except RuntimeError:
-            self.close()
-            raise
 
     def ready(self) -> int:
         """A worker that has something for us: the first in turn of those that have."""
-        sent = wait([self.workers[n].connection for n in set(self.owed)], self.timeout)
+        sent = wait([self.workers[n].connection for n in set(self.owed)])
         return next((n for n in self.owed if self.workers[n].connection in sent), self.owed[0])
 
 
@@ -377,11 +241,7 @@ class DataLoader:
         collate_fn: makes a batch from a list of items.
         pin_memory: puts batches where a GPU fetches them faster; warns where there is no GPU.
         drop_last: leaves out a last batch that is shorter.
-        timeout: seconds after which a worker that does not answer is an error; 0: never.
-        worker_init_fn: called with the number of the worker in each, before it begins.
-        multiprocessing_context: "fork", "spawn", "forkserver", or a context.
-        generator: draws the order and the workers' seeds.
-        persistent_workers: keeps the processes from one epoch to the next.
+        generator: draws the order.
         pin_memory_device: has no effect, as in PyTorch, which has given it up.
         in_order: False takes each batch as soon as it is ready.
     Raises ValueError for options that exclude each other.
@@ -400,13 +260,9 @@ class DataLoader:
         collate_fn: Callable | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
-        timeout: float = 0,
-        worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
         generator: Generator | None = None,
         *,
         prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
     ):
@@ -415,11 +271,8 @@ class DataLoader:
         whole = (batch_size, bool(shuffle), sampler, drop_last)
         for wrong, reason in (
             (num_workers < 0, "num_workers option should be non-negative"),
-            (timeout < 0, "timeout option should be non-negative"),
             (not num_workers and prefetch_factor is not None, "prefetch_factor needs num_workers"),
             (prefetch_factor is not None and prefetch_factor < 1, "prefetch_factor must be >= 1"),
-            (not num_workers and persistent_workers, "persistent_workers needs num_workers > 0"),
-            (not num_workers and multiprocessing_context, "a context needs num_workers > 0"),
             (stream and shuffle, "an IterableDataset cannot be shuffled: it has its own order"),
             (stream and own_order, "an IterableDataset takes no sampler"),
             (sampler is not None and shuffle, "sampler option is mutually exclusive with shuffle"),
@@ -432,10 +285,6 @@ class DataLoader:
         ):
             if wrong:
                 raise ValueError(f"DataLoader: {reason}")
-        context = multiprocessing_context
-        context = get_context(context) if isinstance(context, str) else context
-        if not isinstance(context, BaseContext | None):
-            raise TypeError(f"multiprocessing_context is not a context: {context}")
         if stream:
             sampler = itertools.repeat(None)  # endless: only the stream knows its end
         elif sampler is None:
@@ -449,12 +298,10 @@ class DataLoader:
         self.batch_size, self.drop_last = batch_size, drop_last
         usual = default_convert if batch_sampler is None else default_collate
         self.collate_fn = collate_fn or usual
-        self.num_workers, self.timeout, self.worker_init_fn = num_workers, timeout, worker_init_fn
+        self.num_workers = num_workers
         self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.generator, self.in_order = generator, in_order
-        self.multiprocessing_context, self.persistent_workers = context, persistent_workers
-        self.iterator: WorkerIterator | None = None  # the one with the workers that stay
 
     @property
     def index_sampler(self) -> Iterable:
@@ -466,14 +313,7 @@ class DataLoader:
         return partial(fetcher, self.collate_fn, self.batch_sampler is not None, self.drop_last)
 
     def __iter__(self) -> Iterator:
-        if not self.persistent_workers:
-            return (WorkerIterator if self.num_workers else BatchIterator)(self)
-        if self.iterator is None or not self.iterator.close.alive:
-            self.iterator = WorkerIterator(self)
-        else:
-            self.iterator.tasks = iter(self.index_sampler)
-            self.iterator.begin()
-        return self.iterator
+        return WorkerIterator(self) if self.num_workers else BatchIterator(self)
 
     def __len__(self) -> int:
         if isinstance(self.dataset, IterableDataset):
@@ -483,81 +323,63 @@ class DataLoader:
 
 
 class Slow(Dataset):
-    """Items that take a millisecond each; the item `at` does something to its worker."""
+    """Items that take a millisecond each; the item `late` takes a third of a second."""
 
-    def __init__(self, n: int, at: int | None = None, what: Callable | None = None):
-        self.n, self.at, self.what = n, at, what
+    def __init__(self, n: int, late: int | None = None):
+        self.n, self.late = n, late
 
     def __len__(self) -> int:
         return self.n
 
-    def __getitem__(self, index: int) -> tuple[np.ndarray, int, int]:
-        time.sleep(0.001)
-        if index == self.at:
-            self.what()
-        return np.full((28, 28), index, np.float32), index, int(randint(1 << 40, ()).item())
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        time.sleep(0.3 if index == self.late else 0.001)
+        return np.full((28, 28), index, np.float32), index
+
+
+class Counted(IterableDataset):
+    """0 to 7 as a stream; where it is `shared`, each worker takes its part of it."""
+
+    shared = True
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info() if self.shared else None
+        return iter(range(info.id, 8, info.num_workers) if info else range(8))
 
 
 if __name__ == "__main__":
     import multiprocessing
-    import re
 
-    break_down, die = partial(int, "no number"), partial(os._exit, 3)
-    hang = partial(time.sleep, 0.3)
-
+    # The same batches in the same order, made by four processes.
     def order(loader):
-        return [number for _, numbers, _ in loader for number in numbers.tolist()]
+        return [number for _, numbers in loader for number in numbers.tolist()]
 
-    # An error in a worker arrives with its traceback, and the loop may go on after it.
-    batches = iter(DataLoader(Slow(20, 7, break_down), 4, num_workers=2))
-    came = []
-    while True:
-        try:
-            came.append(next(batches)[1].tolist()[0])
-        except StopIteration:
-            break
-        except ValueError as error:
-            lines = str(error).splitlines()
-    print(lines[0])  # -> Caught ValueError in DataLoader worker process 1.
-    print(lines[1])  # -> Original Traceback (most recent call last):
-    print(lines[-1])  # -> ValueError: invalid literal for int() with base 10: 'no number'
-    print("batches that came begin with", came)  # -> batches that came begin with [0, 8, 12, 16]
-
-    # A worker that dies, and one that hangs.
-    for what, timeout in ((die, 0), (hang, 0.1)):
-        try:
-            list(DataLoader(Slow(20, 7, what), 4, num_workers=2, timeout=timeout))
-        except RuntimeError as error:
-            print(re.sub(r"\d{3,}", "...", str(error)))
-    # -> DataLoader worker (pid ...) exited unexpectedly with exit code 3
-    # -> DataLoader timed out after 0.1 seconds
-
-    # A loop that is left early leaves no process behind.
-    for _ in DataLoader(Slow(100), 4, num_workers=2):
-        running = len(multiprocessing.active_children())
-        break
-    print(running, "processes, then", len(multiprocessing.active_children()))
-    # -> 2 processes, then 0
-
-    # Random numbers: each worker its own, and the same again with the same seed.
-    def numbers():
-        generator = Generator().manual_seed(0)
-        loader = DataLoader(Slow(8), num_workers=2, generator=generator)
-        return [number.item() for *_, number in loader]
-
-    first = numbers()
-    print("eight different numbers:", len(set(first)) == 8)  # -> eight different numbers: True
-    print("and the same again:", numbers() == first)  # -> and the same again: True
-
-    # Workers that stay save the start, and a loop that was left leaves nothing for the next one.
-    for stay in (False, True):
-        loader = DataLoader(Slow(400), 8, num_workers=4, persistent_workers=stay)
-        for _ in loader:
-            break
+    times = {}
+    for workers in (0, 4):
+        loader = DataLoader(Slow(800), 8, num_workers=workers)
         start = time.perf_counter()
-        right = order(loader) == list(range(400))
-        print("in order:", right, f"in {time.perf_counter() - start:.2f} s")  # -> ...
-    loader.dataset.at, loader.dataset.what = 0, break_down
-    print("a change that no worker sees:", len(order(loader)))
-    # -> a change that no worker sees: 400
-    del loader  # ends its processes
+        right = order(loader) == list(range(800))
+        times[workers] = time.perf_counter() - start
+        print(f"{workers} workers, in order:", right)
+    # -> 0 workers, in order: True
+    # -> 4 workers, in order: True
+    print(f"{times[0]:.2f} s alone, {times[4]:.2f} s with four")  # -> ...
+    print(f"four are {times[0] / times[4]:.1f} times as fast")  # -> ...
+    while left := multiprocessing.active_children():  # they end by themselves, soon
+        time.sleep(0.01)
+    print("processes left:", len(left))  # -> processes left: 0
+
+    # Without the order, the other items do not wait for the slow one.
+    for in_order in (True, False):
+        came = order(DataLoader(Slow(8, late=0), num_workers=2, in_order=in_order))
+        print(sorted(came) == list(range(8)), "and 0 comes first:", came[0] == 0)
+    # -> True and 0 comes first: True
+    # -> True and 0 comes first: False
+
+    # A stream: each worker delivers all of it, unless it asks which worker it is.
+    for shared in (False, True):
+        stream = Counted()
+        stream.shared = shared
+        batches = DataLoader(stream, 4, num_workers=2)
+        print(sorted(number for batch in batches for number in batch.tolist()))
+    # -> [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]
+    # -> [0, 1, 2, 3, 4, 5, 6, 7]

@@ -160,8 +160,10 @@ class Reader:
                     f"a storage has {info.file_size} bytes for {count} elements of {dtype}"
                 )
             memory = np.empty(count, numpy_dtype(dtype))
+            content, piece = memory.view(np.uint8), 1 << 20
             with self.archive.open(info) as member:
-                member.readinto(memory.view(np.uint8))
+                for start in range(0, content.size, piece):  # each is copied on its way
+                    member.readinto(content[start : start + piece])
             if self.order != sys.byteorder:
                 memory.view(f"u{dtype.itemsize}").byteswap(inplace=True)
             self.storages[key] = UntypedStorage(memory, cpu), location

@@ -9,7 +9,7 @@ dy_i/dx_j. autograd.functional has the rest, and all of it is made of grad:
     H       the Jacobian of the gradient (hessian): n passes for n numbers
     H v     two passes (hvp): the curvature in one direction, and the n x n table is never there
 
-The trap is the size: the Hessian of the network of step 65b, with 17,226 numbers, has 297 million
+The trap is the size: the Hessian of the network of step 65c, with 17,226 numbers, has 297 million
 entries. Where a product with a vector is all that you need, never make the matrix.
 
 What is a whole matrix good for? Newton's method goes to the place where a parabola with this slope

@@ -8,7 +8,8 @@ from math import e, inf, nan, pi
 from numpy import newaxis
 
 from tinytorch import (
-    accelerator, autograd, backends, cuda, datasets, kernels, nn, optim, random, utils,
+    accelerator, autograd, backends, cuda, datasets, distributed, distributions, kernels,
+    multiprocessing, nn, optim, random, utils,
 )
 from tinytorch.autograd.modes import (
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
@@ -46,11 +47,12 @@ from tinytorch.ops.einsum import einsum, trace
 from tinytorch.ops.elementwise import (
     abs, abs as absolute, acos, acosh, acos as arccos, acosh as arccosh, asin as arcsin, asinh as
     arcsinh, atan as arctan, atan2 as arctan2, atanh as arctanh, asin, asinh, atan, atan2, atanh,
-    ceil, cos, cosh, div, div as divide, erf, exp, exp2, expm1, trunc as fix, floor, floor_divide,
-    fmod, frac, hypot, log, log10, log1p, log2, maximum, minimum, pow, reciprocal, relu,
+    ceil, cos, cosh, div, div as divide, exp, exp2, expm1, trunc as fix, floor, floor_divide, fmod,
+    frac, hypot, log, log10, log1p, log2, maximum, minimum, pow, reciprocal, relu,
     remainder, round, rsqrt, sign as sgn, sigmoid, sign, sin, sinh, sqrt, square, tan, tanh, div
     as true_divide, trunc,
 )
+from tinytorch.ops.erf import erf
 from tinytorch.ops.extremes import amax, amin, argmax, argmin, max, min
 from tinytorch.ops.finite import nan_to_num
 from tinytorch.ops.gather import (

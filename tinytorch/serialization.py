@@ -8,6 +8,10 @@ The file is a zip archive whose members are not compressed:
 """
 
 import contextlib
+import copy
+import functools
+import importlib
+import io
 import os
 import pickle
 import secrets
@@ -18,6 +22,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -44,19 +49,58 @@ STORAGES = "Bool Byte Char Short Int Long Half BFloat16 Float Double".split()
 storage_names = {d: f"torch.{s}Storage" for d, s in zip(DTYPES, STORAGES, strict=True)}
 
 
+def rebuild(module: str, name: str, *parts: Any) -> Any:
+    """What a module has under a dotted name; with `parts`, the object that a call of it makes.
+
+    Args:
+        parts: arguments, state, items and pairs, as `__reduce_ex__` gives them.
+    """
+    found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    return copy._reconstruct(None, None, found, *parts) if parts else found
+
+
+class ObjectCalls(dict):
+    """A table for Pickler that has all types: any object is written as a call of `rebuild`.
+
+    Raises:
+        TypeError: for what Python cannot pickle, and for functions that are not in a module.
+    """
+
+    def __contains__(self, kind: type) -> bool:
+        return True
+
+    def __missing__(self, kind: type) -> Callable[[Any], tuple]:
+        return self.call_of_object
+
+    def call_of_object(self, value: Any) -> tuple:
+        here = "tinytorch.serialization.rebuild"
+        if isinstance(value, (type, FunctionType, BuiltinFunctionType)):
+            if "<" in value.__qualname__:
+                raise TypeError(f"cannot save {value.__qualname__}, which has no name in a module")
+            return here, value.__module__, value.__qualname__
+        reduced = value.__reduce_ex__(2)
+        if isinstance(reduced, str):
+            return here, type(value).__module__, reduced
+        function, args, state, items, pairs = (*reduced, None, None, None)[:5]
+        lists = list(items or ()), [tuple(pair) for pair in pairs or ()]
+        return here, function.__module__, function.__qualname__, args, state, *lists
+
+
 class Writer:
     """Collects the storages of the tensors that a Pickler meets."""
 
     def __init__(self):
         # id of the array that owns the memory -> key in the file, type, bytes, device, that array
         self.storages: dict[int, tuple[str, DType, Any, Device, Any]] = {}
-        self.calls: dict[type, Callable[[Any], tuple]] = {
-            **plain_calls,
-            Size: lambda value: ("torch.Size", tuple(value)),
-            Device: lambda value: ("torch.device", str(value)),
-            Tensor: self.call_of_tensor,
-            Parameter: self.call_of_parameter,
-        }
+        self.calls = ObjectCalls(plain_calls)
+        self.calls.update(
+            {
+                Size: lambda value: ("torch.Size", tuple(value)),
+                Device: lambda value: ("torch.device", str(value)),
+                Tensor: self.call_of_tensor,
+                Parameter: self.call_of_parameter,
+            }
+        )
 
     def call_of_tensor(self, tensor: Tensor) -> tuple:
         """A tensor as a call that makes a view of a storage."""
@@ -125,9 +169,11 @@ class Reader:
             ),
         }
 
-    def run(self) -> Any:
+    def run(self, weights_only: bool = True) -> Any:
         program = self.archive.read(f"{self.folder}/data.pkl")
-        return Unpickler(program, self.names, self.load_storage).run()
+        if weights_only:
+            return Unpickler(program, self.names, self.load_storage).run()
+        return ObjectUnpickler(program, self).load()
 
     def load_storage(self, name: Any) -> UntypedStorage:
         """The storage with this persistent id, in the memory of the host."""
@@ -143,8 +189,10 @@ class Reader:
                     f"a storage has {info.file_size} bytes for {count} elements of {dtype}"
                 )
             memory = np.empty(count, numpy_dtype(dtype))
+            content, piece = memory.view(np.uint8), 1 << 20
             with self.archive.open(info) as member:
-                member.readinto(memory.view(np.uint8))
+                for start in range(0, content.size, piece):  # each is copied on its way
+                    member.readinto(content[start : start + piece])
             if self.order != sys.byteorder:
                 memory.view(f"u{dtype.itemsize}").byteswap(inplace=True)
             self.storages[key] = UntypedStorage(memory, cpu), location
@@ -186,6 +234,20 @@ class Reader:
             tensor.device = storage.device
 
 
+class ObjectUnpickler(pickle.Unpickler):
+    """Python's own stack machine: it imports and calls what the file names, be it harmful."""
+
+    def __init__(self, program: bytes, reader: Reader):
+        super().__init__(io.BytesIO(program))
+        self.names, self.persistent_load = reader.names, reader.load_storage
+
+    def find_class(self, module: str, name: str) -> Any:
+        known = self.names.get(f"{module}.{name}")
+        if known is None:
+            return super().find_class(module, name)
+        return known.function if isinstance(known, Call) else known
+
+
 def locate(storage: UntypedStorage, location: str, map_location: Any) -> UntypedStorage:
     """The storage on its device: `location`, unless map_location (see `load`) says otherwise."""
     target = location
@@ -212,26 +274,43 @@ DAMAGE = (
 )
 
 
+def replaceable(target: Path) -> bool:
+    """Whether a new file can take the place of `target`, and belong to the owner of the old one."""
+    if not target.exists():
+        return os.access(target.parent, os.W_OK)
+    ours = os.geteuid() in (0, target.stat().st_uid)
+    return target.is_file() and ours and os.access(target.parent, os.W_OK)
+
+
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """A new file that takes the place of `path` when all of it is on the disk, and only then.
 
-    What is not a regular file, such as a FIFO or /dev/null, is written to directly.
+    What cannot be replaced is written to directly: what is not a regular file, such as a FIFO or
+    /dev/null, a file of another owner, and a file in a folder that is not ours to write.
     """
     target = Path(path).resolve()  # of a link: what it points to
-    exists = target.exists()
-    if exists and not target.is_file():
+    if not replaceable(target):
         with open(target, "wb") as file:
             yield file
         return
-    unfinished = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
+    unfinished = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:  # Linux has files without a name. They disappear with a process that is killed.
+        os.stat("/proc/self/fd")  # only from there can they be given a name later
+        number = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
+    except (AttributeError, OSError):
+        number = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     try:
-        with open(unfinished, "xb") as file:
-            if exists:
-                shutil.copymode(target, unfinished)
+        with open(number, "wb") as file:
+            if target.exists():
+                shutil.copymode(target, number)
+                with contextlib.suppress(PermissionError):  # of a group that we are not in
+                    os.chown(number, target.stat().st_uid, target.stat().st_gid)
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(number)
+            if not unfinished.exists():  # with a folder given, link() takes what the path points to
+                os.link(f"/proc/self/fd/{number}", unfinished, src_dir_fd=number)
         os.replace(unfinished, target)
     except BaseException:  # of any kind: leave nothing behind, and pass it on
         unfinished.unlink(missing_ok=True)
@@ -253,6 +332,8 @@ def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview)
 def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
     """Writes a value to a file that PyTorch's load() reads, too: tensors, parameters, numbers, str,
     bytes, None, dtypes, devices, and lists, tuples, sets and dicts of them, such as a state_dict().
+    Whole modules, NumPy's values and other objects can be saved too. They are loaded here only, and
+    with weights_only=False.
 
     Tensors that share memory share it again when they are loaded. The file holds all memory that a
     tensor is a view of: save `x[0].clone()` to save no more than a row.
@@ -262,7 +343,7 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) 
             it is until the new one is complete.
         pickle_module, pickle_protocol: how PyTorch writes. Here they make no difference.
     Raises:
-        TypeError: for a value of another type.
+        TypeError: for a value that cannot be pickled, such as a lambda or a lock.
         RuntimeError: for tensors that show the same memory as different types.
         ValueError: for integers of more than 255 bytes, and for a value that is nested too deeply.
     """
@@ -284,15 +365,16 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) 
 
 
 def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
-    """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything.
+    """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything, unless
+    with weights_only=False.
 
     Args:
         f: a path, or a file opened for reading in binary mode.
         map_location: the device for all tensors; or a dict of devices, {"cuda:0": "cpu"}; or a
             function that gets each storage, on the CPU, and the name of the device where it was,
             and returns a storage, or None. By default each tensor goes where it was.
-        weights_only: True and False do the same here. With False, PyTorch loads objects of any
-            class by running the code that the file names; here they are refused all the same.
+        weights_only: False loads objects of any class, such as whole modules, by running the code
+            that the file names. Do so only with a file from a source that you trust.
         pickle_module, mmap: how PyTorch reads. Here they make no difference.
     Raises:
         pickle.UnpicklingError: for a file that is damaged, incomplete or of another format, and for
@@ -303,7 +385,7 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=No
     with open(f, "rb") if is_path else contextlib.nullcontext(f) as file:
         try:
             reader = Reader(file)
-            value = reader.run()
+            value = reader.run(weights_only)
         except DAMAGE as error:
             name = os.fspath(f) if is_path else "the file"
             raise pickle.UnpicklingError(f"cannot load {name}: {error}") from error

@@ -7,7 +7,9 @@ from .curriculum import Curriculum, Module
 from .model import dotted_name
 from .source import Import, Source, SourceError
 
-OPTIONAL = set("cupy cupyx ml_dtypes graphviz matplotlib IPython safetensors threadpoolctl".split())
+OPTIONAL = set(
+    "cupy cupyx einops ml_dtypes graphviz matplotlib IPython safetensors threadpoolctl".split()
+)
 
 
 def check_modules(curriculum: Curriculum):

@@ -1,6 +1,9 @@
 """The backward pass: what it computes, what it refuses, what it shares, and what it leaves."""
 
 import gc
+import sys
+import threading
+import time
 import tracemalloc
 import weakref
 
@@ -511,3 +514,35 @@ def test_post_accumulate_hooks(device):
     for other in (x * 1.0, tinytorch.tensor(1.0, device=device)):
         with pytest.raises(RuntimeError, match="leaf tensors that require grad"):
             other.register_post_accumulate_grad_hook(print)
+
+
+def test_a_long_chain_of_views_takes_time_in_proportion_to_its_length():
+    def seconds(length):
+        x, start = leaf([[1.0, 2.0]]), time.perf_counter()
+        y = x
+        for _ in range(length):
+            y = y.view(1, 2)
+        y.sum().backward()
+        assert x.grad.tolist() == [[1.0, 1.0]]
+        return time.perf_counter() - start
+
+    few = min(seconds(1000) for _ in range(3))
+    assert seconds(20_000) < 100 * few  # with a tuple of all calls in each view: 400 and more
+
+
+def test_gradients_of_one_leaf_from_several_threads():
+    x = tinytorch.zeros(100_000, requires_grad=True)
+
+    def learn():
+        for _ in range(20):
+            (x * 1.0).sum().backward()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=learn) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(before)
+    assert (x.grad == 160).all().item()

@@ -1,11 +1,14 @@
 """Writing in place: new elements in old memory, and a gradient that is right or an error."""
 
 import gc
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 import tinytorch
 from tinytorch.autograd import grad, gradgradcheck
+from tinytorch.core import version
 from tinytorch.core.version import versions
 
 
@@ -287,3 +290,39 @@ def test_a_read_only_or_foreign_operand(device):
         x += "text"
     with pytest.raises(TypeError):
         x.add_([1.0])
+
+
+def test_a_write_of_another_thread_does_not_set_the_clock_back(monkeypatch):
+    """Wherever a thread can be interrupted in bump_version, another one writes in between."""
+    x, other = constant([1.0]), constant([1.0])
+    real, times = version.next_sequence_nr, []
+
+    def between(frame, event, arg):
+        if frame.f_code is not version.bump_version.__code__:
+            return None
+        sys.settrace(None)
+        version.bump_version(other.array)
+        times.append(version.WriteClock.last)
+        sys.settrace(between)
+        return between
+
+    def asked():
+        time = real()
+        between(SimpleNamespace(f_code=version.bump_version.__code__), "line", None)
+        return time
+
+    monkeypatch.setattr(version, "next_sequence_nr", asked)
+    sys.settrace(between)
+    version.bump_version(x.array)
+    sys.settrace(None)
+    assert len(times) > 5 and times == sorted(times, reverse=True)
+    assert version.WriteClock.last <= times[-1]
+
+
+def test_no_python_runs_when_a_storage_is_forgotten():
+    """A Ctrl-C in a weak reference's Python callback would be lost."""
+    x, ran = constant([1.0]).add_(1.0), []
+    sys.setprofile(lambda frame, event, arg: ran.append((frame.f_code.co_filename, event)))
+    del x
+    sys.setprofile(None)
+    assert not [name for name, event in ran if event == "call"]

@@ -5,6 +5,8 @@ import copy
 import gc
 import io
 import pickle
+import threading
+import warnings
 import weakref
 
 import numpy as np
@@ -351,10 +353,11 @@ def test_deepcopy_has_hooks_of_its_own():
 
 def test_a_copied_view_is_no_view():
     x = tensor([[1.0, 2.0]])
-    twin = copy.deepcopy(x.expand(3, 2))
+    assert copy.deepcopy(x.expand(3, 2)).stride() == (0, 1)  # as in PyTorch
+    twin = copy.deepcopy(x.T)
     assert twin._base is None and twin._view is None
     twin += 1.0
-    assert (x.tolist(), twin.tolist()) == ([[1.0, 2.0]], [[2.0, 3.0]] * 3)
+    assert (x.tolist(), twin.tolist()) == ([[1.0, 2.0]], [[2.0], [3.0]])
 
 
 def test_clone_copies_and_stays_in_the_graph(device):
@@ -428,3 +431,67 @@ def test_memory_formats():
     assert not x.float(memory_format=tinytorch.preserve_format).is_contiguous()
     assert x.clone(memory_format=tinytorch.contiguous_format).is_contiguous()
     assert x.to(memory_format=tinytorch.preserve_format) is x
+
+
+def test_deepcopy_keeps_what_is_shared_by_views(device):
+    base = tinytorch.arange(12.0, device=device).reshape(3, 4)
+    parts = [base, base[1:3], base.T, base[0, 1:], base.expand(2, 3, 4), base.detach()]
+    copies = copy.deepcopy(parts)
+    assert [x.tolist() for x in copies] == [x.tolist() for x in parts]
+    assert [x.stride() for x in copies] == [x.stride() for x in parts]
+    copies[0].mul_(2.0)
+    assert [x.tolist() for x in copies] == [(2 * x).tolist() for x in parts]
+    assert base[0, 1].item() == 1.0
+    fortran = tinytorch.from_numpy(np.asfortranarray(np.arange(6.0).reshape(2, 3)))
+    x, row = copy.deepcopy([fortran, fortran[1]])
+    x.zero_()
+    assert row.tolist() == [0.0] * 3 and fortran[1].tolist() == [3.0, 4.0, 5.0]
+    gaps = tinytorch.from_numpy(np.arange(12.0)[::2])
+    assert copy.deepcopy(gaps).tolist() == gaps.tolist()
+
+
+def test_a_new_thread_does_not_warn():
+    results = []
+
+    def run(make):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            results.append(make())
+
+    for make in MAKERS.values():  # a new thread each: the first thing that it does
+        thread = threading.Thread(target=run, args=(make,))
+        thread.start()
+        thread.join()
+    assert len(results) == len(MAKERS) and all(x.isinf().any().item() for x in results)
+
+
+ZERO = tinytorch.zeros(1)
+MAKERS = {
+    "tensor": lambda: tinytorch.tensor([1e300]),
+    "Tensor": lambda: tinytorch.Tensor([1e300]),
+    "as_tensor": lambda: tinytorch.as_tensor([1e300]),
+    "new_tensor": lambda: ZERO.new_tensor([1e300]),
+    "linspace": lambda: tinytorch.linspace(0, 1e300, 3),
+    "arange": lambda: tinytorch.arange(0, 1e39, 3e38),
+    "division": lambda: (ZERO + 1) / ZERO,
+}
+
+
+@pytest.mark.parametrize(
+    "data, name",
+    [
+        ([0.5, 1.5], "float32"),
+        ([1, True], "int64"),
+        ([True, 1, 2.5], "float32"),
+        ([[1, 2], [3, 4.5]], "float32"),
+        ([[True], [False]], "bool"),
+        ([1, np.float64(2)], "float64"),
+        ([[1, 2], [True, np.int32(3)]], "int64"),
+        (range(3), "int64"),
+        ([[], []], "float32"),
+    ],
+)
+def test_the_types_of_nested_numbers(data, name):
+    x = tinytorch.tensor(data)
+    assert x.dtype is getattr(tinytorch, name)
+    assert x.tolist() == np.array(data, dtype=name).tolist()

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -93,12 +94,47 @@ def test_idx_files(tmp_path, code, dtype, shape):
         b"\0\0\x07\x01\0\0\0\x01a",
         b"PK\x08\x01\0\0\0\x01a",
         b"\0\0\x08\xff" + b"\xff" * 1020,
+        b"\0\0\x08\x03\0\0",
+        b"\0\0\x08\x41" + b"\0\0\0\1" * 65 + b"a",
+        b"\0\0\x0e\x04\0\0\0\0" + b"\xff" * 12,
+        b"\0\0\x0c\x01\0\0\0\2" + bytes(7),
     ],
 )
 def test_files_that_are_no_idx_files(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
-    with pytest.raises(ValueError, match="file (is not an IDX file|has .* bytes)"):
-        read_idx(tmp_path / "file")
+    (tmp_path / "file.gz").write_bytes(gzip.compress(content))
+    for name in ("file", "file.gz"):
+        with pytest.raises(ValueError, match=f"cannot read .*{name}: "):
+            read_idx(tmp_path / name)
+
+
+def test_damaged_gzip_files_give_one_kind_of_error(tmp_path):
+    whole = gzip.compress(idx(np.arange(5000, dtype=np.uint8) % 251, 8))
+    middle = len(whole) // 2
+    for content in (
+        b"hello",
+        whole[:-9],
+        whole[:middle],
+        whole[:-6] + bytes(6),
+        whole[:middle] + b"\xff" * 8 + whole[middle + 8 :],
+    ):
+        (tmp_path / "file.gz").write_bytes(content)
+        with pytest.raises(ValueError, match=r"cannot read .*file\.gz: "):
+            read_idx(tmp_path / "file.gz")
+
+
+@pytest.mark.parametrize("shape", [(1,), (2**28,)])
+def test_a_small_file_does_not_fill_the_memory(tmp_path, shape):
+    """256 MB of zeros in 260 KB, once with a head that admits it."""
+    content = b"\0\0\x08\x01" + shape[0].to_bytes(4) + bytes(2**28)
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(content, 1))
+    del content
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="cannot read"):
+        read_idx(tmp_path / "bomb.gz")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**23
 
 
 # A small MNIST: two images to learn from, one to be tested.
@@ -113,6 +149,14 @@ FILES = [
 class Small(MNIST):
     mirrors = ["first/", "second/"]
     checksums = [hashlib.sha256(content).hexdigest() for content in FILES]
+
+
+@pytest.mark.parametrize("labels", [5, ()])
+def test_images_and_labels_must_be_as_many(tmp_path, labels):
+    for name, array in zip(NAMES, (np.zeros((10, 28, 28)), np.zeros(labels)), strict=False):
+        (tmp_path / name).write_bytes(idx(array.astype(np.uint8), 8))
+    with pytest.raises(ValueError, match=r"images .*\[10, 28, 28\]\) and labels"):
+        MNIST(tmp_path)
 
 
 @pytest.mark.parametrize("folder", [".", "Small/raw"])

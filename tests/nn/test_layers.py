@@ -29,6 +29,7 @@ def test_linear(device, shape, bias):
     expected = x.numpy(force=True) @ w.numpy(force=True).T
     expected = expected + b.numpy(force=True) if bias else expected
     np.testing.assert_allclose(y.numpy(force=True), expected)
+    assert y.is_contiguous()  # whichever way the product was computed
     check(F.linear, x, w, *((b,) if bias else ()))
 
 

@@ -1,4 +1,4 @@
-"""ops/gather.py: gather and scatter, masks, repetitions, padding."""
+"""ops/gather.py: gather and scatter, masks, repetitions."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import pytest
 import tinytorch
 from tinytorch import tensor
 from tinytorch.autograd import gradcheck, gradgradcheck
-from tinytorch.ops.gather import pad
 
 
 def values(*shape):
@@ -111,31 +110,6 @@ CASES = {
         lambda x: x.reshape(-1).repeat([0, 2, 1, 1, 0, 3]),
         [(2, 3)],
     ),
-    "reflect": (
-        lambda d, x: pad(x, (2, 1), "reflect"),
-        lambda x: np.pad(x, ((0, 0), (2, 1)), "reflect"),
-        [(2, 3)],
-    ),
-    "replicate": (
-        lambda d, x: pad(x, (2, 1, 0, 3), "replicate"),
-        lambda x: np.pad(x, ((0, 0), (0, 3), (2, 1)), "edge"),
-        [(1, 2, 3)],
-    ),
-    "circular": (
-        lambda d, x: pad(x, (3, 1), "circular"),
-        lambda x: np.pad(x, ((0, 0), (3, 1)), "wrap"),
-        [(2, 3)],
-    ),
-    "circular, cut": (
-        lambda d, x: pad(x, (-1, 2), "circular"),
-        lambda x: np.pad(x[:, 1:], ((0, 0), (0, 2)), "wrap"),
-        [(2, 3)],
-    ),
-    "constant": (
-        lambda d, x: pad(x, (1, 0), value=2.0),
-        lambda x: np.pad(x, ((0, 0), (1, 0)), constant_values=2.0),
-        [(2, 3)],
-    ),
 }
 
 
@@ -201,9 +175,6 @@ ERRORS = {
     "index_add": (lambda x, d: x.index_add(0, d([0]), x), RuntimeError, "shape of source"),
     "fill mask": (lambda x, d: x.masked_fill(d([1, 0, 1]), 0.0), RuntimeError, "boolean"),
     "fill value": (lambda x, d: x.masked_fill(x > 0, x[0]), RuntimeError, "0-d"),
-    "reflect": (lambda x, d: pad(x, (3, 0), "reflect"), RuntimeError, "does not fit"),
-    "circular": (lambda x, d: pad(x, (0, 4), "circular"), RuntimeError, "does not fit"),
-    "mode": (lambda x, d: pad(x, (1, 0), "mirror"), NotImplementedError, "mirror"),
 }
 
 

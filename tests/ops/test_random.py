@@ -1,5 +1,7 @@
 """Random tensors: streams that can be repeated, and distributions that are what they say."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -200,3 +202,13 @@ def test_too_few_positive_weights_for_a_draw_without_replacement():
     assert tinytorch.multinomial(weights, 3, replacement=True).shape == (2, 3)
     with pytest.raises(RuntimeError):
         tinytorch.multinomial(weights, 2)
+
+
+def test_a_copy_of_a_generator_is_a_stream_of_its_own(device):
+    first = tinytorch.Generator(device).manual_seed(3)
+    tinytorch.rand(5, generator=first, device=device)
+    for copied in (copy.copy, copy.deepcopy):
+        second = copied(first)
+        assert second.device is first.device and second.initial_seed() == 3
+        twins = [tinytorch.rand(4, generator=g, device=device).tolist() for g in (first, second)]
+        assert twins[0] == twins[1]

@@ -107,4 +107,5 @@ def test_topk_of_long_rows_sorts_only_what_it_returns(largest, device):
     result = x.topk(5, 1, largest)
     np.testing.assert_array_equal(values(result.indices), values(order)[:, :5])
     few = tt.tensor([2.0] * 4 + [1.0] * 20 + [3.0], device=device).topk(5)
-    assert few.indices.tolist() == [24, 0, 1, 2, 3]
+    first, *others = few.indices.tolist()  # equal ones may come in any order, as in PyTorch
+    assert first == 24 and sorted(others) == [0, 1, 2, 3]

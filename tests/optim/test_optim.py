@@ -224,3 +224,10 @@ def test_switches_of_pytorchs_implementations_change_nothing(name):
         getattr(tinytorch.optim, name)([p], differentiable=True)
     with pytest.raises(TypeError, match="learning_rate"):
         getattr(tinytorch.optim, name)([p], learning_rate=0.1)
+
+
+def test_gradients_cut_element_by_element(device):
+    p = tensor([1.0, 2.0, 3.0], device=device, requires_grad=True)
+    p.grad = tensor([-5.0, 0.5, 5.0], device=device)
+    assert nn.utils.clip_grad_value_([p, tensor([1.0])], 2.0) is None
+    assert p.grad.tolist() == [-2.0, 0.5, 2.0]

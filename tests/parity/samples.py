@@ -50,6 +50,8 @@ RANDOM = {
 # Which of several equal elements they name is open: PyTorch's sorts are not stable. Where elements
 # repeat, as integers and booleans do, indices are compared by shape and dtype.
 UNSTABLE = {"argsort", "sort", "topk"}
+# PyTorch rounds after each addition of halves; ours are compared with its float32 results, rounded.
+ROUNDED_OFTEN = {"nn.functional.conv_transpose2d", "nn.functional.conv_transpose3d"}
 # Arguments that tinytorch leaves out everywhere.
 ABSENT_ARGUMENTS = {
     "out",
@@ -80,6 +82,7 @@ LEFT_OUT = {
 
 # What tinytorch refuses with an error where PyTorch has an answer: part of the message, and why.
 REFUSED = {
+    "a weighted mean is not implemented": "PyTorch resizes uint8 images with rounding of its own",
     "as_strided() has no gradient": "unfold has one",
     "modified by an inplace operation": "overwrites what its own backward needs",
 }

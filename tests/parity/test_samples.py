@@ -150,7 +150,14 @@ def test_samples(op, dtype):
 
 @pytest.mark.parametrize("op, dtype", list(cases(OTHER_DTYPES)))
 def test_other_dtypes(op, dtype):
-    run_samples(op, dtype, samples.find(op.name), op.op, samples.FEW)
+    reference = op.op
+    if op.name in samples.ROUNDED_OFTEN and dtype.itemsize == 2:
+
+        def reference(*args, **kwargs):
+            args = [x.float() if isinstance(x, torch.Tensor) else x for x in args]
+            return op.op(*args, **kwargs).to(dtype)
+
+    run_samples(op, dtype, samples.find(op.name), reference, samples.FEW)
 
 
 @pytest.mark.parametrize("op", [op for op in OPERATIONS if op.method_variant], ids=name_of)

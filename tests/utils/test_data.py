@@ -3,6 +3,8 @@
 import itertools
 import multiprocessing
 import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -34,6 +36,8 @@ from tinytorch.utils.data import (
     get_worker_info,
     random_split,
 )
+from tinytorch.utils.data.transfer import receive, send
+from tinytorch.utils.data.worker import close
 
 Pair = namedtuple("Pair", "x y")
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,10 +88,8 @@ def refuse_worker(number):
     raise ValueError(f"worker {number} does not start")
 
 
-def memory_blocks(pid=None):
-    """The shared memory that is in use by the loaders of a process, or of this one."""
-    names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
-    return {name for name in names if name.startswith(f"tinytorch-{pid or os.getpid()}-")}
+def open_files():
+    return len(os.listdir("/dev/fd"))
 
 
 def no_worker_left():
@@ -276,10 +278,10 @@ def test_a_worker_that_dies_and_one_that_sleeps():
 
 
 def test_a_broken_loop_leaves_nothing_behind():
+    before = open_files()
     for _ in DataLoader(Squares(200, sleep=0.001), 4, num_workers=2):
-        assert len(memory_blocks()) == os.path.isdir("/dev/shm")
         break
-    assert no_worker_left() and not memory_blocks()
+    assert no_worker_left() and open_files() == before
 
 
 def test_each_worker_knows_who_it_is_and_has_a_seed_of_its_own():
@@ -446,21 +448,21 @@ def test_no_worker_outlives_the_program(end):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, end], capture_output=True, text=True, cwd=ROOT
     )
-    pid, *workers = map(int, done.stdout.split())
+    _, *workers = map(int, done.stdout.split())
     assert len(workers) == 2, done.stderr
     deadline = time.monotonic() + 20
     while any(os.path.exists(f"/proc/{number}") for number in workers):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert not memory_blocks(pid)
 
 
 def test_loops_that_are_left_again_and_again_leave_nothing_in_the_pipe():
     loader = DataLoader(Squares(8), 2, num_workers=2, persistent_workers=True)
     for _ in range(300):
         assert next(iter(loader))[1].tolist() == [0, 1]
-    for name in memory_blocks():  # the batches that nobody took are gone
-        assert len(os.listdir(f"/dev/shm/{name}")) < 20
+    before = open_files()
+    assert next(iter(loader))[1].tolist() == [0, 1]
+    assert open_files() <= before  # the batches that were not taken are gone
     assert len(list(loader)) == 4
     del loader
     assert no_worker_left()
@@ -471,7 +473,7 @@ def test_the_workers_of_a_finished_epoch_end_also_where_some_had_no_task():
         loader = DataLoader(Squares(n), num_workers=3)
         batches = iter(loader)
         pids = [worker.process.pid for worker in batches.workers]
-        assert len(list(batches)) == n and not memory_blocks()
+        assert len(list(batches)) == n
         with pytest.raises(StopIteration):
             next(batches)
         del batches
@@ -489,3 +491,127 @@ def test_a_worker_that_does_not_end_is_ended_when_the_next_ones_start(monkeypatc
 
 def never_end(number):
     threading.Thread(target=time.sleep, args=(60,)).start()
+
+
+def test_what_is_on_its_way_has_no_name(tmp_path, monkeypatch):
+    """So nothing is left of it where all processes are killed."""
+    monkeypatch.setattr("tinytorch.utils.data.transfer.MEMORY", tmp_path)
+    ours, theirs = multiprocessing.Pipe()
+    before, values = open_files(), [np.arange(1 << 16), {"a": tinytorch.ones(300, 2)}, "small"]
+    for value in values:
+        send(ours, value)
+        assert os.listdir(tmp_path) == []
+    assert (receive(theirs) == values[0]).all() and receive(theirs)["a"].sum().item() == 600
+    assert receive(theirs) == "small" and open_files() == before
+
+
+def test_a_pipe_stays_open_for_a_program_that_sets_a_timeout_for_sockets():
+    socket.setdefaulttimeout(0.01)
+    try:
+        data = Squares(4, sleep=0.05)
+        assert as_lists(DataLoader(data, 2, num_workers=1)) == as_lists(DataLoader(data, 2))
+    finally:
+        socket.setdefaulttimeout(None)
+
+
+class Stuck(Squares):
+    """Item 5 stops its process, or lets it ignore SIGTERM and sleep."""
+
+    def __init__(self, how):
+        super().__init__(12)
+        self.how = how
+
+    def __getitem__(self, index):
+        if index == 5 and self.how == "stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if index == 5:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(100)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("how", ["stopped", "deaf"])
+@pytest.mark.parametrize("left", [False, True], ids=["timeout", "left"])
+def test_a_worker_that_stands_still(how, left):
+    """In a process of its own: where nothing ends the worker, this would never end."""
+    loop = "break" if left else "pass"
+    program = (
+        "import time\nfrom tests.utils.test_data import *\n"
+        f"start, data = time.monotonic(), Stuck({how!r})\n"
+        "loader = DataLoader(data, 2, num_workers=2, timeout=1)\n"
+        f"try:\n    for _ in loader:\n        time.sleep(0.2)\n        {loop}\n"
+        "except RuntimeError as error:\n    assert 'timed out' in str(error)\n"
+        "print(time.monotonic() - start, len(multiprocessing.active_children()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=30
+    )
+    seconds, left_over = done.stdout.split()
+    assert left_over == "0" and float(seconds) < (8 if left else 4), done.stderr
+
+
+def test_what_another_thread_does_with_the_workers_of_a_finished_epoch(monkeypatch):
+    class TakenAtOnce(list):
+        def append(self, args):
+            close(*args)
+
+    class EmptyByThen(list):
+        def __bool__(self):
+            return True
+
+        __len__ = None
+
+    for kind in (TakenAtOnce, EmptyByThen):
+        monkeypatch.setattr("tinytorch.utils.data.dataloader.leaving", kind())
+        assert len(list(DataLoader(Squares(4), 2, num_workers=2))) == 2
+    assert no_worker_left()
+
+
+INTERRUPTED = """
+import os, random, signal, subprocess, sys, warnings
+from tests.utils.test_data import *
+
+persistent, count = sys.argv[1] == "persistent", 30
+loader = DataLoader(Squares(40), 4, num_workers=2, persistent_workers=persistent)
+whole = as_lists(DataLoader(Squares(40), 4))
+assert as_lists(loader) == whole
+before = open_files()
+rng = random.Random(0)
+for number in range(count):
+    pause = rng.uniform(0, 0.05)
+    kill = f"import os, time; time.sleep({pause}); os.kill({os.getpid()}, 2)"
+    other = subprocess.Popen([sys.executable, "-c", kill])
+    try:
+        while True:
+            list(loader)
+    except KeyboardInterrupt:
+        other.wait()
+    if number % 5 == 4:
+        assert as_lists(loader) == whole, number
+list(loader)
+del loader
+assert no_worker_left() and open_files() <= before, (open_files(), before)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("kind", ["new", "persistent"])
+def test_ctrl_c_again_and_again(kind):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, kind],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=100,
+    )
+    assert done.stdout == "done\n", done.stderr
+
+
+def test_a_worker_whose_loader_is_lost_ends_though_others_run():
+    first = iter(DataLoader(Squares(50, sleep=0.01), num_workers=1))
+    second = iter(DataLoader(Squares(50, sleep=0.01), num_workers=1))  # has copies of our files
+    first.close.detach()
+    process, connection = first.workers[0].process, first.workers[0].connection
+    connection.close()
+    process.join(3)
+    assert not process.is_alive() and next(second)[1].tolist() == [0]

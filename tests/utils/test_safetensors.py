@@ -99,3 +99,14 @@ def test_a_folder_that_is_not_there(tmp_path):
         load_file(tmp_path / "missing")
     with pytest.raises(FileNotFoundError):
         save_file({"x": tinytorch.ones(1)}, os.path.join(tmp_path, "no", "folder"))
+
+
+@pytest.mark.parametrize("shape", [[1] * 65, [0, 2**62, 2**62], [0, 2**70]], ids=str)
+def test_shapes_that_numpy_cannot_have(tmp_path, shape):
+    content = b"" if 0 in shape else bytes(4)
+    entry = {"dtype": "F32", "shape": shape, "data_offsets": [0, len(content)]}
+    head = json.dumps({"weight": entry}).encode()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(head).to_bytes(8, "little") + head + content)
+    with pytest.raises(safetensors.SafetensorError, match="cannot load .*model.safetensors: "):
+        load_file(path)

@@ -1,6 +1,7 @@
 """The backward pass, and the functions that start it: backward() and grad()."""
 
 import sys
+import threading
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
@@ -168,23 +169,28 @@ def references_of_a_gradient() -> int:
 UNSHARED = references_of_a_gradient()
 
 
+# Reentrant: what is added up may be Tensors, and a mode sees their addition.
+accumulating = threading.RLock()
+
+
 def accumulate(leaf: Tensor, grad: Any) -> None:
     """Add an arrived gradient to leaf.grad, which always owns its array."""
     if leaf._hooks:
         grad = run_hooks(leaf._hooks, grad, leaf.device)
-    if isinstance(grad, Tensor):
-        leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad
-    elif leaf._grad is not None:
-        if sys.getrefcount(leaf._grad.array) > 2:  # not only its tensor: a graph may have saved it
-            bump_version(leaf._grad.array)
-        leaf._grad.array += grad
-    else:
-        # An array that nothing else refers to is taken as it is. What a hook returned may be in
-        # use elsewhere, a view shares its memory, and a scalar of NumPy is not an array.
-        shared = leaf._hooks or sys.getrefcount(grad) > UNSHARED
-        if shared or grad.__class__ is not leaf.device.array_type or grad.base is not None:
-            grad = leaf.device.xp.array(grad)
-        leaf._grad = wrap(grad, leaf.device)
+    with accumulating:  # two threads that add to one gradient would lose an addition
+        if isinstance(grad, Tensor):
+            leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad
+        elif leaf._grad is not None:
+            if sys.getrefcount(leaf._grad.array) > 2:  # not only its tensor: a graph may have it
+                bump_version(leaf._grad.array)
+            leaf._grad.array += grad
+        else:
+            # An array that nothing else refers to is taken as it is. What a hook returned may be
+            # in use elsewhere, a view shares its memory, and a scalar of NumPy is not an array.
+            shared = leaf._hooks or sys.getrefcount(grad) > UNSHARED
+            if shared or grad.__class__ is not leaf.device.array_type or grad.base is not None:
+                grad = leaf.device.xp.array(grad)
+            leaf._grad = wrap(grad, leaf.device)
     if leaf._after_hooks:
         for hook in list(leaf._after_hooks.values()):
             hook(leaf)

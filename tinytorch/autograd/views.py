@@ -13,11 +13,21 @@ class View:
     Attributes:
         base: the tensor that owns the memory; never a view itself.
         base_edge: the base's place in the graph when the view was made or refreshed.
-        calls: the (Function, parameters) that lead from the base to the view.
+        path: (path of the view that it was made from, call); that of the base is None. To
+            copy all calls into a tuple would make a chain of n views take n^2 steps.
     """
 
-    def __init__(self, base: Tensor, calls: tuple):
-        self.base, self.base_edge, self.calls = base, base._edge, calls
+    def __init__(self, base: Tensor, path: tuple):
+        self.base, self.base_edge, self.path = base, base._edge, path
+
+    @property
+    def calls(self) -> list:
+        """The (Function, parameters) that lead from the base to the view."""
+        calls, path = [], self.path
+        while path is not None:
+            path, call = path
+            calls.append(call)
+        return calls[::-1]
 
     def refresh(self, view: Tensor) -> None:
         """Give `view` the history that its base has received from in-place writes since."""
@@ -29,10 +39,8 @@ def record_view(out: Tensor, source: Tensor, call: tuple) -> None:
     """Note that `out` was made from `source` by `call`, unless the call had to copy."""
     if storage_of(out.array) is storage_of(source.array):
         view = source._view
-        if view is None:
-            out._view = View(source, (call,))
-        else:
-            out._view = View(view.base, (*view.calls, call))
+        base, path = (source, None) if view is None else (view.base, view.path)
+        out._view = View(base, (path, call))
 
 
 def refresh_view_grad_fn(tensor: Tensor) -> None:

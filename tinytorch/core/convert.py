@@ -1,5 +1,6 @@
 """Numbers, nested sequences and arrays, converted to one NumPy array."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,10 @@ def parse_nested(data: Any, depth: int = 1) -> tuple[Any, tuple[int, ...], DType
     if isinstance(data, (np.ndarray, np.generic)):
         return data.tolist(), data.shape, as_dtype(data.dtype)
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        kinds = set(map(type, data))
+        if kinds and kinds <= {float, int, bool}:
+            dtypes = [number_dtype(kind()) for kind in kinds]
+            return list(data), (len(data),), functools.reduce(promote_types, dtypes)
         parts, shape, dtype = [], None, None
         for item in data:
             part, its_shape, its_dtype = parse_nested(item, depth + 1)

@@ -144,8 +144,9 @@ def device_of(array: Any) -> Device:
 
 def as_device(device: "Device | str | int | None") -> Device:
     """What a `device=` argument means: None is the default device, a number is a CUDA device."""
+    devices = default.devices  # also where they are not needed: a new thread sets itself up
     if device is None:
-        return default.devices[-1]
+        return devices[-1]
     if isinstance(device, int):
         return Device("cuda", device)
     device = Device(device)
@@ -163,6 +164,9 @@ class DefaultDevice(threading.local):
 
     def __init__(self):
         self.devices = [cpu]
+        # 1e300 as float32 is inf, without a warning, as in PyTorch. NumPy keeps this setting per
+        # thread. What makes a tensor calls as_device(), and so comes by here.
+        np.seterr(all="ignore")
 
 
 default = DefaultDevice()

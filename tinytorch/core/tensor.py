@@ -9,7 +9,7 @@ from tinytorch.core.convert import host_array
 from tinytorch.core.device import Device, as_device, cpu, device_of
 from tinytorch.core.dtype import Defaults, DType, as_dtype, numpy_dtype
 from tinytorch.core.state import state
-from tinytorch.core.version import version_of
+from tinytorch.core.version import storage_of, version_of
 
 
 class Size(tuple):
@@ -35,6 +35,20 @@ class Size(tuple):
 
     def numel(self) -> int:
         return int(np.prod(self, dtype=np.int64))
+
+
+def copy_array(array: Any, device: Device, memo: dict) -> Any:
+    """A copy for deepcopy. Copies of arrays that share memory share theirs."""
+    owner, backend, size = storage_of(array), device.backend, array.itemsize
+    key = id(owner), "memory"
+    if key not in memo:
+        memo[key] = owner.copy("K")
+    memory = memo[key]
+    if memory.strides != owner.strides or memory.dtype != array.dtype or not array.size:
+        return array.copy()  # the owner's elements do not lie side by side, or are of another type
+    place = (backend.address(array) - backend.address(owner)) // size
+    flat = backend.strided(memory, (memory.size,), (size,))
+    return backend.strided(flat[place:], array.shape, array.strides)
 
 
 class Tensor:
@@ -328,7 +342,8 @@ class Tensor:
                 "protocol at the moment."
             )
         if id(self) not in memo:
-            copy = memo[id(self)] = wrap(self.array.copy(), self.device, type(self))
+            copied = copy_array(self.array, self.device, memo)
+            copy = memo[id(self)] = wrap(copied, self.device, type(self))
             copy._requires_grad = self._requires_grad
             copy._grad = None if self._grad is None else self._grad.__deepcopy__(memo)
             # Names that begin with _ are the package's own: views and hooks are not copied.
@@ -425,6 +440,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
             "At least one of the strides of the array is negative, and tensors with negative "
             "strides are not supported. Make a copy first: array.copy()"
         )
+    array = np.asarray(array)  # a subclass, such as np.memmap, as a plain array on the same memory
     return wrap(array.view(), device_of(array))
 
 

@@ -1,18 +1,25 @@
 """How often each storage was written in place, and when; kept only for storages that ever were."""
 
+import functools
 import itertools
 import weakref
 from typing import Any
 
 # Global clock for calls and in-place writes. It counts down (0, -1, -2, ...), so that a min-heap
 # yields the newest call first. An output is newer than its inputs: the order is topological.
-next_sequence_nr = itertools.count(0, -1).__next__
+clock = itertools.count(0, -1)
+next_sequence_nr = clock.__next__
 
 
 class WriteClock:
     """The time of the last in-place write to any storage; 1 before the first one."""
 
     last = 1
+
+
+# Takes the time of a write from the clock and stores it as the last one, in one call into C. With
+# two, another thread could write in between, and its later time be replaced by the earlier one.
+note_write = map(functools.partial(setattr, WriteClock, "last"), clock).__next__
 
 
 # id of a storage -> [weak reference to it, number of writes, time of the last write]
@@ -44,6 +51,9 @@ def bump_version(array: Any) -> None:
     key = id(storage)
     entry = versions.get(key)
     if entry is None:
-        entry = versions[key] = [weakref.ref(storage, lambda _: versions.pop(key, None)), 0, 1]
+        # A Ctrl-C in a Python function that a weak reference calls is lost: so it calls pop itself.
+        forget = functools.partial(versions.pop, key)
+        entry = versions.setdefault(key, [weakref.ref(storage, forget), 0, 1])
     entry[1] += 1
-    entry[2] = WriteClock.last = next_sequence_nr()
+    note_write()
+    entry[2] = WriteClock.last

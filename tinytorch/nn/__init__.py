@@ -1,6 +1,6 @@
 """Networks: modules, layers, activations and losses, as torch.nn has them."""
 
-from tinytorch.nn import functional, init, utils
+from tinytorch.nn import functional, init, modules, parallel, utils
 from tinytorch.nn.activation import (
     ELU,
     GELU,
@@ -20,7 +20,17 @@ from tinytorch.nn.class_loss import (
     Softmax,
 )
 from tinytorch.nn.container import ModuleDict, ModuleList, Sequential
+from tinytorch.nn.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
 from tinytorch.nn.dropout import Dropout
+from tinytorch.nn.feature_dropout import Dropout1d, Dropout2d, Dropout3d
+from tinytorch.nn.fold import Fold, Unfold
 from tinytorch.nn.linear import Flatten, Identity, Linear
 from tinytorch.nn.loss import (
     BCELoss,
@@ -32,5 +42,55 @@ from tinytorch.nn.loss import (
     SmoothL1Loss,
 )
 from tinytorch.nn.module import Module
+from tinytorch.nn.norm_layers import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    RMSNorm,
+)
+from tinytorch.nn.padding import (
+    CircularPad1d,
+    CircularPad2d,
+    CircularPad3d,
+    ConstantPad1d,
+    ConstantPad2d,
+    ConstantPad3d,
+    ReflectionPad1d,
+    ReflectionPad2d,
+    ReflectionPad3d,
+    ReplicationPad1d,
+    ReplicationPad2d,
+    ReplicationPad3d,
+    ZeroPad1d,
+    ZeroPad2d,
+    ZeroPad3d,
+)
+from tinytorch.nn.parallel import DataParallel
 from tinytorch.nn.parameter import Parameter
+from tinytorch.nn.pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+)
 from tinytorch.nn.prelu import PReLU
+from tinytorch.nn.upsampling import (
+    PixelShuffle,
+    PixelUnshuffle,
+    Upsample,
+    UpsamplingBilinear2d,
+    UpsamplingNearest2d,
+)

@@ -107,7 +107,8 @@ def chosen(
         raise RuntimeError("the weight of classes cannot require a gradient")
     index, counts = (target if target.array.ndim == 1 else target.reshape(-1)).long(), None
     c, values = rows.array.shape[1], index.array
-    if values.size and (0 <= ignore_index < c or not 0 <= values.min() <= values.max() < c):
+    # Viewed as unsigned, negative numbers are the largest: one maximum checks both bounds.
+    if values.size and (0 <= ignore_index < c or values.view("u8").max() >= c):
         ignored = index == ignore_index
         wrong = values[((values < 0) | (values >= c)) & ~ignored.array]
         if wrong.size:

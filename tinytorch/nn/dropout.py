@@ -12,14 +12,19 @@ def check_probability(p: float) -> float:
     return p
 
 
+def drop_units(input: Tensor, shape: tuple, p: float, training: bool, inplace: bool) -> Tensor:
+    """input times a mask of the given shape: 0 with probability p, and else 1 / (1 - p)."""
+    if check_probability(p) == 0 or not training:
+        return input
+    mask = (rand(shape, device=input.device) >= p).to(input.dtype)
+    mask = mask if p == 1 else mask.mul_(1 / (1 - p))
+    return input.mul_(mask) if inplace else input * mask
+
+
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Each element is 0 with probability p. The others are multiplied by 1 / (1 - p), so that the
     expected value stays the same, and nothing has to be done when the network is used."""
-    if check_probability(p) == 0 or not training:
-        return input
-    mask = (rand(input.array.shape, device=input.device) >= p).to(input.dtype)
-    mask = mask if p == 1 else mask.mul_(1 / (1 - p))
-    return input.mul_(mask) if inplace else input * mask
+    return drop_units(input, input.array.shape, p, training, inplace)
 
 
 class Dropout(Module):

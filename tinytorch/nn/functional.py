@@ -17,7 +17,17 @@ from tinytorch.nn.class_loss import (
     nll_loss,
     softmax,
 )
+from tinytorch.nn.conv import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from tinytorch.nn.dropout import dropout
+from tinytorch.nn.feature_dropout import dropout1d, dropout2d, dropout3d
+from tinytorch.nn.fold import fold, unfold
 from tinytorch.nn.linear import linear
 from tinytorch.nn.loss import (
     binary_cross_entropy,
@@ -29,38 +39,91 @@ from tinytorch.nn.loss import (
     normalize,
     smooth_l1_loss,
 )
+from tinytorch.nn.normalization import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    rms_norm,
+)
+from tinytorch.nn.padding import pad
+from tinytorch.nn.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from tinytorch.nn.prelu import prelu
+from tinytorch.nn.upsampling import interpolate, pixel_shuffle, pixel_unshuffle
 from tinytorch.ops.elementwise import sigmoid, tanh
-from tinytorch.ops.gather import pad
 from tinytorch.ops.nll import one_hot
 
 __all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "cosine_similarity",
     "cross_entropy",
     "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
     "elu",
+    "fold",
     "gelu",
+    "group_norm",
     "huber_loss",
+    "instance_norm",
+    "interpolate",
     "kl_div",
     "l1_loss",
+    "layer_norm",
     "leaky_relu",
     "linear",
     "log_softmax",
     "logsigmoid",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
     "mse_loss",
     "nll_loss",
     "normalize",
     "one_hot",
     "pad",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "prelu",
     "relu",
     "relu_",
+    "rms_norm",
     "sigmoid",
     "silu",
     "smooth_l1_loss",
     "softmax",
     "softplus",
     "tanh",
+    "unfold",
 ]

@@ -1,7 +1,10 @@
 """The numbers with which parameters start. Each function fills a tensor in place."""
 
 import math
+import warnings
 from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor, wrap
@@ -166,3 +169,25 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Source = None) -> Te
     q, r = xp.linalg.qr(matrix.array.T if wide else matrix.array)
     q = q * xp.sign(xp.diagonal(r))  # makes all turns equally probable
     return tensor.copy_(wrap((q.T if wide else q).reshape(shape) * gain, tensor.device))
+
+
+def deprecated(name: str) -> Callable[..., Tensor]:
+    """The function `name` by its first name, without "_": it warns, and does the same."""
+    function, old = globals()[name], name[:-1]
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        warnings.warn(
+            f"`nn.init.{old}` is now deprecated in favor of `nn.init.{name}`.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return function(*args, **kwargs)
+
+    return call
+
+
+uniform, normal, constant = map(deprecated, ("uniform_", "normal_", "constant_"))
+xavier_uniform, xavier_normal = map(deprecated, ("xavier_uniform_", "xavier_normal_"))
+kaiming_uniform, kaiming_normal = map(deprecated, ("kaiming_uniform_", "kaiming_normal_"))
+orthogonal = deprecated("orthogonal_")

@@ -18,10 +18,15 @@ class Addmm(Function):
     One node instead of three, and no gradient of W^T that would have to be turned round.
     """
 
+    saves = 0, 1
+
     def forward(ctx, x: Any, weight: Any, bias: Any = None) -> Any:
         ctx.save_for_backward(x, weight)
         rows = x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-        y = matmul_arrays(rows, weight.T)
+        if 2 * len(rows) < len(weight):  # BLAS likes few columns better than few rows
+            y = ctx.xp.ascontiguousarray(matmul_arrays(weight, rows.T).T)
+        else:
+            y = matmul_arrays(rows, weight.T)
         if bias is not None:
             y += bias
         return y if x.ndim == 2 else y.reshape((*x.shape[:-1], len(weight)))
@@ -43,6 +48,11 @@ class Addmm(Function):
     def translate_error(cls, error: Exception, arrays: list) -> Exception:
         return MatMul.translate_error(error, [arrays[0], arrays[1].T])
 
+    @property
+    def next_functions(ctx) -> tuple:  # the bias comes first in PyTorch's addmm
+        x, weight, *bias = super().next_functions
+        return (*bias, x, weight)
+
     def name(ctx) -> str:  # of the last of the calls that PyTorch makes
         names = ("Mm", "UnsafeView") if len(ctx.edges) == 2 else ("Addmm", "View")
         return names[len(ctx.outputs[0][0]) != 2] + "Backward0"
@@ -54,13 +64,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Raises:
         RuntimeError: where shapes or types do not fit.
     """
-    check_operands("linear", input, weight)
+    check_operands("linear", *(input, weight) if bias is None else (input, weight, bias))
     if weight.array.ndim != 2 or input.array.ndim == 0:
         product = matmul(input, weight.T if weight.array.ndim == 2 else weight)
         return product if bias is None else product + bias
     if bias is None:
         return Addmm.apply(input, weight)
-    check_operands("linear", input, bias)
     if bias.array.shape != weight.array.shape[:1]:
         return Addmm.apply(input, weight) + bias
     return Addmm.apply(input, weight, bias)

@@ -1,4 +1,4 @@
-"""Operations at given indices or under a mask: gather, scatter, index_add, masked_fill, pad."""
+"""Operations at given indices or under a mask: gather, scatter, index_add, masked_fill."""
 
 import math
 from operator import gt
@@ -9,11 +9,9 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, number_like
-from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
-from tinytorch.ops.joining import constant_pad
 from tinytorch.ops.parts import Slice
 from tinytorch.ops.shape import Reshape, flatten
 
@@ -177,40 +175,6 @@ def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Te
     if isinstance(repeats, Tensor) and repeats.array.size not in (1, n):
         raise RuntimeError(f"repeats must have size {n} as input along dim, got {repeats.shape}")
     return Index.apply(input, (dim,), xp.repeat(xp.arange(n), times))
-
-
-def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
-    """`input` with more elements at its borders; a negative number takes elements away.
-
-    Args:
-        pad: (before, after) of the last dimension, then of the one before it, and so on.
-        mode: "constant" (`value`, 0 by default), "reflect" (mirrored at the border element),
-            "replicate" (the border element again) or "circular" (from the other end).
-
-    Raises:
-        RuntimeError: a padding does not fit the size.
-        NotImplementedError: the mode is unknown, or does not take this many dimensions.
-    """
-    pad, ndim = as_shape((pad,)), input.array.ndim
-    if mode == "constant":
-        return constant_pad(input, pad, value)
-    if mode not in ("reflect", "replicate", "circular") or not 1 <= ndim - len(pad) / 2 <= 2:
-        raise NotImplementedError(f"no padding {mode!r} with {len(pad)} numbers of {ndim} dims")
-    for dim, before, after in zip(range(ndim - 1, -1, -1), pad[::2], pad[1::2], strict=False):
-        n = input.array.shape[dim]
-        low, high = max(-before, 0), n - max(-after, 0)  # what stays of the old elements
-        limit = {"reflect": n - 1, "circular": high - low}.get(mode, math.inf)
-        if max(before, after) > limit or n == 0 or n + before + after < 0:
-            raise RuntimeError(f"padding ({before}, {after}) does not fit the size {n}")
-        positions = input.device.xp.arange(-before, n + after)
-        if mode == "reflect":
-            positions = n - 1 - abs(n - 1 - abs(positions))
-        elif mode == "replicate":
-            positions = positions.clip(0, n - 1)
-        else:
-            positions = low + (positions - low) % (high - low)
-        input = Index.apply(input, (dim,), positions)
-    return input
 
 
 masked_fill_ = tensor_method("masked_fill_")(in_place(masked_fill))

@@ -32,9 +32,20 @@ FloatTensor = TypedTensor(types.float32)
 LongTensor = TypedTensor(types.int64)
 
 
+# The types whose names in those years were not "Bool", "Int" and "Float".
+KINDS = {
+    **{"uint8": "Byte", "int8": "Char", "int16": "Short", "int64": "Long"},
+    **{"float16": "Half", "bfloat16": "BFloat16", "float64": "Double"},
+}
+
+
 @tensor_method("type")
-def type_of(self: Tensor, dtype: Any, non_blocking: bool = False) -> Tensor:
-    """The tensor with another element type, given as a dtype or as FloatTensor or LongTensor."""
+def type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """The tensor with another element type, given as a dtype or as FloatTensor or LongTensor. The
+    name of its class in those years, such as "tinytorch.FloatTensor", where none is given."""
+    if dtype is None:
+        kind = KINDS.get(self.dtype.name, self.dtype.name.rstrip("_0123456789").capitalize())
+        return f"tinytorch.{'cuda.' if self.is_cuda else ''}{kind}Tensor"
     return to(self, dtype=getattr(dtype, "dtype", dtype), non_blocking=non_blocking)
 
 

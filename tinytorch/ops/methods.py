@@ -10,4 +10,6 @@ is_complex = Tensor.is_complex
 
 is_cpu = tensor_method("is_cpu")(property(lambda self: self.device.type == "cpu"))
 # Kinds of tensors that do not exist here. Programs written for PyTorch ask for them.
-is_sparse = tensor_method("is_sparse", "is_quantized", "is_meta")(property(lambda self: False))
+is_sparse = tensor_method("is_sparse", "is_quantized", "is_meta", "is_xpu", "is_mps")(
+    property(lambda self: False)
+)

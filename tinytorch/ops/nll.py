@@ -41,7 +41,8 @@ def nll_gradient(g: Any, ctx: Function) -> Any:
 @nll_gradient.register(Tensor)
 def nll_gradient_of_tensor(g: Tensor, ctx: Function) -> Tensor:
     """The gradient on Tensors: to be differentiated again, it must be a function of x."""
-    x, index, _, classes = ctx.saved
+    x, index, _ = ctx.saved
+    classes = wrap(ctx.device.xp.arange(x.array.shape[1]), ctx.device)
     right = (index.reshape(-1, 1) == classes) * g
     return -right if ctx.logs else ctx.call(Softmax, x, (1,)) * g - right
 
@@ -56,6 +57,8 @@ class NllLoss(Function):
     one exp. The gradient is prediction minus target: softmax(x) - one_hot(t). With `logs` the rows
     are logarithms of probabilities already, and l = -x_t. A row of weight 0 is left out.
     """
+
+    saves = 0, 1, None
 
     def forward(
         ctx, x: Any, index: Any, counts: Any, reduction: str, shape: tuple, logs: bool
@@ -78,7 +81,7 @@ class NllLoss(Function):
             losses = xp.where(counts == 0, xp.zeros_like(losses), losses * counts)
             share = xp.where(counts == 0, counts, counts / total)
             share = share.astype(x.dtype, copy=False).reshape(-1, 1)
-        ctx.save_for_backward(x, index, share, xp.arange(x.shape[1]))
+        ctx.save_for_backward(x, index, share)
         ctx.logs, ctx.shape, ctx.positions = logs, shape, positions
         losses = losses.reshape(shape) if reduction == "none" else losses.sum() / total
         return losses.astype(x.dtype, copy=False)

@@ -1,5 +1,6 @@
 """Random tensors: a generator for each device, rand, randn, randint, randperm and normal."""
 
+import copy
 import json
 import math
 from collections.abc import Callable
@@ -112,6 +113,9 @@ class Generator:
         if not isinstance(state, Tensor) or state.dtype is not uint8:
             raise TypeError("expected a tinytorch.uint8 tensor as the state of a generator")
         self.source.set_state(state.numpy().tobytes())
+
+    def __copy__(self) -> "Generator":
+        return copy.deepcopy(self)  # a shared source would give its numbers to one or the other
 
 
 def generator_for(device: Device, generator: Generator | None) -> Generator:

@@ -58,15 +58,16 @@ class FlatParameters:
             self.parts = [part.reshape(array.shape) for part, array in parts]
             flats = [self.copies]
         # Of each chunk: the number of its array, its slice of that array; parameters, state.
-        self.prepared = [
-            (i, where, flat[where], dict(zip(names_of_arrays, rows[:, where], strict=True)))
-            for i, (flat, start) in enumerate(zip(flats, ends, strict=False))
-            for rows in [block[:, start : start + flat.size]]
-            for where in chunk_slices(flat.size, device.backend.chunk_elements)
-        ]
-        self.scratch = self.xp.empty(
-            max([p.size for _, _, p, _ in self.prepared], default=0), dtype
-        )
+        limit, self.prepared = device.backend.chunk_elements, []
+        largest = max(flat.size for flat in flats)
+        scratch = self.xp.empty(min(largest, limit or largest), dtype)
+        for i, (flat, start) in enumerate(zip(flats, ends, strict=False)):
+            rows = block[:, start : start + flat.size]
+            for where in chunk_slices(flat.size, limit):
+                p = flat[where]
+                state = dict(zip(names_of_arrays, rows[:, where], strict=True))
+                state.update(xp=self.xp, scratch=scratch[: p.size])
+                self.prepared.append((i, where, p, state))
 
     def intact(self) -> bool:
         """Whether all parameters still have their arrays, and all states and step counts are ours.
@@ -93,8 +94,8 @@ class FlatParameters:
             grads = [self.xp.concatenate(grads, axis=None, out=self.grads)]
         grads = [grad.reshape(-1) for grad in grads]
         for i, where, p, state in self.prepared:
-            used = {"step": self.step, "xp": self.xp, "scratch": self.scratch[: p.size]}
-            yield p, grads[i][where], {**state, **used}
+            state["step"] = self.step
+            yield p, grads[i][where], state
         for i, array in enumerate(self.arrays):
             if self.packed:
                 array[...] = self.parts[i]

@@ -93,11 +93,19 @@ def load(data: bytes, device: Any = "cpu") -> dict[str, Tensor]:
         if entry["dtype"] not in KINDS:
             raise RuntimeError(f"`{name}` has elements of type {entry['dtype']}: not in tinytorch")
         dtype = numpy_dtype(DType.by_name[KINDS[entry["dtype"]]])
-        array = np.frombuffer(entry["data"], dtype).reshape(entry["shape"])
+        try:
+            array = np.frombuffer(entry["data"], dtype).reshape(entry["shape"])
+        except ValueError as error:  # more dimensions than NumPy has, or (0, 2^60)
+            reason = f"`{name}` cannot have the shape {entry['shape']}: {error}"
+            raise package().SafetensorError(reason) from error
         tensors[name] = wrap(device.backend.from_numpy(array, device.index), device)
     return tensors
 
 
 def load_file(filename: Any, device: Any = "cpu") -> dict[str, Tensor]:
     """The tensors in a safetensors file, by name, on `device`. Errors as `load`."""
-    return load(Path(filename).read_bytes(), device)
+    data = Path(filename).read_bytes()
+    try:
+        return load(data, device)
+    except package().SafetensorError as error:
+        raise type(error)(f"cannot load {filename}: {error}") from error

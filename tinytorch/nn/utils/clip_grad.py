@@ -58,3 +58,11 @@ def clip_grad_norm_(
     for grad in grads:
         grad.mul_(factor.to(device=grad.device, dtype=grad.dtype))
     return total
+
+
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
+    """Cuts each element of the gradients to [-clip_value, clip_value]. The direction changes."""
+    for grad in gradients_of(parameters):
+        grad.clamp_(-clip_value, clip_value)

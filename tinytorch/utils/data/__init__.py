@@ -11,6 +11,7 @@ from tinytorch.utils.data.dataset import (
     TensorDataset,
     random_split,
 )
+from tinytorch.utils.data.distributed import DistributedSampler
 from tinytorch.utils.data.sampler import (
     BatchSampler,
     RandomSampler,

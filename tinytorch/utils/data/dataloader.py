@@ -1,8 +1,8 @@
 """The DataLoader: batches of a dataset, in any order, made here or by other processes."""
 
+import contextlib
 import itertools
 import os
-import shutil
 import warnings
 import weakref
 from collections import deque
@@ -26,7 +26,6 @@ from tinytorch.utils.data.worker import (
     again,
     close,
     leaving,
-    shared_folder,
 )
 
 
@@ -97,16 +96,17 @@ class WorkerIterator(BatchIterator):
         context = loader.multiprocessing_context or get_context()
         self.count, self.ahead = loader.num_workers, min(loader.prefetch_factor, 50)
         self.timeout, self.in_order = loader.timeout or None, loader.in_order
-        self.persistent, folder = loader.persistent_workers, shared_folder()
-        while leaving:  # they have ended long ago
-            close(*leaving.pop())
+        self.persistent = loader.persistent_workers
+        with contextlib.suppress(IndexError):  # another thread may take the last ones
+            while leaving:  # they have ended long ago
+                close(*leaving.pop())
 
         def make_worker(number: int) -> Worker:
             info = WorkerInfo(number, self.count, self.seed + number, loader.dataset)
-            return Worker(context, info, folder, loader.make_fetch(), loader.worker_init_fn)
+            return Worker(context, info, loader.make_fetch(), loader.worker_init_fn)
 
         self.workers, self.epoch = [], 0
-        self.close = weakref.finalize(self, close, self.workers, folder, os.getpid())
+        self.close = weakref.finalize(self, close, self.workers, os.getpid())
         self.begin(make_worker)
 
     def begin(self, make_worker: Callable[[int], Worker] | None = None) -> None:
@@ -124,7 +124,33 @@ class WorkerIterator(BatchIterator):
         # Which worker owes us the next batch, the one after it, ...
         self.owed = deque(place % self.count for place in range(len(first)))
 
+    @contextlib.contextmanager
+    def whole_messages(self) -> Iterator[None]:
+        """Ends all workers where an error, or Ctrl-C, may have come in the middle of a message."""
+        try:
+            yield
+        except BaseException:
+            for worker in self.workers:
+                worker.process.kill()
+            self.close()
+            raise
+
     def __next__(self) -> Any:
+        with self.whole_messages():
+            kind, value = self.take()
+        if kind == "error":
+            del self  # a traceback that is kept would keep it, and with it the processes
+            raise again(*value)
+        if kind != END:
+            return self.delivered(value)
+        if not self.persistent and self.close.alive:
+            for worker in self.workers:  # some had no task at all
+                worker.ask(None)
+            leaving.append(self.close.detach()[2])  # from now on another thread may close them
+        raise StopIteration
+
+    def take(self) -> tuple[str, Any]:
+        """The next answer. Its worker gets another task instead."""
         while self.owed:
             number = self.owed[0] if self.in_order else self.ready()
             self.owed.remove(number)
@@ -134,27 +160,15 @@ class WorkerIterator(BatchIterator):
                 self.owed.append(number)
             if number not in self.owed and not self.persistent:
                 self.workers[number].ask(None)  # it may go, while the others still work
-            if kind == "error":
-                del self  # a traceback that is kept would keep it, and with it the processes
-                raise again(*value)
             if kind != END:
-                return self.delivered(value)
-        if not self.persistent and self.close.alive:
-            leaving.append(self.close.detach()[2])
-            shutil.rmtree(leaving[-1][1])
-            for worker in self.workers:  # some had no task at all
-                worker.ask(None)
-        raise StopIteration
+                return kind, value
+        return END, None
 
     def answer(self, worker: Worker) -> tuple[str, Any]:
         """What the worker answers in this epoch: not what a loop that was left did not take."""
-        try:
-            while (answer := worker.answer(self.timeout))[0] != self.epoch:
-                continue
-            return answer[1:]
-        except RuntimeError:
-            self.close()
-            raise
+        while (answer := worker.answer(self.timeout))[0] != self.epoch:
+            continue
+        return answer[1:]
 
     def ready(self) -> int:
         """A worker that has something for us: the first in turn of those that have."""
@@ -266,8 +280,9 @@ class DataLoader:
         if self.iterator is None or not self.iterator.close.alive:
             self.iterator = WorkerIterator(self)
         else:
-            self.iterator.tasks = iter(self.index_sampler)
-            self.iterator.begin()
+            with self.iterator.whole_messages():
+                self.iterator.tasks = iter(self.index_sampler)
+                self.iterator.begin()
         return self.iterator
 
     def __len__(self) -> int:

@@ -1,16 +1,15 @@
 """Processes that make batches while the network is busy with others."""
 
 import contextlib
-import io
 import os
 import pickle
 import random
 import select
-import shutil
 import signal
-import tempfile
+import threading
 import time
 import traceback
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,9 +22,11 @@ import numpy as np
 from tinytorch.ops.random import manual_seed
 from tinytorch.threads import set_num_threads, threadpoolctl
 from tinytorch.utils.data.dataset import IterableDataset
+from tinytorch.utils.data.transfer import receive, send
 
 END = "end"  # what a worker answers when its stream has no more items
 leaving: list[tuple] = []  # the arguments of close() for epochs that are over: run at the next one
+ends: weakref.WeakSet = weakref.WeakSet()  # the main process's ends of all pipes
 
 
 @dataclass
@@ -44,41 +45,6 @@ here: dict[str, WorkerInfo] = {}  # in a worker: {"worker": which one this proce
 def get_worker_info() -> WorkerInfo | None:
     """In a worker of a DataLoader, which one it is; None in the main process."""
     return here.get("worker")
-
-
-def shared_folder() -> str:
-    """A new folder for what the processes hand to each other: in memory, where the system has a
-    file system there (Linux: /dev/shm), else where temporary files are."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    return tempfile.mkdtemp(prefix=f"tinytorch-{os.getpid()}-", dir=memory)
-
-
-def send(connection: Connection, value: Any, folder: str, small: int = 1024) -> None:
-    """Sends any value that pickle knows. What is not small goes into a file in shared memory, and
-    only its name through the pipe: so a pipe never fills up, and writing never waits."""
-    arrays: list[pickle.PickleBuffer] = []  # the memory of arrays, which pickle does not copy
-    head = pickle.dumps(value, protocol=5, buffer_callback=arrays.append)
-    parts = [head, *(array.raw() for array in arrays)]
-    sizes = [len(head), *(part.nbytes for part in parts[1:])]
-    if sum(sizes) <= small:
-        connection.send((b"".join(parts), sizes))
-        return
-    number, path = tempfile.mkstemp(dir=folder)
-    with open(number, "wb") as file:
-        file.writelines(parts)
-    connection.send((path, sizes))
-
-
-def receive(connection: Connection) -> Any:
-    """What `send` sent at the other end. Each array gets memory of its own; the file goes."""
-    where, sizes = connection.recv()
-    with open(where, "rb") if isinstance(where, str) else io.BytesIO(where) as file:
-        parts = [np.empty(size, np.uint8) for size in sizes]
-        for part in parts:
-            file.readinto(part)
-    if isinstance(where, str):
-        os.unlink(where)
-    return pickle.loads(parts[0], buffers=parts[1:])
 
 
 def commands(connection: Connection) -> Iterator[tuple[int, Any]]:
@@ -125,12 +91,13 @@ def again(kind: type, message: str) -> Exception:
 def work(
     connection: Connection,
     info: WorkerInfo,
-    folder: str,
     make_fetch: Callable[[Any], Callable[[Any], Any]],
     worker_init_fn: Callable[[int], None] | None,
 ) -> None:
     """A worker's life: it gets numbers of items, and sends back the batch or the error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process, which ends us
+    for end in list(ends):  # a fork has copies, with which no pipe would ever be closed
+        end.close()
     here["worker"], current = info, None
     random.seed(info.seed)
     np.random.seed(info.seed % (1 << 32))  # noqa: NPY002 (what programs still use)
@@ -144,23 +111,41 @@ def work(
                     worker_init_fn(info.id)
                 if epoch != current:
                     current, fetch = epoch, make_fetch(info.dataset)
-                send(connection, (epoch, "batch", fetch(task)), folder)
+                send(connection, (epoch, "batch", fetch(task)))
             except Exception as error:
                 over = type(error) is StopIteration and isinstance(info.dataset, IterableDataset)
                 answer = (END, None) if over else ("error", describe(error, info.id))
-                send(connection, (epoch, *answer), folder)
-    except (EOFError, OSError):  # the main process is gone, and cannot clear away
-        shutil.rmtree(folder, ignore_errors=True)
+                send(connection, (epoch, *answer))
+    except (EOFError, OSError):
+        return  # the main process is gone
+
+
+@contextlib.contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Puts Ctrl-C off until the end of the block. Only the main thread gets it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    put_off: list[tuple] = []
+    handler = signal.signal(signal.SIGINT, lambda *args: put_off.append(args))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if put_off and callable(handler):
+            handler(*put_off[0])
 
 
 class Worker:
     """One process, and our end of the pipe to it."""
 
     def __init__(self, context: BaseContext, *args: Any):
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, *args), daemon=True)
-        self.process.start()
-        theirs.close()
+        with without_interrupts():  # multiprocessing would lose a process that has just started
+            self.connection, theirs = context.Pipe()
+            ends.add(self.connection)
+            self.process = context.Process(target=work, args=(theirs, *args), daemon=True)
+            self.process.start()
+            theirs.close()
 
     def ask(self, command: Any) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has gone
@@ -180,7 +165,7 @@ class Worker:
             ) from None
 
 
-def close(workers: list[Worker], folder: str, owner: int) -> None:
+def close(workers: list[Worker], owner: int) -> None:
     """Ends all processes: in peace, or where one is stuck, after five seconds by force."""
     if os.getpid() != owner:
         return  # this is a fork with a copy of the list: the processes are not its own
@@ -190,7 +175,7 @@ def close(workers: list[Worker], folder: str, owner: int) -> None:
     for worker in workers:
         worker.process.join(max(0.0, deadline - time.monotonic()))
         if worker.process.is_alive():
-            worker.process.terminate()
+            worker.process.kill()  # which it cannot ignore, also if it is stopped
             worker.process.join()
+        ends.discard(worker.connection)  # first: another thread may fork while it is being closed
         worker.connection.close()
-    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,113 @@
+"""Step 87a: Residual connections, and why depth needs them
+
+Step 86a kept the signal of a deep network alive with normalisation. Is depth then free? The demo
+trains networks of blocks, each LayerNorm, Linear, relu, Linear. Four blocks learn the digits.
+Thirty-two learn nothing, although they could do all that four do, if 28 blocks did nothing. Doing
+nothing, y = x, is just what such a block finds hard to learn.
+
+So give it that for nothing (He et al., 2015). The block computes only what to change:
+
+    y = x + f(x)          dL/dx = g + (the gradient through f)
+
+On the way back g reaches the first block along the sums, unchanged; what the blocks contribute is
+added. Without the "x +" the gradient is a product of 32 factors f'. Where they are below 1 it
+vanishes; normalisation mends its length, but each block has turned and mixed it, and after 32 of
+them it says little about the loss. In a product of factors (1 + f') a term stays that no block has
+touched.
+
+The bars show the length of the gradient of each block's weights: a character is a factor of 8.
+
+The trap: x and f(x) need one shape, and no relu belongs on the way of x: it would let only a half
+through, 32 times. (The paper had one there; those who came after moved it into f.)
+
+New: Residual, which is not in the package: it is one line of yours.
+Try: x - f(x), and x / 2 + f(x). Which of them can still be trained?
+"""
+
+import importlib
+
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.tensor import Tensor
+from tinytorch.nn.module import Module
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+class Residual(Module):
+    """x + f(x): what the module f computes is a change of its input."""
+
+    def __init__(self, f: Module):
+        super().__init__()
+        self.f = f
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.f(x)
+
+
+if __name__ == "__main__":
+    import math
+
+    from tinytorch.datasets.digits import load_digits
+    from tinytorch.nn.activation import ReLU
+    from tinytorch.nn.class_loss import cross_entropy
+    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.linear import Identity, Linear
+    from tinytorch.nn.norm_layers import LayerNorm
+    from tinytorch.ops.random import manual_seed, randint
+    from tinytorch.optim.sgd import SGD
+
+    images, labels = load_digits()
+    images = images.flatten(1)
+
+    def network(depth, residual, normalised=True):
+        manual_seed(0)
+        blocks = []
+        for _ in range(depth):
+            first = LayerNorm(64) if normalised else Identity()
+            f = Sequential(first, Linear(64, 64), ReLU(), Linear(64, 64))
+            blocks.append(Residual(f) if residual else f)
+        return Sequential(*blocks, LayerNorm(64), Linear(64, 10))
+
+    def loss_of(model, count=64):
+        rows = randint(0, 1437, (count,))
+        return cross_entropy(model(images[rows]), labels[rows])
+
+    def bars(title, model):
+        """The length of the gradient of every fourth block."""
+        print(title)
+        loss_of(model, 128).backward()
+        for number in range(0, 32, 4):
+            squares = [param.grad.square().sum().item() for param in model[number].parameters()]
+            length = math.sqrt(sum(squares))
+            print(f"  block {number:2} {length:7.0e} {'#' * round(math.log(length * 1e21, 8))}")
+
+    bars("thirty-two blocks, plain", network(32, residual=False, normalised=False))
+    # -> ...
+    bars("normalised", network(32, residual=False))
+    # -> ...
+    bars("normalised, with residual connections", network(32, residual=True))
+    # -> ...
+
+    def train(model):
+        optimizer = SGD(model.parameters(), lr=0.1)
+        losses = []
+        for _ in range(60):
+            loss = loss_of(model)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return sum(losses[-10:]) / 10
+
+    losses = {}
+    for depth in (4, 32):
+        for kind in ("plain", "residual"):
+            loss = losses[depth, kind] = train(network(depth, kind == "residual"))
+            print(f"{depth:2} blocks, {kind:8} loss {loss:.2f}")
+    # -> ...
+    print("thirty-two plain blocks guess:", losses[32, "plain"] > 2.2)
+    # -> thirty-two plain blocks guess: True
+    print("residual ones have learned:", losses[32, "residual"] < 0.3)
+    # -> residual ones have learned: True

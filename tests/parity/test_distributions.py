@@ -1,0 +1,79 @@
+"""Distributions as PyTorch's: densities, entropies, gradients, and what they refuse."""
+
+import numpy as np
+import pytest
+
+import tinytorch
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
+
+X = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
+YES = np.array([[1, 0, 1], [0, 0, 1]], np.float32)
+CASES = {
+    "categorical of logits": lambda t, d, x: (d.Categorical(logits=x), t.tensor([2, 0])),
+    "categorical of probs": lambda t, d, x: (d.Categorical(x.exp()), t.tensor([[2], [1]])),
+    "normal": lambda t, d, x: (d.Normal(x, x.exp()), t.tensor(YES)),
+    "normal of a number": lambda t, d, x: (d.Normal(x, 2), t.tensor([0.5, 1.0, 2.0])),
+    "bernoulli of logits": lambda t, d, x: (d.Bernoulli(logits=x), t.tensor(YES)),
+    "bernoulli of probs": lambda t, d, x: (d.Bernoulli(x.sigmoid()), t.tensor(YES)),
+    "certain": lambda t, d, x: (d.Bernoulli((x > 0) * x / x), t.tensor(YES)),
+    "no chance": lambda t, d, x: (d.Categorical(x.relu()), t.tensor([2, 1])),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_numbers_are_pytorchs(case):
+    found = []
+    for library in (torch, tinytorch):
+        x = library.tensor(X, requires_grad=True)
+        d, value = CASES[case](library, library.distributions, x)
+        log_prob, entropy = d.log_prob(value), d.entropy()
+        (log_prob.sum() + entropy.sum()).backward()
+        numbers = [log_prob, entropy, d.mean, d.variance, d.stddev, x.grad]
+        found.append([n.detach().numpy() for n in numbers])
+        shapes = [tuple(d.sample(s).shape) for s in ((), (4,), (2, 1))]
+        found[-1] += [shapes, tuple(d.batch_shape), tuple(d.event_shape), d.has_rsample]
+        found[-1].append(repr(d).replace("tinytorch", "torch"))
+        found[-1].append(repr(d.support))
+    for theirs, ours in zip(*found, strict=True):
+        if isinstance(theirs, np.ndarray):
+            assert ours.dtype == theirs.dtype
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+        else:
+            assert ours == theirs
+
+
+def test_the_divergence_is_pytorchs():
+    values = []
+    for library in (torch, tinytorch):
+        x, d = library.tensor(X), library.distributions
+        values.append(d.kl_divergence(d.Normal(x, x.exp()), d.Normal(0.5, 2.0)).numpy())
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda t, d: d.Categorical(t.tensor([-1.0, 2.0])),
+        lambda t, d: d.Categorical(t.zeros(2)),
+        lambda t, d: d.Categorical(),
+        lambda t, d: d.Categorical(t.tensor(1.0)),
+        lambda t, d: d.Categorical(t.ones(2)).log_prob(t.tensor(2)),
+        lambda t, d: d.Categorical(t.ones(2)).log_prob(t.tensor(0.5)),
+        lambda t, d: d.Categorical(t.ones(2)).rsample(),
+        lambda t, d: d.Normal(0.0, -1.0),
+        lambda t, d: d.Normal(t.ones(2), t.ones(3)),
+        lambda t, d: d.Normal(t.ones(2), 1.0).log_prob(t.ones(3)),
+        lambda t, d: d.Normal(0.0, 1.0).log_prob(1.0),
+        lambda t, d: d.Bernoulli(1.5),
+        lambda t, d: d.Bernoulli(0.5).log_prob(t.tensor(2.0)),
+        lambda t, d: d.kl_divergence(d.Normal(0.0, 1.0), d.Bernoulli(0.5)),
+    ],
+)
+def test_the_errors_are_pytorchs(wrong):
+    kinds = []
+    for library in (torch, tinytorch):
+        with pytest.raises(Exception) as caught:
+            wrong(library, library.distributions)
+        kinds.append(caught.type)
+    assert kinds[0] is kinds[1]

@@ -1,0 +1,1071 @@
+"""Whole trainings in the manner of well-known example programs, run under PyTorch and under
+tinytorch from the same weights and on the same data: losses agree at every step, to rounding.
+
+They were written for these tests. A program is a function of the library, and prints what it sees.
+"""
+
+import copy
+import dataclasses
+import importlib
+import inspect
+import io
+import math
+import tempfile
+import warnings
+from collections import deque, namedtuple
+
+import numpy as np
+import pytest
+
+import tinytorch
+from tests.parity.test_programs import NUMBER, drawn, fill, printed, torch
+
+PROGRAMS = []
+
+
+def program(*needed):
+    """Registers a program that needs these names of nn."""
+
+    def register(function):
+        lacks = [name for name in needed if not hasattr(tinytorch.nn, name)]
+        skip = pytest.mark.skipif(bool(lacks), reason=f"no {lacks} yet")
+        PROGRAMS.append(pytest.param(function, id=function.__name__, marks=skip))
+        return function
+
+    return register
+
+
+@pytest.mark.parametrize("function", PROGRAMS)
+def test_every_loss_is_the_same(function):
+    theirs, ours = printed(function, torch), printed(function, tinytorch)
+    assert NUMBER.sub("#", ours) == NUMBER.sub("#", theirs)
+    numbers = [[float(number) for number in NUMBER.findall(text)] for text in (ours, theirs)]
+    assert len(numbers[0]) > 2
+    np.testing.assert_allclose(*numbers, rtol=2e-4, atol=2e-6)
+
+
+def whole_numbers(torch, high, *shape, seed=2):
+    return torch.tensor(np.random.default_rng(seed).integers(0, high, shape))
+
+
+def path(torch, name):
+    """import torch.name"""
+    return importlib.import_module(f"{torch.__name__}.{name}")
+
+
+@program()
+def a_checked_engine(torch):
+    a = torch.Tensor([-4.0]).double()
+    b = torch.Tensor([2.0]).double()
+    a.requires_grad, b.requires_grad = True, True
+    c = a * b + b**3
+    c += c + 1 + (-a)
+    d = (c * 2 + (b + a).relu()) / 3.0
+    e = (d - a) ** 2 + 10.0 / d
+    e.backward()
+    print(e.data.item(), a.grad.item(), b.grad.item(), e.grad_fn is not None)
+
+
+@program("Conv2d", "Dropout2d")
+def digits_by_a_cnn(torch):
+    nn, F = torch.nn, torch.nn.functional
+    path(torch, "backends.cudnn").benchmark = True
+
+    class Classifier(nn.Module):
+        def __init__(self):
+            super(Classifier, self).__init__()  # noqa: UP008 (as programs of 2017 write it)
+            self.early = nn.Conv2d(1, 3, 3, 1)
+            self.late = nn.Conv2d(3, 5, kernel_size=3, padding="same")
+            self.drop = nn.Dropout2d(0.0)
+            self.hidden, self.out = nn.Linear(5 * 5 * 5, 12), nn.Linear(12, 10)
+
+        def forward(self, x):
+            x = F.relu(self.late(F.relu(self.early(x))))
+            x = torch.flatten(self.drop(F.max_pool2d(x, 2)), 1)
+            return F.log_softmax(self.out(F.relu(self.hidden(x))), dim=1)
+
+    device = torch.device("cpu")
+    torch.manual_seed(1)
+    model = fill(torch, Classifier()).to(device)
+    optimizer = torch.optim.Adadelta(model.parameters(), lr=0.5)
+    scheduler = path(torch, "optim.lr_scheduler").StepLR(optimizer, step_size=1, gamma=0.7)
+    data = torch.utils.data.TensorDataset(drawn(torch, 24, 1, 12, 12), whole_numbers(torch, 10, 24))
+    for _ in range(2):
+        model.train()
+        for number, (x, y) in enumerate(torch.utils.data.DataLoader(data, batch_size=8)):
+            optimizer.zero_grad()
+            loss = F.nll_loss(model(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+            print(f"{number * len(x)}/{len(data)}", loss.item())
+        scheduler.step()
+        model.eval()
+        total = right = 0
+        with torch.no_grad():
+            for x, y in torch.utils.data.DataLoader(data, batch_size=12):
+                scores = model(x)
+                total += F.nll_loss(scores, y, reduction="sum").item()
+                found = scores.argmax(dim=1, keepdim=True)
+                right += found.eq(y.view_as(found)).sum().item()
+        print(total / len(data), f"{100.0 * right / len(data):.0f}%", scheduler.get_last_lr())
+    torch.save(model.state_dict(), io.BytesIO())
+
+
+@program("LSTM", "BatchNorm1d")
+def digits_row_by_row(torch):
+    nn, F = torch.nn, torch.nn.functional
+
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows = nn.LSTM(input_size=6, hidden_size=10, batch_first=True)
+            self.norm = nn.BatchNorm1d(10)
+            self.out = nn.Linear(10, 4)
+
+        def forward(self, x):
+            found, (last, cell) = self.rows(x.reshape(-1, 6, 6))
+            return F.log_softmax(self.out(self.norm(found[:, -1, :])), dim=1), last, cell
+
+    model = fill(torch, Reader())
+    optimizer = torch.optim.Adadelta(model.parameters(), lr=0.3)
+    for seed in range(3):
+        answer, last, cell = model(drawn(torch, 8, 1, 6, 6, seed=seed))
+        loss = F.nll_loss(answer, whole_numbers(torch, 4, 8, seed=seed))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item(), last.shape, cell.sum().item())
+    print(model.norm.running_mean, model.norm.num_batches_tracked)
+
+
+@program("ConvTranspose2d", "BatchNorm2d")
+def a_painter_and_a_critic(torch):
+    nn = torch.nn
+
+    def start(module):
+        name = module.__class__.__name__
+        if "Conv" in name:
+            nn.init.normal_(module.weight, 0.0, 0.02)
+        elif name.find("BatchNorm") != -1:
+            nn.init.normal_(module.weight, 1.0, 0.02)
+            nn.init.zeros_(module.bias)
+
+    painter = nn.Sequential(
+        nn.ConvTranspose2d(5, 8, 3, 1, 0, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(True),
+        nn.ConvTranspose2d(8, 1, 4, 2, 1, bias=False),
+        nn.Tanh(),
+    ).apply(start)
+    critic = nn.Sequential(
+        nn.Conv2d(1, 4, 4, 2, 1, bias=False),
+        nn.LeakyReLU(0.2, inplace=True),
+        nn.Conv2d(4, 1, 3, 1, 0, bias=False),
+        nn.Sigmoid(),
+    ).apply(start)
+    fill(torch, painter, 1), fill(torch, critic, 2)
+    print(painter, critic)
+    criterion, optimizers = nn.BCELoss(), []
+    for net in (painter, critic):
+        optimizers.append(torch.optim.Adam(net.parameters(), lr=2e-3, betas=(0.5, 0.999)))
+    for seed in range(3):
+        critic.zero_grad()
+        real = drawn(torch, 4, 1, 6, 6, seed=seed)
+        label = torch.full((real.size(0),), 1, dtype=real.dtype, device=real.device)
+        on_real = criterion(critic(real).view(-1, 1).squeeze(1), label)
+        on_real.backward()
+        fake = painter(drawn(torch, 4, 5, 1, 1, seed=seed + 10))
+        on_fake = criterion(critic(fake.detach()).view(-1), label.fill_(0))
+        on_fake.backward()
+        optimizers[1].step()
+        painter.zero_grad()
+        fooled = criterion(critic(fake).view(-1), label.fill_(1))
+        fooled.backward()
+        optimizers[0].step()
+        print(on_real.item(), on_fake.item(), fooled.item())
+
+
+@program()
+def layers_that_train_themselves(torch):
+    nn = torch.nn
+
+    class Local(nn.Linear):
+        def __init__(self, inputs, outputs, bias=True, device=None, dtype=None):
+            super().__init__(inputs, outputs, bias, device, dtype)
+            fill(torch, self)
+            self.opt, self.threshold = torch.optim.Adam(self.parameters(), lr=0.03), 2.0
+
+        def forward(self, x):
+            direction = x / (x.norm(2, 1, keepdim=True) + 1e-4)
+            return torch.relu(torch.mm(direction, self.weight.T) + self.bias.unsqueeze(0))
+
+        def learn(self, good, bad):
+            for _ in range(3):
+                up, down = (self(x).pow(2).mean(1) for x in (good, bad))
+                margins = torch.cat([-up + self.threshold, down - self.threshold])
+                loss = torch.log(1 + torch.exp(margins)).mean()
+                self.opt.zero_grad()
+                loss.backward()
+                self.opt.step()
+                print(loss.item())
+            return self(good).detach(), self(bad).detach()
+
+    def marked(x, y):
+        x = x.clone()
+        x[:, :3] *= 0.0
+        x[range(x.shape[0]), y] = x.max()
+        return x
+
+    x, y = drawn(torch, 12, 9).abs(), torch.arange(12) % 3
+    good, bad = marked(x, y), marked(x, y.flip(0))
+    layers = [Local(9, 7), Local(7, 5)]
+    for layer in layers:
+        good, bad = layer.learn(good, bad)
+    scores = []
+    for label in range(3):
+        h, goodness = marked(x, label), []
+        for layer in layers:
+            h = layer(h)
+            goodness = goodness + [h.pow(2).mean(1)]
+        scores += [sum(goodness).unsqueeze(1)]
+    print(torch.cat(scores, 1).argmax(1).eq(y).float().mean().item() <= 1, scores[1][0])
+
+
+@program("LSTM", "GRU", "RNN", "Embedding")
+def words_by_recurrent_networks(torch):
+    nn, F = torch.nn, torch.nn.functional
+
+    class Words(nn.Module):
+        def __init__(self, kind, words, size, layers):
+            super().__init__()
+            self.table = nn.Embedding(words, size)
+            extra = {} if kind != "RNN" else {"nonlinearity": "relu"}
+            self.net = getattr(nn, kind)(size, size, layers, dropout=0.0, **extra)
+            self.out = nn.Linear(size, words)
+            self.out.weight = self.table.weight
+            self.kind, self.size, self.layers = kind, size, layers
+
+        def forward(self, words, state):
+            found, state = self.net(self.table(words), state)
+            return F.log_softmax(self.out(found).view(-1, self.out.out_features), 1), state
+
+        def start(self, batch):
+            zeros = next(self.parameters()).new_zeros(self.layers, batch, self.size)
+            return (zeros, zeros.clone()) if self.kind == "LSTM" else zeros
+
+    def cut(state):
+        if isinstance(state, torch.Tensor):
+            return state.detach()
+        return tuple(cut(part) for part in state)
+
+    ids = whole_numbers(torch, 7, 125).type(torch.int64)
+    count = ids.size(0) // 4
+    columns = ids.narrow(0, 0, count * 4).view(4, -1).t().contiguous()
+    for kind in ("LSTM", "GRU", "RNN"):
+        model = fill(torch, Words(kind, 7, 6, 2))
+        model.net.flatten_parameters()
+        state = model.start(4)
+        for begin in range(0, columns.size(0) - 1, 10):
+            length = min(10, len(columns) - 1 - begin)
+            target = columns[begin + 1 : begin + 1 + length].view(-1)
+            model.zero_grad()
+            answer, state = model(columns[begin : begin + length], cut(state))
+            loss = F.nll_loss(answer, target)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+            for p in model.parameters():
+                p.data.add_(p.grad, alpha=-2.0)
+            print(kind, loss.item(), math.exp(loss.item()))
+        with torch.no_grad():
+            word = torch.randint(7, (1, 1), dtype=torch.long).fill_(3)
+            answer, _ = model(word, model.start(1))
+            weights = answer.squeeze().div(0.8).exp().cpu()
+            word.fill_(torch.multinomial(weights, 1)[0])
+            print(weights)
+
+
+@program("Transformer", "TransformerEncoder", "Embedding")
+def words_by_a_transformer(torch):
+    nn, F = torch.nn, torch.nn.functional
+
+    class Places(nn.Module):
+        def __init__(self, size, longest=30):
+            super().__init__()
+            place = torch.arange(0, longest, dtype=torch.float).unsqueeze(1)
+            rate = torch.exp(torch.arange(0, size, 2).float() * (-math.log(10000.0) / size))
+            table = torch.zeros(longest, size)
+            table[:, 0::2], table[:, 1::2] = torch.sin(place * rate), torch.cos(place * rate)
+            self.register_buffer("table", table.unsqueeze(0).transpose(0, 1))
+
+        def forward(self, x):
+            return x + self.table[: x.size(0), :]
+
+    class Model(nn.Transformer):
+        def __init__(self):
+            super().__init__(8, 2, num_encoder_layers=2, dim_feedforward=12, dropout=0.0)
+            self.words, self.places, self.out = nn.Embedding(7, 8), Places(8), nn.Linear(8, 7)
+
+        def forward(self, x):
+            future = torch.log(torch.tril(torch.ones(len(x), len(x))))
+            x = self.encoder(self.places(self.words(x) * math.sqrt(8)), mask=future)
+            return F.log_softmax(self.out(x), dim=-1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = fill(torch, Model())
+    for seed in range(3):
+        words = whole_numbers(torch, 7, 6, 3, seed=seed)
+        loss = F.nll_loss(model(words[:-1]).view(-1, 7), words[1:].view(-1))
+        model.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+        for p in model.parameters():
+            if p.grad is not None:  # the decoder is not used
+                p.data.add_(p.grad, alpha=-0.5)
+        print(loss.item())
+
+
+@program()
+def a_policy_from_its_rewards(torch):
+    nn, F = torch.nn, torch.nn.functional
+    categorical = path(torch, "distributions").Categorical
+    chance = np.random.default_rng(4)
+
+    class Policy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.outer, self.value = nn.Linear(4, 9), nn.Linear(9, 2), nn.Linear(9, 1)
+
+        def forward(self, x):
+            h = F.relu(self.inner(x))
+            return F.softmax(self.outer(h), dim=-1), self.value(h)
+
+    policy = fill(torch, Policy())
+    optimizer = torch.optim.Adam(policy.parameters(), lr=3e-2)
+    Taken = namedtuple("Taken", ["log_prob", "value"])
+    for _ in range(3):
+        taken, rewards, later = [], [], deque()
+        for _ in range(6):
+            probs, value = policy(torch.from_numpy(chance.normal(size=4)).float())
+            moves = categorical(probs)
+            assert moves.sample().item() in (0, 1)
+            taken.append(Taken(moves.log_prob(torch.tensor(int(chance.integers(2)))), value))
+            rewards.append(float(chance.random()))
+        total = 0
+        for reward in rewards[::-1]:
+            total = reward + 0.99 * total
+            later.appendleft(total)
+        goals = torch.tensor(later)
+        goals = (goals - goals.mean()) / (goals.std() + np.finfo(np.float32).eps.item())
+        losses, errors = [], []
+        for (log_prob, value), goal in zip(taken, goals, strict=True):
+            losses.append(-log_prob * (goal - value.item()))
+            errors.append(F.smooth_l1_loss(value, goal.reshape(1)))
+        loss = torch.stack(losses).sum() + torch.stack(errors).sum() - 0.01 * moves.entropy()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item(), moves)
+
+
+@program()
+def a_policy_that_moves_in_small_steps(torch):
+    nn = torch.nn
+    normal = path(torch, "distributions.normal").Normal
+
+    def started(layer, std):
+        torch.nn.init.orthogonal_(layer.weight, std)
+        torch.nn.init.constant_(layer.bias, 0.0)
+        return layer
+
+    class Agent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.critic = nn.Sequential(started(nn.Linear(4, 8), np.sqrt(2)), nn.Linear(8, 1))
+            self.actor = nn.Sequential(started(nn.Linear(4, 8), 1.0), nn.Tanh(), nn.Linear(8, 2))
+            self.log_std = nn.Parameter(torch.zeros(1, 2))
+
+        def act(self, x, action=None):
+            mean = self.actor(x)
+            d = normal(mean, torch.exp(self.log_std.expand_as(mean)))
+            action = d.sample() if action is None else action
+            return action, d.log_prob(action).sum(1), d.entropy().sum(1), self.critic(x)
+
+    agent = fill(torch, Agent())
+    optimizer = torch.optim.Adam(agent.parameters(), lr=3e-3, eps=1e-5)
+    states, rewards = torch.zeros((5, 3) + (4,)), drawn(torch, 5, 3, seed=8)
+    actions, logs, values = torch.zeros(5, 3, 2), torch.zeros(5, 3), torch.zeros(5, 3)
+    for t in range(5):
+        states[t] = drawn(torch, 3, 4, seed=t)
+        agent.act(states[t])
+        with torch.no_grad():
+            action, log, _, value = agent.act(states[t], drawn(torch, 3, 2, seed=t + 20))
+        actions[t], logs[t], values[t] = action, log, value.flatten()
+    gains, last = torch.zeros_like(rewards), 0
+    with torch.no_grad():
+        after = agent.critic(states[0]).reshape(1, -1)
+        for t in reversed(range(5)):
+            delta = rewards[t] + 0.99 * (after if t == 4 else values[t + 1]) - values[t]
+            gains[t] = last = delta + 0.99 * 0.95 * last
+    goals = (gains + values).reshape(-1)
+    flat = states.reshape((-1, 4)), actions.reshape((-1, 2)), logs.reshape(-1), gains.reshape(-1)
+    for batch in np.array_split(np.arange(15), 3):
+        x, action, old, gain = (part[batch] for part in flat)
+        _, new, entropy, value = agent.act(x, action)
+        ratio = (new - old).exp()
+        far = ((ratio - 1.0).abs() > 0.2).float().mean().item()
+        gain = (gain - gain.mean()) / (gain.std() + 1e-8)
+        policy = torch.max(-gain * ratio, -gain * torch.clamp(ratio, 0.8, 1.2)).mean()
+        error = 0.5 * ((value.view(-1) - goals[batch]) ** 2).mean()
+        loss = policy - 0.01 * entropy.mean() + 0.5 * error
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
+        optimizer.step()
+        print(loss.item(), error.item(), far)
+
+
+@program()
+def values_from_a_memory(torch):
+    nn = torch.nn
+    Move = namedtuple("Move", ("state", "action", "after", "reward"))
+    memory, chance = deque([], maxlen=12), np.random.default_rng(0)
+    for i in range(15):
+        after = None if i % 4 == 0 else drawn(torch, 1, 4, seed=i)
+        action = torch.tensor([[int(chance.integers(2))]], dtype=torch.long)
+        reward = torch.tensor([float(chance.random())])
+        memory.append(Move(drawn(torch, 1, 4, seed=50 + i), action, after, reward))
+    net, slow = fill(torch, nn.Linear(4, 2)), nn.Linear(4, 2)
+    slow.load_state_dict(net.state_dict())
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, amsgrad=False)
+    for _ in range(3):
+        batch = Move(*zip(*list(memory)[:10], strict=True))
+        goes_on = torch.tensor(tuple(x is not None for x in batch.after), dtype=torch.bool)
+        best = torch.zeros(10)
+        with torch.no_grad():
+            best[goes_on] = slow(torch.cat([x for x in batch.after if x is not None])).max(1).values
+        taken = net(torch.cat(batch.state)).gather(1, torch.cat(batch.action))
+        goal = (best * 0.9 + torch.cat(batch.reward)).unsqueeze(1)
+        loss = nn.SmoothL1Loss()(taken, goal)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_value_(net.parameters(), 0.1)
+        optimizer.step()
+        mixed, fresh = slow.state_dict(), net.state_dict()
+        for name in fresh:
+            mixed[name] = fresh[name] * 0.1 + mixed[name] * 0.9
+        slow.load_state_dict(mixed)
+        print(loss.item(), net.weight.grad, slow.bias)
+    print(net(memory[0].state).max(1).indices.view(1, 1), net(memory[1].state).max(1)[0])
+
+
+@program("LSTMCell")
+def waves_that_go_on(torch):
+    nn = torch.nn
+
+    class Waves(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.LSTMCell(1, 6), nn.LSTMCell(6, 6)
+            self.out = nn.Linear(6, 1)
+
+        def forward(self, x, future=0):
+            state = [torch.zeros(x.size(0), 6, dtype=torch.double) for _ in range(4)]
+            outputs = []
+            steps = list(x.split(1, dim=1)) + [None] * future
+            for value in steps:
+                value = outputs[-1] if value is None else value
+                state[0], state[1] = self.first(value, (state[0], state[1]))
+                state[2], state[3] = self.second(state[0], (state[2], state[3]))
+                outputs += [self.out(state[2])]
+            return torch.cat(outputs, dim=1)
+
+    phases = np.arange(5).reshape(5, 1)
+    waves = torch.from_numpy(np.sin(np.arange(14) / 3.0 + phases).astype("float64"))
+    model, criterion = fill(torch, Waves()), nn.MSELoss()
+    model.double()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.8, max_iter=8)
+    for _ in range(2):
+
+        def closure():
+            optimizer.zero_grad()
+            loss = criterion(model(waves[2:, :-1]), waves[2:, 1:])
+            loss.backward()
+            print("loss:", loss.item())
+            return loss
+
+        optimizer.step(closure)
+        with torch.no_grad():
+            told = model(waves[:2, :-1], future=4)
+            print(criterion(told[:, :-4], waves[:2, 1:]).item(), told.detach().numpy().shape)
+
+
+@program("Conv2d", "PixelShuffle")
+def a_larger_picture(torch):
+    nn, init = torch.nn, path(torch, "nn.init")
+    model = nn.Sequential(
+        nn.Conv2d(1, 6, (5, 5), (1, 1), (2, 2)),
+        nn.ReLU(),
+        nn.Conv2d(6, 3**2, (3, 3), (1, 1), (1, 1)),
+        nn.PixelShuffle(3),
+    )
+    init.orthogonal_(model[0].weight, init.calculate_gain("relu"))
+    fill(torch, model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for seed in range(3):
+        optimizer.zero_grad()
+        large = drawn(torch, 2, 1, 12, 12, seed=seed)
+        loss = nn.MSELoss()(model(large[:, :, ::3, ::3]), large)
+        loss.backward()
+        optimizer.step()
+        print(loss.item(), 10 * math.log10(1 / loss.item()))
+
+
+@program()
+def a_curve_by_hand_and_by_optimizer(torch):
+    F = torch.nn.functional
+    true = torch.tensor([[1.0], [-2.0], [0.5]])
+    line = fill(torch, torch.nn.Linear(true.size(0), 1))
+    for seed in range(4):
+        x = drawn(torch, 10, seed=seed).unsqueeze(1)
+        x = torch.cat([x**i for i in range(1, 4)], 1)
+        line.zero_grad()
+        error = F.smooth_l1_loss(line(x), x.mm(true) + 0.3)
+        error.backward()
+        for p in line.parameters():
+            p.data.add_(-0.1 * p.grad)
+        print(error.item(), line.weight.view(-1), line.bias)
+
+    class Series(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name in "abcd":
+                setattr(self, name, torch.nn.Parameter(torch.tensor(0.1)))
+
+        def forward(self, x):
+            y = self.a + self.b * x + self.c * x**2
+            for power in range(3, 5):
+                y = y + self.d * x**power
+            return y
+
+    x = torch.linspace(-math.pi, math.pi, 50)
+    model = Series()
+    for make in (torch.optim.SGD, torch.optim.RMSprop):
+        optimizer = make(model.parameters(), lr=1e-5)
+        for _ in range(3):
+            loss = torch.nn.MSELoss(reduction="sum")(model(x), torch.sin(x))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            print(loss.item(), f"y = {model.a.item():.5f} + {model.b.item():.5f} x")
+
+
+@program("Conv2d")
+def what_a_first_tutorial_shows_of_the_graph(torch):
+    nn, F = torch.nn, torch.nn.functional
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv1, self.conv2 = nn.Conv2d(1, 3, 5), nn.Conv2d(3, 4, 5)
+            self.fc1, self.fc2 = nn.Linear(4 * 5 * 5, 12), nn.Linear(12, 10)
+
+        def forward(self, x):
+            x = F.max_pool2d(F.relu(self.conv1(x)), (2, 2))
+            x = torch.flatten(F.max_pool2d(F.relu(self.conv2(x)), 2), 1)
+            return self.fc2(F.relu(self.fc1(x)))
+
+    net, x = fill(torch, Net()), drawn(torch, 1, 1, 32, 32)
+    print(net, len(list(net.parameters())), next(net.parameters()).size())
+    net(x).backward(torch.ones(1, 10))
+    print(net.conv1.bias.grad)
+    target = torch.arange(10.0).view(1, -1)
+    loss = nn.MSELoss()(net(x), target)
+    node = loss.grad_fn
+    for _ in range(3):
+        print(str(node).partition(" ")[0], node.name())
+        node = node.next_functions[0][0] if node.next_functions else None
+    largest, place = net(x).max(1)
+    print(largest.grad_fn.name(), net(x).max().grad_fn.name(), place)
+    net.zero_grad()
+    print(net.conv1.bias.grad)
+    loss.backward()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    optimizer.step()
+    print(loss, nn.MSELoss()(net(x), target).item())
+
+
+@program("Conv2d", "BatchNorm2d", "AdaptiveAvgPool2d")
+def a_residual_network_with_a_new_head(torch):
+    nn = torch.nn
+    model_of = path(torch, "nn.modules.batchnorm")
+
+    class Block(nn.Module):
+        def __init__(self, inputs, outputs, stride=1):
+            super().__init__()
+            self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+            self.bn1, self.relu = nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)
+            self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, groups=2, bias=False)
+            self.shortcut = nn.Identity()
+            if stride > 1:
+                shrink = nn.Conv2d(inputs, outputs, kernel_size=1, stride=stride, bias=False)
+                self.shortcut = nn.Sequential(shrink, nn.BatchNorm2d(outputs))
+
+        def forward(self, x):
+            y = self.conv2(self.relu(self.bn1(self.conv1(x))))
+            y += self.shortcut(x)
+            return self.relu(y)
+
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 7, stride=2, padding=3),
+        nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
+        Block(4, 4),
+        Block(4, 8, stride=2),
+        nn.AdaptiveAvgPool2d((1, 1)),
+        nn.Flatten(),
+        nn.Linear(8, 5),
+    )
+    for m in model.modules():
+        if isinstance(m, nn.Conv2d):
+            nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(m, model_of.BatchNorm2d):
+            nn.init.constant_(m.weight, 1)
+    fill(torch, model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for seed in range(3):
+        loss = nn.CrossEntropyLoss()(
+            model(drawn(torch, 3, 3, 32, 32, seed=seed)), whole_numbers(torch, 5, 3, seed=seed)
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+    best = copy.deepcopy(model.state_dict())
+    for p in model.parameters():
+        p.requires_grad = False
+    model[6] = fill(torch, nn.Linear(model[6].in_features, 2))
+    print(sum(p.numel() for p in model.parameters() if p.requires_grad), len(best))
+    model.eval()
+    print(model(drawn(torch, 2, 3, 32, 32)).detach(), model[3].bn1.running_var)
+
+
+@program("Embedding", "LayerNorm")
+def six_ways_to_write_names(torch):
+    nn, F = torch.nn, torch.nn.functional
+    names = ["anna", "otto", "ida", "emil", "lea", "nora"]
+    letters = sorted(set("".join(names)))
+    number = {letter: i + 1 for i, letter in enumerate(letters)}
+    count, size, longest = len(letters) + 1, 8, 5
+
+    class Names(path(torch, "utils.data").Dataset):
+        def __len__(self):
+            return len(names)
+
+        def __getitem__(self, i):
+            code = torch.tensor([number[letter] for letter in names[i]], dtype=torch.long)
+            x, y = (torch.zeros(longest, dtype=torch.long) for _ in range(2))
+            x[1 : 1 + len(code)] = code
+            y[: len(code)] = code
+            y[len(code) + 1 :] = -1
+            return x, y
+
+    class Writer(nn.Module):
+        def forward(self, x, y=None):
+            scores = self.scores(x)
+            flat = scores.view(-1, scores.size(-1))
+            loss = None if y is None else F.cross_entropy(flat, y.view(-1), ignore_index=-1)
+            return scores, loss
+
+    class Pairs(Writer):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Parameter(torch.zeros((count, count)))
+
+        def scores(self, x):
+            return self.table[x]
+
+    class Window(Writer):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(count + 1, size)
+            self.net = nn.Sequential(nn.Linear(3 * size, 9), nn.Tanh(), nn.Linear(9, count))
+
+        def scores(self, x):
+            parts = []
+            for _ in range(3):
+                parts.append(self.table(x))
+                x = torch.roll(x, 1, 1)
+                x[:, 0] = count
+            return self.net(torch.cat(parts, -1))
+
+    class Memory(Writer):
+        def __init__(self, gated):
+            super().__init__()
+            self.first = nn.Parameter(torch.zeros(1, size))
+            self.table, self.out = nn.Embedding(count, size), nn.Linear(size, count)
+            self.new = nn.Linear(2 * size, size)
+            self.gate = nn.Linear(2 * size, size) if gated else None
+
+        def scores(self, x):
+            h, states = self.first.expand((x.size(0), -1)), []
+            for i in range(x.size(1)):
+                both = torch.cat([self.table(x)[:, i, :], h], dim=1)
+                new = F.tanh(self.new(both))
+                z = 1.0 if self.gate is None else F.sigmoid(self.gate(both))
+                h = (1 - z) * h + z * new
+                states.append(h)
+            return self.out(torch.stack(states, 1))
+
+    class Mean(Writer):
+        def __init__(self):
+            super().__init__()
+            self.table, self.out = nn.Embedding(count, size), nn.Linear(size, count)
+            seen = torch.tril(torch.ones(longest, longest))
+            self.register_buffer("seen", seen.view(1, longest, longest))
+
+        def scores(self, x):
+            b, t = x.size()
+            weights = torch.zeros((b, t, t)).masked_fill(self.seen[:, :t, :t] == 0, float("-inf"))
+            return self.out(F.softmax(weights, dim=-1) @ self.table(x))
+
+    class Attention(Writer):
+        def __init__(self):
+            super().__init__()
+            parts = {"words": nn.Embedding(count, size), "places": nn.Embedding(longest, size)}
+            self.parts = nn.ModuleDict(dict(**parts, norm=nn.LayerNorm(size)))
+            self.qkv, self.out = nn.Linear(size, 3 * size), nn.Linear(size, count, bias=False)
+
+        def scores(self, x):
+            b, t = x.size()
+            place = torch.arange(0, t, dtype=torch.long, device=x.device).unsqueeze(0)
+            h = self.parts.words(x) + self.parts.places(place)
+            q, k, v = self.qkv(self.parts.norm(h)).split(size, dim=2)
+            q, k, v = (y.view(b, t, 2, size // 2).transpose(1, 2) for y in (q, k, v))
+            weights = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+            future = torch.triu(torch.ones(t, t), diagonal=1).bool()
+            weights = F.softmax(weights.masked_fill(future, float("-inf")), dim=-1)
+            h = h + (weights @ v).transpose(1, 2).contiguous().view(b, t, size)
+            return self.out(0.5 * h * (1.0 + torch.tanh(0.8 * (h + 0.04 * torch.pow(h, 3.0)))))
+
+    @torch.inference_mode()
+    def judged(model):
+        model.eval()
+        losses = [model(*batch)[1].item() for batch in loader(data, shuffle=True, batch_size=6)]
+        model.train()
+        return torch.tensor(losses).mean().item()
+
+    @torch.no_grad()
+    def written(model, x, steps, top):
+        for _ in range(steps):
+            scores = model(x[:, -longest:])[0][:, -1, :] / 0.9
+            least, _ = torch.topk(scores, top)
+            scores[scores < least[:, [-1]]] = -float("Inf")
+            probs = F.softmax(scores, dim=-1)
+            torch.multinomial(probs, num_samples=1)
+            x = torch.cat((x, torch.topk(probs, k=1, dim=-1)[1]), dim=1)
+        return x
+
+    data, loader = Names(), path(torch, "utils.data.dataloader").DataLoader
+    endless = torch.utils.data.RandomSampler(data, replacement=True, num_samples=int(1e10))
+    print([part.shape for part in next(iter(loader(data, sampler=endless, batch_size=4)))])
+    for make in (Pairs, Window, lambda: Memory(False), lambda: Memory(True), Mean, Attention):
+        model = fill(torch, make())
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=1e-2, weight_decay=0.01, betas=(0.9, 0.99), eps=1e-8
+        )
+        for x, y in loader(data, batch_size=2):
+            _, loss = model(x, y)
+            model.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            print(loss.item())
+        print(judged(model), written(model, torch.zeros(2, 1, dtype=torch.long), 4, 3).tolist())
+
+
+@program("Embedding", "LayerNorm")
+def a_gpt_that_adds(torch):
+    nn, F = torch.nn, torch.nn.functional
+
+    class Layer(nn.Module):
+        def __init__(self, size, longest):
+            super().__init__()
+            self.ln_1, self.ln_2 = nn.LayerNorm(size), nn.LayerNorm(size)
+            self.qkv, self.c_proj = nn.Linear(size, 3 * size), nn.Linear(size, size)
+            wide = {"grow": nn.Linear(size, 2 * size), "shrink": nn.Linear(2 * size, size)}
+            self.mlp = nn.ModuleDict({**wide, "act": nn.GELU()})
+            mask = torch.tril(torch.ones(longest, longest)).view(1, longest, longest)
+            self.register_buffer("bias", mask)
+
+        def forward(self, x):
+            t = x.size(1)
+            q, k, v = self.qkv(self.ln_1(x)).chunk(3, dim=-1)
+            weights = torch.bmm(q, k.transpose(1, 2)) / k.size(-1) ** 0.5
+            weights = weights.masked_fill(self.bias[:, :t, :t] == 0, float("-inf"))
+            x = x + self.c_proj(F.softmax(weights, dim=-1) @ v)
+            return x + self.mlp.shrink(self.mlp.act(self.mlp["grow"](self.ln_2(x))))
+
+    class Adder(nn.Module):
+        def __init__(self, size=8, longest=6):
+            super().__init__()
+            self.words, self.places = nn.Embedding(10, size), nn.Embedding(longest, size)
+            self.layers = nn.ModuleList([Layer(size, longest) for _ in range(2)])
+            self.norm, self.out = nn.LayerNorm(size), nn.Linear(size, 10, bias=False)
+            self.apply(self.start)
+            for name, p in self.named_parameters():
+                if name.endswith("c_proj.weight"):
+                    torch.nn.init.normal_(p, mean=0.0, std=0.02 / math.sqrt(4))
+
+        def start(self, module):
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                torch.nn.init.normal_(module.weight, mean=0.0, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                torch.nn.init.zeros_(module.bias)
+            if isinstance(module, nn.LayerNorm):
+                torch.nn.init.ones_(module.weight)
+
+        def forward(self, x):
+            x = self.words(x) + self.places(torch.arange(x.size(1), device=x.device))
+            for layer in self.layers:
+                x = layer(x)
+            return self.out(self.norm(x))
+
+    def problem(i):
+        a, b = divmod(i, 100)
+        digits = [int(d) for d in f"{a:02d}{b:02d}" + f"{a + b:03d}"[::-1]]
+        target = torch.tensor(digits[1:], dtype=torch.long)
+        target[:3] = -1
+        return torch.tensor(digits[:-1], dtype=torch.long), target
+
+    generator = torch.Generator()
+    generator.manual_seed(1337)
+    assert torch.randperm(10000, generator=generator)[:5].nelement() == 5
+    model = fill(torch, Adder())
+    decayed, others = set(), set()
+    for module_name, module in model.named_modules():
+        for name, _ in module.named_parameters():
+            full = f"{module_name}.{name}" if module_name else name
+            if name.endswith("bias") or isinstance(module, (nn.LayerNorm, nn.Embedding)):
+                others.add(full)
+            elif name.endswith("weight") and isinstance(module, (torch.nn.Linear,)):
+                decayed.add(full)
+    named = dict(model.named_parameters())
+    assert named.keys() == decayed | others
+    groups = [
+        {"params": [named[name] for name in sorted(decayed)], "weight_decay": 0.1},
+        {"params": [named[name] for name in sorted(others)], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.95))
+    loader = torch.utils.data.DataLoader([problem(37 * i) for i in range(64)], batch_size=16)
+    for x, y in loader:
+        scores = model(x)
+        loss = F.cross_entropy(scores.view(-1, 10), y.view(-1), ignore_index=-1)
+        model.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        print(loss.item())
+    model.eval()
+    place = torch.tensor([[10**i for i in range(3)][::-1]])
+    found = x[:, :4]
+    with torch.no_grad():
+        for _ in range(3):
+            found = torch.cat((found, model(found)[:, -1, :].argmax(-1, keepdim=True)), dim=1)
+    a, b = ((x[:, i : i + 2] * place[:, 1:]).sum(1) for i in (0, 2))
+    right = ((found[:, -3:].flip(1) * place).sum(1) == a + b).cpu()
+    share = torch.tensor([int(each) for each in right], dtype=torch.float)
+    print(found[0].tolist(), f"{int(torch.sum(share)):d}/{len(share)} {100 * share.mean():.1f}%")
+
+
+@program("Embedding", "LayerNorm", "MultiheadAttention")
+def a_gpt_from_a_mapped_file_that_is_resumed(torch):
+    nn, F = torch.nn, torch.nn.functional
+
+    @dataclasses.dataclass
+    class Config:
+        block_size: int = 8
+        vocab_size: int = 20
+        n_embd: int = 8
+        bias: bool = False
+
+    class Norm(nn.Module):
+        def __init__(self, size, bias):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(size))
+            self.bias = nn.Parameter(torch.zeros(size)) if bias else None
+
+        def forward(self, x):
+            return F.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
+
+    class GPT(nn.Module):
+        def __init__(self, config):
+            super().__init__()
+            self.config, size = config, config.n_embd
+            self.words = nn.Embedding(config.vocab_size, size)
+            self.places = nn.Embedding(config.block_size, size)
+            self.norm, self.last = Norm(size, config.bias), Norm(size, bias=True)
+            self.qkv = nn.Linear(size, 3 * size, bias=config.bias)
+            self.out = nn.Linear(size, config.vocab_size, bias=False)
+            self.words.weight = self.out.weight
+
+        def forward(self, x, y=None):
+            b, t = x.size()
+            h = self.words(x) + self.places(torch.arange(0, t, dtype=torch.long, device=x.device))
+            parts = self.qkv(self.norm(h)).split(self.config.n_embd, dim=2)
+            q, k, v = (part.view(b, t, 2, -1).transpose(1, 2) for part in parts)
+            seen = F.scaled_dot_product_attention(
+                q, k, v, attn_mask=None, dropout_p=0, is_causal=True
+            )
+            h = self.last(h + seen.transpose(1, 2).contiguous().view(b, t, -1))
+            if y is None:
+                return self.out(h[:, [-1], :]), None
+            scores = self.out(h)
+            flat = scores.view(-1, scores.size(-1))
+            return scores, F.cross_entropy(flat, y.view(-1), ignore_index=-1)
+
+        def shorten(self, length):
+            self.config.block_size = length
+            self.places.weight = nn.Parameter(self.places.weight[:length])
+
+    def optimizer_of(model):
+        params = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        groups = [
+            {"params": [p for p in params.values() if p.dim() >= 2], "weight_decay": 0.1},
+            {"params": [p for p in params.values() if p.dim() < 2], "weight_decay": 0.0},
+        ]
+        assert "fused" in inspect.signature(torch.optim.AdamW).parameters
+        return torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.95))
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    chance = np.random.default_rng(0)
+    file = io.BytesIO()
+    file.write(chance.integers(0, 20, 200).astype(np.uint16).tobytes())
+
+    def batch(folder):
+        data = np.memmap(folder, dtype=np.uint16, mode="r")
+        starts = torch.tensor(chance.integers(0, len(data) - 9, 4))
+        x = torch.stack([torch.from_numpy((data[i : i + 8]).astype(np.int64)) for i in starts])
+        y = torch.stack([torch.from_numpy((data[i + 1 : i + 9]).astype(np.int64)) for i in starts])
+        return x.to("cpu"), y.to("cpu")
+
+    def train(model, optimizer, steps, name):
+        for step in range(steps):
+            for group in optimizer.param_groups:
+                group["lr"] = 1e-2 * 0.5 * (1.0 + math.cos(math.pi * step / 5))
+            for _ in range(2):
+                _, loss = model(*batch(name))
+                (loss / 2).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            print(loss.item())
+
+    @torch.no_grad()
+    def estimate(model, name):
+        model.eval()
+        losses = torch.zeros(3)
+        for k in range(3):
+            losses[k] = model(*batch(name))[1].item()
+        model.train()
+        return losses.mean()
+
+    with tempfile.NamedTemporaryFile() as mapped:
+        mapped.write(file.getvalue())
+        mapped.flush()
+        model = fill(torch, GPT(Config()))
+        optimizer = optimizer_of(model)
+        train(model, optimizer, 3, mapped.name)
+        kept = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "iter_num": 3}
+        kept |= {"best": estimate(model, mapped.name), "config": dataclasses.asdict(model.config)}
+        saved = io.BytesIO()
+        torch.save(kept, saved)
+        saved.seek(0)
+        kept = torch.load(saved, map_location="cpu")
+        print(kept["best"], kept["config"], kept["iter_num"])
+        again = GPT(Config(**kept["config"]))
+        state = kept["model"]
+        for name in list(state):
+            if name.startswith("_orig_mod."):
+                state[name[len("_orig_mod.") :]] = state.pop(name)
+        print(again.load_state_dict(state))
+        optimizer = optimizer_of(again)
+        optimizer.load_state_dict(kept["optimizer"])
+        train(again, optimizer, 2, mapped.name)
+    again.eval()
+    again.shorten(4)
+    print(again(torch.tensor([[1, 2, 3]], dtype=torch.long)[:, -4:])[0])
+
+
+@program("GRU", "Embedding")
+def a_translation_with_attention(torch):
+    nn, F = torch.nn, torch.nn.functional
+
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.gru = nn.Embedding(9, 6), nn.GRU(6, 6, batch_first=True)
+
+        def forward(self, x):
+            return self.gru(self.words(x))
+
+    class Decoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.out = nn.Embedding(8, 6), nn.Linear(6, 8)
+            self.asks, self.keys, self.score = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 1)
+            self.gru = nn.GRU(12, 6, batch_first=True)
+
+        def forward(self, seen, state, target=None):
+            word = torch.empty(seen.size(0), 1, dtype=torch.long).fill_(0)
+            answers, looks = [], []
+            for i in range(4):
+                scores = self.score(torch.tanh(self.asks(state.permute(1, 0, 2)) + self.keys(seen)))
+                look = F.softmax(scores.squeeze(2).unsqueeze(1), dim=-1)
+                step = torch.cat((self.words(word), torch.bmm(look, seen)), dim=2)
+                found, state = self.gru(step, state)
+                answers.append(self.out(found))
+                looks.append(look)
+                if target is None:
+                    word = answers[-1].topk(1)[1].squeeze(-1).detach()
+                else:
+                    word = target[:, i].unsqueeze(1)
+            return F.log_softmax(torch.cat(answers, dim=1), dim=-1), torch.cat(looks, dim=1)
+
+    nets = fill(torch, Encoder(), 1), fill(torch, Decoder(), 2)
+    optimizers = [torch.optim.Adam(net.parameters(), lr=0.01) for net in nets]
+    for seed in range(3):
+        x, y = (whole_numbers(torch, 8, 3, 4, seed=s) for s in (seed, seed + 9))
+        answer, looks = nets[1](*nets[0](x), y)
+        loss = nn.NLLLoss()(answer.view(-1, answer.size(-1)), y.view(-1))
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        print(loss.item(), looks[0, 0])
+    with torch.no_grad():
+        print(nets[1](*nets[0](x))[0].topk(1)[1].squeeze())
+
+
+@program()
+def a_picture_that_is_the_parameter(torch):
+    F = torch.nn.functional
+
+    def textures(x):
+        rows = x.view(x.size(0) * x.size(1), -1)
+        return torch.mm(rows, rows.t()).div(x.nelement())
+
+    goal = textures(drawn(torch, 1, 3, 5, 5)).detach()
+    picture = drawn(torch, 1, 3, 5, 5, seed=5).clone().requires_grad_(True)
+    optimizer = torch.optim.LBFGS([picture], max_iter=6, line_search_fn="strong_wolfe")
+    for _ in range(2):
+
+        def closure():
+            with torch.no_grad():
+                picture.clamp_(-2, 2)
+            optimizer.zero_grad()
+            loss = 10 * F.mse_loss(textures(picture), goal)
+            loss.backward()
+            print("loss:", loss.item())
+            return loss
+
+        optimizer.step(closure)

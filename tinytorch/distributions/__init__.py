@@ -1,0 +1,6 @@
+"""Probability distributions to draw from, with derivatives, as torch.distributions has them."""
+
+from tinytorch.distributions.bernoulli import Bernoulli
+from tinytorch.distributions.categorical import Categorical
+from tinytorch.distributions.distribution import Distribution
+from tinytorch.distributions.normal import Normal, kl_divergence

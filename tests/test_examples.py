@@ -136,7 +136,7 @@ def test_train_cnn_reads_digits_that_it_has_not_seen(tmp_path):
 def test_train_cnn_takes_mnist_and_cifar(tmp_path):
     small_mnist(tmp_path)
     text = example("train_cnn.py", "--mnist", tmp_path, "--epochs", "3")
-    # The images are moved at random, by as much as the bright rows are apart: 100 % is not possible.
+    # The images are moved at random, as far as the bright rows are apart: 100 % is impossible.
     assert float(re.findall(r"test ([\d.]+)%", text)[-1]) > 50
 
     # Images of one colour; which one it is tells the class.

@@ -1,5 +1,5 @@
-"""The GPT of examples/gpt.py, once on tinytorch and once on PyTorch: the same program text, the same
-weights and tokens. PyTorch reads the checkpoint."""
+"""The GPT of examples/gpt.py, once on tinytorch and once on PyTorch: the same program text, the
+same weights and tokens. PyTorch reads the checkpoint."""
 
 import sys
 from pathlib import Path

@@ -12,13 +12,14 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 # In a container one is often root. Jupyter refuses that unless it is told so.
 AS_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help tour test parity notebooks notebooks-refresh pictures bench bench-gpu clean
+.PHONY: help tour test parity fuzz notebooks notebooks-refresh pictures bench bench-gpu clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make tour               run every step, check what it prints, train on the real digits"
 	@echo "make test               format, lint and all tests"
 	@echo "make parity             the tests against PyTorch (installs it: a large download)"
+	@echo "make fuzz               damaged files, killed processes, wrong arguments"
 	@echo "make notebooks          open the notebooks in Jupyter"
 	@echo "make notebooks-refresh  execute the notebooks and save their outputs"
 	@echo "make pictures           draw the README's pictures again"
@@ -39,6 +40,9 @@ test: $(VENV)/.test
 
 parity: $(VENV)/.test $(VENV)/.parity
 	$(ONE_THREAD) $(BIN)/python -m pytest -q tests/parity
+
+fuzz: $(VENV)/.test
+	$(ONE_THREAD) $(BIN)/python -m tests.fuzz
 
 notebooks: $(VENV)/.notebooks
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks

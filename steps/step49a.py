@@ -31,6 +31,7 @@ Try: write `forget = int` for the callback, and look at len(versions) at the end
 import copy
 import functools
 import itertools
+import operator
 import weakref
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
@@ -128,7 +129,7 @@ class Tensor:
     __array_priority__ = 1000  # numpy_array + tensor calls Tensor.__radd__, not NumPy's loop
 
     def __init__(self, *data: Any, device: Any = None):
-        if len(data) == 1 and not isinstance(data[0], (int, Size)):
+        if len(data) == 1 and not isinstance(data[0], (int, np.integer, Size)):
             made = tensor(data[0], dtype=Defaults.dtype, device=device)
             self.array, self.device = made.array, made.device
         else:
@@ -1129,11 +1130,22 @@ class SumTo(Function):
         return ctx.call(Expand, g, ctx.shape)
 
 
+def as_integer(number: Any) -> int:
+    """An integer argument as Python's int: NumPy's integers, and tensors of one, count too.
+
+    Raises:
+        TypeError: it is of another type, such as float, bool or an array.
+    """
+    if isinstance(number, (bool, np.ndarray)):  # which operator.index would take
+        raise TypeError(f"argument must be int, not {type(number).__name__}")
+    return operator.index(number)
+
+
 def as_shape(sizes: tuple) -> tuple[int, ...]:
     """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
-    return tuple(int(n) if isinstance(n, Tensor) else n for n in sizes)
+    return tuple([n if type(n) is int else as_integer(n) for n in sizes])
 
 
 @tensor_method("expand")

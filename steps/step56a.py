@@ -295,7 +295,7 @@ if __name__ == "__main__":
         # -> floor has slopes [0.0, 0.0, 0.0]
 
     # The whole table against differences, twice: the second derivatives as well. (The derivative
-    # of relu asks whether y > 0, which a tensor can answer only in step 57.)
+    # of relu asks whether y > 0, which a tensor can answer only in step 57a.)
     inside = tensor([0.2, 0.5, 0.8], dtype=float64, requires_grad=True)
     beyond = tensor([1.2, 2.0, 3.0], dtype=float64, requires_grad=True)
     table = [exp, log, sqrt, sin, cos, tanh, sigmoid, abs, rsqrt, reciprocal, exp2, expm1, log2]

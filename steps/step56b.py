@@ -504,7 +504,7 @@ if __name__ == "__main__":
     print(f"NumPy's x ** 5 takes {seconds[0] / seconds[1]:.0f} times as long as products")  # -> ...
     print(power(3, 5), power(2.0, -4.0), 3**5, 2.0**-4)  # -> 243 0.0625 243 0.0625
 
-    # All derivatives against differences. Second ones that compare have to wait for step 57.
+    # All derivatives against differences. Second ones that compare have to wait for step 57a.
     a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
     b = tensor([[2.0], [1.2]], dtype=float64, requires_grad=True)
     for function in (maximum, minimum, atan2, hypot, pow, remainder, fmod, div):

@@ -38,7 +38,6 @@ Try: let Sum.backward use g in place of ctx.spread(g). The demo stops. Then make
 
 import functools
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +47,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import DType, as_dtype, float32, int64, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
-from tinytorch.ops.broadcast import Expand
+from tinytorch.ops.broadcast import Expand, as_integer
 from tinytorch.ops.conversion import cast
 
 
@@ -62,7 +61,7 @@ def normalize_dim(dim: int, ndim: int) -> int:
         IndexError: there is no such dimension.
         TypeError: `dim` is not an integer.
     """
-    dim, last = operator.index(dim), ndim or 1
+    dim, last = dim if type(dim) is int else as_integer(dim), ndim or 1
     if -last <= dim < last:
         return dim + last if dim < 0 else dim
     raise IndexError(

@@ -39,10 +39,12 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, number_like
+from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
 from tinytorch.ops.parts import Slice
+from tinytorch.ops.scalar import checked_number
 from tinytorch.ops.shape import Reshape, flatten
 
 
@@ -62,12 +64,18 @@ class MaskedFill(Function):
 
 @tensor_method("masked_fill")
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """A copy with `value`, a number or a 0-d tensor, where the mask is true; broadcast."""
+    """A copy with `value`, a number or a 0-d tensor, where the mask is true; broadcast.
+
+    Raises:
+        RuntimeError: the mask is not boolean, or the value does not fit the type.
+    """
     if mask.dtype is not bool_:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, got {mask.dtype!r}")
     if isinstance(value, Tensor) and value.array.ndim:
         raise RuntimeError(f"masked_fill_ only supports a 0-d value, got {value.ndim} dimensions")
-    as_type = cast if isinstance(value, Tensor) else number_like
+    if isinstance(value, Tensor) and not input.dtype.is_floating_point:
+        value = value.item()
+    as_type = cast if isinstance(value, Tensor) else checked_number
     return MaskedFill.apply(input, mask, as_type(value, input.dtype))
 
 
@@ -201,7 +209,8 @@ def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Te
     xp = input.device.xp
     input, dim = (flatten(input), 0) if dim is None or input.array.ndim == 0 else (input, dim)
     dim = normalize_dim(dim, input.array.ndim)
-    n, times = input.array.shape[dim], getattr(repeats, "array", repeats)
+    n = input.array.shape[dim]
+    times = repeats.array if isinstance(repeats, Tensor) else as_integer(repeats)
     if isinstance(repeats, Tensor) and repeats.array.size not in (1, n):
         raise RuntimeError(f"repeats must have size {n} as input along dim, got {repeats.shape}")
     return Index.apply(input, (dim,), xp.repeat(xp.arange(n), times))

@@ -1,4 +1,4 @@
-"""Step 65b: A copy of a generator is a stream of its own
+"""Step 65b: Copies of a generator, and too many numbers
 
 copy.copy makes a new object with the same attributes. The attribute that counts here is the source
 of numbers, and both generators then have the same one: what one draws, the other never sees. A
@@ -9,9 +9,13 @@ training run that is repeated "from here" with a copied generator does not repea
 The copy needs a source of its own, at the same place in the stream, and so all that belongs to it
 copied too: copy.deepcopy.
 
+randperm(2**63) came back empty: NumPy counts in 64 bits, and this count wraps around. The number is
+checked (step 57b); and where there is not enough memory, the error is PyTorch's RuntimeError, as it
+is for zeros (step 58).
+
 (torch.Generator is copied in this way by both functions.)
 
-New: Generator.__copy__.
+New: Generator.__copy__. Changed: rand and randn, randint, randperm.
 Try: name the new method something else, and look at the demo's first line.
 """
 
@@ -28,7 +32,8 @@ from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.broadcast import as_shape
-from tinytorch.ops.creation import new_leaf
+from tinytorch.ops.creation import allocated, new_leaf
+from tinytorch.ops.scalar import checked_number
 
 
 def box_muller(xp: Any, u: Any, v: Any) -> Any:
@@ -177,7 +182,8 @@ def random_function(name: str, distribution: str) -> Callable[..., Tensor]:
         device = as_device(device)
         dtype = numpy_dtype(Defaults.dtype if dtype is None else as_dtype(dtype))
         source = generator_for(device, generator).source
-        array = getattr(source, distribution)(as_shape(shape if size is None else (size,)), dtype)
+        shape = as_shape(shape if size is None else (size,))
+        array = allocated(getattr(source, distribution), shape, dtype)
         return new_leaf(array, device, requires_grad)
 
     create.__name__ = create.__qualname__ = name
@@ -225,7 +231,7 @@ def randint(
     device, dtype = as_device(device), numpy_dtype(as_dtype(dtype))
     check_range(low, high, dtype)
     source = generator_for(device, generator).source
-    array = source.integers(int(low), int(high), as_shape((size,)), dtype)
+    array = allocated(source.integers, int(low), int(high), as_shape((size,)), dtype)
     return new_leaf(array, device, requires_grad)
 
 
@@ -247,11 +253,16 @@ rand_like, randn_like, randint_like = map(like_function, (rand, randn, randint))
 def randperm(
     n: int, *, generator: Generator | None = None, dtype: DType = int64, device: Any = None
 ) -> Tensor:
-    """The integers 0 to n - 1 in random order."""
+    """The integers 0 to n - 1 in random order.
+
+    Raises:
+        RuntimeError: n is negative, or there is not as much memory.
+    """
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
+    checked_number(n, int64)
     device = as_device(device)
-    array = generator_for(device, generator).source.permutation(n)
+    array = allocated(generator_for(device, generator).source.permutation, n)
     return wrap(array.astype(numpy_dtype(as_dtype(dtype))), device)
 
 
@@ -280,5 +291,14 @@ if __name__ == "__main__":
 
     # So a run can be repeated from any place.
     again = copy.deepcopy(g)
-    print(rand(2, generator=g).tolist() == rand(2, generator=again).tolist())  # -> True
+    print(randperm(9, generator=g).tolist() == randperm(9, generator=again).tolist())  # -> True
     print(other.initial_seed(), other.device)  # -> 0 cpu
+
+    for ask in (lambda: randperm(2**63), lambda: rand(10**15), lambda: randint(9, (10**15,))):
+        try:
+            ask()
+        except RuntimeError as error:
+            print(str(error).split(":")[0])
+    # -> value cannot be converted to tinytorch.int64 without overflow
+    # -> can't allocate memory
+    # -> can't allocate memory

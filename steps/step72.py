@@ -103,11 +103,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     check_operands("linear", *(input, weight) if bias is None else (input, weight, bias))
     if weight.array.ndim != 2 or input.array.ndim == 0:
         product = matmul(input, weight.T if weight.array.ndim == 2 else weight)
-        return product if bias is None else product + bias
+        return product if bias is None else product + bias.expand_as(product)
     if bias is None:
         return Addmm.apply(input, weight)
     if bias.array.shape != weight.array.shape[:1]:
-        return Addmm.apply(input, weight) + bias
+        product = Addmm.apply(input, weight)
+        return product + bias.expand_as(product)  # which a bias of more dimensions refuses
     return Addmm.apply(input, weight, bias)
 
 

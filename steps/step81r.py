@@ -62,6 +62,16 @@ class matmul:
     allow_tf32 = False
 
 
+def set_float32_matmul_precision(precision: str) -> None:
+    """Allows PyTorch to compute float32 products less exactly. Here they are always exact.
+
+    Raises:
+        ValueError: `precision` is not "highest", "high" or "medium".
+    """
+    if precision not in ("highest", "high", "medium"):
+        raise ValueError(f"{precision} is not one of 'highest', 'high' or 'medium'")
+
+
 is_initialized = is_available
 
 
@@ -215,7 +225,9 @@ if __name__ == "__main__":
     print([list(sampler) for sampler in samplers] == shares)  # -> False
     plain = DistributedSampler(range(10), 3, 1, shuffle=False, drop_last=True)
     print(list(plain), len(plain))  # -> [1, 4, 7] 3
+    set_float32_matmul_precision("high")
     mistakes = (
+        lambda: set_float32_matmul_precision("low"),
         lambda: DistributedSampler(range(10), 3, 3),
         lambda: DistributedSampler(range(10)),
         lambda: DistributedDataParallel(model),
@@ -225,6 +237,7 @@ if __name__ == "__main__":
             mistake()
         except (ValueError, RuntimeError) as error:
             print(error)
+    # -> low is not one of 'highest', 'high' or 'medium'
     # -> Invalid rank 3, rank should be in the interval [0, 2]
     # -> Requires distributed package to be available
     # -> Default process group has not been initialized: there are none yet

@@ -45,6 +45,9 @@ def test_switches_and_questions():
     for switch in ("enabled", "benchmark", "deterministic", "allow_tf32"):
         assert getattr(backends.cudnn, switch) is False
     assert not backends.cuda.matmul.allow_tf32
+    tinytorch.set_float32_matmul_precision("high")
+    with pytest.raises(ValueError):
+        tinytorch.set_float32_matmul_precision("low")
     assert not backends.mps.is_available() and not backends.mps.is_built()
     assert not backends.cudnn.is_available()
     assert not tinytorch.distributed.is_available() and not tinytorch.distributed.is_initialized()

@@ -15,6 +15,7 @@ from tinytorch.autograd.modes import (
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
     set_grad_enabled,
 )
+from tinytorch.backends.cuda import set_float32_matmul_precision
 from tinytorch.core.device import Device as device, get_default_device, set_default_device
 from tinytorch.core.dtype import (
     bfloat16, bool_ as bool, can_cast, float64 as double, DType as dtype, float32 as float,

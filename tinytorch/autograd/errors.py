@@ -21,6 +21,7 @@ SHAPE_ERRORS = (
     "need at least one array",
     "cannot select an axis",
     "maximum supported dimension",
+    "Maximum allowed dimension",
     "input operand",
     "Integers to negative",
     "requested shape",

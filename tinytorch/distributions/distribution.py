@@ -58,7 +58,7 @@ class Distribution:
 
     def require(self, what: str, value: Tensor, constraint: Constraint) -> None:
         """Raises ValueError where values are checked and one does not satisfy the constraint."""
-        if self._validate_args and not constraint.check(value).all():
+        if self._validate_args and not constraint.check(value.detach()).all():
             raise ValueError(
                 f"Expected {what} (Tensor of shape {tuple(value.shape)}) of distribution {self} to "
                 f"satisfy the constraint {constraint}, but found invalid values:\n{value}"

@@ -21,6 +21,7 @@ from tinytorch.ops.elementwise import (
     is_float,
     require_tensors,
 )
+from tinytorch.ops.scalar import checked_number
 
 
 class NondifferentiableElementwise(Function):
@@ -190,6 +191,9 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where the boolean `condition` holds, else `other`: tensors or numbers, broadcast.
 
     where(condition) alone is `condition.nonzero(as_tuple=True)`.
+
+    Raises:
+        RuntimeError: the condition is not boolean, or a number does not fit the type of the other.
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
@@ -198,6 +202,9 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     if is_float(input) and is_float(other) and input.array.dtype is other.array.dtype:
         return Where.apply(condition, input, other)
     dtype = result_type(input, other)
+    for value in (input, other):
+        if isinstance(value, (int, float)):
+            checked_number(value, dtype)
     return cast(Where.apply(condition, as_type(input, dtype), as_type(other, dtype)), dtype)
 
 

@@ -13,6 +13,7 @@ from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, number_dtype,
 from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method, wrap
 from tinytorch.ops.broadcast import as_shape, expand
 from tinytorch.ops.conversion import to
+from tinytorch.ops.scalar import checked_number
 
 
 def new_leaf(array: Any, device: Any, requires_grad: bool) -> Tensor:
@@ -20,22 +21,16 @@ def new_leaf(array: Any, device: Any, requires_grad: bool) -> Tensor:
     return wrap(array, device).requires_grad_(requires_grad)
 
 
-def checked_number(number: Any, dtype: DType) -> Any:
-    """A number as an element of this type: a fraction is cut off for integer types, and negative
-    numbers wrap around for unsigned ones.
+def allocated(function: Callable[..., Any], *args: Any) -> Any:
+    """function(*args), of an array library, which takes new memory.
 
     Raises:
-        RuntimeError: the number does not fit the type.
-        TypeError: it is not a number.
+        RuntimeError: there is not as much.
     """
-    number_dtype(number)  # raises TypeError
-    array = np.asarray(number).astype(numpy_dtype(dtype))
-    fits = not np.isinf(array) or np.isinf(number)
-    if dtype.category == 1:
-        fits = abs(number) <= np.iinfo(array.dtype).max + (dtype.is_signed and number < 0)
-    if not fits:
-        raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
-    return array.item()
+    try:
+        return function(*args)
+    except (MemoryError, ValueError, OverflowError) as error:  # ValueError: not even an address
+        raise RuntimeError(f"can't allocate memory: {error}") from error
 
 
 def full(
@@ -50,7 +45,7 @@ def full(
     the value: bool, int64 or the default float type.
 
     Raises:
-        RuntimeError: a size is negative.
+        RuntimeError: a size is negative, or there is not as much memory.
     """
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
@@ -60,9 +55,10 @@ def full(
     device = as_device(device)
     dtype = number_dtype(fill_value) if dtype is None else as_dtype(dtype)
     if type(fill_value) is int and fill_value == 0:  # new pages of memory are zero already
-        array = device.xp.zeros(shape, numpy_dtype(dtype))
+        array = allocated(device.xp.zeros, shape, numpy_dtype(dtype))
     else:
-        array = device.xp.full(shape, checked_number(fill_value, dtype), numpy_dtype(dtype))
+        fill_value = checked_number(fill_value, dtype)
+        array = allocated(device.xp.full, shape, fill_value, numpy_dtype(dtype))
     return new_leaf(array, device, requires_grad)
 
 
@@ -151,7 +147,7 @@ def arange(
     elements, int64 if all three are integers, else the default float type.
 
     Raises:
-        RuntimeError: the step is zero or leads away from `end`.
+        RuntimeError: the step is zero or leads away from `end`, or an integer needs 65 bits.
     """
     start, end = (0, start) if end is None else (start, end)
     start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
@@ -172,8 +168,10 @@ def arange(
     count = -((start - end) // step) if dtype is int64 else math.ceil((end - start) / step)
     if not dtype.is_floating_point:
         start, step = int(start), int(step)
+        for number in (start, step, int(end)):
+            checked_number(number, int64)
     device = as_device(device)
-    values = device.xp.arange(int(count))
+    values = allocated(device.xp.arange, int(count))
     values = values if (start, step) == (0, 1) else start + step * values
     return new_leaf(values.astype(numpy_dtype(dtype), copy=False), device, requires_grad)
 

@@ -1,7 +1,8 @@
 """The `dim` argument of an operation: which dimensions it names, counted from the front."""
 
-import operator
 from typing import Any
+
+from tinytorch.ops.broadcast import as_integer
 
 
 def normalize_dim(dim: int, ndim: int) -> int:
@@ -14,7 +15,7 @@ def normalize_dim(dim: int, ndim: int) -> int:
         IndexError: there is no such dimension.
         TypeError: `dim` is not an integer.
     """
-    dim, last = operator.index(dim), ndim or 1
+    dim, last = dim if type(dim) is int else as_integer(dim), ndim or 1
     if -last <= dim < last:
         return dim + last if dim < 0 else dim
     raise IndexError(

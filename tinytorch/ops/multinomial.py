@@ -34,9 +34,10 @@ def multinomial(
     shape = (len(rows), num_samples if replacement else weights.shape[-1])
     draws = input.device.backend.to_numpy(source.uniform(shape, np.dtype(np.float64)))
     if replacement:
-        pairs = zip(rows.cumsum(1), draws, strict=True)
-        found = [np.searchsorted(edges, u * edges[-1], side="right") for edges, u in pairs]
-        indices = np.minimum(np.stack(found), rows.shape[1] - 1)
+        # Row i has its edges, of which the last is 1, between i and i + 1: one search for all rows.
+        edges, number = rows.cumsum(1), np.arange(len(rows)).reshape(-1, 1)
+        found = np.searchsorted((edges / edges[:, -1:] + number).ravel(), draws + number, "right")
+        indices = np.minimum(found - number * rows.shape[1], rows.shape[1] - 1)
     else:
         # The smallest of -log(u) / w comes from element i with probability w_i / sum of w.
         waiting = np.where(rows > 0, -np.log1p(-draws) / np.maximum(rows, 1e-300), np.inf)

@@ -6,7 +6,7 @@ from typing import Any
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.broadcast import as_integer, as_shape
 from tinytorch.ops.conversion import Clone
 from tinytorch.ops.dims import normalize_dim, normalize_dims
 from tinytorch.ops.shape import Reshape
@@ -160,13 +160,13 @@ class Triangle(Function):
 @tensor_method("tril")
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of each matrix; the other elements are zero."""
-    return Triangle.apply(input, "tril", diagonal)
+    return Triangle.apply(input, "tril", as_integer(diagonal))
 
 
 @tensor_method("triu")
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The upper triangle of each matrix; the other elements are zero."""
-    return Triangle.apply(input, "triu", diagonal)
+    return Triangle.apply(input, "triu", as_integer(diagonal))
 
 
 def diagonal_of(xp: Any, array: Any, offset: int, dim1: int, dim2: int) -> Any:

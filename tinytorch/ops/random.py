@@ -13,7 +13,8 @@ from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.broadcast import as_shape
-from tinytorch.ops.creation import new_leaf
+from tinytorch.ops.creation import allocated, new_leaf
+from tinytorch.ops.scalar import checked_number
 
 
 def box_muller(xp: Any, u: Any, v: Any) -> Any:
@@ -162,7 +163,8 @@ def random_function(name: str, distribution: str) -> Callable[..., Tensor]:
         device = as_device(device)
         dtype = numpy_dtype(Defaults.dtype if dtype is None else as_dtype(dtype))
         source = generator_for(device, generator).source
-        array = getattr(source, distribution)(as_shape(shape if size is None else (size,)), dtype)
+        shape = as_shape(shape if size is None else (size,))
+        array = allocated(getattr(source, distribution), shape, dtype)
         return new_leaf(array, device, requires_grad)
 
     create.__name__ = create.__qualname__ = name
@@ -210,7 +212,7 @@ def randint(
     device, dtype = as_device(device), numpy_dtype(as_dtype(dtype))
     check_range(low, high, dtype)
     source = generator_for(device, generator).source
-    array = source.integers(int(low), int(high), as_shape((size,)), dtype)
+    array = allocated(source.integers, int(low), int(high), as_shape((size,)), dtype)
     return new_leaf(array, device, requires_grad)
 
 
@@ -232,11 +234,16 @@ rand_like, randn_like, randint_like = map(like_function, (rand, randn, randint))
 def randperm(
     n: int, *, generator: Generator | None = None, dtype: DType = int64, device: Any = None
 ) -> Tensor:
-    """The integers 0 to n - 1 in random order."""
+    """The integers 0 to n - 1 in random order.
+
+    Raises:
+        RuntimeError: n is negative, or there is not as much memory.
+    """
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
+    checked_number(n, int64)
     device = as_device(device)
-    array = generator_for(device, generator).source.permutation(n)
+    array = allocated(generator_for(device, generator).source.permutation, n)
     return wrap(array.astype(numpy_dtype(as_dtype(dtype))), device)
 
 

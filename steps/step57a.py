@@ -1,4 +1,4 @@
-"""Step 57: Comparing and choosing
+"""Step 57a: Comparing and choosing
 
 Until now `x == y` asked whether two names mean the same object, and `x > 2` did not work at all.
 Nor did the second derivatives of relu and maximum: they ask which of two tensors is larger.

@@ -1,0 +1,90 @@
+"""Arguments that are not as they should be: refused, and never a wrong number in silence."""
+
+import numpy as np
+import pytest
+
+import tinytorch
+from tinytorch.nn import functional as F
+
+INT8, MASK = tinytorch.zeros(2, dtype=tinytorch.int8), tinytorch.tensor([True, False])
+X, MATRIX = tinytorch.arange(5), tinytorch.ones(3, 3)
+WRONG = {
+    "masked_fill": (RuntimeError, lambda: INT8.masked_fill(MASK, 300)),
+    "masked_fill_": (RuntimeError, lambda: INT8.clone().masked_fill_(MASK, -129)),
+    "masked_fill, tensor": (RuntimeError, lambda: INT8.masked_fill(MASK, tinytorch.tensor(300))),
+    "masked_fill, float": (RuntimeError, lambda: MATRIX.masked_fill(MATRIX > 2, 1e300)),
+    "where": (RuntimeError, lambda: tinytorch.where(MASK, INT8, 300)),
+    "where, first": (RuntimeError, lambda: tinytorch.where(MASK, 300, INT8)),
+    "where, float": (RuntimeError, lambda: tinytorch.where(MASK, tinytorch.ones(2), 1e300)),
+    "randperm": (RuntimeError, lambda: tinytorch.randperm(2**63)),
+    "arange": (RuntimeError, lambda: tinytorch.arange(2**63)),
+    "arange, wrapping": (RuntimeError, lambda: tinytorch.arange(2**63, 2**63 + 3)),
+    "roll": (TypeError, lambda: tinytorch.roll(X, "2", 0)),
+    "roll, float": (TypeError, lambda: tinytorch.roll(X, 1.0)),
+    "repeat_interleave": (TypeError, lambda: tinytorch.repeat_interleave(X, "2")),
+    "repeat_interleave, float": (TypeError, lambda: X.repeat_interleave(2.0)),
+    "triu": (TypeError, lambda: MATRIX.triu(1.5)),
+    "tril": (TypeError, lambda: MATRIX.tril("1")),
+    "linear": (RuntimeError, lambda: F.linear(MATRIX, MATRIX, tinytorch.ones(1, 1, 2, 1, 3))),
+    "linear, rows": (RuntimeError, lambda: F.linear(MATRIX, MATRIX, tinytorch.ones(2, 3, 3))),
+    "zeros": (RuntimeError, lambda: tinytorch.zeros(10**15)),
+    "zeros, no address": (RuntimeError, lambda: tinytorch.zeros(10**10, 10**10)),
+    "ones, no integer": (RuntimeError, lambda: tinytorch.ones(10**30)),
+    "rand": (RuntimeError, lambda: tinytorch.rand(10**15)),
+    "randint": (RuntimeError, lambda: tinytorch.randint(9, (10**15,))),
+    "randperm, memory": (RuntimeError, lambda: tinytorch.randperm(10**15)),
+    "arange, memory": (RuntimeError, lambda: tinytorch.arange(10**15)),
+    "expand": (RuntimeError, lambda: tinytorch.ones(1).expand(10**19)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_refused(name):
+    kind, call = WRONG[name]
+    with pytest.raises(kind):
+        call()
+
+
+@pytest.mark.parametrize("dim", [True, False, np.array(1), 1.0, "1", np.float64(1)], ids=str)
+@pytest.mark.parametrize(
+    "name", ["sum", "softmax", "cumsum", "argmax", "unsqueeze", "flip", "unbind"]
+)
+def test_what_is_not_a_dim(name, dim):
+    with pytest.raises(TypeError):
+        getattr(MATRIX, name)(dim)
+
+
+@pytest.mark.parametrize("size", [True, 2.0, "2", None], ids=str)
+@pytest.mark.parametrize("name", "expand reshape view repeat new_zeros new_ones".split())
+def test_what_is_not_a_size(name, size):
+    with pytest.raises(TypeError):
+        getattr(tinytorch.ones(1), name)(size, 1)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8, tinytorch.tensor])
+def test_integers_of_other_kinds_count_as_integers(kind):
+    one, two = kind(1), kind(2)
+    assert tinytorch.zeros(two, 3).shape == (2, 3) and MATRIX[:two].sum(one).shape == (2,)
+    assert tinytorch.ones(4).reshape(two, two).shape == (2, 2)
+    assert MATRIX.narrow(one, one, two).shape == (3, 2)
+    assert X.roll(two).tolist() == [3, 4, 0, 1, 2] and MATRIX.triu(one).sum().item() == 3
+    assert X.repeat_interleave(two).shape == (10,) and MATRIX.transpose(kind(0), one).shape == (
+        3,
+        3,
+    )
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.float16], ids=str)
+def test_numpy_numbers_are_numbers(kind):
+    x, two = tinytorch.ones(2), kind(2)
+    for y in (x * two, two * x, x + two, x**two, x.clamp(min=two), x.masked_fill(MASK, two)):
+        assert y.dtype is tinytorch.float32 and y[0].item() in (1, 2, 3)
+    assert tinytorch.where(MASK, two, x).dtype is tinytorch.float32
+    assert x.add(x, alpha=two).tolist() == [3, 3] and x.clone().fill_(two).tolist() == [2, 2]
+    half = (INT8 + two) if kind is np.int64 else x.half() * two
+    assert half.dtype is (tinytorch.int8 if kind is np.int64 else tinytorch.float16)
+    assert tinytorch.full((2,), two).tolist() == [2, 2]
+
+
+def test_a_size_of_numpy_makes_a_tensor_of_that_size():
+    assert tinytorch.Tensor(np.int64(3)).shape == tinytorch.Tensor(3).shape == (3,)

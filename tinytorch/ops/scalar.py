@@ -1,0 +1,28 @@
+"""Numbers as elements of a tensor."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tinytorch.core.dtype import DType, number_dtype, numpy_dtype
+
+
+def checked_number(number: Any, dtype: DType) -> Any:
+    """A number as an element of this type: a fraction is cut off for integer types, and negative
+    numbers wrap around for unsigned ones.
+
+    Raises:
+        RuntimeError: the number does not fit the type.
+        TypeError: it is not a number.
+    """
+    if type(number) is float and dtype.is_floating_point and not 6e4 < abs(number) < math.inf:
+        return number  # the usual case: all float types hold it, and inf and nan
+    number_dtype(number)  # raises TypeError
+    array = np.asarray(number).astype(numpy_dtype(dtype))
+    fits = not np.isinf(array) or np.isinf(number)
+    if dtype.category == 1:
+        fits = abs(number) <= np.iinfo(array.dtype).max + (dtype.is_signed and number < 0)
+    if not fits:
+        raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
+    return array.item()

@@ -36,7 +36,7 @@ from tinytorch.nn.attention import scaled_dot_product_attention
 from tinytorch.nn.container import Sequential
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.nn.normalization import LayerNorm
+from tinytorch.nn.norm_layers import LayerNorm
 from tinytorch.ops.creation import arange
 from tinytorch.ops.random import manual_seed, randint, randn
 

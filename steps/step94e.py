@@ -36,7 +36,7 @@ from tinytorch.nn.embedding import Embedding
 from tinytorch.nn.init import normal_
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.nn.normalization import LayerNorm
+from tinytorch.nn.norm_layers import LayerNorm
 from tinytorch.ops.creation import arange
 from tinytorch.ops.joining import cat
 from tinytorch.ops.multinomial import multinomial

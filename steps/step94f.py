@@ -44,7 +44,7 @@ from tinytorch.nn.embedding import Embedding
 from tinytorch.nn.init import normal_
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.nn.normalization import LayerNorm
+from tinytorch.nn.norm_layers import LayerNorm
 from tinytorch.nn.utils.clip_grad import clip_grad_norm_
 from tinytorch.ops.creation import arange
 from tinytorch.ops.joining import cat

@@ -213,6 +213,7 @@ def operations(torch: ModuleType, size: int = 16384) -> dict[str, Any]:
     ones, lists = torch.ones(size), rng.standard_normal((128, size // 128)).tolist()
     table = torch.tensor(rng.standard_normal((128, 784)).astype(np.float32))
     rows = [table[i] for i in range(64)]
+    squares = torch.tensor(rng.standard_normal((32, 4, 16, 16)).astype(np.float32))
     few = [torch.tensor(numbers[:12].reshape(3, 4), requires_grad=True) for _ in range(3)]
     guesses = torch.tensor(rng.standard_normal((8, 50257)).astype(np.float32))
     pictures = rng.standard_normal((64, 32, 28, 28)).astype(np.float32)
@@ -242,6 +243,8 @@ def operations(torch: ModuleType, size: int = 16384) -> dict[str, Any]:
         "tensor(128 lists)": lambda: torch.tensor(lists),
         "x[i]": lambda: table[3],
         "stack of 64 rows": lambda: torch.stack(rows),
+        "log_softmax of one row": lambda: torch.log_softmax(x[:1000], 0),
+        "softmax [32, 4, 16, 16]": lambda: torch.softmax(squares, 3),
         "cat of 3 small ones": lambda: torch.cat(few),
         "topk, 8 rows of 50257": lambda: torch.topk(guesses, 50),
         "max_pool2d, both ways": pooled(functional.max_pool2d),

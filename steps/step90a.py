@@ -1,24 +1,24 @@
 """Step 90a: Embedding: a word is a row
 
-A network computes with numbers, and a text has words. To number the words is not enough: word 7 is
-not seven times word 1, and not between 6 and 8. Networks so far had classes as targets only. As an
-input, a class can be written as a vector with a single 1, the one-hot vector; then a linear layer
-gives every class numbers of its own:
+A network computes with numbers, and a text has words. Numbering the words is not enough: word 7 is
+not seven times word 1, and not between 6 and 8. As the input of a network, a word can be written
+as a vector with a single 1, the one-hot vector. Then a linear layer gives every word numbers of
+its own:
 
     [0 0 1 0] @ W  =  row 2 of W                words [...] -> one-hot [..., n] -> rows [..., d]
 
 So the matrix W is a table: row i is what the network knows about word i. The rows are parameters,
-and are learned as all others. Words that are used alike get rows that are alike: the table puts
-the words into a space, and is called an embedding.
+and are learned as all others. Words that are used in the same way get similar rows: the table
+gives each word a place in a space, and is called an embedding.
 
 The gradient is one_hot^T G. Each gradient is added to the row that was used at its place, and a
 word that comes twice gets two gradients. A row whose word did not come gets zeros.
 
-The trap: PyTorch has no layer that takes words and a Linear at once, and a Linear without a bias
-that gets a one-hot input has the same matrix, transposed.
+The trap: a Linear without a bias does the same to a one-hot input, but its weight is the table
+transposed, [outputs, inputs]. PyTorch has a layer of its own for it, nn.Embedding (step 90b).
 
 New: embedding.
-Try: give the words as floats, words.float(), and read the error: an index is an integer.
+Try: give the words as floats, text.float(), and read the error: an index is an integer.
 """
 
 import importlib

@@ -1,14 +1,14 @@
 """Step 91a: A network with a memory
 
 "dog bites man" and "man bites dog" are the same bag of words (step 90d), and not the same news. A
-network that reads word after word, as we do, needs a memory: a vector h, the hidden state, which
-each word changes.
+network that reads word after word, as we do, needs a memory: a vector h, the hidden state. Each
+word changes it.
 
     h_t = tanh(W_ih x_t + b_ih + W_hh h_(t-1) + b_hh)          the same weights at every step
 
-         x_1     x_2     x_3
-          |       |       |
-    h_0 - + ---- h_1 --- h_2 --- h_3 - what was read             this is "unrolled"
+          x_1      x_2      x_3
+           |        |        |
+    h_0 - h_1 ---- h_2 ---- h_3 --- what was read          drawn like this it is "unrolled"
 
 Unrolled, it is a network as deep as the text is long, in which all layers share their weights. So
 nothing new is needed for the gradient: backward goes through the graph from the last step to the

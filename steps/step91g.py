@@ -18,7 +18,7 @@ A layer may have no biases, an input no gradient, weights may be frozen: what is
 computed. That is most of the reading here, and none of the mathematics.
 
 New: Loop, ReluLoop. Changed: TanhLoop.
-Try: let run_back of TanhLoop return dh in place of d, and read what the comparison says.
+Try: let run_back of TanhLoop return dh in place of d, and read the error.
 """
 
 import importlib

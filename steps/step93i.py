@@ -88,7 +88,7 @@ if __name__ == "__main__":
     manual_seed(0)
     net = Reverser()
     optimizer = Adam(net.parameters(), lr=0.003)
-    steps = 300 if "--sort" in sys.argv else 150
+    steps = 300 if "--sort" in sys.argv else 100
     begin = time.perf_counter()
     for step in range(steps):
         read = randint(0, 10, (64, 8))

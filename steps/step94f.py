@@ -224,9 +224,9 @@ if __name__ == "__main__":
     start = tokenizer.encode("def ").reshape(1, -1)
     print("before:", repr(tokenizer.decode(generate(model, start, 60)[0])))  # -> ...
     began = time.perf_counter()
-    losses = train(model, data, 400)
+    losses = train(model, data, 280)
     seconds = time.perf_counter() - began
-    for step in range(0, 400, 400 // 5):
+    for step in range(0, 280, 280 // 5):
         print(f"step {step:4}: loss {losses[step]:.2f}")  # -> ...
     print(f"{seconds:.1f} s, loss {np.mean(losses[-20:]):.2f}")  # -> ...
     print("after:")  # -> after:

@@ -219,7 +219,7 @@ if __name__ == "__main__":
     tokenizer = Tokenizer(text, 500)
     manual_seed(0)
     model = GPT(Config(len(tokenizer)))
-    train(model, tokenizer.encode(text), 300)
+    train(model, tokenizer.encode(text), 220)
 
     start = tokenizer.encode("    def ").reshape(1, -1)
     logits = model(start)[0, -1].detach()

@@ -284,6 +284,6 @@ if __name__ == "__main__":
     print(tuple(generate(model, x, 300).shape))  # -> (1, 320)
 
     model = GPT(Config(len(tokenizer)))
-    train(model, tokenizer.encode(text), 250)
+    train(model, tokenizer.encode(text), 180)
     title = tokenizer.encode('"""Step 31: ').reshape(1, -1)
     print(tokenizer.decode(generate(model, title, 150, 0.7, 20)[0]))  # -> ...

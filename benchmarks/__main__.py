@@ -75,12 +75,17 @@ def main() -> int:
             steps["dezero"] = programs.dezero_mlp(batch, optimizer="Adam")
         calls = 20 if batch == 64 else 5
         print(row(f"nn + Adam, MLP, batch {batch}", interleaved(steps, options.rounds, calls)))
+    steps = {name: programs.lstm(library) for name, library in libraries.items()}
+    print(row("LSTM step, batch 32, 64 steps", interleaved(steps, options.rounds, 3)))
     for title, program in (
         ("CNN training step", programs.cnn),
         ("DCGAN generator", programs.transposed),
     ):
         steps = {name: program(library, 64) for name, library in libraries.items()}
         print(row(f"{title}, batch 64", interleaved(steps, options.rounds, 1)))
+    for block in (64, 128):
+        steps = {name: programs.gpt(library, block) for name, library in libraries.items()}
+        print(row(f"GPT, 12 texts of {block}", interleaved(steps, options.rounds, 2)))
     steps = {name: programs.adam(library) for name, library in libraries.items()}
     print(row("Adam, 1 M parameters in 20", interleaved(steps, options.rounds, 10)))
     tables = {name: programs.operations(library) for name, library in libraries.items()}

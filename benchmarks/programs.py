@@ -114,6 +114,85 @@ def transposed(torch: ModuleType, batch: int) -> Any:
     return step
 
 
+def lstm(torch: ModuleType, batch: int = 32, steps: int = 64, hidden: int = 128) -> Any:
+    """One training step of a model of letters: a table, an LSTM, a linear layer, and Adam."""
+    nn, letters = torch.nn, 64
+    rng = np.random.default_rng(0)
+    table, layer = nn.Embedding(letters, hidden), nn.LSTM(hidden, hidden)
+    head = nn.Linear(hidden, letters)
+    optimizer = torch.optim.Adam([p for m in (table, layer, head) for p in m.parameters()])
+    x, t = (torch.tensor(rng.integers(0, letters, (steps, batch))) for _ in range(2))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        scores = head(layer(table(x))[0])
+        loss = nn.functional.cross_entropy(scores.reshape(-1, letters), t.reshape(-1))
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def gpt(
+    torch: ModuleType,
+    block: int,
+    batch: int = 12,
+    layers: int = 4,
+    width: int = 128,
+    heads: int = 4,
+) -> Any:
+    """One training step of a GPT in the form of nanoGPT: 65 letters, AdamW, clipped gradients."""
+    nn, letters = torch.nn, 65
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.mlp = nn.Sequential(
+                nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+            )
+
+        def attend(self, x):
+            n, t, c = x.size()
+            q, k, v = (
+                part.view(n, t, heads, c // heads).transpose(1, 2)
+                for part in self.c_attn(x).split(c, dim=2)
+            )
+            y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return self.c_proj(y.transpose(1, 2).contiguous().view(n, t, c))
+
+        def forward(self, x):
+            x = x + self.attend(self.ln_1(x))
+            return x + self.mlp(self.ln_2(x))
+
+    class GPT(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wte, self.wpe = nn.Embedding(letters, width), nn.Embedding(block, width)
+            self.blocks = nn.Sequential(*(Block() for _ in range(layers)))
+            self.ln_f, self.head = nn.LayerNorm(width), nn.Linear(width, letters, bias=False)
+
+        def forward(self, text):
+            x = self.wte(text) + self.wpe(torch.arange(text.size(1)))
+            return self.head(self.ln_f(self.blocks(x)))
+
+    model = GPT()
+    optimizer = torch.optim.AdamW(model.parameters())
+    rng = np.random.default_rng(0)
+    text, wanted = (torch.tensor(rng.integers(0, letters, (batch, block))) for _ in range(2))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        logits = model(text)
+        loss = nn.functional.cross_entropy(logits.view(-1, letters), wanted.view(-1))
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
 def adam(torch: ModuleType, tensors: int = 20, shape: tuple[int, int] = (250, 200)) -> Any:
     """One step of Adam over a million parameters in 20 tensors."""
     rng = np.random.default_rng(0)
@@ -134,6 +213,7 @@ def operations(torch: ModuleType, size: int = 16384) -> dict[str, Any]:
     ones, lists = torch.ones(size), rng.standard_normal((128, size // 128)).tolist()
     table = torch.tensor(rng.standard_normal((128, 784)).astype(np.float32))
     rows = [table[i] for i in range(64)]
+    squares = torch.tensor(rng.standard_normal((32, 4, 16, 16)).astype(np.float32))
     few = [torch.tensor(numbers[:12].reshape(3, 4), requires_grad=True) for _ in range(3)]
     guesses = torch.tensor(rng.standard_normal((8, 50257)).astype(np.float32))
     pictures = rng.standard_normal((64, 32, 28, 28)).astype(np.float32)
@@ -163,6 +243,8 @@ def operations(torch: ModuleType, size: int = 16384) -> dict[str, Any]:
         "tensor(128 lists)": lambda: torch.tensor(lists),
         "x[i]": lambda: table[3],
         "stack of 64 rows": lambda: torch.stack(rows),
+        "log_softmax of one row": lambda: torch.log_softmax(x[:1000], 0),
+        "softmax [32, 4, 16, 16]": lambda: torch.softmax(squares, 3),
         "cat of 3 small ones": lambda: torch.cat(few),
         "topk, 8 rows of 50257": lambda: torch.topk(guesses, 50),
         "max_pool2d, both ways": pooled(functional.max_pool2d),

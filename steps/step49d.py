@@ -640,8 +640,6 @@ class Function:
 
     def gradients(ctx, grads: list) -> Any:
         """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
-        if ctx.takes_tensors:
-            return ctx.backward(*grads)
         twin = copy.copy(ctx)
         twin.xp = Tensor
         twin.saved = tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
@@ -785,14 +783,10 @@ def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
             if grads[number] is None and like is not None:
                 zeros = xp.zeros(*like)
                 grads[number] = wrap(zeros, device) if as_tensors else zeros
-    if as_tensors:
-        results = node.gradients(grads)
-    elif node.takes_tensors:
-        results = node.gradients(
-            [None if g is None else wrap(xp.asarray(g), device) for g in grads]
-        )
-    else:
-        results = node.backward(*grads)
+    if node.takes_tensors and not as_tensors:
+        grads = [None if g is None else wrap(xp.asarray(g), device) for g in grads]
+    on_tensors = as_tensors or node.takes_tensors
+    results = node.gradients(grads) if on_tensors else node.backward(*grads)
     if not isinstance(results, tuple):
         results = (results,)
     if node.input_shapes is not None:

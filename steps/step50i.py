@@ -112,14 +112,10 @@ def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
             if grads[number] is None and like is not None:
                 zeros = xp.zeros(*like)
                 grads[number] = wrap(zeros, device) if as_tensors else zeros
-    if as_tensors:
-        results = node.gradients(grads)
-    elif node.takes_tensors:
-        results = node.gradients(
-            [None if g is None else wrap(xp.asarray(g), device) for g in grads]
-        )
-    else:
-        results = node.backward(*grads)
+    if node.takes_tensors and not as_tensors:
+        grads = [None if g is None else wrap(xp.asarray(g), device) for g in grads]
+    on_tensors = as_tensors or node.takes_tensors
+    results = node.gradients(grads) if on_tensors else node.backward(*grads)
     if results.__class__ is not tuple:
         results = (results,)
     if node.input_shapes is not None:
@@ -170,7 +166,6 @@ class CustomFunction(Function):
     """
 
     takes_tensors = True
-    plain = False
 
     @classmethod
     def apply(cls, *args: Any) -> Any:

@@ -59,7 +59,6 @@ class CustomFunction(Function):
     """
 
     takes_tensors = True
-    plain = False
 
     @classmethod
     def apply(cls, *args: Any) -> Any:

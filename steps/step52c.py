@@ -62,7 +62,6 @@ class CustomFunction(Function):
     """
 
     takes_tensors = True
-    plain = False
     dirty: tuple = ()
     non_differentiable: tuple = ()
 

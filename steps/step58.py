@@ -33,7 +33,6 @@ Try: compute all of linspace from its left end, and see what becomes of the righ
 """
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +42,7 @@ from tinytorch.autograd.inplace import check_writable, overwrite
 from tinytorch.core.device import as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, number_dtype, numpy_dtype
 from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method, wrap
-from tinytorch.ops.broadcast import as_shape, expand
+from tinytorch.ops.broadcast import as_integer, as_shape, expand
 from tinytorch.ops.conversion import to
 from tinytorch.ops.scalar import checked_number
 
@@ -212,7 +211,7 @@ def linspace(
     start: Any, end: Any, steps: int, *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
     """`steps` numbers from `start` to `end`, both included, at equal distances."""
-    steps = operator.index(steps)
+    steps = as_integer(steps)
     if steps < 0:
         raise RuntimeError(f"number of steps must be non-negative, got {steps}")
     start, end = (x.item() if isinstance(x, Tensor) else x for x in (start, end))

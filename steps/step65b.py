@@ -31,7 +31,7 @@ from tinytorch.autograd.modes import no_grad
 from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.broadcast import as_integer, as_shape
 from tinytorch.ops.creation import allocated, new_leaf
 from tinytorch.ops.scalar import checked_number
 
@@ -231,7 +231,7 @@ def randint(
     device, dtype = as_device(device), numpy_dtype(as_dtype(dtype))
     check_range(low, high, dtype)
     source = generator_for(device, generator).source
-    array = allocated(source.integers, int(low), int(high), as_shape((size,)), dtype)
+    array = allocated(source.integers, as_integer(low), as_integer(high), as_shape((size,)), dtype)
     return new_leaf(array, device, requires_grad)
 
 

@@ -34,7 +34,6 @@ Try: let Fold write (`y[...] = x[..., k]`) instead of adding, and see which line
 """
 
 import math
-import operator
 from typing import Any
 
 from tinytorch.autograd.node import Function
@@ -43,7 +42,7 @@ from tinytorch.core.dtype import DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import bump_version, storage_of
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.broadcast import as_integer, as_shape
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import Slice, key_along
 
@@ -179,7 +178,7 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     if isinstance(start, Tensor) and (start.array.ndim or start.array.dtype.kind not in "iu"):
         raise RuntimeError("start must be an 0-dim integral Tensor.")
     dim = normalize_dim(dim, input.array.ndim)
-    start, size = operator.index(start), input.array.shape[dim]
+    start, size = as_integer(start), input.array.shape[dim]
     if not -size <= start <= size:
         raise IndexError(f"start out of range (expected [{-size}, {size}], but got {start})")
     start = start + size if start < 0 else start
@@ -225,7 +224,7 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
         NotImplementedError: `input` requires a gradient; `unfold` has one.
     """
     size, stride, here = as_shape((size,)), as_shape((stride,)), offset_of(input.array)
-    first = here if storage_offset is None else operator.index(storage_offset)
+    first = here if storage_offset is None else as_integer(storage_offset)
     if len(size) != len(stride):
         raise RuntimeError("mismatch in length of strides and shape")
     if min((*size, *stride, first)) < 0:

@@ -116,9 +116,9 @@ if __name__ == "__main__":
     print(
         f"sums along (1, ..., 1): {gx.sum(0).abs().max():.3f}, before: {g.sum(0).abs().max():.3f}"
     )
-    # -> ...
+    # -> sums along (1, ..., 1): 0.000, before: 29.937
     print(f"along h: {(gx * h).sum(0).abs().max():.3f}, before: {(g * h).sum(0).abs().max():.3f}")
-    # -> ...
+    # -> along h: 0.000, before: 26.790
 
     x, w, b = (randn(*s, dtype=float64).requires_grad_() for s in ((5, 3), (3,), (3,)))
     print(gradcheck(batch_norm, (x, w, b)), gradgradcheck(batch_norm, (x, w, b)))  # -> True True

@@ -135,14 +135,16 @@ if __name__ == "__main__":
         y = batch_norm(x, mean, var, weight, bias, training=True)
         if batch in (1, 10, 100):
             print(batch, [round(v, 2) for v in mean.tolist()], [round(v, 2) for v in var.tolist()])
-    # -> ...
+    # -> 1 [0.3, 1.0] [1.31, 0.94]
+    # -> 10 [2.03, 6.52] [2.77, 0.54]
+    # -> 100 [3.12, 10.0] [4.59, 0.28]
 
     # In use: one row, and its answer does not depend on others.
     rows = Tensor([[3.0, 10.0], [5.0, 10.5]])
     use = batch_norm(rows, mean, var, weight, bias)
     alone = batch_norm(rows[1:], mean, var, weight, bias)
     print([round(v, 1) for v in use[1].tolist()], (alone - use[1:]).abs().max().item())
-    # -> ...
+    # -> [0.9, 0.9] 0.0
 
     x, w, b = (randn(*s, dtype=float64).requires_grad_() for s in ((5, 3), (3,), (3,)))
     mean, var = zeros(3, dtype=float64), ones(3, dtype=float64) * 2

@@ -2,9 +2,9 @@
 
 An image batch has the shape [n, channels, height, width]. Flattened, and normalised as in step 86a,
 every pixel of every channel gets a mean and a weight of its own: 64 for the demo's digits, and a
-pixel that is black in all of them has the variance 0. And pixels can no longer be compared: the
-demo's bright pixel becomes as dark as a dark one, because it is bright in most digits. But a
-convolution looks for the same thing at every place.
+pixel that is black in all of them has the variance 0. And pixels can no longer be compared: of the
+demo's two bright pixels one becomes dark, because it is bright in most digits. But a convolution
+looks for the same thing at every place.
 
 So a channel is one thing, wherever it is looked for. Mean and variance are taken over the batch
 and over all places:
@@ -142,11 +142,13 @@ if __name__ == "__main__":
     flat = batch_norm(images.flatten(1), None, None, training=True)
     y = batch_norm(images, None, None, training=True)
     print("pixels that are the same in all images:", int((images.var((0, 1)) == 0).sum()), "of 64")
-    # -> ...
-    print(f"a dark and a bright pixel: {images[5, 0, 0, 2]:.2f} {images[5, 0, 0, 3]:.2f}")
-    # -> ...
-    print(f"normalised by pixel:       {flat[5, 2]:.2f} {flat[5, 3]:.2f}")  # -> ...
-    print(f"normalised by channel:     {y[5, 0, 0, 2]:.2f} {y[5, 0, 0, 3]:.2f}")  # -> ...
+    # -> pixels that are the same in all images: 11 of 64
+    print(f"two bright pixels:         {images[5, 0, 0, 2]:.2f} {images[5, 0, 0, 3]:.2f}")
+    # -> two bright pixels:         0.75 0.62
+    print(f"normalised by pixel:       {flat[5, 2]:.2f} {flat[5, 3]:.2f}")
+    # -> normalised by pixel:       1.24 -0.14
+    print(f"normalised by channel:     {y[5, 0, 0, 2]:.2f} {y[5, 0, 0, 3]:.2f}")
+    # -> normalised by channel:     1.17 0.84
     print(f"mean {abs(y.mean().item()):.4f}, variance {y.var(correction=0):.4f}")
     # -> mean 0.0000, variance 0.9999
 

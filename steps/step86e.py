@@ -181,7 +181,8 @@ if __name__ == "__main__":
     for title, norm in (("batch_norm", by_batch), ("layer_norm", by_row)):
         changed = (norm(x[:2])[0] - norm(x)[0]).abs().max()
         print(f"{title} of a row changes with the other rows by {changed:.2f}")
-    # -> ...
+    # -> batch_norm of a row changes with the other rows by 1.40
+    # -> layer_norm of a row changes with the other rows by 0.00
     y = layer_norm(x.requires_grad_(), (6,))
     print("means of rows:", [round(abs(v), 3) for v in y.mean(1).tolist()])
     # -> means of rows: [0.0, 0.0, 0.0, 0.0]

@@ -203,14 +203,16 @@ if __name__ == "__main__":
 
     print("the means of the four channels of both images:")
     show("x", x)
-    # -> ...
+    # -> x            [0.1, 0.9, 2.0, 2.8] [9.9, 10.8, 12.0, 12.8]
     show("batch_norm", batch_norm(x, None, None, training=True))
-    # -> ...
+    # -> batch_norm   [-1.0, -1.0, -1.0, -1.0] [1.0, 1.0, 1.0, 1.0]
     for groups in (4, 2, 1):
         show(f"{groups} groups", group_norm(x, groups))
-    # -> ...
+    # -> 4 groups     [0.0, 0.0, 0.0, 0.0] [0.0, 0.0, 0.0, 0.0]
+    # -> 2 groups     [-0.4, 0.4, -0.4, 0.4] [-0.4, 0.4, -0.4, 0.4]
+    # -> 1 groups     [-0.9, -0.4, 0.4, 0.9] [-1.0, -0.4, 0.4, 1.0]
     show("layer_norm", layer_norm(x, (4, 8, 8)))
-    # -> ...
+    # -> layer_norm   [-0.9, -0.4, 0.4, 0.9] [-1.0, -0.4, 0.4, 1.0]
     print(group_norm(x.requires_grad_(), 2).grad_fn.name())  # -> NativeGroupNormBackward0
     for wrong in (x[0, 0, 0], x[:, :3]):
         try:

@@ -291,8 +291,8 @@ if __name__ == "__main__":
     print("the formula:", milliseconds(node.gradients, [g]))  # -> ...
     print("sums of rows:", milliseconds(node.backward, g.array))  # -> ...
 
-    # Around 10,000 the sums lose their digits: the mean is taken out first, here too.
-    x, g = randn(4, 8, dtype=float32) + 10000, randn(4, 8)
+    # Around 100,000 the sums lose their digits: the mean is taken out first, here too.
+    x, g = randn(4, 8, dtype=float32) + 100000, randn(4, 8)
     grads = []
     for dtype in (float32, float64):
         z = x.clone().to(dtype).requires_grad_()

@@ -428,4 +428,11 @@ if __name__ == "__main__":
             function(*args)
         except (ValueError, RuntimeError, NotImplementedError) as error:
             print(f"{type(error).__name__}: {error}")
-    # -> ...
+    # -> ValueError: Expected more than 1 value per channel when training, got input size [1, 4]
+    # -> ValueError: Expected more than 1 value per channel when training, got input size [1, 2]
+    # -> ValueError: Expected more than 1 value per channel when training, got input size [1, 4, 1]
+    # -> RuntimeError: running_mean and running_var must be defined in evaluation mode
+    # -> ValueError: batch_norm eps must be positive, but got -1.0
+    # -> RuntimeError: layer_norm: mixed dtype: tinytorch.float64 and tinytorch.float32
+    # -> RuntimeError: Expected weight and the like to be of same shape, but got [4] and not [3]
+    # -> NotImplementedError: rms_norm is not implemented for tinytorch.int64

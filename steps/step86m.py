@@ -101,16 +101,22 @@ if __name__ == "__main__":
     layer = BatchNorm1d(2)
     for name, value in layer.state_dict().items():
         print(f"{name:19} {value.tolist()}")
-    # -> ...
+    # -> weight              [1.0, 1.0]
+    # -> bias                [0.0, 0.0]
+    # -> running_mean        [0.0, 0.0]
+    # -> running_var         [1.0, 1.0]
+    # -> num_batches_tracked 0
     batches = [randn(8, 2) + 5 for _ in range(3)]
     average = BatchNorm1d(2, momentum=None)
     for batch in batches:
         layer(batch)
         average(batch)
     mean = sum(batch.mean(0) for batch in batches) / 3
-    print("momentum 0.1: ", [round(v, 3) for v in layer.running_mean.tolist()])  # -> ...
-    print("momentum None:", [round(v, 3) for v in average.running_mean.tolist()])  # -> ...
-    print("mean of all:  ", [round(v, 3) for v in mean.tolist()])  # -> ...
+    print("momentum 0.1: ", [round(v, 3) for v in layer.running_mean.tolist()])
+    # -> momentum 0.1:  [1.316, 1.369]
+    print("momentum None:", [round(v, 3) for v in average.running_mean.tolist()])
+    # -> momentum None: [4.86, 5.041]
+    print("mean of all:  ", [round(v, 3) for v in mean.tolist()])  # -> mean of all:   [4.86, 5.041]
     print("batches:", average.num_batches_tracked.item())  # -> batches: 3
 
     # Without averages, without weight and bias.
@@ -136,7 +142,8 @@ if __name__ == "__main__":
     test, truth = images[1437:], labels[1437:]
     with no_grad():
         first, last = model(test[:20])[0], model(test[[0, *range(-19, 0)]])[0]
-        print(f"training: answers differ by {(first - last).abs().max():.2f}")  # -> ...
+        print(f"training: answers differ by {(first - last).abs().max():.2f}")
+        # -> ...
         model.eval()
         whole, single = model(test), model(test[:1])
         print(f"eval:     answers differ by {(whole[0] - single[0]).abs().max():.4f}")

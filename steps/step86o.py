@@ -124,14 +124,16 @@ if __name__ == "__main__":
         gone = kept == 0
         error = (restored(kept) - picture)[gone].square().mean() / picture[gone].square().mean()
         print(f"{title:9} dropped {gone.float().mean():.2f}; not to be restored: {error:.2f}")
-    # -> ...
+    # -> dropout   dropped 0.50; not to be restored: 0.02
+    # -> dropout2d dropped 0.44; not to be restored: 1.00
 
     x = ones(2, 3, 2, 2)
-    print(Dropout2d(0.5)(x).mean((2, 3)).tolist())  # -> ...
+    print(Dropout2d(0.5)(x).mean((2, 3)).tolist())  # -> [[0.0, 2.0, 2.0], [2.0, 0.0, 2.0]]
     volume = Dropout3d(0.5)(ones(3, 2, 2, 2))
     print(Dropout2d(0.5).eval()(x).equal(x), volume.amax((1, 2, 3)).tolist())
-    # -> ...
-    print(Dropout1d(0.5)(ones(4, 3)).tolist())  # -> ...
+    # -> True [2.0, 2.0, 0.0]
+    print(Dropout1d(0.5)(ones(4, 3)).tolist())
+    # -> [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [2.0, 2.0, 2.0], [0.0, 0.0, 0.0]]
 
     for wrong in (lambda: dropout1d(x), lambda: dropout2d(x[0, 0, 0])):
         with warnings.catch_warnings():

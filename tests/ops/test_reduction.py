@@ -303,6 +303,22 @@ def test_softmax(shape, device):
     )
 
 
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+@pytest.mark.parametrize("size", [16, 100])
+def test_softmax_of_many_rows(device, scale, size):
+    """More than 1,000 elements take another way: small ones without their maximum."""
+    array = (np.random.default_rng(0).normal(size=(200, size)) * scale).astype(np.float32)
+    array[0, :-1] = -np.inf
+    for part in (array, array[1:]):
+        exact = np.exp(part.astype(np.float64) - part.max(axis=1, keepdims=True))
+        y = tt.tensor(part, device=device).softmax(1).numpy(force=True)
+        np.testing.assert_allclose(
+            y, exact / exact.sum(axis=1, keepdims=True), rtol=2e-5, atol=1e-7
+        )
+    x = tt.tensor(array[1:9, :16].astype(np.float64), device=device, requires_grad=True)
+    assert gradcheck(lambda x: x.softmax(1), (x,))
+
+
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_softmax_gradient(name, dim):

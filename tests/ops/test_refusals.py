@@ -25,6 +25,12 @@ WRONG = {
     "repeat_interleave, float": (TypeError, lambda: X.repeat_interleave(2.0)),
     "triu": (TypeError, lambda: MATRIX.triu(1.5)),
     "tril": (TypeError, lambda: MATRIX.tril("1")),
+    "select": (TypeError, lambda: MATRIX.select(0, True)),
+    "narrow": (TypeError, lambda: MATRIX.narrow(0, np.array(1), 1)),
+    "split": (TypeError, lambda: MATRIX.split(True)),
+    "linspace": (TypeError, lambda: tinytorch.linspace(0, 1, np.array(3))),
+    "randint, float": (TypeError, lambda: tinytorch.randint(2.5, (3,))),
+    "randint, bool": (TypeError, lambda: tinytorch.randint(False, 3, (3,))),
     "linear": (RuntimeError, lambda: F.linear(MATRIX, MATRIX, tinytorch.ones(1, 1, 2, 1, 3))),
     "linear, rows": (RuntimeError, lambda: F.linear(MATRIX, MATRIX, tinytorch.ones(2, 3, 3))),
     "zeros": (RuntimeError, lambda: tinytorch.zeros(10**15)),
@@ -88,3 +94,11 @@ def test_numpy_numbers_are_numbers(kind):
 
 def test_a_size_of_numpy_makes_a_tensor_of_that_size():
     assert tinytorch.Tensor(np.int64(3)).shape == tinytorch.Tensor(3).shape == (3,)
+
+
+@pytest.mark.parametrize("name", "exp neg sum mean reshape roll tril clone softmax cumsum".split())
+@pytest.mark.parametrize("value", [[1.0], None, np.ones(2), "x"], ids=lambda v: type(v).__name__)
+def test_what_is_not_a_tensor(name, value):
+    more = {"reshape": [(1,)], "roll": [1], "softmax": [0], "cumsum": [0]}.get(name, [])
+    with pytest.raises(TypeError):
+        getattr(tinytorch, name)(value, *more)

@@ -176,6 +176,10 @@ def test_dims_are_counted_from_the_front():
         normalize_dim(1, 0)
     with pytest.raises(RuntimeError, match="multiple times"):
         normalize_dims((1, -1), 2)
+    x = tinytorch.ones(2, 3)
+    for wrong in (lambda: x.sum(True), lambda: x.softmax(True), lambda: x.transpose(True, 0)):
+        with pytest.raises(TypeError):
+            wrong()
 
 
 def test_strides_and_contiguity(device):

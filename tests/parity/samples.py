@@ -32,6 +32,9 @@ CALLS = {
     "nn.functional.embedding": lambda weight, index, **options: tinytorch.nn.functional.embedding(
         index, weight, **options
     ),
+    "nn.functional.embedding_bag": lambda weight, index, **options: (
+        tinytorch.nn.functional.embedding_bag(index, weight, **options)
+    ),
 }
 # Their values are random or uninitialised: shapes and dtypes are compared.
 RANDOM = {
@@ -46,6 +49,16 @@ RANDOM = {
     "randint_like",
     "randn",
     "randn_like",
+}
+# Options that take the random numbers out of the samples of an operation.
+NOT_RANDOM = {
+    "nn.functional.multi_head_attention_forward": {"training": False},
+    "nn.functional.scaled_dot_product_attention": {"dropout_p": 0.0},
+}
+# Chains of products, whose differences in rounding are larger than those of one operation.
+LOOSE = {
+    "nn.functional.multi_head_attention_forward": 3,
+    "nn.functional.scaled_dot_product_attention": 3,
 }
 # Which of several equal elements they name is open: PyTorch's sorts are not stable. Where elements
 # repeat, as integers and booleans do, indices are compared by shape and dtype.
@@ -85,6 +98,8 @@ REFUSED = {
     "a weighted mean is not implemented": "PyTorch resizes uint8 images with rounding of its own",
     "as_strided() has no gradient": "unfold has one",
     "modified by an inplace operation": "overwrites what its own backward needs",
+    "sparse gradients are not supported": "there are no sparse tensors",
+    "scaling the gradient by the frequency": "PyTorch counts other indices in bags, on the CPU",
 }
 
 compared = collections.Counter()
@@ -190,7 +205,10 @@ def samples_of(op, dtype, requires_grad, most=MOST):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
-        return some(op.sample_inputs("cpu", dtype, requires_grad=requires_grad), most)
+        found = some(op.sample_inputs("cpu", dtype, requires_grad=requires_grad), most)
+    for sample in found:
+        sample.kwargs.update(NOT_RANDOM.get(op.name, {}))
+    return found
 
 
 def error_samples_of(op):

@@ -1069,3 +1069,146 @@ def a_picture_that_is_the_parameter(torch):
             return loss
 
         optimizer.step(closure)
+
+
+@program("Conv2d", "GroupNorm", "ConvTranspose2d")
+def noise_that_is_taken_away(torch):
+    nn, F = torch.nn, torch.nn.functional
+    rates = torch.linspace(1e-4, 0.2, 12)
+    kept = torch.exp(torch.cumsum(torch.log(1.0 - rates), 0))
+
+    def at(values, t, shape):
+        return values.gather(-1, t.cpu()).reshape(t.shape[0], *((1,) * (len(shape) - 1)))
+
+    class Denoiser(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.norm = nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4)
+            self.down, self.up = nn.Conv2d(4, 6, 4, 2, 1), nn.ConvTranspose2d(6, 4, 4, 2, 1)
+            self.out, self.time = nn.Conv2d(8, 1, 1), nn.Linear(8, 4)
+
+        def forward(self, x, t):
+            rate = torch.exp(torch.arange(4, device=t.device) * -math.log(10000) / 3)
+            angle = t[:, None] * rate[None, :]
+            place = torch.cat((angle.sin(), angle.cos()), dim=-1)
+            h = F.silu(self.norm(self.inner(x))) + self.time(place)[:, :, None, None]
+            return self.out(torch.cat((self.up(F.gelu(self.down(h))), h), dim=1))
+
+    model = fill(torch, Denoiser())
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for seed in range(3):
+        x, noise = drawn(torch, 4, 1, 6, 6, seed=seed), drawn(torch, 4, 1, 6, 6, seed=seed + 9)
+        t = whole_numbers(torch, 12, 4, seed=seed)
+        left = at(kept, t, x.shape)
+        loss = F.smooth_l1_loss(noise, model(left.sqrt() * x + (1.0 - left).sqrt() * noise, t))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+    with torch.no_grad():
+        x = drawn(torch, 1, 1, 6, 6)
+        for i in reversed(range(0, 12, 3)):
+            t = torch.full((1,), i, dtype=torch.long)
+            step = rates[i] * model(x, t) / torch.sqrt(1.0 - kept[i])
+            x = torch.sqrt(1.0 / (1.0 - rates[i])) * (x - step)
+        print(x.clamp(-1, 1).mean().item())
+
+
+@program()
+def pairs_that_belong_together(torch):
+    nn, F = torch.nn, torch.nn.functional
+    model = fill(torch, nn.Sequential(nn.Linear(6, 8), nn.ReLU(inplace=True), nn.Linear(8, 4)))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2, weight_decay=1e-4)
+    for seed in range(3):
+        both = [drawn(torch, 4, 6, seed=s) for s in (seed, seed + 9)]
+        features = F.normalize(model(torch.cat(both, dim=0)), dim=1)
+        same = torch.cat([torch.arange(4) for _ in both], dim=0)
+        same = (same.unsqueeze(0) == same.unsqueeze(1)).float()
+        others = ~torch.eye(same.shape[0], dtype=torch.bool)
+        same = same[others].view(same.shape[0], -1)
+        alike = torch.matmul(features, features.T)[others].view(same.shape[0], -1)
+        near = alike[same.bool()].view(same.shape[0], -1)
+        far = alike[~same.bool()].view(same.shape[0], -1)
+        logits = torch.cat([near, far], dim=1) / 0.07
+        loss = nn.CrossEntropyLoss()(logits, torch.zeros(logits.shape[0], dtype=torch.long))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item(), near.mean().item())
+
+
+@program("LSTM", "Embedding")
+def tags_with_transitions(torch):
+    nn, start, stop = torch.nn, 3, 4
+
+    def total(row):
+        largest = row[0, torch.max(row, 1)[1].item()]
+        spread = largest.view(1, -1).expand(1, row.size()[1])
+        return largest + torch.log(torch.sum(torch.exp(row - spread)))
+
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.out = nn.Embedding(6, 4), nn.Linear(6, 5)
+            self.lstm = nn.LSTM(4, 3, num_layers=1, bidirectional=True)
+            self.moves = nn.Parameter(torch.zeros(5, 5))
+
+        def forward(self, words, tags):
+            state = torch.zeros(2, 1, 3), torch.zeros(2, 1, 3)
+            found, _ = self.lstm(self.words(words).view(len(words), 1, -1), state)
+            scores = self.out(found.view(len(words), 6))
+            every = torch.full((1, 5), -10000.0)
+            every[0][start] = 0.0
+            one, last = torch.zeros(1), torch.tensor(start)
+            for score, tag in zip(scores, tags, strict=True):
+                sums = [total(every + self.moves[t].view(1, -1) + score[t]) for t in range(5)]
+                every = torch.cat([each.view(1) for each in sums]).view(1, -1)
+                one = one + self.moves[tag, last] + score[tag]
+                last = tag
+            return total(every + self.moves[stop]) - (one + self.moves[stop, last])
+
+    model = fill(torch, Tagger())
+    model.moves.data[start, :] = -10000
+    model.moves.data[:, stop] = -10000
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, weight_decay=1e-4)
+    for _ in range(3):
+        model.zero_grad()
+        loss = model(torch.tensor([0, 3, 2, 5]), torch.tensor([0, 1, 2, 0]))
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+
+
+@program()
+def a_gradient_of_gradients_in_two_trainings(torch):
+    nn, F = torch.nn, torch.nn.functional
+    normal = torch.distributions.Normal
+    outer = fill(torch, nn.Linear(3, 1))
+    optimizer = torch.optim.Adam(outer.parameters(), 1e-2)
+    for seed in range(3):  # learning to learn
+        x, y = drawn(torch, 6, 3, seed=seed), drawn(torch, 6, 1, seed=seed + 5)
+        fast = list(outer.parameters())
+        grads = torch.autograd.grad(F.mse_loss(F.linear(x, *fast), y), fast, create_graph=True)
+        fast = [p - 0.1 * g for p, g in zip(fast, grads, strict=True)]
+        loss = F.mse_loss(F.linear(x, fast[0], fast[1]), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+    actor, log_alpha = fill(torch, nn.Linear(4, 4)), torch.zeros(1, requires_grad=True)
+    optimizers = [torch.optim.Adam(p, lr=1e-2) for p in (list(actor.parameters()), [log_alpha])]
+    for seed in range(3):  # actions that are squashed
+        mean, log_std = actor(drawn(torch, 5, 4, seed=seed)).chunk(2, dim=-1)
+        d = normal(mean, (-5 + 3.5 * (torch.tanh(log_std) + 1)).exp())
+        assert d.rsample().requires_grad
+        raw = mean + d.stddev * drawn(torch, 5, 2, seed=seed + 30)
+        log_prob = d.log_prob(raw)
+        log_prob -= torch.log(2.0 * (1 - torch.tanh(raw).pow(2)) + 1e-6)
+        log_prob = log_prob.sum(1, keepdim=True)
+        losses = (log_alpha.exp().item() * log_prob - torch.tanh(raw).sum(1, keepdim=True)).mean()
+        alpha_loss = (-log_alpha.exp() * (log_prob.detach() - 2)).mean()
+        for loss, each in zip((losses, alpha_loss), optimizers, strict=True):
+            each.zero_grad()
+            loss.backward()
+            each.step()
+        print(losses.item(), alpha_loss.item(), log_alpha.item())

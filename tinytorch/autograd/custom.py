@@ -37,7 +37,6 @@ class CustomFunction(Function):
     """
 
     takes_tensors = True
-    plain = False
     dirty: tuple = ()
     non_differentiable: tuple = ()
 

@@ -110,6 +110,11 @@ class Function:
                 edges.append(edge)
             ctx.edges = edges
         if device is not cpu:
+            if device is None:
+                name, kind = cls.__name__.lower(), type(args[0]).__name__
+                raise TypeError(
+                    f"{name}(): argument 'input' (position 1) must be Tensor, not {kind}"
+                )
             ctx.device, ctx.xp = device, device.xp
         try:
             result = cls.forward(ctx, *arrays)
@@ -236,8 +241,6 @@ class Function:
 
     def gradients(ctx, grads: list) -> Any:
         """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
-        if ctx.takes_tensors:
-            return ctx.backward(*grads)
         twin = copy.copy(ctx)
         twin.xp = Tensor
         twin.saved = tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))

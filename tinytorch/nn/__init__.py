@@ -12,6 +12,7 @@ from tinytorch.nn.activation import (
     Softplus,
     Tanh,
 )
+from tinytorch.nn.attention import MultiheadAttention
 from tinytorch.nn.class_loss import (
     CrossEntropyLoss,
     KLDivLoss,
@@ -29,6 +30,7 @@ from tinytorch.nn.conv import (
     ConvTranspose3d,
 )
 from tinytorch.nn.dropout import Dropout
+from tinytorch.nn.embedding import Embedding, EmbeddingBag
 from tinytorch.nn.feature_dropout import Dropout1d, Dropout2d, Dropout3d
 from tinytorch.nn.fold import Fold, Unfold
 from tinytorch.nn.linear import Flatten, Identity, Linear
@@ -87,6 +89,15 @@ from tinytorch.nn.pooling import (
     MaxPool3d,
 )
 from tinytorch.nn.prelu import PReLU
+from tinytorch.nn.rnn import GRU, LSTM, RNN, RNNBase
+from tinytorch.nn.rnn_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
+from tinytorch.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 from tinytorch.nn.upsampling import (
     PixelShuffle,
     PixelUnshuffle,

@@ -10,6 +10,7 @@ from tinytorch.nn.activation import (
     silu,
     softplus,
 )
+from tinytorch.nn.attention import multi_head_attention_forward, scaled_dot_product_attention
 from tinytorch.nn.class_loss import (
     cross_entropy,
     kl_div,
@@ -26,6 +27,7 @@ from tinytorch.nn.conv import (
     conv_transpose3d,
 )
 from tinytorch.nn.dropout import dropout
+from tinytorch.nn.embedding import embedding, embedding_bag
 from tinytorch.nn.feature_dropout import dropout1d, dropout2d, dropout3d
 from tinytorch.nn.fold import fold, unfold
 from tinytorch.nn.linear import linear
@@ -92,6 +94,8 @@ __all__ = [
     "dropout2d",
     "dropout3d",
     "elu",
+    "embedding",
+    "embedding_bag",
     "fold",
     "gelu",
     "group_norm",
@@ -109,6 +113,7 @@ __all__ = [
     "max_pool2d",
     "max_pool3d",
     "mse_loss",
+    "multi_head_attention_forward",
     "nll_loss",
     "normalize",
     "one_hot",
@@ -119,6 +124,7 @@ __all__ = [
     "relu",
     "relu_",
     "rms_norm",
+    "scaled_dot_product_attention",
     "sigmoid",
     "silu",
     "smooth_l1_loss",

@@ -1,7 +1,6 @@
 """New tensors: filled, counted, like another one; and old ones filled anew."""
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ from tinytorch.autograd.inplace import check_writable, overwrite
 from tinytorch.core.device import as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, number_dtype, numpy_dtype
 from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method, wrap
-from tinytorch.ops.broadcast import as_shape, expand
+from tinytorch.ops.broadcast import as_integer, as_shape, expand
 from tinytorch.ops.conversion import to
 from tinytorch.ops.scalar import checked_number
 
@@ -180,7 +179,7 @@ def linspace(
     start: Any, end: Any, steps: int, *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
     """`steps` numbers from `start` to `end`, both included, at equal distances."""
-    steps = operator.index(steps)
+    steps = as_integer(steps)
     if steps < 0:
         raise RuntimeError(f"number of steps must be non-negative, got {steps}")
     start, end = (x.item() if isinstance(x, Tensor) else x for x in (start, end))

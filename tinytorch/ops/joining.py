@@ -1,6 +1,5 @@
 """Joining and splitting: cat, stack, split, chunk, unbind, and padding by a constant."""
 
-import operator
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import accumulate
@@ -10,6 +9,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import promote_types
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import number_like
+from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import PutSlice, Slice, flip, key_along
@@ -157,11 +157,11 @@ def split(
     sizes, dim = split_size_or_sections, normalize_dim(dim, tensor.array.ndim)
     n = tensor.array.shape[dim]
     if not isinstance(sizes, (tuple, list)):
-        sizes = operator.index(sizes)
+        sizes = as_integer(sizes)
         if sizes < 0 or (sizes == 0 and n):
             raise RuntimeError(f"split_size {sizes} cannot split a dimension of size {n}")
         sizes = [min(sizes, n - start) for start in range(0, n, sizes or 1)] or [0]
-    sizes = [operator.index(size) for size in sizes]
+    sizes = [as_integer(size) for size in sizes]
     if min(sizes, default=0) < 0 or sum(sizes) != n:
         raise RuntimeError(
             f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at "

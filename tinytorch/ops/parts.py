@@ -1,6 +1,5 @@
 """Slices, repetitions, flip, roll, triangles and diagonals."""
 
-import operator
 from typing import Any
 
 from tinytorch.autograd.inplace import in_place
@@ -64,7 +63,7 @@ def select(input: Tensor, dim: int, index: Any) -> Tensor:
     if input.array.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     dim = normalize_dim(dim, input.array.ndim)
-    return Slice.apply(input, key_along(dim, operator.index(index)))
+    return Slice.apply(input, key_along(dim, as_integer(index)))
 
 
 class Repeat(Function):

@@ -9,7 +9,7 @@ from numpy import newaxis
 
 from tinytorch import (
     accelerator, autograd, backends, cuda, datasets, distributed, distributions, kernels,
-    multiprocessing, nn, optim, random, utils,
+    multiprocessing, nn, optim, profiler, random, utils,
 )
 from tinytorch.autograd.modes import (
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,

@@ -165,11 +165,12 @@ def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     for images, rows in geo.blocks(sum(w.shape[2:])):
         block = geo.outputs(y, images, rows)
         parts = geo.columns(x, images, rows)
-        total = xp.empty((*parts[0].shape[:2], w.shape[2], parts[0].shape[3]), x.dtype)
-        total[...] = bias
-        for matrix, part in zip(w, parts, strict=True):
+        total = xp.matmul(w[0], parts[0], out=None if geo.joined else block)
+        total += bias
+        for matrix, part in zip(w[1:], parts[1:], strict=True):
             total += matrix @ part
-        block[...] = total.reshape(block.shape)
+        if geo.joined:
+            block[...] = total.reshape(block.shape)
     return y
 
 
@@ -184,6 +185,8 @@ def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
     for images, rows in geo.blocks(sum(gw.shape[2:])):
         block = geo.outputs(g, images, rows)
         block = block.reshape(*block.shape[:3], -1).swapaxes(2, 3)
+        if geo.split:  # one copy for the products of all kernel rows
+            block = xp.ascontiguousarray(block)
         for total, part in zip(gw, geo.columns(x, images, rows), strict=True):
             total += (part @ block).sum(0)
     gw = gw.reshape(parts, geo.groups, c, -1, o // geo.groups).transpose(1, 4, 2, 0, 3)

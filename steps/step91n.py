@@ -9,9 +9,8 @@ Then the layer reads the zeros as well. That has three consequences, and each is
     output[length-1]  is right, in the forward direction: what comes later cannot change it
     backwards         is wrong everywhere: that direction reads the padding first
 
-For the first there is a remedy, to pick the output at the last real step of each text. For a
-bidirectional layer there is none but to let the loop itself know the lengths. The next steps do
-it.
+The first can be repaired: pick the output at the last real step of each text. For the direction
+backwards, the loop itself has to know the lengths, as in step 91j. The next steps bring them there.
 
 The trap: nothing fails. The loss goes down, too, a little slower, and in use the answer depends on
 what other texts happened to be in the batch.

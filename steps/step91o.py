@@ -19,8 +19,10 @@ PyTorch even takes one that is too large. Here that is refused.
 
 batch_sizes stay on the CPU: the loop in Python reads them, and would wait for a GPU each time.
 
+pack_sequence and unpack_sequence do the same from and to a list of texts.
+
 New: PackedSequence, places_of, pack_padded_sequence, pad_packed_sequence, pack_sequence,
-unpack_sequence: from a list of texts, and back.
+unpack_sequence.
 Try: pack the lengths [4, 2, 1] of the demo as [4, 1, 1], and pad again.
 """
 

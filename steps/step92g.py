@@ -1,25 +1,26 @@
-"""Step 92g: Blocks that stay in the cache
+"""Step 92g: Attention in blocks that fit the cache
 
 The scores of 12 texts of 128 words with 4 heads are 3 MB. They are made by a product, then read and
 written by min, max, exp, a factor, a sum and another product: each time 3 MB go from the memory to
 the processor and back, because its cache, 1 MB or so, has long forgotten them.
 
-The texts of a batch have nothing to do with each other. So take as many of them as make 512 KB of
-scores, do everything with these, and go on. The sums are the same; the arrays stay near:
+The texts of a batch do not depend on each other. So take as many of them as make 512 KB of scores,
+do everything with these, and go on. The results are the same, and the arrays stay in the cache:
 
     for each block b:   E_b, z_b = ...(Q_b, K_b);   Y_b = E_b V_b / z_b
 
 Backward does so too. This is half of the idea of FlashAttention (Dao et al., 2022). The other half
 is not to keep E at all, but to compute it again.
 
-And a product of small matrices runs faster if its second matrix lies in memory row by row. K^T does
-not, nor do the heads of step 92j, which are cut from longer rows. To copy them first costs little:
-they are smaller than the scores.
+A product of small matrices also runs faster if its second matrix lies in memory row by row. K^T
+does not, and so it is copied first. That costs little: it is smaller than the scores.
 
 The trap: blocks that are too small. Each costs a dozen calls of NumPy, a microsecond or more each.
 
-Changed: Attention. New: part, in_order. All dimensions in front are brought to one shape before.
-Try: Attention.chunk = 1 << 12.
+All dimensions in front are brought to one shape before, so that the first one can be cut.
+
+Changed: Attention. New: part, in_order.
+Try: 1 << 12 in place of 1 << 19 in the line with times. How much of the gain is left?
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Step 92h: Causal blocks: half of the work
+"""Step 92h: Causal attention leaves out blocks
 
 With is_causal, all scores above the diagonal are computed, put through exp, and multiplied by 0.
 That is half of them. To leave out single numbers would cost more than to compute them. But blocks
@@ -76,11 +76,12 @@ class Attention(Function):
     causal_rows = 64  # rows of E in one block of causal attention
 
     def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[tuple]:
-        """The keys of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
+        """Indices of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
         n, m = e_shape[-2:]
         step = max(1, ctx.chunk // max(1, math.prod(e_shape[1:]) * itemsize))
         rows, blocks, every = ctx.causal_rows if ctx.causal else max(n, 1), [], slice(None)
         for start in range(0, n, rows):
+            # A causal block of queries sees no keys beyond its own last row.
             i, j = slice(start, start + rows), slice(start + rows if ctx.causal else m)
             for first in range(0, e_shape[0], step):
                 b = slice(first, first + step), ...

@@ -20,7 +20,7 @@ free them. So the segment has weak references, to see who is still waiting.
 (PyTorch's name for it is activation checkpointing: Chen et al., 2016; torch.utils.checkpoint.)
 
 New: graph_since, Dropped, Segment, checkpoint.
-Try: print a line in the block. How often does it appear, if nothing asks for a gradient?
+Try: print a line in `block`. Which lines of the demo print it, and how often?
 """
 
 import importlib

@@ -20,7 +20,7 @@ Under no_grad nothing is recorded, so there is nothing to drop. And the generato
 now those of the CPU and of each device among the arguments.
 
 New: tensors_in. Changed: graph_since, Segment, checkpoint.
-Try: take `dict` out of tensors_in. Which promises break?
+Try: take `dict` out of tensors_in. How many tensors does it find in the result?
 """
 
 import importlib

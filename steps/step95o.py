@@ -20,7 +20,7 @@ been closed, and its report is finished; one that is open now sees the second ru
 shows it as a part of the node that asked for it.
 
 Changed: Dropped, Segment.
-Try: leave open_modes.append and open_modes.remove out. What does the mode's gradient say?
+Try: leave open_modes.append and open_modes.remove out. What does the mode's gradient become?
 """
 
 import importlib

@@ -71,6 +71,7 @@ class Geometry:
     def blocks(self, height: int) -> Iterator[tuple[slice, slice]]:
         """(images, output rows) of each block, for matrices with so many elements a position."""
         (images, _, rows), each = self.y_shape[:3], max(height * self.row, 1)
+        # An image that fills a block alone is cut into rows; its blocks may be four times as large.
         count = max(BLOCK // (each * rows), COLUMNS // (rows * self.row)) or 1
         step = rows if count > 1 else max(4 * BLOCK // each, 1)
         for first in range(0, images, count):
@@ -185,15 +186,18 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     o, c, *kernel = geo.w_shape
     inner, channels, n = math.prod(kernel[1:]), c * geo.groups, len(kernel)
     together = inner if geo.groups == 1 else 1  # elements of a kernel row in one product
+    # For each kernel row its matrices [groups, together * C, O].
     w = w.reshape(geo.groups, o // geo.groups, c, -1).transpose(3, 0, 2, 1)
     w = w.reshape(kernel[0], -1, geo.groups, together * c, o // geo.groups)
     bias = (xp.zeros(channels, g.dtype) if bias is None else bias).reshape(-1, *[1] * n)
     gx = xp.empty(geo.padded, g.dtype)
     gx[...] = bias
+    # The zeros behind g in each dimension: as far as a kernel moves it.
     extra = [reach // s for reach, s in zip(geo.reach, geo.stride, strict=True)]
     place = n + 1 if geo.joined else 1  # of the images among the dimensions
     for images, rows in geo.blocks(inner * channels):
         block = xp.moveaxis(g[images, :, rows], 0, place)
+        # A block of whole images is written to gx, bias included; blocks of rows add up there.
         taken, whole = g[0, 0, rows].shape, rows.stop - rows.start == geo.out[0]
         size = [a + b for a, b in zip(taken, extra, strict=True)]
         if not geo.joined:

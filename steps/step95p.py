@@ -227,7 +227,7 @@ if __name__ == "__main__":
     manual_seed(0)
     # 16 layers, each of which keeps four arrays of the size of its input.
     model = Sequential(*(Sequential(Linear(64, 64), Tanh(), GELU(), Tanh()) for _ in range(16)))
-    x = randn(1024, 64)
+    x = randn(256, 64)
     one = x.numel() * 4
 
     def step(segments):

@@ -1,8 +1,8 @@
 """Step 92c: Attention masks, and causal attention
 
 A network that learns to write must not read ahead: if word 3 can look at word 4, then "predict word
-4" is only copying. In training, all words of a text are there at once. The demo changes the last
-value, and the first result changes too.
+4" is only copying. In training, all words of a text are there at once. The demo takes the gradient
+of the first result: it depends on all four words.
 
 So a score that must not count becomes -inf before the softmax: exp(-inf) = 0. The weight is 0
 exactly, and so is every derivative that would flow through it. The others still add up to 1:

@@ -1,11 +1,11 @@
 """Step 92d: Attention as one node
 
-Step 92c is attention in its simple form, and all of the idea. This step and 92e, 92g and 92h
+Step 92c is attention in its simple form, with the whole idea in it. This step and 92e, 92g and 92h
 compute the same, in a faster way.
 
-The simple form is five calls: a product, a factor, a mask, a softmax, a product. Each makes a node,
-and each of the first four an array [L, S]. For long texts these are by far the largest arrays of
-the network. And a row in which nothing is allowed gives nan.
+The simple form makes six nodes: a transposition, a product, a factor, a mask, a softmax, a product.
+The four in the middle make an array [L, S] each. For long texts these are by far the largest arrays
+of the network. And a row in which nothing is allowed gives nan.
 
 One Function needs a single one of them, E = exp(scores - top), where top is the largest score of
 each row, and the sums z of the rows of E. With the scale s:

@@ -1,23 +1,23 @@
-"""Step 94a: Text becomes numbers
+"""Step 94a: Tokens: text becomes numbers
 
 A network takes numbers, and a text is characters. So each character that occurs gets a number:
 its place in a sorted list, the vocabulary. `encode` looks the numbers up, `decode` goes back. A
 number stands for a *token*; here a token is one character.
 
-What is there to learn? Nobody has labelled this text, and nobody has to: the label of each token
-is the token that follows. One window of the text gives as many questions as it has tokens.
+What is there to learn? The text needs no labels: the label of each token is the token that follows.
+One window of block_size tokens gives block_size questions. Here block_size is 5:
 
-    text      d  e  f     f  o
-    x         d  e  f     f          the first four
-    y         e  f     f  o          the same window, one token later
+    text      d  e  f  _  f  o       _ is the space
+    x         d  e  f  _  f          the first five
+    y         e  f  _  f  o          the same window, one token later
 
 After "d" comes "e"; after "de" comes "f"; after "def" a space. This is all that a GPT is trained
-on, and the text here is the one that you have read: steps 1 to 30 of this repository.
+on, and the text here is one that you have read: steps 1 to 30 of this repository.
 
-How good is an answer? The model names a probability for each token, and the loss is -log of the
-one that it gave to the token that came: 0 if it was sure and right. Without any knowledge all
-tokens are equally likely, and the loss is log(size of the vocabulary). Counting which character
-follows which brings it down to about half. A network has to do better than counting.
+How good is an answer? The model gives each token a probability, and the loss is -log of the
+probability of the token that really follows: 0 if the model was sure and right. Without any
+knowledge all tokens are equally likely, and the loss is log(size of the vocabulary). Counting which
+character follows which brings it down to about half. A network has to do better than counting.
 
 New: read_steps, Tokenizer, sample_batch.
 Try: decode the numbers 40 to 60. Then encode a text with an umlaut: what does the KeyError say?

@@ -1,17 +1,17 @@
 """Step 94b: Frequent pieces become tokens
 
-A window of 32 characters is half a line of code. A model that looks back so far cannot know in
-which class it is, and hardly in which statement. A longer window costs: attention compares each
-token with each other one. The better way is fewer tokens for the same text. "self", "return" and
-"\n " (a new line with its indent) occur a thousand times: let each of them be one token.
+A window of 32 characters is half a line of code. A model that sees no more than that cannot know
+which class it is in, and hardly which statement. A longer window is expensive: attention compares
+each token with each other one. The better way is fewer tokens for the same text. "self", "return"
+and "\n " (a new line with its indent) occur a thousand times: let each of them be one token.
 
 `split` cuts a text into words, indents and signs. The most frequent pieces get a number of their
-own. What is rare is spelled by its characters, so that every text over these characters can still
-be encoded. The same window now holds two and a half times as much text.
+own. Rare pieces are spelled character by character, so that every text over these characters can
+still be encoded. The same window now holds two and a half times as much text.
 
-The trap: a loss per token cannot be compared between two vocabularies. There are fewer tokens,
-and each is harder. Divided by the characters of a token it can. The demo prints both, for the
-table of pairs: with 500 pieces its loss per token is higher, and per character a third lower.
+The trap: a loss per token cannot be compared between two vocabularies. There are fewer tokens, and
+each is harder. The loss per character can be compared. The demo prints both, for the table of
+pairs: with 500 pieces its loss per token is higher, and its loss per character less than half.
 
 (GPT-2 and its successors find their pieces by merging the most frequent pair, again and again:
 byte-pair encoding. Their vocabularies have 50,000 tokens and more, and the principle is the

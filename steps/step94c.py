@@ -11,11 +11,11 @@ q, k and v come from one matrix product and not from three. `view` and `permute`
 a head gets its own part of the d numbers, and the heads stand beside the batch, where a product
 of matrices leaves them alone.
 
-What shapes the network stands in one small class, Config. It is saved with the weights: without
-it, a checkpoint is a heap of numbers.
+The sizes of the network are in one small class, Config. It is saved with the weights: without it,
+the network that they belong to could not be built again.
 
-The trap is a future that leaks. A network that sees the token that it is asked for learns nothing
-else, and its loss falls to 0 in no time. A loss that is too good to be true is a reason to check
+The trap is a look into the future. A network that sees the token that it is asked for learns only
+to copy it, and its loss quickly falls to 0. A loss that is too good to be true is a reason to check
 the mask. The demo changes a token, and looks which outputs change.
 
 New: Config, Attention, Block.

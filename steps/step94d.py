@@ -1,8 +1,8 @@
 """Step 94d: The GPT
 
-A GPT is blocks, one after the other, between two tables. On the way in, each token becomes the
-row that stands for it, and the row of its position is added. On the way out, one number for each
-token of the vocabulary says how well it would follow:
+A GPT is blocks, one after the other, between two tables. On the way in, each token becomes the row
+that stands for it, and the row of its position is added. On the way out, one number for each token
+of the vocabulary, its logit, says how likely it is to follow:
 
     tokens [n, T] -> token + position [n, T, d] -> blocks -> norm -> head -> [n, T, vocabulary]
 
@@ -182,4 +182,3 @@ if __name__ == "__main__":
     normal_(model.token.weight)  # as Embedding draws it
     print("with N(0, 1) it begins far too sure:", loss_of(model, x, y).item() > 3 * guess)
     # -> with N(0, 1) it begins far too sure: True
-    normal_(model.token.weight, std=64**-0.5)

@@ -1,14 +1,14 @@
-"""Step 94e: A text, token by token
+"""Step 94e: Autoregressive sampling: a text, token by token
 
-The model says how likely each token is to follow. So a text is made in a loop: ask, draw one
-token by these probabilities, put it behind the others, ask again. This is called autoregressive:
-each answer becomes part of the next question.
+The model says how likely each token is to follow. So a text is made in a loop: ask, draw one token
+by these probabilities, append it, ask again. This is called autoregressive: each answer becomes
+part of the next question.
 
     tokens [n, T] -> model -> the last place [n, vocabulary] -> softmax -> draw -> tokens [n, T + 1]
 
 The answers at all other places are thrown away: that is wasteful, and step 94h repairs it. And
-there are only block_size positions, so the model is given the last block_size tokens at most.
-What is further back is forgotten.
+there are only block_size positions, so the model is given the last block_size tokens at most. It
+does not see what is further back.
 
 Why draw, and not take the most likely token? The most likely continuation is often a loop: spaces
 follow spaces for ever. The demo shows both.
@@ -16,7 +16,7 @@ follow spaces for ever. The demo shows both.
 A model that has learned nothing writes noise, of course. Keep it in mind for the next step.
 
 New: generate.
-Try: a start of 100 tokens, more than there are positions. Then leave out the slice: what happens?
+Try: leave out the slice of the last block_size tokens. After how many tokens does it fail?
 """
 
 import importlib

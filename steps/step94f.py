@@ -1,13 +1,13 @@
 """Step 94f: A GPT learns to write
 
-Everything is there; what is left is the loop. Three customs make a Transformer learn well, and
-each of them you have built already:
+Everything is there; what is left is the loop. Three habits make a Transformer learn well, and you
+have built each of them already:
 
-- **AdamW**, in which matrices decay and biases and scales do not (76, 77): decay keeps the
+- **AdamW**, in which matrices decay and biases and scales do not (topic 77): decay keeps the
   entries of a matrix small, but a scale of a norm belongs near 1, not near 0.
-- **A warm-up, then half a cosine** (78). In the first steps Adam knows each gradient from a few
-  samples only, and a full step in a direction that is known so badly can do lasting damage.
-- **Clipping** (76): one strange batch cannot push the weights away.
+- **A warm-up, then half a cosine** (step 78b). In the first steps Adam knows each gradient from
+  few samples only, and a full step in such an uncertain direction can do lasting damage.
+- **Clipping** (step 76a): one strange batch cannot push the weights away.
 
 The model has 90,000 parameters, sees 32 tokens, and trains for a few seconds on one core. Look at
 what it writes: indents, a `self` after `def`, brackets that are closed. No rule of the language
@@ -20,7 +20,7 @@ not seen. The demo also asks for the loss on steps 31 to 35, which were left out
 few seconds, it is no better than a table of pairs.
 
 New: make_optimizer, rate_at, train.
-Try: a rate of 3e-2 without the warm-up. Then with it. Then 2,000 steps at the usual rate.
+Try: lr=3e-2 in the call of train, then warmup=1 in rate_at as well: a loss of 3.8, not of 3.5.
 """
 
 import importlib

@@ -1,18 +1,18 @@
-"""Step 94g: Temperature and top-k
+"""Step 94g: Sampling with temperature and top-k
 
 A sample draws each token by its probability. Of 100 tokens, 80 may be nonsense with a probability
-of 0.1 % each: together 8 %. So about every twelfth character is nonsense, and each mistake leads
-the model to a place that it has never seen. Two remedies change the probabilities, not the model:
+of 0.1 % each: together 8 %. So about every twelfth token is nonsense, and each mistake leads the
+model to a place that it has never seen. Two remedies change the probabilities, not the model:
 
     temperature T   softmax(logits / T): below 1 the likely become likelier, the unlikely rarer;
                     towards 0 only the most likely is left, above 1 the text becomes wild
     top-k           only the k most likely tokens may be drawn; the others get -inf, which is a
                     probability of exactly 0 after the softmax
 
-How undecided a distribution is, its entropy says: -sum p log p, and its exponential is a number
-of equally likely choices. The demo prints it for several temperatures, and what the model writes.
+The entropy, -sum p log p, says how undecided a distribution is. Its exponential is a number of
+equally likely choices. The demo prints it for several temperatures, and what the model writes.
 
-The trap: both are settings of the writer, not of the model. They make the text look better and
+The trap: both are settings of the sampling, not of the model. They make the text look better and
 say nothing about what was learned; models are compared by their loss.
 
 Changed: generate.

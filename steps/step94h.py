@@ -1,13 +1,12 @@
-"""Step 94h: Keys and values are kept
+"""Step 94h: The KV cache: keys and values are kept
 
-To write one token, `generate` sends all tokens so far through the network and throws all answers
-away but the last. For the token after it the same again: to write T tokens costs 1 + 2 + ... + T
-passes of a token, T^2 / 2.
+To write one token, `generate` sends all tokens so far through the network and throws away all
+answers but the last. For the next token it does the same again: to write T tokens costs 1 + 2 + ...
++ T passes of a token, T^2 / 2.
 
-What of this is needed twice? A token that has been seen never changes what it says about itself:
-it looks back only, so its keys and values in every layer stay the same. Keep them. Then a new
-token goes through the network alone, asks with its query, and finds the keys and values of all
-others in the *cache*:
+Most of this is computed twice. A token looks back only, so what comes after it does not change its
+keys and values, in any layer. Keep them. Then a new token goes through the network alone, asks with
+its query, and finds the keys and values of all others in the *cache*:
 
     without   all T tokens -> q, k, v of all -> T x T scores, of which the last row is used
     with      one token -> its q; its k and v go to the others -> 1 x T scores
@@ -15,15 +14,15 @@ others in the *cache*:
 The answers are the same, and one token costs one pass. What it costs is memory: two arrays per
 layer.
 
-The trap is the end of the window. Position 32 is the last one, and a token cannot move to another
-position: its keys were computed with the old one. So a full cache is given up, and the last half
-of the tokens begins anew at position 0.
+The trap is the end of the window. Position block_size - 1 is the last one, and a token cannot move
+to another position: its keys were computed with the old one. So a full cache is thrown away, and
+the last half of the tokens begins anew at position 0.
 
-(This is what "KV cache" means where a language model is served; its size is what limits how many
-people can be answered at once. Grouped heads, step 92, make it smaller.)
+(Where a language model is served, the size of this cache limits how many people can be answered at
+once. Grouped-query attention, step 92k, makes it smaller.)
 
 Changed: Attention.forward, Block.forward, GPT.forward, generate. New: Cache.
-Try: forget `start` in GPT.forward. The text goes on, but is it the same?
+Try: leave out `start` in GPT.forward. The text goes on, but the answers are no longer the same.
 """
 
 import importlib
@@ -143,7 +142,8 @@ class Attention(Module):
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # each [n, nhead, length, width / nhead]
         if cache is not None:
             k, v = cache.append(k, v)
-        # A single token may look at all that the cache holds: nothing comes after it.
+        # A single token may look at all that the cache holds: nothing comes after it. Several
+        # tokens at once come only while the cache is empty.
         y = scaled_dot_product_attention(q, k, v, is_causal=length > 1)
         return self.out(y.transpose(1, 2).reshape(n, length, width))
 

@@ -195,6 +195,11 @@ if __name__ == "__main__":
     plain = convolve(x, w, None, geo)
     print("plain", plain.shape, "not padded:", geo.pad(x) is x)
     # -> plain (1, 3, 6, 6) not padded: True
+    # How many windows see a pixel? Each sends a gradient of 1 back to it.
+    one = np.ones((1, 1, 3, 3))
+    seen = convolve_input(np.ones((1, 1, 6, 6)), one, None, geometry_of(x[:, :1], one))[0, 0]
+    print("windows that see the corner:", seen[0, 0], "the middle:", seen[4, 4])
+    # -> windows that see the corner: 1.0 the middle: 9.0
 
     geo = geometry_of(x, w, padding=1)
     print("padding 1", convolve(x, w, None, geo).shape)  # -> padding 1 (1, 3, 8, 8)

@@ -168,6 +168,8 @@ if __name__ == "__main__":
     from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
+    zeros = max_pool(1, tensor([0.0, -3.0, -6.0, -2.0, -7.0, 0.0]), 3, 2)
+    print("with a border of zeros:", zeros.tolist())  # -> with a border of zeros: [0.0, -2.0]
     x = tensor([-3.0, -6.0, -2.0, -7.0], requires_grad=True)
     windows = windows_of(1, x, 3, 2, 1, 1)
     for t, (outputs, inputs) in enumerate(windows.parts):

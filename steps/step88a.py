@@ -4,21 +4,21 @@ The network of step 40a takes an image as 64 numbers in a row. Shuffle the pixel
 the same way, and it learns just as well: it does not know that pixels have neighbours. A stroke
 that it has learned in one place it has to learn again in each other place.
 
-A convolution knows both. Its filter looks at neighbours, and it is the same everywhere. A network
-of convolutions is built in a usual order, and you know each part:
+A convolution has both properties: its filter looks at neighbours, and it is the same everywhere. A
+network of convolutions has a usual order, and you know each part (a bend is a relu):
 
     [1, 8, 8]  -> conv 3x3 -> normalise -> bend -> conv -> normalise -> bend -> largest of 2x2
     [16, 4, 4] -> the same again, with twice the channels
     [32, 2, 2] -> flatten -> dropout -> linear -> [10]
 
-Where the image gets smaller, the channels get more: fewer places, more different things to say
-about each. The convolutions have no bias, since the normalisation behind them subtracts it again.
+Where the image gets smaller, the channels get more: fewer places, and more features of each. The
+convolutions have no bias, since the normalisation after them would subtract it (step 86a).
 
 The demo trains it and a network of linear layers with as many parameters, side by side, in the
 same way. The images of the test were written by other people than those of the training.
 
-The trap: model.eval() before the test. With it forgotten, the normalisation would use the mean of
-the test's batch, and Dropout would go on deleting.
+The trap: without model.eval() before the test, the normalisation uses the mean of the test's batch,
+and Dropout goes on deleting.
 
 New: block, make_cnn, train, accuracy.
 Try: shuffle the pixels with one fixed randperm(64). Which of the two networks gets worse?

@@ -1,4 +1,4 @@
-"""Step 88b: A digit that is never quite the same
+"""Step 88b: Data augmentation: a digit that is never quite the same
 
 After a few passes over 1,437 images the network knows each of them, and its loss on them says
 nothing any more. More images would help. We can make some: a digit stays what it is if it is
@@ -8,17 +8,17 @@ cheapest way to a better network.
 
 For each new pixel, ask where in the old image it comes from:
 
-    [y', x'] = (1 + size) * rotation * [y, x] + shear + shift
+    [y', x'] = (1 + size) * rotation * [y, x] + [0, shear * y] + shift
 
-That place lies between four old pixels. They are mixed, each with a weight that is the area
-opposite to it: bilinear interpolation. All images of a batch are done at once, by one `gather`
+That place lies between four old pixels, which are mixed by bilinear interpolation (step 85p): the
+nearer a pixel, the more it counts. All images of a batch are done at once, by one `gather`
 for each of the four corners.
 
 The trap is a change that changes the answer. A 6 that is turned far enough is a 9, and a mirrored
-2 is nothing at all; a cat stays a cat in the mirror. Which changes are harmless, the data decide.
+2 is not a digit, but a mirrored cat is a cat. Which changes are harmless depends on the data.
 
 Changed: train. New: warp.
-Try: strength 4. Look at the pictures first, then at the result.
+Try: strength = 4.0 in warp. Look at the pictures first, then at the result.
 """
 
 import importlib
@@ -75,6 +75,7 @@ def warp(images: Tensor, strength: float = 1.0) -> Tensor:
     xs = (cos * x - sin * y + shear * y + left + 1) * ((w - 1) / 2)
     i, j = ys.floor(), xs.floor()
     below, right = (ys - i).unsqueeze(1), (xs - j).unsqueeze(1)  # how near the pixels i+1, j+1 are
+    # A border of 0, one pixel wide, stands for all that is outside.
     flat = pad(images, (1, 1, 1, 1)).flatten(2)
 
     def at(i: Tensor, j: Tensor) -> Tensor:

@@ -13,11 +13,11 @@ Its files are as simple as files can be. There is no header and there are no nam
     1024 bytes   the blue ones
 
 So a file is one array of bytes, reshaped. ToTensor (step 82) expects [height, width, colours], as
-images usually come, and turns it round again: the same three planes, as `Conv2d` wants them.
+images usually come, and changes it back to the three planes that `Conv2d` needs.
 
-The trap of a format without a header: anything fits. A download that was cut off is a whole file
-to `np.fromfile`. Two things can be checked, and are: the length is a multiple of 3,073, and no
-class is above 9. (A shift by one byte would put colours in the place of classes.)
+The trap of a format without a header: np.fromfile reads whatever is there, for example half of a
+download. Two things can be checked, and are: the length is a multiple of 3,073, and no class is
+above 9. (A shift by one byte would put colours in the place of classes.)
 
 `python examples/train_cnn.py --cifar FOLDER` trains a small residual network on these files.
 

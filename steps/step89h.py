@@ -4,22 +4,23 @@ The autoencoder of step 75 turns an image into a few numbers, its code, and the 
 image again. Can it draw new ones? Take a code at random: the decoder gives a smudge. It was
 trained at 1,437 points of the plane of codes and nowhere in between.
 
-Two changes mend that (Kingma and Welling, 2013). The encoder answers with a distribution, N(m,
-s^2), and the decoder gets a draw from it: so a whole neighbourhood of m has to give the image.
-And the distributions are drawn towards N(0, 1), by a penalty on their distance: so they cover the
-same region without gaps, and we know where to draw codes from.
+Two changes help (Kingma and Welling, 2013). The encoder returns a distribution, N(m, s^2), and the
+decoder gets a draw from it, so that a whole neighbourhood of m has to give the image. And a penalty
+on their distance (step 89f) pulls the distributions towards N(0, 1): they cover the same region
+without gaps, and we know where to draw codes from.
 
     loss = -log p(x | code)                              how badly the image is redrawn
            + KL(N(m, s^2) || N(0, 1))                    (m^2 + s^2 - 1) / 2 - log s, each number
 
-The sum is an upper bound of -log p(x): nats that it would take to transmit the image. The draw is
-`rsample` (89e): code = m + s * noise, through which the gradient reaches m and s.
+The sum is an upper bound of -log p(x), the number of nats (1 nat is 1.44 bits) that it takes to
+transmit the image. The draw is `rsample` (step 89e): code = m + s * noise, through which the
+gradient reaches m and s.
 
 The trap is a mean where a sum belongs. Both terms count for a whole image. With the mean over its
-64 pixels the penalty is 64 times as heavy; the cheapest answer to it is a code that says nothing.
+64 pixels the penalty is 64 times as heavy, and the loss is smallest for a code that says nothing.
 
 New: VAE.
-Try: multiply the KL by 10, then by 0. What happens to the map of digits?
+Try: multiply the KL by 10 in the training, then by 0. What happens to the map of digits?
 """
 
 import importlib

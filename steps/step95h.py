@@ -19,7 +19,7 @@ The trap: the meaning of repeat=0. It is not "never", but "without end": the rec
 until the training ends, and a file is written each time.
 
 New: schedule.
-Try: repeat=1 in the last call. What is printed?
+Try: repeat=1 in the plan. What is printed?
 """
 
 import enum

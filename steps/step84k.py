@@ -216,7 +216,7 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     # The zeros behind g in each dimension: as far as a kernel moves it.
     extra = [reach // s for reach, s in zip(geo.reach, geo.stride, strict=True)]
     place = n + 1 if geo.joined else 1  # of the images among the dimensions
-    for images, rows in geo.blocks(inner * channels):
+    for images, rows in geo.blocks(inner * channels + o):
         block = xp.moveaxis(g[images, :, rows], 0, place)
         # A block of whole images is written to gx, bias included; blocks of rows add up there.
         taken, whole = g[0, 0, rows].shape, rows.stop - rows.start == geo.out[0]
@@ -230,9 +230,10 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
         pictures = xp.empty((*geo.stride, channels, *size), g.dtype)
         pictures[...] = bias[..., None] if whole else 0
         moves = pictures.strides[-n:]
+        product, result = xp.matmul if o > geo.groups else xp.multiply, None
         for matrices, steps in zip(w, geo.steps, strict=True):
-            parts = matrices @ matrix if o > geo.groups else matrices * matrix
-            parts = parts.reshape(inner, channels, *block.shape[1:])
+            result = product(matrices, matrix, out=result)  # the same memory for all kernel rows
+            parts = result.reshape(inner, channels, *block.shape[1:])
             for part, (turn, step) in zip(parts, steps, strict=True):
                 total = pictures[turn]
                 if geo.joined:

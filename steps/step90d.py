@@ -10,10 +10,10 @@ So all texts come in one row, one behind the other, and `offsets` says where eac
     words     3 1 4 1 5 9 2 6
     offsets   0     3 3              bags: 3 1 4 | (empty) | 1 5 9 2 6
 
-Inside, each bag gets the places of its words, all bags as wide as the longest, filled up with one
-place behind the last word. The row at that place changes nothing: 0 for a sum, -inf for a maximum.
-A mean divides by the real number of words. One formula then serves all three, and the gradient
-comes from the operations that are already there.
+Inside, bags_of gives each bag the places of its words, all bags as wide as the longest, filled up
+with one place behind the last word. The row at that place changes nothing: 0 for a sum, -inf for a
+maximum. A mean divides by the real number of words. One formula then serves all three, and the
+gradient comes from the operations that are already there.
 
 The trap is the empty bag: its mean would be 0 / 0 and its maximum -inf. Both are 0, as in PyTorch.
 

@@ -61,7 +61,7 @@ def unroll(
         rows: for each time step, in the order of the loop, which rows are its own.
         states: [batch, hidden] each.
     """
-    order = sorted(rows, key=attrgetter("start"))
+    order = sorted(rows, key=attrgetter("start"))  # as they stand in `input`
     x = linear(input, w_ih, b_ih).split([part.stop - part.start for part in order])
     pieces = {part.start: piece for part, piece in zip(order, x, strict=True)}
     for part in rows:

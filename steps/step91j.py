@@ -61,7 +61,7 @@ def unroll(
             fewer, or more: the first sequences of the batch are those that take part.
         states: [batch, hidden] each.
     """
-    order = sorted(rows, key=attrgetter("start"))
+    order = sorted(rows, key=attrgetter("start"))  # as they stand in `input`
     x = linear(input, w_ih, b_ih).split([part.stop - part.start for part in order])
     pieces = {part.start: piece for part, piece in zip(order, x, strict=True)}
     for part in rows:

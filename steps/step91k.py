@@ -87,6 +87,7 @@ class RNNBase(Module):
         if states is None:
             start = zeros(shape, dtype=data.dtype, device=data.device)
             states = [start, start] if self.mode == "LSTM" else [start]
+        # The rows of each time step follow those of the steps before it.
         ends = list(accumulate(sizes))
         rows = [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
         out, last = self._run(data, rows, states)

@@ -143,6 +143,7 @@ class Attention(Function):
             e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
             return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
         gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
+        # Argument 3 is the mask. Its gradient is large, and seldom needed.
         gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
         g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
         for b, e, z in kept:
@@ -176,6 +177,7 @@ def scaled_dot_product_attention(
     if not 0 <= dropout_p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     dtype, device, shapes = query.dtype, query.device, [x.array.shape for x in (query, key, value)]
+    # The dimensions in front. The blocks cut the first of them, so there has to be one.
     lead = broadcast_shapes(*(shape[:-2] for shape in shapes)) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
     q, k, v = (broadcast_to(x, (*lead, *x.array.shape[-2:])) for x in (query, key, value))

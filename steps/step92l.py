@@ -156,6 +156,7 @@ class Attention(Function):
             e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
             return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
         gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
+        # Argument 3 is the mask. Its gradient is large, and seldom needed.
         gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
         g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
         for in_e, in_q, in_k, in_k_t, e, z in kept:
@@ -210,6 +211,7 @@ def scaled_dot_product_attention(
         value = repeat_interleave(value, heads[0] // heads[2], -3)
     # float16 and bfloat16 are computed as float32 and rounded once.
     computed = float32 if dtype.itemsize == 2 else dtype
+    # The dimensions in front. The blocks cut the first of them, so there has to be one.
     lead = broadcast_shapes(*(x.array.shape[:-2] for x in (query, key, value))) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
     q, k, v = (

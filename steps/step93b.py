@@ -14,8 +14,8 @@ Two ways to get such vectors:
 A pair (sin, cos) is the hand of a clock. The first hand goes round in 6 places, the next more
 slowly, the last in about 60,000: together they tell any place, as the hands for seconds, minutes
 and hours tell any time. And k places further, each hand has turned by the same angle from wherever
-it stood. So the dot product of two places depends on their distance only, and "three words before
-me" is a fixed matrix.
+it stood. So the dot product of two places depends on their distance only, and to go on by three
+places is to multiply by a fixed matrix.
 
 The trap: a learned table ends. For place 1,000 of a table with 512 rows there is nothing, and the
 rows at its end have seldom been trained. The sines go on, but a network that never saw such places

@@ -35,6 +35,7 @@ import numpy as np
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import number_like, true_divide
 from tinytorch.ops.conversion import cast
@@ -125,7 +126,11 @@ def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0)
             raise NotImplementedError(f"'{function.__name__}' not implemented for {dtype!r}")
         dtype = Defaults.dtype
     wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
-    return cast(function.apply(*(None if x is None else as_type(x, wide) for x in inputs)), dtype)
+    result = function.apply(*(None if x is None else as_type(x, wide) for x in inputs))
+    # A mode may want the result as it was computed: autocast does for some functions.
+    if any(function.__name__ in getattr(mode, "wide", ()) for mode in state.modes):
+        return result
+    return cast(result, dtype)
 
 
 def attach(names: str, written: bool = True) -> Callable:

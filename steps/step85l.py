@@ -440,6 +440,8 @@ if __name__ == "__main__":
     # -> tinytorch.Size([1, 2, 4, 4])
     print("the same:", np.array_equal(MaxPool2d(2)(x).array, max_pool2d(x, 2).array))
     # -> the same: True
+    print("unequal windows:", AdaptiveAvgPool2d(3)(x).shape)
+    # -> unequal windows: tinytorch.Size([1, 2, 3, 3])
     values, places = AdaptiveMaxPool2d(2, return_indices=True)(x)
     print("both:", values.shape, places.dtype, "parameters:", list(AvgPool3d(2).parameters()))
     # -> both: tinytorch.Size([1, 2, 2, 2]) tinytorch.int64 parameters: []

@@ -7,25 +7,23 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.accelerator import is_available
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.device import Device
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64, numpy_dtype
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
+from tinytorch.cuda.backend import is_available
 from tinytorch.ops.conversion import cast
 
 # PyTorch's lists, by the names of our Functions. A product is safe in half the bits: it is added
 # up in float32, and rounded once.
-LOWER = frozenset(
-    "Addmm Attention Convolution ConvolutionInput GruLoop LstmLoop MatMul ReluLoop TanhLoop".split()
-)
+LOWER = frozenset("Addmm Convolution ConvolutionInput MatMul".split())
 # What has a large range, or adds up many numbers. PyTorch's list for the CPU is short.
 FLOAT32_ON_CPU = frozenset(
-    """BinaryCrossEntropy BinaryCrossEntropyWithLogits FoldBorder GruLoop HuberLoss MseLoss NllLoss
-    PadBorder Prod SmoothL1Loss Solve""".split()
+    """BinaryCrossEntropy BinaryCrossEntropyWithLogits GruLoop HuberLoss LstmLoop MseLoss NllLoss
+    Prod ReluLoop SmoothL1Loss Solve TanhLoop""".split()
 )
-FLOAT32 = (FLOAT32_ON_CPU - {"FoldBorder", "GruLoop", "PadBorder", "Solve"}) | frozenset(
+FLOAT32 = FLOAT32_ON_CPU | frozenset(
     """Acos Asin Cosh Cumsum Exp Expm1 Log Log10 Log1P Log2 LogSoftmax Logsumexp NativeGroupNorm
     NativeLayerNorm Norm Pow Reciprocal Rsqrt Sinh Softmax SoftplusActivation Sum Tan""".split()
 )

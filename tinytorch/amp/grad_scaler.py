@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.accelerator import is_available
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import float16
 from tinytorch.core.tensor import Tensor
+from tinytorch.cuda.backend import is_available
 from tinytorch.ops.comparison import isfinite
 from tinytorch.ops.reduction import all as all_of
 

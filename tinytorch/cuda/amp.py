@@ -3,10 +3,11 @@
 import warnings
 from typing import Any
 
-from tinytorch import amp
+from tinytorch.amp.autocast_mode import autocast as amp_autocast
+from tinytorch.amp.grad_scaler import GradScaler as AmpGradScaler
 
 
-class autocast(amp.autocast):
+class autocast(amp_autocast):
     """amp.autocast("cuda", dtype, enabled, cache_enabled)."""
 
     def __init__(self, enabled: bool = True, dtype: Any = None, cache_enabled: bool = True):
@@ -19,7 +20,7 @@ class autocast(amp.autocast):
         super().__init__("cuda", dtype, enabled, cache_enabled)
 
 
-class GradScaler(amp.GradScaler):
+class GradScaler(AmpGradScaler):
     """amp.GradScaler("cuda", ...)."""
 
     def __init__(self, *args: Any, **kwargs: Any):

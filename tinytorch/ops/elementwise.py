@@ -80,6 +80,12 @@ def require_tensors(name: str, inputs: tuple) -> None:
             raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
 
 
+def stays_wide(function: type) -> bool:
+    """Whether an open mode wants results of this function on halves as they were computed, in
+    float32: autocast does."""
+    return any(function.__name__ in getattr(mode, "wide", ()) for mode in state.modes)
+
+
 def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0) -> Tensor:
     """function.apply on inputs of one type; the last `numbers` of them may be Python numbers.
 
@@ -102,10 +108,7 @@ def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0)
         dtype = Defaults.dtype
     wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
     result = function.apply(*(None if x is None else as_type(x, wide) for x in inputs))
-    # A mode may want the result as it was computed: autocast does for some functions.
-    if any(function.__name__ in getattr(mode, "wide", ()) for mode in state.modes):
-        return result
-    return cast(result, dtype)
+    return result if stays_wide(function) else cast(result, dtype)
 
 
 def attach(names: str, written: bool = True) -> Callable:

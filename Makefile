@@ -45,7 +45,7 @@ fuzz: $(VENV)/.test
 	$(ONE_THREAD) $(BIN)/python -m tests.fuzz
 
 notebooks: $(VENV)/.notebooks
-	$(BIN)/jupyter lab $(AS_ROOT) notebooks
+	$(ONE_THREAD) $(BIN)/jupyter lab $(AS_ROOT) notebooks
 
 notebooks-refresh: $(VENV)/.notebooks
 	$(ONE_THREAD) $(BIN)/jupyter nbconvert --to notebook --execute --inplace \

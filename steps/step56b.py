@@ -193,7 +193,7 @@ sigmoid = unary(
 abs = unary("abs absolute", "absolute", from_x=lambda xp, g, x: g * xp.sign(x), keeps="iu")
 relu = unary(
     "relu",
-    lambda xp, x: xp.maximum(x, xp.zeros(x.shape, x.dtype)),
+    lambda xp, x: xp.maximum(x, xp.zeros(x.shape[x.ndim > 2 :], x.dtype)),  # of one image
     from_y=lambda xp, g, y: g * (y > 0),
     keeps="iu",
 )

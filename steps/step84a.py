@@ -17,11 +17,11 @@ property is called equivariance, and it is what the Linear layer lacks. A pictur
 and several channels (colours, or what the layer before has found), so that the sum goes over a
 window in all channels; each output channel has a kernel of its own.
 
-The trap: in mathematics, a convolution turns the kernel round (x[i - k]); what networks compute is
+The trap: in mathematics, a convolution reverses the kernel (x[i - k]); what networks compute is
 called cross-correlation there. As kernels are learned, the difference does not matter.
 
 New: convolve_1d, convolve_2d.
-Try: the kernel [1, 1, 1] / 3, which blurs; then one that sharpens.
+Try: w[-1 - k] in convolve_1d, the convolution of mathematics. Which signs of the demo change?
 """
 
 from typing import Any
@@ -77,6 +77,7 @@ if __name__ == "__main__":
     picture = np.pad(x[0].reshape(1, 8, 8), ((0, 0), (0, 0), (0, 1)))
     y = convolve_2d(picture, kernels)
     print(picture.shape, kernels.shape, y.shape)  # -> (1, 8, 9) (2, 1, 3, 3) (2, 6, 7)
+    # A row of the first answer: positive where dark becomes bright, negative at the other side.
     print(y[0, 2])  # -> [ 2.1875 -0.625  -2.1875  1.625   1.5    -1.75   -1.5   ]
     moved = convolve_2d(np.roll(picture, 1, axis=2), kernels)
     print("moves with the picture:", np.array_equal(moved[:, :, 1:], y[:, :, :-1]))

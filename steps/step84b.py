@@ -7,19 +7,20 @@ fast libraries:
 
     y [O, positions]  =  w [O, C * kernel]  @  columns [C * kernel, positions]
 
-Every column is a window. The windows need no copy to be laid out: a view with strides (step 66b)
-shows them. If x[c, i, j] is at c * s0 + i * s1 + j * s2, then window (i, j) has its element (c, a,
-b) at c * s0 + (i + a) * s1 + (j + b) * s2: the dimensions of the kernel have the same strides as
-the positions. To make a matrix of that, reshape copies: k * k times as much as there was. This is
-called im2col.
+Every column is a window. A view with strides (step 66b) shows all windows without a copy. If
+x[c, i, j] is at c * s0 + i * s1 + j * s2, then window (i, j) has its element (c, a, b) at
+c * s0 + (i + a) * s1 + (j + b) * s2: the dimensions of the kernel have the same strides as the
+positions. To make a matrix of the view, reshape copies it: k * k times as many numbers as x has.
+This is called im2col.
 
 Nothing in this depends on the number of dimensions. So from here on there is one convolution for
-signals, pictures and volumes. `Geometry` holds the sizes that the formulas need.
+signals, pictures and volumes. It takes a batch: x is [N, C, *sizes], and n counts its pictures.
+`Geometry` holds the sizes that the formulas need.
 
 The trap: windows overlap. A write into one changes its neighbours.
 
 Gone: the loops. New: Geometry, convolve.
-Try: a kernel larger than the picture. What does NumPy say? Step 84l says it in better words.
+Try: a kernel of 8 on the signal of 6. What does NumPy say? Step 84l says it in better words.
 """
 
 import math

@@ -8,19 +8,19 @@ one can read both derivatives. w[o, c, k] is multiplied by x[n, c, p + k] in eve
 
     dL/dw[o, c, k]     = sum over n, p of g[n, o, p] x[n, c, p + k]       conv_weight(x, g)
 
-and each y[n, o, p] that x[n, c, p + k] is part of sends it back its gradient times the same weight:
+and x[n, c, p + k] is part of several y[n, o, p], each of which sends back g times its weight:
 
     dL/dx[n, c, p + k] = sum over o, k of w[o, c, k] g[n, o, p]           conv_input(g, w)
 
 All three are the same sum of products w x g, each time with one of the three left out. So the
 derivatives of each of them are the other two, and with three Functions a convolution can be
-differentiated as often as one likes.
+differentiated as often as one likes. (PyTorch calls all three nodes ConvolutionBackward0.)
 
-The product W^T G of conv_input makes what each position adds to its window. Windows overlap, so for
-every element k of the kernel one addition goes to a picture that is moved by k.
+The product W^T G in conv_input is what each position adds to its window. Windows overlap, so the
+parts are added one element k of the kernel at a time, each to a view of gx that begins at k.
 
 The trap: `gx[key] += part` would, after the addition, assign the view gx[key] to itself, which
-takes as long again. With a name for the view that is not done.
+takes as long again. `total = gx[key]; total += part` does not assign it.
 
 New: convolve_weight, convolve_input, Convolution, ConvolutionInput, ConvolutionWeight.
 Try: return None in place of one gradient of ConvolutionWeight. Which check finds it?

@@ -1,20 +1,20 @@
-"""Step 84d: A bias, and sums of halves
+"""Step 84d: A bias, and float16 summed as float32
 
 Two things are missing for a layer. Each output channel should have a bias, as each output of Linear
 has one. It is added to all positions of its channel, so its gradient is the sum of the gradients of
-all of them: `sum_channels`. conv_input takes a bias too. It is a gradient so far, and a gradient
-has none; but step 84g makes a layer of it.
+all of them: `sum_channels`. conv_input takes a bias too. As a gradient it needs none, but step 84g
+makes a layer of it, which does.
 
-And with halves the gradient is wrong. A pixel that is in 3,000 windows receives 3,000 gradients of
-1, but conv_input gives it 2,048: there 2,048 + 1 is 2,048, as the next half is 2,050. Products of
-halves also take NumPy many times as long, for there is no library for them. So halves are computed
-as float32, and rounded once, at the end (step 41g did the same).
+And with float16 ("halves") the gradient is wrong. A pixel that is in 3,000 windows receives 3,000
+gradients of 1, but conv_input gives it 2,048: in float16, 2,048 + 1 is 2,048, because the next
+number is 2,050. NumPy's products of halves are also many times as slow, as no library computes
+them. So halves are computed as float32, and rounded once, at the end (step 41g did the same).
 
 The bias is an argument between w and geo, and may be None; apply passes it on, and backward returns
 a gradient for each argument that needs one.
 
 Changed: convolve, convolve_input, the three Functions. New: sum_channels, in_float32.
-Try: leave out .sum(0) in sum_channels. Who notices?
+Try: leave out .sum(0) in sum_channels. Which check of the demo notices?
 """
 
 import importlib

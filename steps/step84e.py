@@ -13,16 +13,16 @@ layers are needed. Three numbers for each dimension say where the windows are:
 
     size of y = (size of x + 2 padding - dilation (kernel - 1) - 1) // stride + 1
 
-In a view with strides nothing is needed for this but two products: positions are `stride` times as
-far apart, and the elements of a window `dilation` times. In conv_input the key of each addition
-becomes a slice with a step. `padded` is the shape of the padded picture, `inside` is where x is in
-it.
+In the strided view two factors are all that changes: positions are `stride` times as far apart, and
+the elements of a window `dilation` times. In conv_input the key of each addition becomes a slice
+with a step. `padded` is the shape of the padded picture, `inside` is the key of x in it, and
+`reach` is the distance from the first element of a window to its last.
 
 The trap: the division is rounded down. With stride 2, pictures of 7 and of 8 pixels both give 3
 windows of 3. In the second case the last column is in no window, and its gradient is 0.
 
 Changed: Geometry, convolve, convolve_weight, convolve_input. New: Geometry.pad.
-Try: a padding before the picture only, ((2, 0), (0, 0)). A model of time may not look ahead.
+Try: `a` in place of `a * s` in windows. Which promises of the demo fail?
 """
 
 import importlib
@@ -195,6 +195,11 @@ if __name__ == "__main__":
     plain = convolve(x, w, None, geo)
     print("plain", plain.shape, "not padded:", geo.pad(x) is x)
     # -> plain (1, 3, 6, 6) not padded: True
+    # How many windows see a pixel? Each sends a gradient of 1 back to it.
+    one = np.ones((1, 1, 3, 3))
+    seen = convolve_input(np.ones((1, 1, 6, 6)), one, None, geometry_of(x[:, :1], one))[0, 0]
+    print("windows that see the corner:", seen[0, 0], "the middle:", seen[4, 4])
+    # -> windows that see the corner: 1.0 the middle: 9.0
 
     geo = geometry_of(x, w, padding=1)
     print("padding 1", convolve(x, w, None, geo).shape)  # -> padding 1 (1, 3, 8, 8)

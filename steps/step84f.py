@@ -7,9 +7,9 @@ weights. Divide the channels into G groups. The first outputs see only the first
     groups = G    w [O, C / G, k, k]      G convolutions side by side, and 1 / G of the weights
     groups = C    w [C, 1, k, k]          "depthwise": each channel has a kernel of its own
 
-A depthwise convolution does not mix channels. A convolution with 1 x 1 kernels does nothing else.
-One after the other they have 64 * 9 + 64 * 64 = 4,672 weights instead of 36,864: MobileNet is made
-so.
+A depthwise convolution does not mix channels, and a convolution with 1 x 1 kernels only mixes
+channels. One after the other they have 64 * 9 + 64 * 64 = 4,672 weights instead of 36,864.
+MobileNet is built this way.
 
 As matrices, the groups are one more dimension in front: a batch of products. So Geometry says in
 one place how each of the three arrays becomes matrices (columns, outputs, weights), and the
@@ -19,7 +19,7 @@ The trap: the second dimension of w is C / G, not C. PyTorch's message about it 
 that most people see: "Given groups=1, weight of size [...], expected input to have 3 channels".
 
 Changed: Geometry, convolve, convolve_weight, convolve_input. New: Geometry.outputs, weights.
-Try: two layers with groups = 2, one after the other. Which inputs does the first output depend on?
+Try: groups 1 instead of 2 in the demo's first Geometry. What does reshape make of the sizes?
 """
 
 import importlib

@@ -1,11 +1,11 @@
 """Step 84g: The transposed convolution
 
 A network that draws has to go the other way: from a few numbers to a small picture, and from that
-to a larger one. A convolution with stride 2 halves a picture. What doubles it is known already. A
-convolution is linear, y = M x with a large matrix M, and its gradient is M^T g: conv_input. It
-takes what has the shape of y and gives what has the shape of x. As a layer it is called a
-transposed convolution. Every pixel of its input adds a copy of the kernel, times its own value, to
-the output:
+to a larger one. A convolution with stride 2 halves a picture. We already have the operation that
+doubles it. A convolution is linear, y = M x with a large matrix M, and its gradient is M^T g:
+conv_input. It takes an array of the shape of y and returns one of the shape of x. As a layer it is
+called a transposed convolution. Every pixel of its input adds a copy of the kernel, times its own
+value, to the output:
 
     input   a  b         stride 2, kernel [1, 2, 1]        a  2a  a
                                                                   b  2b  b
@@ -14,10 +14,10 @@ the output:
 Often it is called "deconvolution", but it does not undo a convolution: M^T is not the inverse of M.
 
 Its size is not unique: pictures of 7 and of 8 pixels have 3 windows (step 84e). So the caller says
-which shape x should have, and `out` says how many windows there are of all that would fit.
+which shape x should have, and `out` how many of the windows that would fit are used.
 
-A network calls a layer with the same sizes again and again, and a Geometry is made from nothing but
-sizes. functools.lru_cache keeps those that were made.
+A network calls a layer with the same sizes again and again. A Geometry depends on the sizes alone,
+so functools.lru_cache keeps those that were made.
 
 The trap: if the kernel's size is not a multiple of the stride, some places receive more copies than
 others. The picture then shows a checkerboard. A 4 x 4 kernel with stride 2 does not.

@@ -1,10 +1,10 @@
 """Step 84h: Blocks that fit the cache
 
 For 64 pictures of 32 x 26 x 26, the matrix of all windows holds 10.6 million numbers, nine times
-the pictures: 42 MB. They are written to memory and read back once, and memory is slow: a processor
-core has a cache of about one megabyte beside it, which is ten times as fast. So convolve a few
+the pictures: 42 MB. They are written to memory and read back once, and memory is slow: each
+processor core has a cache of about one megabyte, which is ten times as fast. So convolve a few
 images at a time. Their windows are still in the cache when the product reads them, and the 42 MB
-are never there.
+are never stored.
 
     block = some images, all rows of their output        small pictures
     block = one image, some rows of its output           large ones: 2 x 64 x 224 x 224
@@ -13,12 +13,15 @@ A row r of the output sees the rows r * stride ... r * stride + reach of the pad
 block of rows is a slice of the input. The gradient of w is the sum over the blocks. For the
 gradient of x each block adds its part to a slice; neighbouring blocks overlap there.
 
+Steps 84h to 84k compute what step 84g computes, only faster. To understand a convolution the forms
+of steps 84b to 84g are enough, and you may go on with step 84l.
+
 The trap: blocks that are too small. A product with few columns is slow in itself, and each block
 costs some microseconds of Python. Hence COLUMNS.
 
 Changed: Geometry.windows, columns, outputs; convolve, convolve_weight, convolve_input.
 New: Geometry.blocks, BLOCK, COLUMNS.
-Try: other values of BLOCK. Where is the best one on your machine?
+Try: BLOCK = 2**12 and COLUMNS = 1 instead of 2**40. How much slower are small blocks?
 """
 
 import functools
@@ -76,6 +79,7 @@ class Geometry:
     def blocks(self, height: int) -> Iterator[tuple[slice, slice]]:
         """(images, output rows) of each block, for matrices with so many elements a position."""
         (images, _, rows), each = self.y_shape[:3], max(height * self.row, 1)
+        # An image that fills a block alone is cut into rows; its blocks may be four times as large.
         count = max(BLOCK // (each * rows), COLUMNS // (rows * self.row)) or 1
         step = rows if count > 1 else max(4 * BLOCK // each, 1)
         for first in range(0, images, count):

@@ -1,8 +1,9 @@
-"""Step 84i: One large product, or several
+"""Step 84i: One product for each kernel row
 
-There are three ways to the same sums. Windows copied whole, and one product: the copy repeats the
-picture nine times. No copy, and one product for each of the nine elements of the kernel, added up:
-products with C columns are thin, and there are nine additions. And one between them:
+A 3 x 3 convolution can be computed in three ways. The form of step 84b copies whole windows, nine
+times the picture, and needs one product. Another copies nothing and adds up one product for each of
+the nine elements of the kernel; but products with C columns are thin, and there are nine additions.
+The third is between them, and the demo measures all three:
 
     cut out the windows of each row alone: [C * 3, H, W']     three times the picture
     rows i ... i + H' of it are what kernel row i sees        a slice, no copy
@@ -12,15 +13,19 @@ In a matrix [C * 3, H * W'] the rows i to i + H' of all channels are the columns
 one copy serves all rows of the kernel. With dilation d, kernel row i begins at row i * d. With a
 stride of 2 the rows that are needed are no longer neighbours, and the windows are copied whole.
 
-The first dimension is the one that is left out, whatever their number: in a signal no copy is
-needed at all, and a volume is copied k * k times instead of k * k * k.
+The first kernel dimension is left out in any number of dimensions: a signal is not copied at all,
+and a volume is copied k * k times instead of k * k * k times.
 
-The trap: with three channels of colour the products would have nine columns, and be slower than the
-copy. Hence `thick`. What is better is a matter of measuring, not of counting operations.
+The first product is written into y, and the others are added to it. In the gradient of the weights
+the three products share one transposed copy of g, which NumPy would otherwise make for each.
+
+The trap: with three channels of colour each product has only nine columns, too few to be fast, and
+the copy that it saves is small. Hence `thick`: at least 32 columns.
 
 Changed: Geometry.windows, columns, weights; convolve, convolve_weight, convolve_input.
 New: Geometry.split.
-Try: 3 channels in place of 64. Which of the three ways is the fastest now?
+Try: 3 channels instead of 64 in x, w and nine(), and rows.split = True. How far apart are the three
+ways now?
 """
 
 import functools
@@ -84,6 +89,7 @@ class Geometry:
     def blocks(self, height: int) -> Iterator[tuple[slice, slice]]:
         """(images, output rows) of each block, for matrices with so many elements a position."""
         (images, _, rows), each = self.y_shape[:3], max(height * self.row, 1)
+        # An image that fills a block alone is cut into rows; its blocks may be four times as large.
         count = max(BLOCK // (each * rows), COLUMNS // (rows * self.row)) or 1
         step = rows if count > 1 else max(4 * BLOCK // each, 1)
         for first in range(0, images, count):
@@ -152,11 +158,10 @@ def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     for images, rows in geo.blocks(sum(w.shape[2:])):
         block = geo.outputs(y, images, rows)
         parts = geo.columns(x, images, rows)
-        total = xp.empty((*parts[0].shape[:2], w.shape[2], parts[0].shape[3]), x.dtype)
-        total[...] = bias
-        for matrix, part in zip(w, parts, strict=True):
+        total = xp.matmul(w[0], parts[0], out=block)
+        total += bias
+        for matrix, part in zip(w[1:], parts[1:], strict=True):
             total += matrix @ part
-        block[...] = total
     return y
 
 
@@ -170,6 +175,8 @@ def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
     x = geo.pad(x)
     for images, rows in geo.blocks(sum(gw.shape[2:])):
         block = geo.outputs(g, images, rows).swapaxes(2, 3)
+        if geo.split:  # one copy for the products of all kernel rows
+            block = xp.ascontiguousarray(block)
         for total, part in zip(gw, geo.columns(x, images, rows), strict=True):
             total += (part @ block).sum(0)
     gw = gw.reshape(parts, geo.groups, c, -1, o // geo.groups).transpose(1, 4, 2, 0, 3)

@@ -1,9 +1,10 @@
 """Step 84j: The gradient of the input by flat additions
 
 The gradient of the input takes twice as long as the convolution, though its products are the same
-size. What is slow are the additions: nine times, a part of 30 x 30 is added to a picture of 32 x
-32. Its rows are not neighbours in memory, so NumPy starts anew for each row of 30 numbers, and
-spends more time on starting than on adding. An addition of two flat arrays has one start.
+size. The additions are slow: nine times, a part of 30 x 30 is added to a picture of 32 x 32. Its
+rows are not neighbours in memory, so NumPy starts anew for each row of 30 numbers, and spends more
+time on starting than on adding. An addition of two flat arrays has one start. The simple form is
+the loop that this step removes; the new one gives the same numbers, only faster.
 
 Fill each row of g up with zeros to the length of a row of x, and g with rows of zeros to its
 height. Then a move by (i, j) is a move of the flat array by i * width + j places:
@@ -12,15 +13,15 @@ height. Then a move by (i, j) is a move of the flat array by i * width + j place
          c d 0                          . a b                 . . . . a b 0 c d
          0 0 0                          . c d
 
-What would run over the end of a row is zeros. The product does some work for nothing (13 % here),
-but all of it is fast now.
+What runs over the end of a row is zeros. Some of the work is wasted (13 % here), but all of it is
+fast now.
 
 With a stride of 2, part k goes to every second place. Take the even and the odd places of x as two
 pictures: in each of them the places are neighbours. Those of k are the picture k % 2, from k // 2
 on. With stride s there are s pictures for each dimension, which take turns in x; at the end they
 are put together by a transpose.
 
-Depthwise, the products have an inner dimension of 1: they are no more than a multiplication.
+In a depthwise convolution the products have an inner dimension of 1: a multiplication is enough.
 
 Changed: Geometry, convolve_input.
 Try: a stride of 3 for `line`. Which elements of the kernel add to which of the three pictures?
@@ -95,6 +96,7 @@ class Geometry:
     def blocks(self, height: int) -> Iterator[tuple[slice, slice]]:
         """(images, output rows) of each block, for matrices with so many elements a position."""
         (images, _, rows), each = self.y_shape[:3], max(height * self.row, 1)
+        # An image that fills a block alone is cut into rows; its blocks may be four times as large.
         count = max(BLOCK // (each * rows), COLUMNS // (rows * self.row)) or 1
         step = rows if count > 1 else max(4 * BLOCK // each, 1)
         for first in range(0, images, count):
@@ -163,11 +165,10 @@ def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     for images, rows in geo.blocks(sum(w.shape[2:])):
         block = geo.outputs(y, images, rows)
         parts = geo.columns(x, images, rows)
-        total = xp.empty((*parts[0].shape[:2], w.shape[2], parts[0].shape[3]), x.dtype)
-        total[...] = bias
-        for matrix, part in zip(w, parts, strict=True):
+        total = xp.matmul(w[0], parts[0], out=block)
+        total += bias
+        for matrix, part in zip(w[1:], parts[1:], strict=True):
             total += matrix @ part
-        block[...] = total
     return y
 
 
@@ -181,6 +182,8 @@ def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
     x = geo.pad(x)
     for images, rows in geo.blocks(sum(gw.shape[2:])):
         block = geo.outputs(g, images, rows).swapaxes(2, 3)
+        if geo.split:  # one copy for the products of all kernel rows
+            block = xp.ascontiguousarray(block)
         for total, part in zip(gw, geo.columns(x, images, rows), strict=True):
             total += (part @ block).sum(0)
     gw = gw.reshape(parts, geo.groups, c, -1, o // geo.groups).transpose(1, 4, 2, 0, 3)
@@ -200,14 +203,17 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     o, c, *kernel = geo.w_shape
     inner, channels, n = math.prod(kernel[1:]), c * geo.groups, len(kernel)
     together = inner if geo.groups == 1 else 1  # elements of a kernel row in one product
+    # For each kernel row its matrices [groups, together * C, O].
     w = w.reshape(geo.groups, o // geo.groups, c, -1).transpose(3, 0, 2, 1)
     w = w.reshape(kernel[0], -1, geo.groups, together * c, o // geo.groups)
     bias = (xp.zeros(channels, g.dtype) if bias is None else bias).reshape(-1, *[1] * n)
     gx = xp.empty(geo.padded, g.dtype)
     gx[...] = bias
+    # The zeros behind g in each dimension: as far as a kernel moves it.
     extra = [reach // s for reach, s in zip(geo.reach, geo.stride, strict=True)]
-    for images, rows in geo.blocks(inner * channels):
+    for images, rows in geo.blocks(inner * channels + o):
         block = g[images, :, rows].swapaxes(0, 1)
+        # A block of whole images is written to gx, bias included; blocks of rows add up there.
         taken, whole = g[0, 0, rows].shape, rows.stop - rows.start == geo.out[0]
         size = [a + b for a, b in zip(taken, extra, strict=True)]
         wide = xp.zeros((*block.shape[:2], *size), g.dtype)
@@ -218,9 +224,10 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
         pictures = xp.empty((*geo.stride, channels, *size), g.dtype)
         pictures[...] = bias[..., None] if whole else 0
         moves = pictures.strides[-n:]
+        product, result = xp.matmul if o > geo.groups else xp.multiply, None
         for matrices, steps in zip(w, geo.steps, strict=True):
-            parts = matrices @ matrix if o > geo.groups else matrices * matrix
-            parts = parts.reshape(inner, channels, *block.shape[1:])
+            result = product(matrices, matrix, out=result)  # the same memory for all kernel rows
+            parts = result.reshape(inner, channels, *block.shape[1:])
             for part, (turn, step) in zip(parts, steps, strict=True):
                 total = pictures[turn]
                 shift = sum(map(mul, step, moves)) // g.itemsize

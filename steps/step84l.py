@@ -1,9 +1,8 @@
 """Step 84l: A convolution that checks its arguments
 
 Convolution.apply takes a Geometry and trusts it. Give it a kernel that is larger than the picture,
-and NumPy speaks of negative dimensions; exchange batch and channels, and the numbers are wrong
-without a word. A function that people call looks at what it is given first. It says what does not
-fit in terms of what they gave it: how many dimensions, how many channels.
+and NumPy speaks of negative dimensions. So the function that people call checks its arguments
+first, and says what does not fit in terms of what they gave it: dimensions, channels, sizes.
 
     convolution(2, input [N, C, H, W], weight [O, C / groups, kh, kw], bias [O],
                 stride, padding, dilation, groups)                      -> [N, O, H', W']
@@ -11,11 +10,11 @@ fit in terms of what they gave it: how many dimensions, how many channels.
 A number stands for as many as there are dimensions: a stride of 2 is (2, 2). One picture without a
 batch, [C, H, W], is a batch of one, and the result loses that dimension again. Both are views.
 
-The trap: a layer on 3 channels and a picture file with 4 (the fourth is how transparent a pixel
-is). The message below is the one to read from its end: expected 3, but got 4.
+The trap: a layer for 3 channels and a picture file with 4 (the fourth says how transparent a pixel
+is). Read the message from its end: "to have 3 channels, but got 4 channels instead".
 
 New: as_many, per_dimension, convolution.
-Try: signals, with n = 1 and a kernel [0.25, 0.5, 0.25].
+Try: leave out the check of the channels, and read what is said about x[:, :3] then.
 """
 
 import importlib

@@ -8,11 +8,11 @@ padding.
     conv_transpose2d(input [N, C, H, W], weight [C, O / groups, kh, kw])  -> [N, O, H', W']
     H' = (H - 1) stride - 2 padding + dilation (kh - 1) + 1 + output_padding
 
-The weight is that of the convolution whose gradient this is: its outputs are the inputs here. The
-argument output_padding chooses between the sizes with as many windows (step 84g).
+The weight is that of the convolution whose gradient this is: its outputs are the inputs here.
+Several sizes have the same number of windows (step 84g), and output_padding chooses one of them.
 
-"same": dilation (kernel - 1) zeros keep the size; of an odd number, one more comes after the
-picture.
+"same": dilation (kernel - 1) zeros keep the size; if their number is odd, one more comes after the
+picture than before it.
 
 Changed: convolution. New: pads_for, named, conv_function, transposed_function; conv1d to conv3d and
 conv_transpose1d to conv_transpose3d.

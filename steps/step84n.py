@@ -4,18 +4,20 @@ A layer holds the weights and remembers how they are used: Conv2d(1, 16, 3) make
 1, 3, 3] and a bias of [16].
 
 How large should the numbers be at the start? An output is a sum of n = C * kh * kw products. As in
-Linear (step 72), each weight is drawn from [-b, b) with b = 1 / sqrt(n). n counts the weights that
-one output sees, not all of the pixels: with C / groups channels of kh * kw. The weights are drawn
-before the bias, so that the same seed gives PyTorch's numbers where the generators agree.
+Linear (step 72), each weight is drawn from [-b, b) with b = 1 / sqrt(n). With groups, n counts the
+C / groups channels that one output sees. The weights are drawn before the bias, so that the same
+seed gives PyTorch's numbers where the generators agree.
 
-With that the digits can be read by a network that knows what a neighbour is. A number after the
-first layer depends on 3 x 3 pixels, after the second on 5 x 5, after the third on 7 x 7: its
-receptive field. At the end the largest number of each channel is taken over all places: something
+Now a network that knows which pixels are neighbours can read the digits. A number after the first
+layer depends on 3 x 3 pixels, after the second on 5 x 5, after the third on 7 x 7: its receptive
+field. At the end the largest number of each channel is taken over all places: whether something
 was found, wherever it is. Moved by one pixel, the linear classifier of step 84a fell from 89 % to
 29 %; this network falls from 93 % to 89 %.
 
-The trap: Conv2d(8, 8, 3) on a picture that was read as [N, H, W]. PyTorch takes that for one
+The trap: Conv2d(8, 8, 3) on pictures that were read as [N, H, W]. PyTorch takes that for one
 picture with N channels. Batches of grey pictures need a dimension of size 1: unsqueeze(1).
+
+`layer` makes the class for a number of dimensions; step 84o makes the others with it.
 
 New: ConvLayer, layer; Conv2d.
 Try: Flatten and a Linear layer of all places at the end, in place of amax. How much is lost then?

@@ -4,8 +4,8 @@ The rest of the family: layers of one and three dimensions, transposed layers, a
 that are left, among them padding by name. Skim them, each is a line or two. A layer prints the
 arguments that are not the usual ones.
 
-A transposed layer can be told the size that its output should have. From this follows
-output_padding.
+A transposed layer can be told the size that its output should have, and computes output_padding
+from it.
 
 Changed: ConvLayer. New: TransposedLayer; Conv1d, Conv3d, ConvTranspose1d, 2d, 3d. What is missing
 is padding_mode: step 85s has it, after the padding of other kinds.

@@ -1,11 +1,11 @@
-"""Step 85a: The mean of a window, by reshaping
+"""Step 85a: Average pooling, by reshaping
 
 A convolution gives a picture for each of its filters, as large as the image. Behind it a linear
 layer needs a weight for each pixel: 32 pictures of 28 x 28 and 10 classes make 250,880 of them. And
 each weight belongs to one place. If the digit moves by a pixel, other weights meet it.
 
-Both get better when a picture is made smaller: each square of 2 x 2 pixels becomes one, their mean.
-A quarter of the weights remains, and a shift by a pixel changes less.
+Both problems shrink when a picture is made smaller: each square of 2 x 2 pixels becomes one, their
+mean. A quarter of the weights remains, and a shift by a pixel changes less.
 
 Squares that do not overlap need no loop. Cut each dimension in two, (row of squares, row in the
 square, column of squares, column in the square), and take the mean over the second and the last:
@@ -18,7 +18,8 @@ gradient of its square.
 The trap: an image of 5 x 5 has no whole number of squares. As in PyTorch, the last row and the last
 column are left out. Their gradient is 0.
 
-PyTorch: nn.AvgPool2d, nn.functional.avg_pool2d. A new module: nn/pooling.py.
+PyTorch: nn.AvgPool2d, nn.functional.avg_pool2d. A new module: nn/pooling.py. The convolution layers
+of topic 84 are laid aside until step 85s, which finishes them.
 New: avg_pool2d.
 Try: take the mean over (-4, -2) instead. Which pixels does it average?
 """

@@ -1,20 +1,20 @@
-"""Step 85b: A window is a few strided views
+"""Step 85b: Pooling windows as strided views
 
 The mean of step 85a is slow, as the demo measures for 64 x 32 pictures of 28 x 28. NumPy adds fast
 along a dimension that is long. Here it starts and ends 400,000 sums of four numbers each.
 
-Turn the loops round. All upper left pixels of the squares form a picture of their own, a view with
+So exchange the loops. All upper left pixels of the squares form a picture of their own, a view with
 stride 2, and so do the three others:
 
     x[0::2, 0::2]   x[0::2, 1::2]        four views, each as large as the result:
     x[1::2, 0::2]   x[1::2, 1::2]        their sum is four long additions
 
 So a window is described by keys, one for each place in it. Along one dimension they are slices. In
-several dimensions they are all combinations of slices, itertools.product, and so one function
+several dimensions they are all combinations of slices (itertools.product), so that one function
 serves rows, images and volumes.
 
-Backward writes the gradient into the same views. Each of the two is the other's adjoint: a sum of
-windows, and a spreading over windows. So the second derivative is there as well.
+Backward writes the gradient into the same views. Summing each window and spreading a number over
+each window are adjoint: each is the derivative of the other. So the second derivative is there too.
 
 zeros_like(x, shape=...) keeps the order in memory that x has. (A picture that lies in memory with
 the channels last stays like that, and all additions run along the memory.)

@@ -1,26 +1,25 @@
-"""Step 85c: The largest of a window
+"""Step 85c: Max pooling, the largest of a window
 
 A filter answers strongly where it finds its edge. The mean of a window makes a single strong answer
-weak: one 8 among zeros becomes 2. Whether the edge is there at all, the largest answer says.
+weak: one 8 among zeros becomes 2. The largest answer says whether the edge is there at all.
 
 A window is a few views (step 85b), so the largest of each window is a few calls of `maximum`:
 
     y = max(max(max(x_0, x_1), x_2), x_3)          x_t: the view of place t
 
 Only the element that was chosen has an influence on y, and it gets the whole gradient. Where two
-are equal, PyTorch chooses the first. After a relu that is no rare case: many windows hold only
-zeros. (amax of step 59b divides the gradient among them; so amax over the reshaped image is not
-it.)
+are equal, PyTorch chooses the first. This is common after a relu: many windows hold only zeros.
+(amax of step 59b divides the gradient among them, so amax over the reshaped image is different.)
 
-Which place was chosen is noted on the way: where x_t is larger than all before it, the choice is t.
-As t grows, the choice is a running maximum too, of t times the comparison. Numbers below 256 fit in
-a byte, and bytes are quick to read.
+The place that was chosen is noted on the way: where x_t is larger than all before it, the choice is
+t. As t grows, the choice is a running maximum too, of t times the comparison. Numbers below 256 fit
+in a byte, and bytes are quick to read.
 
 Backward hands the gradient to the view x_t where the choice is t, and 0 elsewhere. It is the
 spreading of step 85b with one more factor, so SumWindows and SpreadWindows get the choice.
 
 Changed: SumWindows and SpreadWindows take a choice. New: MaxPool, max_pool.
-Try: write `seen >= y`. Who gets the gradient now?
+Try: write `seen >= y`. Which of four equal pixels gets the gradient now?
 """
 
 import functools

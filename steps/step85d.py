@@ -1,4 +1,4 @@
-"""Step 85d: Windows that overlap
+"""Step 85d: Pooling windows that overlap
 
 AlexNet pools windows of 3 x 3 pixels that are 2 apart. Output o of such a window begins at input
 2 o, and the pixel in its corner belongs to four windows. In general, with a stride s:
@@ -16,11 +16,11 @@ Within a part no pixel occurs twice, because the windows have different places, 
 right here. (With indices it would not be: step 64a.)
 
 Where windows do not overlap, nothing has to be added, and the product is written where it belongs:
-one pass over the memory, not three. `overlap` says which it is.
+one pass over the memory, not three. `overlap` chooses between the two.
 
 PyTorch: the stride is by default the size of the kernel, windows side by side.
 Changed: window_slices, pooling_windows and SpreadWindows. New: windows_of.
-Try: write `ctx.xp.multiply` for both cases, and look at the gradient of the demo.
+Try: write `ctx.xp.multiply` for both cases, and look at the gradient where 5 wins twice.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Step 85e: Padding and dilation
+"""Step 85e: Padding and dilation of pooling windows
 
 A window of 3 x 3 with stride 2 makes 27 pixels of 56: the last is lost. With a border of one pixel
 around the image, padding 1, there are 28, and networks are easier to plan:
@@ -19,7 +19,7 @@ rounded up, and at most n - 1 up to o = (n - 1 - t d + p) / s, rounded down.
 The trap is to round up with integers: -(a // s) is the quotient of -a, rounded up.
 
 Changed: Windows, window_slices, join_dims, and the Functions, which use both keys.
-Try: start with zeros in MaxPool.forward. Which line of the demo goes wrong?
+Try: low = 0 in MaxPool.forward. Which line of the demo goes wrong?
 """
 
 import itertools
@@ -55,7 +55,7 @@ def window_slices(n: int, out: int, k: int, stride: int, pad: int, dilation: int
         start = t * dilation - pad
         first = max(0, -(start // stride))
         last = max(first, min(out, (n - 1 - start) // stride + 1))
-        stop = max(0, start + (last - 1) * stride + 1)
+        stop = max(0, start + (last - 1) * stride + 1)  # below 0 it would count from the end
         yield slice(first, last), slice(start + first * stride, stop, stride)
 
 
@@ -168,6 +168,8 @@ if __name__ == "__main__":
     from tinytorch.autograd import engine  # noqa: F401 (it attaches backward)
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
+    zeros = max_pool(1, tensor([0.0, -3.0, -6.0, -2.0, -7.0, 0.0]), 3, 2)
+    print("with a border of zeros:", zeros.tolist())  # -> with a border of zeros: [0.0, -2.0]
     x = tensor([-3.0, -6.0, -2.0, -7.0], requires_grad=True)
     windows = windows_of(1, x, 3, 2, 1, 1)
     for t, (outputs, inputs) in enumerate(windows.parts):

@@ -1,4 +1,4 @@
-"""Step 85f: The mean at the border
+"""Step 85f: Average pooling at the border: count_include_pad
 
 Average an image of ones with padding 1: the corner becomes 0.44, and the border of every picture
 dark. The window in the corner has four ones and five zeros of the padding, and step 85e divides by
@@ -56,7 +56,7 @@ def window_slices(n: int, out: int, k: int, stride: int, pad: int, dilation: int
         start = t * dilation - pad
         first = max(0, -(start // stride))
         last = max(first, min(out, (n - 1 - start) // stride + 1))
-        stop = max(0, start + (last - 1) * stride + 1)
+        stop = max(0, start + (last - 1) * stride + 1)  # below 0 it would count from the end
         yield slice(first, last), slice(start + first * stride, stop, stride)
 
 

@@ -1,4 +1,4 @@
-"""Step 85g: A last window beyond the end: ceil_mode, and numbers that do not fit
+"""Step 85g: ceil_mode, and sizes that do not fit
 
 Seven pixels with windows of 2 make three means, and the seventh is left out. ceil_mode=True adds
 the window that begins there and reaches beyond the end: the number of outputs is rounded up.
@@ -11,7 +11,7 @@ PyTorch takes it away: a window begins in the image or before it.
 Nothing else changes: window_slices leaves out what is not there, on both sides. For the mean, the
 zeros of the padding count if they are asked for, but what lies behind the padding never does.
 
-Some numbers cannot be meant: a stride of 0, or a kernel larger than the image. NumPy would not
+Some arguments make no sense: a stride of 0, or a kernel larger than the image. NumPy would not
 complain. A negative number of outputs makes an empty slice, and an empty picture goes on through
 the network. PyTorch also refuses a padding of more than half a kernel: such windows would see only
 the border. All is checked in one place, where the sizes are known.
@@ -56,7 +56,7 @@ def window_slices(n: int, out: int, k: int, stride: int, pad: int, dilation: int
         start = t * dilation - pad
         first = max(0, -(start // stride))
         last = max(first, min(out, (n - 1 - start) // stride + 1))
-        stop = max(0, start + (last - 1) * stride + 1)
+        stop = max(0, start + (last - 1) * stride + 1)  # below 0 it would count from the end
         yield slice(first, last), slice(start + first * stride, stop, stride)
 
 
@@ -230,9 +230,9 @@ if __name__ == "__main__":
         print(f"ceil_mode={ceil_mode}:", *pools)
     # -> ceil_mode=False: [2.0, 4.0, 6.0] [1.5, 3.5, 5.5]
     # -> ceil_mode=True: [2.0, 4.0, 6.0, 9.0] [1.5, 3.5, 5.5, 9.0]
-    # Two windows of 2 with padding 1 end at place 2. A third would begin there, behind the image.
-    two = max_pool(1, tensor([1.0, 2.0]), 2, 2, 1, ceil_mode=True)
-    print("not three:", two.tolist())  # -> not three: [1.0, 2.0]
+    # With padding 1 two windows of 2 see (pad, 1) and (2, 3). A third would begin behind the image.
+    two = max_pool(1, tensor([1.0, 2.0, 3.0]), 2, 2, 1, ceil_mode=True)
+    print("not three:", two.tolist())  # -> not three: [1.0, 3.0]
     # The last window of 4 has 6, 9, a zero of the padding, and a place behind it.
     print("last mean:", avg_pool(1, x, 4, 3, 1, ceil_mode=True).tolist()[-1])  # -> last mean: 5.0
 

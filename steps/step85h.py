@@ -1,4 +1,4 @@
-"""Step 85h: One, two and three dimensions
+"""Step 85h: Pooling in one, two and three dimensions
 
 max_pool(2, x, ...) works for any number of dimensions, and people write max_pool2d(x, ...), and
 max_pool2d(x, (2, 3)) for windows of 2 x 3. Three small things lead from one to the other.
@@ -19,7 +19,7 @@ hashable, so they are tuples and not lists.
 
 Changed: pooling_windows and windows_of. New: for_each_dim, plane_of, for_dims; max_pool1d to 3d and
 avg_pool1d to 3d.
-Try: max_pool2d(image, [2, 1]): where does the list become a tuple?
+Try: max_pool2d(image, [2, 3]), and leave out `tuple(...)` in for_each_dim. What does the cache say?
 """
 
 import functools
@@ -58,7 +58,7 @@ def window_slices(n: int, out: int, k: int, stride: int, pad: int, dilation: int
         start = t * dilation - pad
         first = max(0, -(start // stride))
         last = max(first, min(out, (n - 1 - start) // stride + 1))
-        stop = max(0, start + (last - 1) * stride + 1)
+        stop = max(0, start + (last - 1) * stride + 1)  # below 0 it would count from the end
         yield slice(first, last), slice(start + first * stride, stop, stride)
 
 

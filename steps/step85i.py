@@ -1,4 +1,4 @@
-"""Step 85i: Where the maximum was
+"""Step 85i: Max pooling with the indices of the maxima
 
 Some networks go back from the small picture to a large one, and each maximum is to return to its
 place: SegNet does so, and PyTorch's max_unpool. They need the place as a number: the index in the
@@ -14,9 +14,9 @@ The picture of places is broadcast to all pictures of the batch, which takes no 
 The second result holds integers, so it has no gradient. MaxPool.backward gets one for each result
 and ignores the second.
 
-The choice itself costs as much time as the maximum. Nobody reads it where no gradient and no index
-is asked for, when a finished network is used. There MaxPool leaves it out. And where the choice is
-made, each view is read twice. A view with a stride is slow to read, so it is copied once.
+The choice costs as much time as the maximum. When a trained network is used, neither a gradient nor
+an index is asked for, and MaxPool leaves the choice out. Where it is made, each view is read twice.
+A view with a stride is slow to read, so it is copied once.
 
 Changed: MaxPool and max_pool. Each of the three functions takes return_indices.
 Try: pool a picture with windows of 3 and padding 1. Is any index outside of the picture?
@@ -58,7 +58,7 @@ def window_slices(n: int, out: int, k: int, stride: int, pad: int, dilation: int
         start = t * dilation - pad
         first = max(0, -(start // stride))
         last = max(first, min(out, (n - 1 - start) // stride + 1))
-        stop = max(0, start + (last - 1) * stride + 1)
+        stop = max(0, start + (last - 1) * stride + 1)  # below 0 it would count from the end
         yield slice(first, last), slice(start + first * stride, stop, stride)
 
 

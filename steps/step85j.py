@@ -62,7 +62,7 @@ def window_slices(n: int, out: int, k: int, stride: int, pad: int, dilation: int
         start = t * dilation - pad
         first = max(0, -(start // stride))
         last = max(first, min(out, (n - 1 - start) // stride + 1))
-        stop = max(0, start + (last - 1) * stride + 1)
+        stop = max(0, start + (last - 1) * stride + 1)  # below 0 it would count from the end
         yield slice(first, last), slice(start + first * stride, stop, stride)
 
 

@@ -1,4 +1,4 @@
-"""Step 85k: The largest of unequal windows
+"""Step 85k: Adaptive max pooling, the largest of unequal windows
 
 The maximum is not a sum, so no matrix gives it. But MaxPool does not ask for strided views: a part
 is a pair of keys, and a key may hold indices (step 64a). For the windows 0-1, 1-3 and 3-4 of five
@@ -17,8 +17,8 @@ takes the values from there: its gradient is a scatter-add, which is right for i
 
 For one window, the largest of the picture, the place is simply argmax.
 
-New: adaptive_max_pool (PyTorch: adaptive_max_pool2d). All that pools is there.
-Try: drop `.detach()`. Does the gradient change, and why not?
+New: adaptive_max_pool (PyTorch: adaptive_max_pool2d). It is the last pooling function.
+Try: `begin + t` without min(). What do the shorter windows see then?
 """
 
 import functools
@@ -58,7 +58,7 @@ def window_slices(n: int, out: int, k: int, stride: int, pad: int, dilation: int
         start = t * dilation - pad
         first = max(0, -(start // stride))
         last = max(first, min(out, (n - 1 - start) // stride + 1))
-        stop = max(0, start + (last - 1) * stride + 1)
+        stop = max(0, start + (last - 1) * stride + 1)  # below 0 it would count from the end
         yield slice(first, last), slice(start + first * stride, stop, stride)
 
 

@@ -1,4 +1,4 @@
-"""Step 85l: Twelve layers from one class
+"""Step 85l: The twelve pooling layers, from one class
 
 A network is written down as layers, so each function needs a module: MaxPool2d(2) keeps its numbers
 and calls max_pool2d. Step 73 has such a class, FunctionModule: it reads the arguments of a function
@@ -61,7 +61,7 @@ def window_slices(n: int, out: int, k: int, stride: int, pad: int, dilation: int
         start = t * dilation - pad
         first = max(0, -(start // stride))
         last = max(first, min(out, (n - 1 - start) // stride + 1))
-        stop = max(0, start + (last - 1) * stride + 1)
+        stop = max(0, start + (last - 1) * stride + 1)  # below 0 it would count from the end
         yield slice(first, last), slice(start + first * stride, stop, stride)
 
 

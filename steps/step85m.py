@@ -1,7 +1,7 @@
-"""Step 85m: Borders that go on: reflect, replicate, circular
+"""Step 85m: Padding modes: reflect, replicate, circular
 
 A border of zeros is an edge that is not in the image, and filters answer to it. Three other borders
-go on with what is there. For the row a b c d and two elements on each side:
+repeat elements of the image. For the row a b c d and two elements on each side:
 
     reflect     c b [a b c d] c b      mirrored at the last element, which is not repeated
     replicate   a a [a b c d] d d      the last element again

@@ -1,15 +1,14 @@
-"""Step 85n: Negative padding, refusals, and the layers
+"""Step 85n: Negative padding, checks, and the padding layers
 
-A negative number takes elements away. A transposed convolution needs it, and a picture is moved by
-(1, -1). With a constant border the order does not matter. With the others it does, and PyTorch cuts
-at different times:
+A negative number takes elements away: (1, -1) moves a row by one place. With a constant border the
+order does not matter. With the others it does, and PyTorch cuts at different times:
 
     reflect, replicate    first the border, then the cut: the mirror shows what is cut away
     circular              first the cut: the loop is closed over what stays
 
-A mirror image has at most n - 1 elements, a round at most n. PyTorch refuses more, and it counts
-dimensions: a border for two of them needs a picture with channels, of three or four dimensions. A
-batch is not padded by mistake.
+A mirrored border has at most n - 1 elements, a circular one at most n. PyTorch refuses more, and it
+counts dimensions: padding two of them needs a picture with channels, [c, h, w] or [n, c, h, w], so
+that the channels or the batch are not padded by mistake.
 
 The layers are `pad` with its numbers kept. A number stands for all sides. ReflectionPad2d is a
 class with a mode and a number of dimensions, so one line of a table makes three of them.

@@ -1,4 +1,4 @@
-"""Step 85o: Enlarging an image: the nearest pixel
+"""Step 85o: Nearest-neighbour interpolation
 
 A generator makes a large picture of a small one, and a network that marks each pixel has to come
 back to the size of its input. The simplest way: each pixel becomes a square of r x r.

@@ -1,4 +1,4 @@
-"""Step 85p: Bilinear: two small matrices
+"""Step 85p: Bilinear interpolation, by two small matrices
 
 Squares are visible. Between two pixels with the values 0 and 1 a smooth image has 0.25 and 0.75. A
 new pixel has its center between two old ones, and the nearer one counts more:

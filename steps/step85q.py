@@ -1,8 +1,8 @@
-"""Step 85q: Other curves: bicubic, antialias, area
+"""Step 85q: Bicubic, antialiased and area interpolation
 
-A tent has an edge at its top, and an enlarged image has edges where its pixels were. A smoother
-curve uses four pixels in each dimension, with weights from two cubics that meet without an edge
-(Keys, 1981). It is negative between 1 and 2, which sharpens. The matrix is made as before from
+The tent of step 85p has a kink at its top, and an enlarged image has kinks where its pixels were. A
+smoother curve uses four pixels in each dimension, with weights from two cubics that meet without a
+kink (Keys, 1981). It is negative between 1 and 2, which sharpens. The matrix is made as before from
 another curve: that is all that bicubic is.
 
 A smaller image has the opposite problem. New pixels are far apart. The few old ones next to each of

@@ -1,4 +1,4 @@
-"""Step 85r: Channels become pixels: PixelShuffle
+"""Step 85r: PixelShuffle: channels become pixels
 
 A network that makes an image four times as large does better to work on the small one, which has a
 sixteenth of the pixels, and to enlarge at the end (Shi et al., 2016). Then it computes all pixels

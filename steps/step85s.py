@@ -1,15 +1,15 @@
-"""Step 85s: What a convolution sees beyond the border
+"""Step 85s: padding_mode: what a convolution sees beyond the border
 
-Zeros around a picture are a lie that a convolution can see: beside the border, everything looks as
-if a dark frame began there. The blur of a grey wall has a dark edge. Step 85m has three better
-stories about what is outside, and a convolution layer takes each of them as its padding_mode:
+Zeros around a picture are like a dark frame, and a convolution near the border answers to it: the
+blur of a wall of ones has a dark edge. Step 85m has three other borders, and a convolution layer
+takes each of them as its padding_mode:
 
     zeros       0 0 | a b c d | 0 0        reflect     c b | a b c d | c b
-    replicate   a a | a b c d | d d        circular    c d | a b c d | a b   (an angle)
+    replicate   a a | a b c d | d d        circular    c d | a b c d | a b
 
 The picture is padded first, then convolved without padding. "same" may add one more behind than
-before. With "circular", what was said of convolutions in step 84a is true to the border: if the
-picture is rolled, so is the result.
+before. With "circular", the convolution is equivariant (step 84a) up to the border: if the picture
+is rolled, so is the result.
 
 The trap: a reflected border can be no wider than the picture, less one.
 

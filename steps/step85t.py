@@ -1,8 +1,8 @@
 """Step 85t: Catalogue: Unfold and Fold
 
 The windows as columns (step 84b) and the additions of conv_input (step 84c) are useful by
-themselves, for whatever one wants to do with patches of a picture: a Vision Transformer reads
-patches as words. PyTorch has them for pictures. Skim them: both are known.
+themselves, for anything that works on patches of a picture: a Vision Transformer reads patches as
+words. PyTorch has them for pictures. Skim them: both are known.
 
     unfold   [N, C, H, W] -> [N, C * kernel, windows]
     fold     [N, C * kernel, windows] -> [N, C, H, W]; where windows overlap, they add up

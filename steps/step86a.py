@@ -1,12 +1,12 @@
-"""Step 86a: A batch is normalised
+"""Step 86a: Batch normalisation
 
 Step 75 chose the first numbers of a network so that a signal keeps its size through 30 layers. It
 holds for the first step of training only: weights move, and nothing brings the signal back. And
 the layers of step 72 start smaller, so that with relu the signal fades: after 30 layers all
 pictures look alike, and the loss stays at log(10), where every digit is as likely as the others.
 
-Batch normalisation (Ioffe and Szegedy, 2015) does not choose the numbers well, it measures them.
-Of each channel, a column of the batch [n, channels], it takes mean and variance, and makes them 0
+Batch normalisation (Ioffe and Szegedy, 2015) measures the signal at each step and rescales it. For
+each channel, a column of the batch [n, channels], it computes mean and variance and makes them 0
 and 1:
 
     y = (x - mean) / sqrt(var + eps) * weight + bias
@@ -14,13 +14,13 @@ and 1:
 If 0 and 1 are not what the next layer needs, weight and bias, two numbers for each channel, learn
 what is. The small eps keeps a channel that is the same for all rows from a division by zero.
 
-Whatever the scale of a layer's weights is: behind a normalisation it does not matter. The demo
-multiplies all of them by 100. The bias of a layer in front of one is subtracted with the mean; so
-such layers are made without.
+If a normalisation follows a layer, the scale of its weights does not matter: the demo multiplies
+all of them by 100. Its bias does not matter either, as it is subtracted with the mean, so such
+layers are made without one.
 
 The trap: the variance is divided by n, not by n - 1 as in Tensor.var.
 
-New: batch_norm. It is PyTorch's function of this name, which takes more, as the next steps tell.
+New: batch_norm. PyTorch's function of this name takes more arguments; step 86c adds them.
 Try: multiply the weights of the demo's plain network by 3 before it is trained.
 """
 

@@ -1,7 +1,8 @@
-"""Step 86b: The gradient of a normalised batch, by hand
+"""Step 86b: The gradient of batch normalisation, by hand
 
-batch_norm of step 86a leaves nine nodes in the graph, which keep twice what is needed: x. And its
-gradient can be read. For one column, with c = x - mean, r = 1 / sqrt(var + eps) and h = c r:
+batch_norm of step 86a leaves nine nodes in the graph, which keep twice what is needed: x. But the
+gradient can be derived by hand. For one column, let c = x - mean, r = 1 / sqrt(var + eps) and
+h = c r:
 
     what x_i does directly              e_i r             e = g weight, the gradient of h
     through the mean, in all h_k       -mean(e) r         every h_k falls with it

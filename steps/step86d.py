@@ -6,8 +6,8 @@ pixel that is black in all of them has the variance 0. And pixels can no longer 
 demo's two bright pixels one becomes dark, because it is bright in most digits. But a convolution
 looks for the same thing at every place.
 
-So a channel is one thing, wherever it is looked for. Mean and variance are taken over the batch
-and over all places:
+So a channel is treated as one quantity. Mean and variance are taken over the batch and over all
+places:
 
     [n, channels, height, width] -> [n, channels, places]      means over dimensions 0 and 2
     [n, channels]                -> [n, channels, 1]           the same: one place

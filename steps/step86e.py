@@ -1,4 +1,4 @@
-"""Step 86e: LayerNorm, over the numbers of one example
+"""Step 86e: Layer normalisation, over the numbers of one example
 
 BatchNorm makes the rows of a batch depend on each other, needs many of them, and behaves
 differently in training and in use. For sentences this is worst: they have different lengths, come

@@ -1,4 +1,4 @@
-"""Step 86f: GroupNorm, and what all normalisations have in common
+"""Step 86f: Group normalisation, and what all normalisations share
 
 Large pictures leave room for two or four images in memory, too few for the means of BatchNorm. One
 image alone has many numbers, but LayerNorm would mix all channels: edges and colours.
@@ -12,8 +12,8 @@ means over each group. All the others are such a choice:
     GroupNorm       a group of one image               channels of a group, places
     LayerNorm       one image                          the same            groups = 1
 
-What is reduced together gets mean 0 and variance 1 together. So the question which one to take is:
-which numbers are comparable, and which must not know of each other?
+What is reduced together gets mean 0 and variance 1 together. To choose one, ask which numbers are
+comparable with each other, and which must not influence each other.
 
 Only weight and bias do not follow the groups: they belong to the channels, [channels]. In the
 shape above that is [groups, channels of a group, 1]: between the first dimension and the last.

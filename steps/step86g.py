@@ -1,8 +1,10 @@
-"""Step 86g: Mean and variance from sums of rows
+"""Step 86g: Normalisation in fewer passes: mean and variance from sums of rows
 
 The formula of step 86b reads and writes a whole batch in each of its operations. A batch of
 [64, 32, 28, 28] has 6 MB, more than the fast part of any cache: what costs time are these passes,
-not the arithmetic. So: fewer passes. Look at x as rows, the last dimension: 2,048 rows of 784.
+not the arithmetic. So steps 86g to 86j compute the same numbers in fewer passes. To understand a
+normalisation the form of step 86f is enough, and you may go on with step 86k. Look at x as rows,
+the last dimension: 2,048 rows of 784.
 
 The sum of each row is a product with ones (four times as fast as `sum`, step 59a), and the sum of
 its squares is the product of the row with itself. Neither writes an array as large as x. A mean

@@ -1,4 +1,4 @@
-"""Step 86h: Two numbers for each row
+"""Step 86h: Normalisation as x s + t: two numbers for each row
 
 Behind the sums of step 86g the formula still makes four passes: subtract m, multiply by r, by the
 weight, add the bias. But m and r are the same along a row, and so are weight and bias of a

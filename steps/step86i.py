@@ -1,4 +1,4 @@
-"""Step 86i: The gradient from sums of rows
+"""Step 86i: The gradient of a normalisation, from sums of rows
 
 The gradient has the same form. With e = g w and h = (x - m) r the formula was
 
@@ -19,7 +19,7 @@ depend on x. So for Tensors the formula stays as it was.
 The trap: mean(e) and mean(e h) are zero in use, where m and r are fixed (step 86c).
 
 Changed: Normalization.backward, on arrays; what it was is now Normalization.formula.
-Try: leave out ctx.far in backward. Which line of the demo notices?
+Try: leave out the two lines of ctx.far in backward. Which line of the demo notices?
 """
 
 import importlib

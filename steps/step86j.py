@@ -1,4 +1,4 @@
-"""Step 86j: LayerNorm in pieces, measured
+"""Step 86j: LayerNorm in pieces that fit the cache
 
 A Transformer calls LayerNorm twice in each block, on short rows: [2048, 128]. Here NumPy has a
 weakness. To multiply each row by a number of its own it starts its inner loop 2,048 times, for 128

@@ -7,9 +7,9 @@ as well:
 
 The root of the mean of squares, RMS, of each row is 1. The direction of x stays what it was, while
 LayerNorm removes its part along (1, ..., 1). There is no bias either. Llama and most of the large
-language models after it do it so: less to compute, and one thing less to explain.
+language models after it do it so, as there is less to compute.
 
-For the Function it is a case: m is 0, and its term leaves the gradient,
+In the Function it is a special case: m is 0, and the mean leaves the gradient,
 
     dL/dx = r (e - h mean(e h)).
 

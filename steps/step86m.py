@@ -12,7 +12,7 @@ The count serves momentum=None: then batch number k moves the averages by 1 / k 
 makes them the plain mean of all batches. That suits a pass over the data at the end of training;
 during it, the first batches would weigh as much as the last.
 
-The trap is the best known one of this layer: eval() is forgotten. The network works, and its
+The trap is the best known one of this layer: eval() is forgotten. The network works, but its
 answers depend on which rows come together: the demo asks for the same digit among other rows. The
 opposite happens, too: after a few batches of training the averages still show what they began with
 (a tenth of it after 22 batches, with momentum 0.1), and eval() is worse than train().

@@ -2,10 +2,10 @@
 
 Step 86a kept the signal of a deep network alive with normalisation. Is depth then free? The demo
 trains networks of blocks, each LayerNorm, Linear, relu, Linear. Four blocks learn the digits.
-Thirty-two learn nothing, although they could do all that four do, if 28 blocks did nothing. Doing
-nothing, y = x, is just what such a block finds hard to learn.
+Thirty-two learn nothing, although they could do all that four do if 28 of them passed their input
+on: y = x. But a block of this kind finds the identity hard to learn.
 
-So give it that for nothing (He et al., 2015). The block computes only what to change:
+So build the identity in (He et al., 2015). The block computes only what to change:
 
     y = x + f(x)          dL/dx = g + (the gradient through f)
 
@@ -17,10 +17,10 @@ touched.
 
 The bars show the length of the gradient of each block's weights: a character is a factor of 8.
 
-The trap: x and f(x) need one shape, and no relu belongs on the way of x: it would let only a half
-through, 32 times. (The paper had one there; those who came after moved it into f.)
+The trap: x and f(x) need the same shape, and there must be no relu on the path of x: it would set
+about half of it to 0, 32 times. (The paper had one there; later ones moved it into f.)
 
-New: Residual, which is not in the package: it is one line of yours.
+New: Residual, which is not in the package: it is one line in your own network.
 Try: x - f(x), and x / 2 + f(x). Which of them can still be trained?
 """
 

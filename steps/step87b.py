@@ -1,16 +1,16 @@
 """Step 87b: A residual block for images
 
 A network for images makes its pictures smaller and its channels more on the way. There x + f(x)
-fails: x has the shape [n, 8, 8, 8] and f(x) [n, 16, 4, 4]. So where the shape changes, x takes the
-same road in the shortest form, a convolution of 1 x 1 with the same stride: a linear map of the
-channels at every second place, and nothing else.
+fails: x has the shape [n, 8, 8, 8] and f(x) [n, 16, 4, 4]. So where the shape changes, x goes
+through the simplest layer that changes it in the same way, a convolution of 1 x 1 with the same
+stride: a linear map of the channels at every second place.
 
     x --+-- conv 3x3, norm, relu, conv 3x3, norm --(+)-- relu
         +-- nothing, or conv 1x1, norm -------------+
 
 This is the block of ResNet-18 and 34 (He et al., 2015), and PyTorch's torchvision calls it
-BasicBlock. The convolutions have no bias: the normalisation behind would subtract it (step 86a).
-relu stands behind the sum, as in the paper. With few blocks that does no harm.
+BasicBlock. The convolutions have no bias: the normalisation after them would subtract it (step
+86a). The relu comes after the sum, as in the paper. With few blocks that does no harm.
 
 The trap: eval(). The network has seven BatchNorms now, and without eval() the digits that are
 asked for together change each other's answers (step 86m).

@@ -1,12 +1,12 @@
-"""Step 87c: What a network looks at
+"""Step 87c: Saliency: which pixels a network looks at
 
 The network of step 87b reads digits, and nobody wrote down how. What has it learned, and what does
 it look at? Its first filters are small enough to be looked at themselves: weights [8, 1, 3, 3],
 eight pictures of 3 x 3. Most are edges: dark on one side and bright on the other.
 
-For what follows, no picture of weights helps: they act on what others have made. But the question
-"which pixels matter?" has an answer that we can compute already, a derivative: not of the loss
-with respect to the weights, but of one score with respect to the image,
+The weights of later layers tell us little, as they act on what earlier layers have computed. But
+which pixels matter is a question that a derivative answers: not the derivative of the loss with
+respect to the weights, but of one score with respect to the image,
 
     d score / d pixel          how much brighter pixel, how much higher score
 
@@ -16,7 +16,8 @@ Whether this is what the network looks at can be tested: paint out the pixels wi
 derivatives, and compare with as many others at random. The demo does it with 360 digits.
 
 The trap: a derivative speaks of small changes. Where a score is already certain, it may be small
-for the very pixels that made it so. Take the score before softmax: behind it, all is flat.
+for the very pixels that made it so. Take the score before softmax: after it, the derivative of a
+certain answer is almost 0.
 
 New: picture, side_by_side, saliency.
 Try: the derivative of softmax(score) instead, for a digit that the network is sure of.

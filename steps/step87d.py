@@ -1,6 +1,7 @@
-"""Step 87d: What a neuron responds to
+"""Step 87d: Activation maximisation: what a neuron responds to
 
-Step 87c asked what in one image mattered. Turn it round: which image would a neuron like best? The
+Step 87c asked which pixels of one image mattered. The opposite question: which image makes a neuron
+respond most? The
 derivative of its value with respect to the image says which pixels to make brighter and which
 darker. Do that, a small step, again and again: gradient descent with the other sign, and with the
 image in the place of the weights, which stay as they are.

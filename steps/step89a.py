@@ -1,4 +1,4 @@
-"""Step 89a: Categorical: learning from draws
+"""Step 89a: Categorical and REINFORCE: learning from draws
 
 A network that plays, or that writes, draws its next move at random from probabilities that it
 computes. Let its reward be r[move]. The draw is an integer: it has no derivative, and backward()
@@ -82,7 +82,7 @@ if __name__ == "__main__":
     print("true gradient ", [round(g, 2) for g in true.tolist()])
     # -> true gradient  [-0.56, -0.22, 0.78]
 
-    # The same from draws, which is all that somebody has who can only play.
+    # The same from draws. A player who does not know the rewards has nothing else.
     def estimate(plays):
         logits.grad = None
         for _ in range(plays):

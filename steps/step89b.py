@@ -1,6 +1,7 @@
-"""Step 89b: Probabilities or logits, whichever is there
+"""Step 89b: Categorical from probabilities or logits
 
-Some networks end with a softmax, and their programs say Categorical(probs). Two mistakes are close.
+Some networks end with a softmax, and their programs say Categorical(probs). Two mistakes are easily
+made.
 
 A probability of 0 has the logarithm -inf, and 0 * -inf is NaN. So an entropy that is computed as
 (p * p.log()).sum() is NaN as soon as one move is forbidden. Its gradient is NaN, and after one step
@@ -11,8 +12,8 @@ all weights are. Two remedies, for the two ways in which a zero arrives:
 
 The other parameter is computed only when it is read, and then kept: functools.cached_property. That
 is the second trap. sample() is often called under no_grad, and reads probs. What is computed there
-has no graph, and is what a later loss would get: a silent zero gradient. So `lazy` computes under
-enable_grad.
+has no graph, and a later loss would read the kept value: no gradient arrives. So `lazy` computes
+under enable_grad.
 
 PyTorch does both the same way. It calls the decorator lazy_property.
 

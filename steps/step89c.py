@@ -1,10 +1,11 @@
-"""Step 89c: Shapes: a batch of distributions, and many draws of each
+"""Step 89c: batch_shape and sample_shape: many distributions, many draws
 
 Two numbers of draws are confused easily. A policy for 32 positions holds 32 distributions, one for
 each row of its logits. And of each, a program may want 5 draws. Categorical(logits).sample() of the
 step before has a shape for the first and no way to say the second.
 
     batch_shape      the distributions in one object: logits (32, 7) are 32 of them
+    event_shape      the shape of one value: (), as a class is one number
     sample_shape     what sample(sample_shape) is asked for
     a draw has       the shape sample_shape + batch_shape: sample((5,)) has (5, 32)
     log_prob(draw)   the same shape: one logarithm for each value
@@ -15,7 +16,8 @@ the copies of `value` along the classes are dropped again: value[..., :1].
 
 What is common to all distributions goes to a base class, Distribution. So far that is little: the
 shapes, and how an object prints. As in PyTorch, it prints the shapes of the parameters that are
-there. `mode` is the most probable class. There is no mean of classes, which are names: NaN.
+there; arg_constraints names them (step 89d says what they must satisfy). `mode` is the most
+probable class. There is no mean of classes, which are names: NaN.
 
 The trap: multinomial draws along the last dimension, so the draws of a batch come as (batch, n).
 They must be transposed before they are reshaped. Without `.T` the shape is right, and the values

@@ -1,4 +1,4 @@
-"""Step 89d: Parameters and values are checked
+"""Step 89d: Constraints: parameters and values are checked
 
 log_prob of a class that does not exist fails somewhere inside gather, with an error about indices.
 log_prob of class 0.7 does not fail: `long()` makes a 0 of it. A NaN in the logits, the usual sign

@@ -1,4 +1,4 @@
-"""Step 89f: How far two normal distributions differ
+"""Step 89f: The Kullback-Leibler divergence of two normal distributions
 
 A variational autoencoder wants the codes of all pictures to be spread as N(0, 1), and an algorithm
 of control wants its new policy to stay near the old one. Both need a number that says how far one

@@ -1,8 +1,8 @@
 """Step 89g: Bernoulli: yes or no
 
 A Categorical of two classes can say yes or no, but the two probabilities carry one number twice.
-Pixels of a drawing, switches, edges of a graph: a network gives one logit for each, z = log(p / (1
-- p)), and p is its sigmoid.
+Pixels of a drawing, switches, edges of a graph: a network gives one logit for each,
+z = log(p / (1 - p)), and p is its sigmoid.
 
 The logarithm of the probability is the loss of step 74a, with its sign turned:
 
@@ -10,11 +10,11 @@ The logarithm of the probability is the loss of step 74a, with its sign turned:
 
 and that is the reason to keep the logits. At z = 40 the sigmoid is exactly 1 in float32, and
 log(1 - p) is -inf; from the logits it is -40. The entropy is the mean of -log_prob, and the loss is
-linear in y: so it is the loss again, with p in the place of y.
+linear in y: so the entropy is the loss with p in the place of y.
 
-Nothing here is new but the combination: one_of, lazy and clamp_probs are those of Categorical, and
-the support is 0 and 1. `sample` draws uniform numbers and compares them with p (bernoulli, step
-69b). There is no rsample: a step function has the slope 0.
+one_of, lazy and clamp_probs are those of Categorical, and the support is 0 and 1. `sample` draws
+uniform numbers and compares them with p (bernoulli, step 69b). There is no rsample: a step
+function has the slope 0.
 
 Moved: Normal and kl_divergence, to tinytorch/distributions/normal.py. New: Bernoulli, boolean,
 unit_interval.

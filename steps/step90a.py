@@ -8,11 +8,12 @@ its own:
     [0 0 1 0] @ W  =  row 2 of W                words [...] -> one-hot [..., n] -> rows [..., d]
 
 So the matrix W is a table: row i is what the network knows about word i. The rows are parameters,
-and are learned as all others. Words that are used in the same way get similar rows: the table
+and are learned like all others. Words that are used in the same way get similar rows: the table
 gives each word a place in a space, and is called an embedding.
 
-The gradient is one_hot^T G. Each gradient is added to the row that was used at its place, and a
-word that comes twice gets two gradients. A row whose word did not come gets zeros.
+The gradient of W is one_hot^T G, where G is the gradient of the result. Each row of G is added to
+the row of W that was used at its place: a word that occurs twice gets two gradients, and the row of
+a word that does not occur gets zeros.
 
 The trap: a Linear without a bias does the same to a one-hot input, but its weight is the table
 transposed, [outputs, inputs]. PyTorch has a layer of its own for it, nn.Embedding (step 90b).

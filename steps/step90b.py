@@ -8,13 +8,14 @@ pick it.
     backward    dL/dW = 0, then dL/dW[i_k] += dL/dy_k for each place k
 
 The trap is the +=. NumPy's `gradient[rows] += g` reads all rows first, adds, and writes: of a row
-that occurs twice, one gradient is lost, without an error. AddIndex (step 64a) adds all of them up;
-in backward's own backward it is PickRows again.
+that occurs twice, one gradient is lost, without an error. AddIndex (step 64a) adds all of them up,
+and is a Function, so the gradient can be differentiated again.
 
 Words are numbers from 0 on. Python's -1 for the last one is refused here, as in PyTorch: a
 negative word is a mistake, often a padding that was meant to be ignored (the next step).
 
-PyTorch: nn.Embedding, with its numbers drawn from a normal distribution.
+PyTorch: nn.Embedding, with its numbers drawn from a normal distribution. Its node prints as
+EmbeddingBackward0.
 
 Changed: embedding picks. New: PickRows, Embedding.
 Try: leave out check_index, and ask for word -1: you get the last word, and no error.

@@ -1,18 +1,18 @@
-"""Step 90c: Padding: a row that does not learn
+"""Step 90c: Embedding: a padding row that does not learn
 
 Sentences have different lengths, and a tensor is a rectangle. So the short ones are filled up with
 a word that means nothing, the padding. Its row should mean nothing, too: all zeros, so that a sum
-over the words of a sentence is the sum of the real ones. Set to zero at the start, it does not
-stay so: after one step of training it has moved, because it got a gradient at each place that it
-fills.
+over the words of a sentence is the sum of the real ones. If it is only set to zero at the start, it
+does not stay zero: after one step of training it has moved, because it got a gradient at each place
+that it fills.
 
 So the gradient of each place gets a factor, how much it counts: 0 at the padding, 1 elsewhere.
 
     dL/dW[i_k] += counts_k * dL/dy_k
 
-The same factor serves a second wish. "the" comes a hundred times as often as "zebra", and its row
-gets a hundred gradients where the other gets one. With counts_k = 1 / (how often word i_k comes in
-this batch), each row gets the mean of its gradients.
+The same factor can do more. "the" occurs a hundred times as often as "zebra", and its row gets a
+hundred gradients where the other gets one. With counts_k = 1 / (how often word i_k occurs in this
+batch), each row gets the mean of its gradients.
 
 The trap: only the gradient is 0. Forward takes the row as it is. If you load a table of your own,
 set the row of the padding to zeros yourself.

@@ -1,6 +1,6 @@
 """Step 90d: Bags of words
 
-Is a review good or bad? Often the words alone tell, in whatever order: the sum or the mean of
+Is a review good or bad? Often the words alone tell, whatever their order: the sum or the mean of
 their rows is a vector for the whole text, a bag of words. Padded sentences (step 90c) are one way
 to have several texts in a batch. The padding still costs time, and in a mean it counts as a word:
 the mean of one word and three paddings is a quarter of the word.
@@ -10,8 +10,8 @@ So all texts come in one row, one behind the other, and `offsets` says where eac
     words     3 1 4 1 5 9 2 6
     offsets   0     3 3              bags: 3 1 4 | (empty) | 1 5 9 2 6
 
-Inside, each bag gets the places of its words, all bags as wide as the longest, filled up with one
-place behind the last word. There stands a row that changes nothing: 0 for a sum, -inf for a
+Inside, bags_of gives each bag the places of its words, all bags as wide as the longest, filled up
+with one place behind the last word. The row at that place changes nothing: 0 for a sum, -inf for a
 maximum. A mean divides by the real number of words. One formula then serves all three, and the
 gradient comes from the operations that are already there.
 
@@ -119,6 +119,7 @@ def bags_of(input: Tensor, offsets: Tensor | None, include_last_offset: bool) ->
     limits = offsets if include_last_offset else cat([offsets, full((1,), n, device=device)])
     starts, ends = limits[:-1, None], limits[1:, None]
     longest = max((ends - starts).flatten().tolist(), default=0)
+    # At least one column: over none there is no maximum.
     places = starts + arange(max(longest, 1), device=device)
     return where(places < ends, places, n)
 

@@ -1,15 +1,17 @@
-"""Step 90e: Tables from elsewhere
+"""Step 90e: Embedding: pretrained tables and max_norm
 
-A table need not be learned from nothing. Tables for hundreds of thousands of words, learned from
-all of Wikipedia, can be downloaded (word2vec, GloVe). Two things are missing for them.
+A table does not have to be learned from nothing. Tables for hundreds of thousands of words, learned
+from all of Wikipedia, can be downloaded (word2vec, GloVe). Two things are missing for them.
 
 A table that comes from outside: `Embedding.from_pretrained(table)` takes it as its weight, frozen
-unless you say freeze=False. It shares the memory of your tensor, as Parameter does. What this
-needs is not Embedding's alone, so it moves into a class of its own, Table, which the next step
-uses again.
+unless you say freeze=False. It shares the memory of your tensor, as Parameter does. (_weight and
+_freeze are PyTorch's names for what the constructor gets.) EmbeddingBag, in the next step, needs
+the same, so it moves into a base class, Table. There the options are attributes, and `shown` lists
+them with the values that repr leaves out.
 
-Rows that stay short: how long a row is often says only how frequent the word is, and one rare word
-with a long row drowns the others. max_norm shortens the rows that are used, before they are used.
+Rows that stay short: the length of a row often says only how frequent the word is, and one rare
+word with a long row drowns the others. max_norm shortens the rows that are used, before they are
+used.
 
     W[i] <- W[i] * max_norm / |W[i]|      where |W[i]| > max_norm
 
@@ -81,6 +83,7 @@ def shorten_rows(weight: Tensor, rows: Tensor, max_norm: float, norm_type: float
     rows = unique(rows)
     chosen = weight[rows]
     lengths = norm(chosen, norm_type, 1, keepdim=True)
+    # 1e-7, as in PyTorch, keeps a row of zeros from dividing by 0.
     weight[rows] = where(lengths > max_norm, chosen * (max_norm / (lengths + 1e-7)), chosen)
 
 
@@ -142,6 +145,7 @@ def bags_of(input: Tensor, offsets: Tensor | None, include_last_offset: bool) ->
     limits = offsets if include_last_offset else cat([offsets, full((1,), n, device=device)])
     starts, ends = limits[:-1, None], limits[1:, None]
     longest = max((ends - starts).flatten().tolist(), default=0)
+    # At least one column: over none there is no maximum.
     places = starts + arange(max(longest, 1), device=device)
     return where(places < ends, places, n)
 
@@ -272,7 +276,7 @@ if __name__ == "__main__":
     # -> Embedding(4, 2, max_norm=1.0) [[0.6, 0.8], [0.6, 0.8]]
     print(short.weight.norm(dim=1).tolist()[3])  # -> 50.0
 
-    # By the way: the row of the padding is 0, and options that differ from the usual are shown.
+    # The row of the padding is 0 as before, and options that differ from the usual are shown.
     fresh = Embedding(4, 2, padding_idx=1, scale_grad_by_freq=True, norm_type=1.0)
     print(fresh, fresh.weight[1].tolist())
     # -> Embedding(4, 2, padding_idx=1, norm_type=1.0, scale_grad_by_freq=True) [0.0, 0.0]

@@ -10,13 +10,12 @@ A padding: the words with index padding_idx neither count in a mean nor get a gr
 one line, because there is a place that changes nothing already: they are sent there.
 
 Does a bag understand anything? The demo reads the docstrings of the first steps of this repository
-and tells by the words alone whether a paragraph comes from a step about gradients (1 to 30) or
+and decides by the words alone whether a paragraph comes from a step about gradients (1 to 30) or
 from one about types, views and modes (41 to 55): 40 numbers for each word, a mean, and one linear
 layer.
 
 New: EmbeddingBag. Changed: embedding_bag.
-Try: give the module padding_idx for the word "the", and look at what changes. Very little: it is
-in both kinds of text.
+Try: leave out the line with masked_fill. The padding then counts in both means.
 """
 
 import importlib
@@ -76,6 +75,7 @@ def shorten_rows(weight: Tensor, rows: Tensor, max_norm: float, norm_type: float
     rows = unique(rows)
     chosen = weight[rows]
     lengths = norm(chosen, norm_type, 1, keepdim=True)
+    # 1e-7, as in PyTorch, keeps a row of zeros from dividing by 0.
     weight[rows] = where(lengths > max_norm, chosen * (max_norm / (lengths + 1e-7)), chosen)
 
 
@@ -137,6 +137,7 @@ def bags_of(input: Tensor, offsets: Tensor | None, include_last_offset: bool) ->
     limits = offsets if include_last_offset else cat([offsets, full((1,), n, device=device)])
     starts, ends = limits[:-1, None], limits[1:, None]
     longest = max((ends - starts).flatten().tolist(), default=0)
+    # At least one column: over none there is no maximum.
     places = starts + arange(max(longest, 1), device=device)
     return where(places < ends, places, n)
 
@@ -369,7 +370,7 @@ if __name__ == "__main__":
     optimizer = Adam([*bag.parameters(), *head.parameters()], lr=0.02)
 
     def right(chosen):
-        """The share of the chosen texts that is told right."""
+        """The share of the chosen texts that is classified correctly."""
         *given, target = batch(chosen)
         return (head(bag(*given)).argmax(1) == target).float().mean().item()
 
@@ -380,8 +381,6 @@ if __name__ == "__main__":
         cross_entropy(head(bag(*given)), target).backward()
         optimizer.step()
     share = sum(labels[i] for i in test) / len(test)
-    print(
-        f"told right: {right(train):.0%} of those learned, {right(test):.0%} of new ones"
-    )  # -> ...
+    print(f"correct: {right(train):.0%} of those learned, {right(test):.0%} of new ones")  # -> ...
     print("better than the more frequent answer:", right(test) > max(share, 1 - share) + 0.05)
     # -> better than the more frequent answer: True

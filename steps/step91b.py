@@ -7,19 +7,20 @@ change, if the word at distance d changes a little?
 
 A product of d matrices. If they shrink vectors, on average by a factor 0.6, then over 30 steps
 0.6^30 is left, two parts in ten million: the gradients vanish, and what is learned comes from the
-last few words. With larger weights they grow instead, until tanh is flat (1 - h^2 is nearly 0) and
-they vanish again, or until they overflow: they explode. It is step 75's story of thirty layers,
-but worse. There, each layer can have its own scale. Here it is one matrix, again and again, and in
+last few words. With larger weights they grow from step to step instead: they explode. (tanh damps
+this a little: where it is flat, 1 - h^2 is nearly 0.) Thirty layers had the same problem in step
+75, but there each layer could have its own scale. Here it is one matrix, again and again, and in
 the long run only its largest eigenvalue counts.
 
-Against exploding, clipping helps (step 76a). Against vanishing it does not: nothing is there that
-could be made longer. A matrix that turns and does not stretch, an orthogonal one, postpones it.
+Clipping helps against exploding gradients (step 76a), but not against vanishing ones: what is 0
+cannot be made longer. A recurrent matrix that turns vectors without stretching them, an orthogonal
+one, postpones the problem.
 
 The demo measures this by distance, in bars, and then asks the network to remember one symbol over
 3 steps, and over 30.
 
 Changed: nothing. New: nothing in the framework; this step measures.
-Try: multiply the recurrent weights by 4 instead of 2.
+Try: multiply the recurrent weights by 4 instead of 2. Now the gradients explode.
 """
 
 import importlib

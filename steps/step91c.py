@@ -1,8 +1,8 @@
-"""Step 91c: LSTM: an open road
+"""Step 91c: The LSTM: gates and a cell state
 
 In step 91b each step multiplies the memory by a matrix and bends it with tanh. Hochreiter and
-Schmidhuber (1997) gave the memory a road of its own, c, on which nothing is multiplied by a
-matrix:
+Schmidhuber (1997) gave the network a second memory, the cell state c, which is not multiplied by a
+matrix on its way:
 
     c_t = f c_(t-1) + i g          f: how much is kept, i: how much is written, g: what
     h_t = o tanh(c_t)              o: how much is shown
@@ -11,14 +11,15 @@ matrix:
 
 f, i and o are gates, between 0 and 1 by a sigmoid, computed like g from the word and from h. The
 network learns when to keep, when to write, and when to forget. Where f is 1, a gradient passes
-unchanged, however long the road is.
+unchanged over any number of steps.
 
 The trap is in the numbers it starts with: with biases near 0, f is about 1/2, and 1/2^30 is a
-billionth. The road is there, and its gate is half closed. So start with a positive bias at f, the
-more so the longer the memory has to last: 5 gives f = 0.993. PyTorch starts near 0, and leaves it
-to you.
+billionth. The gate is half closed. So start with a positive bias at f, and a larger one the longer
+the memory has to last: 5 gives f = 0.993. PyTorch starts near 0, and leaves it to you.
 
 All four products are one: weight_ih has four times as many rows, in PyTorch's order i, f, g, o.
+What the cells share, the two products x and y, moves to RNNCellBase; tanh_step and lstm_step are
+the formulas that differ. They all take (x, y, *states) and return the new states.
 
 New: tanh_step, lstm_step, RNNCellBase, LSTMCell. Changed: RNNCell, which starts from zeros now.
 Try: put the bias of 5 at the gate o instead of f.
@@ -196,6 +197,6 @@ if __name__ == "__main__":
             right.append((head(h).argmax(1) == first).float().mean().item())
         return sum(right[-10:]) / 10
 
-    road = memory(lambda *sizes: open_gate(LSTMCell(*sizes)))
-    print(f"remembered over 30 steps: {road:.0%}")  # -> ...
-    print("learned:", road > 0.9)  # -> learned: True
+    share = memory(lambda *sizes: open_gate(LSTMCell(*sizes)))
+    print(f"remembered over 30 steps: {share:.0%}")  # -> ...
+    print("learned:", share > 0.9)  # -> learned: True

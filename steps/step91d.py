@@ -1,12 +1,13 @@
-"""Step 91d: GRU, and cells as PyTorch has them
+"""Step 91d: The GRU, and cells as PyTorch has them
 
-An LSTM has two memories and four products. Cho et al. (2014) did with one and three:
+An LSTM has two memories and four products. Cho et al. (2014) managed with one and three:
 
     h_t = (1 - z) n + z h_(t-1)           z: how much is kept; what is not kept is written
     n   = tanh(x_n + r y_n)               r: how much of the old state the new one sees
 
-Keeping and writing share one gate, so h stays between -1 and 1, and where z is near 1 the road is
-open. In practice the two learn about equally well; the GRU has a quarter fewer weights.
+Keeping and writing share one gate, so h stays between -1 and 1, and where z is near 1 the memory
+passes unchanged. (The code writes h_t as n + z (h_(t-1) - n): the same, with one product.) In
+practice the two learn about equally well; the GRU has a quarter fewer weights.
 
 The trap is in r: it multiplies y_n = W_hn h + b_hn after the product, with its bias. The paper has
 W (r h) instead. It is no better, and r would have to be known before the product, so the three
@@ -17,7 +18,7 @@ and devices, refusals. The weights are registered in one place, under names that
 too.
 
 New: relu_step, gru_step, add_weights, GRUCell. Changed: RNNCellBase, RNNCell, LSTMCell.
-Try: in gru_step write z n + (1 - z) h, and load weights that PyTorch has saved.
+Try: in gru_step swap h and n in the last line. The GRU that should keep everything forgets it.
 """
 
 import importlib

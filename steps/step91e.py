@@ -2,8 +2,8 @@
 
 A cell computes W_ih x_t and W_hh h_(t-1) at each step. The second has to wait for the step before.
 The first does not: all x_t are known. Sixty-four products of 32 rows each are one product of 2,048
-rows, and a large product is faster than many small ones: what is read of W_ih is used for more
-rows.
+rows, and a large product is faster than many small ones: each number of W_ih that is read from
+memory is used for more rows. This step changes only how fast it is, not what is computed.
 
     x = linear(all rows, W_ih, b_ih)                     once
     for each t:  h = step(x[rows of t], linear(h, W_hh, b_hh), h)
@@ -14,7 +14,7 @@ but the gradient of each slice is a matrix of zeros with a few rows in it, all o
 added.) That list is the order of the loop, too: reversed, the layer reads backwards, and the
 outputs still stand at their own places.
 
-The trap in measuring: sixty-four small operations cost their overhead, too. Here it is part of the
+The trap in measuring: sixty-four small operations have their own overhead. Here it is part of the
 gain; on a GPU, where each operation is a launch, it is most of it.
 
 PyTorch does the same in its own loop, and cuDNN in its kernels.
@@ -54,12 +54,12 @@ def unroll(
         rows: for each time step, in the order of the loop, which rows are its own.
         states: [batch, hidden] each.
     """
-    order = sorted(rows, key=attrgetter("start"))
+    order = sorted(rows, key=attrgetter("start"))  # as they stand in `input`
     x = linear(input, w_ih, b_ih).split([part.stop - part.start for part in order])
     pieces = {part.start: piece for part, piece in zip(order, x, strict=True)}
     for part in rows:
         states = step(pieces[part.start], linear(states[0], w_hh, b_hh), *states)
-        pieces[part.start] = states[0]
+        pieces[part.start] = states[0]  # the output takes the place of the input
     return (cat([pieces[part.start] for part in order]), *states)
 
 

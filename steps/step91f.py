@@ -1,6 +1,7 @@
-"""Step 91f: The whole loop as one node
+"""Step 91f: A recurrent layer as one node
 
-Unrolled, a simple recurrent layer leaves three nodes for each time step: a product, a sum, a tanh.
+`unroll` is the simple form of a recurrent layer, and stays it: this step and the next four only
+make it faster. Unrolled, there are three nodes for each time step: a product, a sum, a tanh.
 Sixty-four steps are 195 nodes, and more small arrays, for a formula of one line. The backward of
 that formula can be written by hand, and it is a loop, too: from the last step to the first, with
 the gradient dh of the state as its memory.
@@ -13,10 +14,11 @@ The d_t are kept side by side. Then the gradients of the weights, which are sums
 large product each: dL/dW_hh = d^T [h_0 ... h_(T-1)]. That is why `states_before` builds this
 matrix.
 
-The trap is the second derivative. This backward computes in place, on arrays, and a gradient made
-so has no graph. So on Tensors (create_graph=True, or a mode that is watching) the node does
-something else, in `gradients`: it runs `unroll` and differentiates that. Slower, and seldom. The
-inputs are copied first: were W_hh computed from W_ih, its gradient would be counted on both ways.
+The trap is the second derivative. This backward computes in place, on arrays, so its gradients have
+no graph. With create_graph=True, or a mode that is watching, the engine calls the method
+`gradients`, with Tensors: it runs `unroll` and differentiates that, which is slower, and rarely
+needed. The inputs are copied first: if W_hh were computed from W_ih, the gradient of W_hh would be
+counted twice.
 
 New: states_before, TanhLoop.
 Try: leave out the copies (x.clone()), and find the line of the demo that notices.
@@ -59,12 +61,12 @@ def unroll(
         rows: for each time step, in the order of the loop, which rows are its own.
         states: [batch, hidden] each.
     """
-    order = sorted(rows, key=attrgetter("start"))
+    order = sorted(rows, key=attrgetter("start"))  # as they stand in `input`
     x = linear(input, w_ih, b_ih).split([part.stop - part.start for part in order])
     pieces = {part.start: piece for part, piece in zip(order, x, strict=True)}
     for part in rows:
         states = step(pieces[part.start], linear(states[0], w_hh, b_hh), *states)
-        pieces[part.start] = states[0]
+        pieces[part.start] = states[0]  # the output takes the place of the input
     return (cat([pieces[part.start] for part in order]), *states)
 
 
@@ -108,8 +110,9 @@ class TanhLoop(Function):
 
     def gradients(ctx, grads: list) -> tuple:
         """On Tensors: the derivative of `unroll`, which can be differentiated again."""
-        n = 5 + len(grads) - 1
+        n = 5 + len(grads) - 1  # input, weights, biases; and a state for each result but `out`
         inputs = [ctx.saved_tensor(number) for number in range(n)]
+        # Argument 5, `rows`, is not a tensor.
         needed = [edge is not None for edge in (*ctx.edges[:5], *ctx.edges[6:])]
         create_graph = state.grad_enabled
         with enable_grad():

@@ -1,21 +1,20 @@
-"""Step 91g: What all loops share
+"""Step 91g: A base class for the loops
 
 LSTM and GRU need their own loops, but most of TanhLoop is not about tanh: the product of all
-inputs, the gradients of weights and biases, the way out on Tensors. Step 91f has it once, and
-three copies would be three places for a mistake. So it becomes a base class, and a subclass writes
-two methods:
+inputs, the gradients of weights and biases, the derivative on Tensors. Three copies would be three
+places for a mistake. So this part becomes a base class, and a subclass writes two methods:
 
     run         the loop forwards: fills the outputs, changes the states in place
     run_back    the loop backwards: the gradients of the products, and of the states
 
-and says which formula on Tensors it is the fast form of. The number of states is open: an LSTM has
-two. What `run` wants to see again in `run_back`, it returns.
+and names the formula on Tensors, `step`, of which it is the fast form. The number of states is
+open: an LSTM has two. `run` returns what `run_back` needs of it.
 
 x and y are the two products at each step, y the one with h. Their gradients are usually the same
-array, as only x + y counts; the next but one step has the exception.
+array, as only x + y counts; the GRU (step 91i) is the exception.
 
 A layer may have no biases, an input no gradient, weights may be frozen: what is not needed is not
-computed. That is most of the reading here, and none of the mathematics.
+computed.
 
 New: Loop, ReluLoop. Changed: TanhLoop.
 Try: let run_back of TanhLoop return dh in place of d, and read the error.
@@ -58,12 +57,12 @@ def unroll(
         rows: for each time step, in the order of the loop, which rows are its own.
         states: [batch, hidden] each.
     """
-    order = sorted(rows, key=attrgetter("start"))
+    order = sorted(rows, key=attrgetter("start"))  # as they stand in `input`
     x = linear(input, w_ih, b_ih).split([part.stop - part.start for part in order])
     pieces = {part.start: piece for part, piece in zip(order, x, strict=True)}
     for part in rows:
         states = step(pieces[part.start], linear(states[0], w_hh, b_hh), *states)
-        pieces[part.start] = states[0]
+        pieces[part.start] = states[0]  # the output takes the place of the input
     return (cat([pieces[part.start] for part in order]), *states)
 
 
@@ -83,8 +82,12 @@ class Loop(Function):
     the weights: dL/dW is a sum over time of products, and a product of two long matrices. A
     subclass writes the loops over time, forwards and backwards, on arrays, in place:
 
-        run(x, w_hh, b_hh, out, *states)     fills `out`, changes the states; what is to be kept
-        run_back(g, kept, *states)           gradients of x and y (the products) and of the states
+        run(x, w_hh, b_hh, out, *states)
+            fills `out`, changes the states into the last ones, returns what run_back needs
+        run_back(g, w_hh, before, kept, states, *g_states)
+            returns the gradients of the two products x and y, changes g_states into the gradients
+            of the first states; `before` is the h before each step, `kept` are `out` and what run
+            returned
 
     The gradient of the gradient takes the slow way, through `unroll`.
     """
@@ -112,7 +115,7 @@ class Loop(Function):
         before = states_before(kept[0], states[0], ctx.rows, ctx.xp)
         g_states = [s.copy() for s in g_states]
         dx, dy = ctx.run_back(g, w_hh, before, kept, states, *g_states)
-        db_ih = db_hh = dx.sum(axis=0) if need[3] else None
+        db_ih = db_hh = dx.sum(axis=0) if need[3] or need[4] else None
         return (
             dx @ w_ih if need[0] else None,
             dx.T @ input if need[1] else None,
@@ -125,8 +128,9 @@ class Loop(Function):
 
     def gradients(ctx, grads: list) -> tuple:
         """On Tensors: the derivative of `unroll`, which can be differentiated again."""
-        n = 5 + len(grads) - 1
+        n = 5 + len(grads) - 1  # input, weights, biases; and a state for each result but `out`
         inputs = [ctx.saved_tensor(number) for number in range(n)]
+        # Argument 5, `rows`, is not a tensor.
         needed = [edge is not None for edge in (*ctx.edges[:5], *ctx.edges[6:])]
         create_graph = state.grad_enabled
         with enable_grad():

@@ -1,18 +1,20 @@
 """Step 91h: The loop of the LSTM
 
-The same with four gates and a second state. What the backward pass needs of a step are the gates,
-the state c behind it and tanh(c), so these are kept: six numbers for each unit and step. Then
+The same with four gates and a second state; it computes what unroll(lstm_step, ...) computes, only
+faster. Backward needs the gates of each step, the state c after it and tanh(c), so these are kept:
+six numbers for each unit and step. Then
 
     dh += output's gradient      do = dh tanh(c) o (1 - o)         dc += dh o (1 - tanh(c)^2)
     di = dc g i (1 - i)          df = dc c_(t-1) f (1 - f)         dg = dc i (1 - g^2)
-    dc *= f  (the road)          dh = [di df dg do] W_hh
+    dc *= f  (to step t - 1)     dh = [di df dg do] W_hh
 
-o (1 - tanh(c)^2) is o - h tanh(c), because h = o tanh(c) is there already.
+o (1 - tanh(c)^2) is o - h tanh(c), and h = o tanh(c) is there already. dt, the four gradients side
+by side, begins as the four slopes, and is multiplied by what arrives.
 
-Two things are done for speed only, and were measured. The matrix W_hh^T is copied once, so that
-its rows are in order: OpenBLAS then takes a third less for a product with few rows. And the
-sigmoid is taken of all four parts at once, g included, which is put back afterwards: NumPy handles
-one long row faster than two short ones with a gap.
+Two details are for speed, and were measured. The matrix W_hh^T is copied once, so that its rows are
+in order: OpenBLAS then takes a third less for a product with few rows. And the sigmoid is taken of
+all four parts at once, g included, whose tanh is put back afterwards: NumPy handles one long row
+faster than two short ones with a gap.
 
 The trap is the order of writing: g has to be saved before the sigmoid runs over it, and dc must
 not be multiplied by f before di, df and dg have used it.
@@ -58,12 +60,12 @@ def unroll(
         rows: for each time step, in the order of the loop, which rows are its own.
         states: [batch, hidden] each.
     """
-    order = sorted(rows, key=attrgetter("start"))
+    order = sorted(rows, key=attrgetter("start"))  # as they stand in `input`
     x = linear(input, w_ih, b_ih).split([part.stop - part.start for part in order])
     pieces = {part.start: piece for part, piece in zip(order, x, strict=True)}
     for part in rows:
         states = step(pieces[part.start], linear(states[0], w_hh, b_hh), *states)
-        pieces[part.start] = states[0]
+        pieces[part.start] = states[0]  # the output takes the place of the input
     return (cat([pieces[part.start] for part in order]), *states)
 
 
@@ -97,8 +99,12 @@ class Loop(Function):
     the weights: dL/dW is a sum over time of products, and a product of two long matrices. A
     subclass writes the loops over time, forwards and backwards, on arrays, in place:
 
-        run(x, w_hh, b_hh, out, *states)     fills `out`, changes the states; what is to be kept
-        run_back(g, kept, *states)           gradients of x and y (the products) and of the states
+        run(x, w_hh, b_hh, out, *states)
+            fills `out`, changes the states into the last ones, returns what run_back needs
+        run_back(g, w_hh, before, kept, states, *g_states)
+            returns the gradients of the two products x and y, changes g_states into the gradients
+            of the first states; `before` is the h before each step, `kept` are `out` and what run
+            returned
 
     The gradient of the gradient takes the slow way, through `unroll`.
     """
@@ -126,7 +132,7 @@ class Loop(Function):
         before = states_before(kept[0], states[0], ctx.rows, ctx.xp)
         g_states = [s.copy() for s in g_states]
         dx, dy = ctx.run_back(g, w_hh, before, kept, states, *g_states)
-        db_ih = db_hh = dx.sum(axis=0) if need[3] else None
+        db_ih = db_hh = dx.sum(axis=0) if need[3] or need[4] else None
         return (
             dx @ w_ih if need[0] else None,
             dx.T @ input if need[1] else None,
@@ -139,8 +145,9 @@ class Loop(Function):
 
     def gradients(ctx, grads: list) -> tuple:
         """On Tensors: the derivative of `unroll`, which can be differentiated again."""
-        n = 5 + len(grads) - 1
+        n = 5 + len(grads) - 1  # input, weights, biases; and a state for each result but `out`
         inputs = [ctx.saved_tensor(number) for number in range(n)]
+        # Argument 5, `rows`, is not a tensor.
         needed = [edge is not None for edge in (*ctx.edges[:5], *ctx.edges[6:])]
         create_graph = state.grad_enabled
         with enable_grad():
@@ -233,7 +240,7 @@ class LstmLoop(Loop):
             di *= g
             df *= c_before[part]
             dg *= i
-            dt.reshape(n, 4, -1)[:, :3] *= dc[:, None]
+            dt.reshape(n, 4, -1)[:, :3] *= dc[:, None]  # i, f and g act on c; o is done
             dc *= f
             dh[...] = dt @ w_hh
         return d, d

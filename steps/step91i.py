@@ -8,7 +8,7 @@ differ in one place:
           dn r                                 gradient of y_n
     dr  = dn y_n r (1 - r)                     of both x_r and y_r
     dz  = dh (h_(t-1) - n) z (1 - z)           of both x_z and y_z
-    dh  = dh z + [dr dz dn*r] W_hh             the road, and the way through the gates
+    dh  = dh z + [dr dz dn*r] W_hh             what was kept, and the way through the gates
 
 This is the exception for which step 91g left room: run_back returns two arrays.
 
@@ -56,12 +56,12 @@ def unroll(
         rows: for each time step, in the order of the loop, which rows are its own.
         states: [batch, hidden] each.
     """
-    order = sorted(rows, key=attrgetter("start"))
+    order = sorted(rows, key=attrgetter("start"))  # as they stand in `input`
     x = linear(input, w_ih, b_ih).split([part.stop - part.start for part in order])
     pieces = {part.start: piece for part, piece in zip(order, x, strict=True)}
     for part in rows:
         states = step(pieces[part.start], linear(states[0], w_hh, b_hh), *states)
-        pieces[part.start] = states[0]
+        pieces[part.start] = states[0]  # the output takes the place of the input
     return (cat([pieces[part.start] for part in order]), *states)
 
 
@@ -95,8 +95,12 @@ class Loop(Function):
     the weights: dL/dW is a sum over time of products, and a product of two long matrices. A
     subclass writes the loops over time, forwards and backwards, on arrays, in place:
 
-        run(x, w_hh, b_hh, out, *states)     fills `out`, changes the states; what is to be kept
-        run_back(g, kept, *states)           gradients of x and y (the products) and of the states
+        run(x, w_hh, b_hh, out, *states)
+            fills `out`, changes the states into the last ones, returns what run_back needs
+        run_back(g, w_hh, before, kept, states, *g_states)
+            returns the gradients of the two products x and y, changes g_states into the gradients
+            of the first states; `before` is the h before each step, `kept` are `out` and what run
+            returned
 
     The gradient of the gradient takes the slow way, through `unroll`.
     """
@@ -125,7 +129,7 @@ class Loop(Function):
         before = states_before(kept[0], states[0], ctx.rows, ctx.xp)
         g_states = [s.copy() for s in g_states]
         dx, dy = ctx.run_back(g, w_hh, before, kept, states, *g_states)
-        db_ih = db_hh = dx.sum(axis=0) if need[3] else None
+        db_ih = db_hh = dx.sum(axis=0) if need[3] or need[4] else None
         if dx is not dy and need[4]:
             db_hh = dy.sum(axis=0)
         return (
@@ -140,8 +144,9 @@ class Loop(Function):
 
     def gradients(ctx, grads: list) -> tuple:
         """On Tensors: the derivative of `unroll`, which can be differentiated again."""
-        n = 5 + len(grads) - 1
+        n = 5 + len(grads) - 1  # input, weights, biases; and a state for each result but `out`
         inputs = [ctx.saved_tensor(number) for number in range(n)]
+        # Argument 5, `rows`, is not a tensor.
         needed = [edge is not None for edge in (*ctx.edges[:5], *ctx.edges[6:])]
         create_graph = state.grad_enabled
         with enable_grad():
@@ -234,7 +239,7 @@ class LstmLoop(Loop):
             di *= g
             df *= c_before[part]
             dg *= i
-            dt.reshape(n, 4, -1)[:, :3] *= dc[:, None]
+            dt.reshape(n, 4, -1)[:, :3] *= dc[:, None]  # i, f and g act on c; o is done
             dc *= f
             dh[...] = dt @ w_hh
         return d, d
@@ -256,7 +261,7 @@ class GruLoop(Loop):
             r, z, new = parts_of(xt, 3)
             x_new = new.copy()
             xt += yt
-            sigmoid_in_place(xt, xp)
+            sigmoid_in_place(xt, xp)  # of the third part too, which is overwritten next
             xp.multiply(r, y_new[part], out=new)
             new += x_new
             xp.tanh(new, out=new)

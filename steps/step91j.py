@@ -1,9 +1,9 @@
-"""Step 91j: Texts that end earlier
+"""Step 91j: Sequences of different length in one loop
 
-All texts of a batch had the same length so far. Real ones do not, and a loop that goes on after
-the end of a text changes its state by what is not there. But a loop need not have all texts in it.
-Put the longest first. Then those that still have a word at step t are the first n of the batch,
-and
+So far all texts of a batch had the same length. Real ones do not, and a loop that goes on after the
+end of a text changes its state by words that are not there. (Step 91n shows what that does to a
+layer.) But not every text has to take part in every step. Put the longest first. Then those that
+still have a word at step t are the first n of the batch, and
 
     h[:n] = step(x[rows of t], h[:n])           rows of t: n rows, fewer from step to step
 
@@ -12,12 +12,12 @@ and
     middle   e -- f
     short    g
 
-The loop backwards in time is the same line with the steps in the other order: n grows, and a text
-joins at its last word, with h_0 in its row. The gradients go through the same slices.
+A layer that reads backwards has the same steps in the other order: n grows, and a text joins at its
+last word, with h_0 in its row. The gradients go through the same slices.
 
-So all that changes is [:n], in each loop, for each state. The trap is `dh`, which is sliced as
-well: the gradient of a last state waits in its row until the loop, on its way back, arrives at
-that text's last word.
+So all that changes is [:n], for each state, in each loop. Read it in `unroll` and TanhLoop; the
+other two have the same change. The trap is `dh`, which is sliced as well: the gradient of a last
+state waits in its row until the loop, on its way back, arrives at that text's last word.
 
 Changed: unroll, states_before, and all loops.
 Try: let run_back of TanhLoop use dh instead of dh[: len(dt)], and read the error.
@@ -61,7 +61,7 @@ def unroll(
             fewer, or more: the first sequences of the batch are those that take part.
         states: [batch, hidden] each.
     """
-    order = sorted(rows, key=attrgetter("start"))
+    order = sorted(rows, key=attrgetter("start"))  # as they stand in `input`
     x = linear(input, w_ih, b_ih).split([part.stop - part.start for part in order])
     pieces = {part.start: piece for part, piece in zip(order, x, strict=True)}
     for part in rows:
@@ -69,7 +69,7 @@ def unroll(
         now = [s[:n] for s in states]
         new = step(pieces[part.start], linear(now[0], w_hh, b_hh), *now)
         states = [cat([a, s[n:]]) if n < len(s) else a for a, s in zip(new, states, strict=True)]
-        pieces[part.start] = new[0]
+        pieces[part.start] = new[0]  # the output takes the place of the input
     return (cat([pieces[part.start] for part in order]), *states)
 
 
@@ -104,8 +104,12 @@ class Loop(Function):
     the weights: dL/dW is a sum over time of products, and a product of two long matrices. A
     subclass writes the loops over time, forwards and backwards, on arrays, in place:
 
-        run(x, w_hh, b_hh, out, *states)     fills `out`, changes the states; what is to be kept
-        run_back(g, kept, *states)           gradients of x and y (the products) and of the states
+        run(x, w_hh, b_hh, out, *states)
+            fills `out`, changes the states into the last ones, returns what run_back needs
+        run_back(g, w_hh, before, kept, states, *g_states)
+            returns the gradients of the two products x and y, changes g_states into the gradients
+            of the first states; `before` is the h before each step, `kept` are `out` and what run
+            returned
 
     The gradient of the gradient takes the slow way, through `unroll`.
     """
@@ -134,7 +138,7 @@ class Loop(Function):
         before = states_before(kept[0], states[0], ctx.rows, ctx.xp)
         g_states = [s.copy() for s in g_states]
         dx, dy = ctx.run_back(g, w_hh, before, kept, states, *g_states)
-        db_ih = db_hh = dx.sum(axis=0) if need[3] else None
+        db_ih = db_hh = dx.sum(axis=0) if need[3] or need[4] else None
         if dx is not dy and need[4]:
             db_hh = dy.sum(axis=0)
         return (
@@ -149,8 +153,9 @@ class Loop(Function):
 
     def gradients(ctx, grads: list) -> tuple:
         """On Tensors: the derivative of `unroll`, which can be differentiated again."""
-        n = 5 + len(grads) - 1
+        n = 5 + len(grads) - 1  # input, weights, biases; and a state for each result but `out`
         inputs = [ctx.saved_tensor(number) for number in range(n)]
+        # Argument 5, `rows`, is not a tensor.
         needed = [edge is not None for edge in (*ctx.edges[:5], *ctx.edges[6:])]
         create_graph = state.grad_enabled
         with enable_grad():
@@ -246,7 +251,7 @@ class LstmLoop(Loop):
             di *= g
             df *= c_before[part]
             dg *= i
-            dt.reshape(n, 4, -1)[:, :3] *= dct[:, None]
+            dt.reshape(n, 4, -1)[:, :3] *= dct[:, None]  # i, f and g act on c; o is done
             dct *= f
             dht[...] = dt @ w_hh
         return d, d
@@ -269,7 +274,7 @@ class GruLoop(Loop):
             r, z, new = parts_of(xt, 3)
             x_new = new.copy()
             xt += yt
-            sigmoid_in_place(xt, xp)
+            sigmoid_in_place(xt, xp)  # of the third part too, which is overwritten next
             xp.multiply(r, y_new[part], out=new)
             new += x_new
             xp.tanh(new, out=new)

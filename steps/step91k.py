@@ -9,14 +9,14 @@ size], and out come two things.
 A classifier uses the last state, a model that predicts the next letter uses all outputs. And
 `last` is what the next piece of a long text begins with: layer(next_x, last).
 
-The trap comes with that: `last` is part of a graph. Hand it to the next piece as it is, and
-backward goes through all pieces since the start: with PyTorch's words, "Trying to backward through
-the graph a second time". last.detach() keeps the memory and lets go of its history (truncated
-backpropagation through time).
+The trap comes with that: `last` is part of a graph. If you hand it to the next piece as it is,
+backward goes through all pieces since the start, whose graph the last backward has freed: "Trying
+to backward through the graph a second time". last.detach() keeps the memory and drops its history
+(truncated backpropagation through time).
 
 The names of the weights are PyTorch's, "weight_ih_l0" for layer 0, so that saved states fit. They
 are drawn in PyTorch's order. `last` has a dimension in front for the layers that the next step
-adds.
+adds. `rows` are the slices of step 91e, one for each time step.
 
 New: LOOPS, RNNBase, RNN, LSTM, GRU.
 Try: leave out the detach in the demo.
@@ -87,6 +87,7 @@ class RNNBase(Module):
         if states is None:
             start = zeros(shape, dtype=data.dtype, device=data.device)
             states = [start, start] if self.mode == "LSTM" else [start]
+        # The rows of each time step follow those of the steps before it.
         ends = list(accumulate(sizes))
         rows = [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
         out, last = self._run(data, rows, states)
@@ -149,7 +150,7 @@ if __name__ == "__main__":
     print("in two pieces:", (cat([first, second]) - whole).abs().max().item() < 1e-6)
     # -> in two pieces: True
 
-    # A long signal, in pieces: the sum of two waves, of which the next value is to be said.
+    # A long signal, in pieces: the sum of two waves, of which the next value is to be predicted.
     manual_seed(0)
     t = arange(0, 1201).float()
     wave = ((t * 0.2).sin() + (t * 0.31).sin())[:, None, None] / 2

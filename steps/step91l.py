@@ -1,4 +1,4 @@
-"""Step 91l: Layers and directions
+"""Step 91l: Stacked and bidirectional layers
 
 Layers: the outputs of one are a sequence, too, and can be the input of a second one. The first may
 find out what a letter is for, the second what a word is for. Each layer has its own weights and
@@ -15,10 +15,11 @@ hidden]. For the loop it is only another order of the same rows (step 91e).
       h1 <- h2 <- h3
 
 The trap: output[-1] is the last state forwards, but backwards it has seen one word. The state that
-has read everything backwards is output[0], second half. In `last` both are right.
+has read everything backwards is output[0], second half. In `last` both are right. And a model that
+predicts the next word must not be bidirectional: it has read that word already.
 
 Changed: RNNBase; RNN has relu, too.
-Try: predict the next letter with bidirectional=True. The loss goes to 0. Why is it worth nothing?
+Try: use `rows` in place of rows[::-1] in _run. Both loops read forwards, and the demo notices.
 """
 
 import importlib
@@ -127,6 +128,7 @@ class RNNBase(Module):
         if states is None:
             start = zeros(shape, dtype=data.dtype, device=data.device)
             states = [start, start] if self.mode == "LSTM" else [start]
+        # The rows of each time step follow those of the steps before it.
         ends = list(accumulate(sizes))
         rows = [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
         out, last = self._run(data, rows, states)

@@ -178,6 +178,7 @@ class RNNBase(Module):
         elif any(s.shape != shape or s.dtype is not data.dtype for s in states):
             found = [f"{list(s.shape)} of {s.dtype}" for s in states]
             raise RuntimeError(f"Expected hidden size {shape} of {data.dtype}, got {found}")
+        # The rows of each time step follow those of the steps before it.
         ends = list(accumulate(sizes))
         rows = [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
         out, last = self._run(data, rows, states)

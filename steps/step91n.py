@@ -9,9 +9,8 @@ Then the layer reads the zeros as well. That has three consequences, and each is
     output[length-1]  is right, in the forward direction: what comes later cannot change it
     backwards         is wrong everywhere: that direction reads the padding first
 
-For the first there is a remedy, to pick the output at the last real step of each text. For a
-bidirectional layer there is none but to let the loop itself know the lengths. The next steps do
-it.
+The first can be repaired: pick the output at the last real step of each text. For the direction
+backwards, the loop itself has to know the lengths, as in step 91j. The next steps bring them there.
 
 The trap: nothing fails. The loss goes down, too, a little slower, and in use the answer depends on
 what other texts happened to be in the batch.
@@ -186,6 +185,7 @@ class RNNBase(Module):
         elif any(s.shape != shape or s.dtype is not data.dtype for s in states):
             found = [f"{list(s.shape)} of {s.dtype}" for s in states]
             raise RuntimeError(f"Expected hidden size {shape} of {data.dtype}, got {found}")
+        # The rows of each time step follow those of the steps before it.
         ends = list(accumulate(sizes))
         rows = [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
         out, last = self._run(data, rows, states)

@@ -19,8 +19,10 @@ PyTorch even takes one that is too large. Here that is refused.
 
 batch_sizes stay on the CPU: the loop in Python reads them, and would wait for a GPU each time.
 
+pack_sequence and unpack_sequence do the same from and to a list of texts.
+
 New: PackedSequence, places_of, pack_padded_sequence, pad_packed_sequence, pack_sequence,
-unpack_sequence: from a list of texts, and back.
+unpack_sequence.
 Try: pack the lengths [4, 2, 1] of the demo as [4, 1, 1], and pad again.
 """
 
@@ -190,6 +192,7 @@ class RNNBase(Module):
         elif any(s.shape != shape or s.dtype is not data.dtype for s in states):
             found = [f"{list(s.shape)} of {s.dtype}" for s in states]
             raise RuntimeError(f"Expected hidden size {shape} of {data.dtype}, got {found}")
+        # The rows of each time step follow those of the steps before it.
         ends = list(accumulate(sizes))
         rows = [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
         out, last = self._run(data, rows, states)

@@ -1,14 +1,14 @@
 """Step 91q: Packed sequences through the layers
 
-The loops can do it since step 91j, and a packed sequence has what they need: `data` is their
-matrix [all, size], and batch_sizes says which rows belong to which step. What is left for the
-layer is to take it, and to give one back: packed as the input was, so that the next layer, or
-pad_packed_sequence, can go on with it. `last` is for each text the state after its own last word,
-in both directions: what step 91n could not have with padding.
+The loops can handle different lengths since step 91j, and a packed sequence has what they need:
+`data` is their matrix [all, size], and batch_sizes says which rows belong to which step. What is
+left for the layer is to take it, and to give one back: packed as the input was, so that the next
+layer, or pad_packed_sequence, can go on with it. `last` is for each text the state after its own
+last word, in both directions, which padding could not give (step 91n).
 
-The trap is where the states come from. h_0 is given in the order of the texts, and the loop has
-the longest first: so the states are turned by sorted_indices before, and back after. Without it
-each text would begin with another one's state, and nothing would fail.
+The trap is where the states come from. h_0 is given in the order of the texts, and the loop has the
+longest first: so the states are sorted by sorted_indices before, and put back after. Otherwise each
+text would begin with another one's state, and nothing would fail.
 
 Changed: RNNBase.
 Try: leave the states as they are given (without the two index_select), and see what the demo says.
@@ -187,6 +187,7 @@ class RNNBase(Module):
             raise RuntimeError(f"Expected hidden size {shape} of {data.dtype}, got {found}")
         if order is not None:
             states = [index_select(s, 1, order) for s in states]
+        # The rows of each time step follow those of the steps before it.
         ends = list(accumulate(sizes))
         rows = [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
         out, last = self._run(data, rows, states)

@@ -1,6 +1,6 @@
-"""Step 91r: Names that nobody has written
+"""Step 91r: A letter-level LSTM writes names
 
-A milestone: an LSTM learns to write names, letter by letter. Its text are the names of the
+A milestone: an LSTM learns to write names, letter by letter. It is trained on the names of the
 functions and classes in the steps of this repository. It sees the beginning of a name and says how
 probable each letter is as the next one.
 
@@ -11,8 +11,8 @@ Then it writes: start with ".", draw a letter from what the softmax says, read i
 until it draws the end. The state remembers what has been written so far. Dividing the scores by
 a temperature below 1 before the softmax makes it bolder: probable letters become more probable.
 
-All that is used was built in the steps before: the table of rows (90b), the LSTM (91h), names of
-different length, packed (91p), cross entropy over what is not padding.
+All that is used was built in the steps before: the table of rows (step 90b), the LSTM (step 91k),
+names of different length, packed (steps 91p and 91q), and the cross entropy, without padding.
 
 The trap: the packed targets are in the order of the packed inputs, because both are packed with
 the same lengths. Padded targets would be compared with the wrong letters, or with padding.

@@ -1,9 +1,9 @@
 """Step 92a: Attention: a soft dictionary
 
-A recurrent network hands on all that it has read in one vector. What word 100 needs of word 1 has
-to survive 99 updates. A dictionary forgets nothing: it keeps each entry under a key, and looks it
-up when it is needed. But d[query] compares with ==, which has no derivative: no training can
-improve the keys.
+A recurrent network passes on all that it has read in one vector. What word 100 needs of word 1 has
+to survive 99 updates. A Python dictionary forgets nothing: it keeps each value under a key, and
+finds it when it is needed. But d[query] compares with ==, which has no derivative, so no training
+can improve the keys.
 
 Make it soft. Compare the query with every key by a dot product, turn these scores into weights that
 are positive and add up to 1, and return the mean of the values with these weights:
@@ -17,7 +17,7 @@ so queries, keys and values can all be what a network computes. This is attentio
 2014).
 
 The trap: the softmax runs over the keys, the last dimension. Over the queries it gives a result of
-the same shape, and for as many queries as keys no error ever tells.
+the same shape, and with as many queries as keys there is no error.
 
 (PyTorch: torch.nn.functional.scaled_dot_product_attention. "Scaled" is the next step.)
 

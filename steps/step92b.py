@@ -1,4 +1,4 @@
-"""Step 92b: The root of d
+"""Step 92b: Scaled dot products: dividing by sqrt(d)
 
 In step 92a the numbers were chosen with care. Take vectors of d random components of variance 1
 instead, as a network has them at the start. A dot product is a sum of d products, each of mean 0
@@ -7,18 +7,17 @@ and variance 1, so its variance is d:
     q . k = q_1 k_1 + ... + q_d k_d,     standard deviation sqrt(d)
 
 With d = 1024 the scores of one row differ by about 32, and exp(32) is 10^14. The softmax puts all
-weight on one key, which is there by chance. And it stays there: the derivative of a weight p is p
-(1 - p), which is 0 for p = 1 as for p = 0. The demo measures how much of the gradient is left.
+weight on one key, chosen by chance. And it stays there: the derivative of a weight p is p (1 - p),
+which is 0 for p = 1 as for p = 0. The demo measures how much of the gradient is left.
 
 Divide the scores by sqrt(d), and they have variance 1 for every d (Vaswani et al., 2017). That is
 all there is to "scaled".
 
 The trap: the rule holds for vectors with components of variance 1. A layer that makes them larger
-brings the problem back, and so does dividing by d, in the other direction: all weights become
-equal.
+brings the problem back. Dividing by d fails in the other direction: all weights become equal.
 
 New: the argument scale.
-Try: scale=1 / 1024. What do the largest weight and the gradient do now?
+Try: d**-1 in place of d**-0.5. For 1024 components the largest weight falls to 0.02, one 64th.
 """
 
 import importlib

@@ -1,8 +1,8 @@
-"""Step 92c: A mask keeps the future out
+"""Step 92c: Attention masks, and causal attention
 
-A network that is to write must not read ahead: if word 3 can look at word 4, then "predict word 4"
-is a matter of copying. In training, all words of a text are there at once. The demo changes the
-last value, and the first result changes too.
+A network that learns to write must not read ahead: if word 3 can look at word 4, then "predict word
+4" is only copying. In training, all words of a text are there at once. The demo takes the gradient
+of the first result: it depends on all four words.
 
 So a score that must not count becomes -inf before the softmax: exp(-inf) = 0. The weight is 0
 exactly, and so is every derivative that would flow through it. The others still add up to 1:
@@ -17,8 +17,8 @@ All L predictions are still made in one product: that is why such networks train
 the same for any pattern: of booleans, True for "may look"; of floats, added to the scores, which
 can also say "rather not": -1 for each step of distance (ALiBi, Press et al., 2021).
 
-Weights that are set to 0 after the softmax do not do: then they no longer add up to 1, and their
-sum tells how large the hidden scores were.
+Setting weights to 0 after the softmax is not enough: the rest no longer adds up to 1, and its sum
+shows how large the hidden scores were.
 
 The trap: a row in which nothing is allowed. Its softmax is 0 / 0 = nan. That happens where a short
 sequence was padded, and one nan makes all gradients nan. The next step repairs it.

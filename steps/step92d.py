@@ -1,10 +1,14 @@
 """Step 92d: Attention as one node
 
-Attention as written so far is five calls: a product, a factor, a mask, a softmax, a product. Each
-makes a node, and each of the first four an array [L, S]. For long texts these are by far the
-largest arrays of the network. And a row in which nothing is allowed gives nan.
+Step 92c is attention in its simple form, with the whole idea in it. This step and 92e, 92g and 92h
+compute the same, in a faster way.
 
-One Function needs a single one of them, E = exp(scores - top), and the sums of its rows, z:
+The simple form makes six nodes: a transposition, a product, a factor, a mask, a softmax, a product.
+The four in the middle make an array [L, S] each. For long texts these are by far the largest arrays
+of the network. And a row in which nothing is allowed gives nan.
+
+One Function needs a single one of them, E = exp(scores - top), where top is the largest score of
+each row, and the sums z of the rows of E. With the scale s:
 
     Y = (E V) / z              divide the small result, not the large weights
     H = dL/dY / z,   dL/dV = E^T H
@@ -18,7 +22,7 @@ What is not allowed is multiplied by 0 after exp. No -inf takes part, and a row 
 key has z = 0. Where z is 0 it becomes 1: the row is 0 / 1 = 0, and so are its gradients.
 
 For a second derivative E has to be a function of Q and K, not an array that was kept: backward on
-Tensors computes it again. top is a constant: subtracting it changes nothing in Y.
+Tensors computes it again. top can be a constant, because subtracting it does not change Y.
 
 Changed: scaled_dot_product_attention. New: Attention, plain.
 Try: return e, z without `+ (z == 0)`.

@@ -1,20 +1,19 @@
-"""Step 92e: A maximum that is rarely needed
+"""Step 92e: Softmax without the maximum, where that is safe
 
-softmax subtracts the largest of each row, lest exp overflow. Of what attention does with its
-scores, that is the most expensive part: to find a maximum of each row and to subtract it takes
+softmax subtracts the largest of each row, so that exp cannot overflow. This is the most expensive
+thing that attention does with its scores: to find the maximum of each row and to subtract it takes
 longer than exp itself. And most of the time nothing would have overflowed. Scores that are divided
-by the root of d are small, a few units.
+by sqrt(d) are small, a few units.
 
     exp(60) = 1e26,  float32 ends at 3e38:   rows of 10^12 scores have room
     exp(-60) = 9e-27, the smallest normal float32 is 1e-38:   no row becomes 0
 
-So look first. If all scores lie between -60 and 60, E = exp(scores) is as accurate as with the
-maximum taken out: a float has the same number of digits everywhere. One number for the whole array,
-the smallest and the largest of all, is cheap to get: NumPy finds it several times as fast as the
-maximum of each row.
+So test first. If all scores lie between -60 and 60, E = exp(scores) is as accurate as with the
+maximum taken out: a float has the same number of digits everywhere. The smallest and the largest of
+the whole array are cheap: NumPy finds them several times as fast as the maximum of each row.
 
-The trap: this test must not be by row, nor be left out. Scores of 100 occur, in a trained network
-or with a mask of large numbers. The demo has them. A nan compares as False, and goes the slow way.
+The trap: the test cannot be left out. Scores of 100 occur, in a trained network or with a mask of
+large numbers; the demo has them. A nan compares as False, and so takes the slow way.
 
 Changed: Attention.largest, Attention.exponentials.
 Try: limit = 100. Which line of the demo notices?

@@ -1,4 +1,4 @@
-"""Step 92f: Dropout of weights
+"""Step 92f: Dropout of attention weights
 
 Attention can learn to rely on one single word. Dropout (step 72) on the weights makes it look
 elsewhere too: each weight becomes 0 with probability p, the others grow by 1 / (1 - p).

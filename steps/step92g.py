@@ -1,25 +1,26 @@
-"""Step 92g: Blocks that stay in the cache
+"""Step 92g: Attention in blocks that fit the cache
 
 The scores of 12 texts of 128 words with 4 heads are 3 MB. They are made by a product, then read and
 written by min, max, exp, a factor, a sum and another product: each time 3 MB go from the memory to
 the processor and back, because its cache, 1 MB or so, has long forgotten them.
 
-The texts of a batch have nothing to do with each other. So take as many of them as make 512 KB of
-scores, do everything with these, and go on. The sums are the same; the arrays stay near:
+The texts of a batch do not depend on each other. So take as many of them as make 512 KB of scores,
+do everything with these, and go on. The results are the same, and the arrays stay in the cache:
 
     for each block b:   E_b, z_b = ...(Q_b, K_b);   Y_b = E_b V_b / z_b
 
 Backward does so too. This is half of the idea of FlashAttention (Dao et al., 2022). The other half
 is not to keep E at all, but to compute it again.
 
-And a product of small matrices runs faster if its second matrix lies in memory row by row. K^T does
-not, nor do the heads of step 92j, which are cut from longer rows. To copy them first costs little:
-they are smaller than the scores.
+A product of small matrices also runs faster if its second matrix lies in memory row by row. K^T
+does not, and so it is copied first. That costs little: it is smaller than the scores.
 
 The trap: blocks that are too small. Each costs a dozen calls of NumPy, a microsecond or more each.
 
-Changed: Attention. New: part, in_order. All dimensions in front are brought to one shape before.
-Try: Attention.chunk = 1 << 12.
+All dimensions in front are brought to one shape before, so that the first one can be cut.
+
+Changed: Attention. New: part, in_order.
+Try: 1 << 24 in place of 1 << 19 in the line with times. One block holds all, and the gain is gone.
 """
 
 import copy
@@ -142,6 +143,7 @@ class Attention(Function):
             e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
             return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
         gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
+        # Argument 3 is the mask. Its gradient is large, and seldom needed.
         gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
         g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
         for b, e, z in kept:
@@ -175,6 +177,7 @@ def scaled_dot_product_attention(
     if not 0 <= dropout_p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     dtype, device, shapes = query.dtype, query.device, [x.array.shape for x in (query, key, value)]
+    # The dimensions in front. The blocks cut the first of them, so there has to be one.
     lead = broadcast_shapes(*(shape[:-2] for shape in shapes)) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
     q, k, v = (broadcast_to(x, (*lead, *x.array.shape[-2:])) for x in (query, key, value))

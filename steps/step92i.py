@@ -1,14 +1,14 @@
-"""Step 92i: Types, and what attention refuses
+"""Step 92i: Attention: half precision and refusals
 
 float16 has 11 bits, and ends at 65504. A sum of 64 products, exp, a sum over all keys and another
-product, each rounded to 11 bits, add their errors up, and a score of 12 is inf already after exp
-(exp(12) = 162755). So halves are computed as float32 and rounded once, as sums are (step 59a). The
-same cast carries the gradients back.
+product, each rounded to 11 bits, add up their errors, and exp of a score of 12 (162755) is inf
+already. So halves are computed as float32 and rounded once, as sums are (step 59a). The same cast
+carries the gradients back.
 
 The rest of this step is refusals. Most of these mistakes would otherwise give a result:
 
 - a mask of integers: 0 and 1 would be added to the scores;
-- float32 queries with float64 keys: PyTorch never promotes in a product, nor do we;
+- float32 queries with float64 keys: PyTorch does not promote in a product, and neither do we;
 - is_causal together with a mask: which one counts?
 - a single vector as query: it has to be a matrix with one row.
 
@@ -72,11 +72,12 @@ class Attention(Function):
     causal_rows = 64  # rows of E in one block of causal attention
 
     def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[tuple]:
-        """The keys of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
+        """Indices of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
         n, m = e_shape[-2:]
         step = max(1, ctx.chunk // max(1, math.prod(e_shape[1:]) * itemsize))
         rows, blocks, every = ctx.causal_rows if ctx.causal else max(n, 1), [], slice(None)
         for start in range(0, n, rows):
+            # A causal block of queries sees no keys beyond its own last row.
             i, j = slice(start, start + rows), slice(start + rows if ctx.causal else m)
             for first in range(0, e_shape[0], step):
                 b = slice(first, first + step), ...
@@ -145,6 +146,7 @@ class Attention(Function):
             e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
             return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
         gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
+        # Argument 3 is the mask. Its gradient is large, and seldom needed.
         gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
         g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
         for in_e, in_q, in_k, in_k_t, e, z in kept:
@@ -190,6 +192,7 @@ def scaled_dot_product_attention(
         raise RuntimeError("attn_mask must be None with is_causal=True")
     # float16 and bfloat16 are computed as float32 and rounded once.
     computed = float32 if dtype.itemsize == 2 else dtype
+    # The dimensions in front. The blocks cut the first of them, so there has to be one.
     lead = broadcast_shapes(*(x.array.shape[:-2] for x in (query, key, value))) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
     q, k, v = (

@@ -1,8 +1,8 @@
-"""Step 92j: Heads: several attentions side by side
+"""Step 92j: Multi-head attention
 
-A softmax has one peak, or a mean of several. Ask a word for its neighbours on both sides: it can
-look left, or right, or at the mean of the two, which does not tell them apart. The demo has this
-task: one head cannot learn it, two can.
+One softmax gives each word one mean of what it looks at. Suppose a word needs both neighbours: it
+can look left, or right, or at the mean of the two, which does not tell them apart. The demo has
+this task: one attention cannot learn it, two can.
 
 So attend several times, each time with other queries and keys. What they are is learned: each head
 h multiplies the input by matrices of its own, and the results are put side by side:
@@ -16,14 +16,15 @@ and then a view in another shape, in which the heads are a batch like the senten
 
     [L, N, E] -> [L, N, H, E / H] -> [N, H, L, E / H]
 
-The trap: the order of these two. A reshape straight to [N, H, L, E / H] fits, and mixes words,
-sentences and heads.
+The trap: these are two operations, a view and a permutation. A reshape straight to [N, H, L, E / H]
+fits, and mixes words, sentences and heads.
 
 Three inputs: query, key, value are often the same tensor ("self-attention"). Where they are not,
 each gets its third of the matrix.
 
 New: in_projection, multi_head_attention_forward.
-Try: num_heads=4 with the same E.
+Try: that reshape, x.reshape(x.shape[1], num_heads, x.shape[0], -1). Neither network learns the
+task.
 """
 
 import importlib
@@ -83,11 +84,12 @@ class Attention(Function):
     causal_rows = 64  # rows of E in one block of causal attention
 
     def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[tuple]:
-        """The keys of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
+        """Indices of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
         n, m = e_shape[-2:]
         step = max(1, ctx.chunk // max(1, math.prod(e_shape[1:]) * itemsize))
         rows, blocks, every = ctx.causal_rows if ctx.causal else max(n, 1), [], slice(None)
         for start in range(0, n, rows):
+            # A causal block of queries sees no keys beyond its own last row.
             i, j = slice(start, start + rows), slice(start + rows if ctx.causal else m)
             for first in range(0, e_shape[0], step):
                 b = slice(first, first + step), ...
@@ -156,6 +158,7 @@ class Attention(Function):
             e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
             return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
         gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
+        # Argument 3 is the mask. Its gradient is large, and seldom needed.
         gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
         g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
         for in_e, in_q, in_k, in_k_t, e, z in kept:
@@ -201,6 +204,7 @@ def scaled_dot_product_attention(
         raise RuntimeError("attn_mask must be None with is_causal=True")
     # float16 and bfloat16 are computed as float32 and rounded once.
     computed = float32 if dtype.itemsize == 2 else dtype
+    # The dimensions in front. The blocks cut the first of them, so there has to be one.
     lead = broadcast_shapes(*(x.array.shape[:-2] for x in (query, key, value))) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
     q, k, v = (

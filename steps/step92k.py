@@ -1,12 +1,12 @@
-"""Step 92k: Grouped heads
+"""Step 92k: Grouped-query attention
 
 A network that writes keeps the keys and values of all words so far, or it would have to compute
 them again for each new word. For 32 heads of 128 numbers, 32 layers and 16-bit floats this is half
-a megabyte for each word: with a text of 10,000 words, 5 GB. Not the weights of the network, but
-these limit how long a text can be.
+a megabyte for each word: with a text of 10,000 words, 5 GB. This memory, rather than the weights of
+the network, limits how long a text can be.
 
 The queries of old words are not needed any more. So keep many heads of queries, and let several of
-them share a head of keys and values (Shazeer, 2019; Ainslie et al., 2023):
+them share a head of keys and values (Shazeer, 2019; Ainslie et al., 2023), "grouped queries":
 
     queries   0 1 2 3   4 5 6 7        8 heads
     keys         0         1           2 heads, a quarter of the memory
@@ -77,11 +77,12 @@ class Attention(Function):
     causal_rows = 64  # rows of E in one block of causal attention
 
     def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[tuple]:
-        """The keys of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
+        """Indices of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
         n, m = e_shape[-2:]
         step = max(1, ctx.chunk // max(1, math.prod(e_shape[1:]) * itemsize))
         rows, blocks, every = ctx.causal_rows if ctx.causal else max(n, 1), [], slice(None)
         for start in range(0, n, rows):
+            # A causal block of queries sees no keys beyond its own last row.
             i, j = slice(start, start + rows), slice(start + rows if ctx.causal else m)
             for first in range(0, e_shape[0], step):
                 b = slice(first, first + step), ...
@@ -150,6 +151,7 @@ class Attention(Function):
             e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
             return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
         gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
+        # Argument 3 is the mask. Its gradient is large, and seldom needed.
         gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
         g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
         for in_e, in_q, in_k, in_k_t, e, z in kept:
@@ -204,6 +206,7 @@ def scaled_dot_product_attention(
         value = repeat_interleave(value, heads[0] // heads[2], -3)
     # float16 and bfloat16 are computed as float32 and rounded once.
     computed = float32 if dtype.itemsize == 2 else dtype
+    # The dimensions in front. The blocks cut the first of them, so there has to be one.
     lead = broadcast_shapes(*(x.array.shape[:-2] for x in (query, key, value))) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
     q, k, v = (

@@ -1,19 +1,19 @@
 """Step 92l: MultiheadAttention: the layer
 
-Step 92j has a function and four loose tensors. As a Module they get names, are found by an
-optimizer, saved and moved. PyTorch's names of them are a contract: files of trained networks have
-them.
+Step 92j has a function and four loose tensors. In a Module they have names, an optimizer finds
+them, and they can be saved and moved. The names are PyTorch's, because files of trained networks
+have them.
 
     in_proj_weight [3E, E]    the rows for Q, then those for K, then those for V
     in_proj_bias [3E],   out_proj.weight [E, E],   out_proj.bias [E]
 
-The first numbers: Xavier's rule (step 75) draws in_proj_weight as one matrix with E inputs and 3E
+The initial values: Xavier's rule (step 75) draws in_proj_weight as one matrix with E inputs and 3E
 outputs, from [-b, b) with b = sqrt(6 / (E + 3E)). As three matrices [E, E] they would get sqrt(6 /
-(E + E)), which is 1.4 times as much. PyTorch draws one. The biases begin with 0, out_proj with the
-numbers of Linear.
+(E + E)), which is 1.4 times as much. PyTorch draws one. The biases begin with 0, out_proj as a
+Linear does.
 
-Dropout works on the weights (step 92f), and here it is known whether the network is in training:
-eval() switches it off.
+Dropout works on the weights (step 92f). A module knows whether it is in training: eval() switches
+dropout off.
 
 The trap: num_heads does not show in the parameters. The same state_dict fits a layer with 1, 2 or 4
 heads, and computes something else in each.
@@ -82,11 +82,12 @@ class Attention(Function):
     causal_rows = 64  # rows of E in one block of causal attention
 
     def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[tuple]:
-        """The keys of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
+        """Indices of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
         n, m = e_shape[-2:]
         step = max(1, ctx.chunk // max(1, math.prod(e_shape[1:]) * itemsize))
         rows, blocks, every = ctx.causal_rows if ctx.causal else max(n, 1), [], slice(None)
         for start in range(0, n, rows):
+            # A causal block of queries sees no keys beyond its own last row.
             i, j = slice(start, start + rows), slice(start + rows if ctx.causal else m)
             for first in range(0, e_shape[0], step):
                 b = slice(first, first + step), ...
@@ -155,6 +156,7 @@ class Attention(Function):
             e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
             return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
         gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
+        # Argument 3 is the mask. Its gradient is large, and seldom needed.
         gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
         g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
         for in_e, in_q, in_k, in_k_t, e, z in kept:
@@ -209,6 +211,7 @@ def scaled_dot_product_attention(
         value = repeat_interleave(value, heads[0] // heads[2], -3)
     # float16 and bfloat16 are computed as float32 and rounded once.
     computed = float32 if dtype.itemsize == 2 else dtype
+    # The dimensions in front. The blocks cut the first of them, so there has to be one.
     lead = broadcast_shapes(*(x.array.shape[:-2] for x in (query, key, value))) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
     q, k, v = (

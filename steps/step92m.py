@@ -1,8 +1,8 @@
-"""Step 92m: Weights to look at
+"""Step 92m: Attention weights to look at: need_weights
 
-An attention is one of the few parts of a network that one can look at: row i of its weights says
-what word i took from where. But step 92l has no way to them: the single node of step 92d keeps E
-and z, in blocks.
+Attention is one of the few parts of a network that one can look at: row i of its weights says what
+word i took from where. But step 92l cannot return them: the single node of step 92d keeps E and z,
+in blocks.
 
 need_weights returns them beside the result, as the mean over the heads, or of each head. For that
 the softmax is made as in step 92c, all L x S weights of it. This takes longer, and a network that
@@ -82,11 +82,12 @@ class Attention(Function):
     causal_rows = 64  # rows of E in one block of causal attention
 
     def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[tuple]:
-        """The keys of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
+        """Indices of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
         n, m = e_shape[-2:]
         step = max(1, ctx.chunk // max(1, math.prod(e_shape[1:]) * itemsize))
         rows, blocks, every = ctx.causal_rows if ctx.causal else max(n, 1), [], slice(None)
         for start in range(0, n, rows):
+            # A causal block of queries sees no keys beyond its own last row.
             i, j = slice(start, start + rows), slice(start + rows if ctx.causal else m)
             for first in range(0, e_shape[0], step):
                 b = slice(first, first + step), ...
@@ -155,6 +156,7 @@ class Attention(Function):
             e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
             return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
         gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
+        # Argument 3 is the mask. Its gradient is large, and seldom needed.
         gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
         g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
         for in_e, in_q, in_k, in_k_t, e, z in kept:
@@ -209,6 +211,7 @@ def scaled_dot_product_attention(
         value = repeat_interleave(value, heads[0] // heads[2], -3)
     # float16 and bfloat16 are computed as float32 and rounded once.
     computed = float32 if dtype.itemsize == 2 else dtype
+    # The dimensions in front. The blocks cut the first of them, so there has to be one.
     lead = broadcast_shapes(*(x.array.shape[:-2] for x in (query, key, value))) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
     q, k, v = (

@@ -1,8 +1,8 @@
-"""Step 92n: Masks for padding
+"""Step 92n: Padding masks
 
 Sentences of a batch differ in length. The short ones are filled up with some number, and attention
-looks at these fillers as at any word: in the demo the result for a sentence depends on what fills
-it.
+looks at these fillers as at any word. In the demo, the result for a sentence depends on what fills
+it up.
 
 A key_padding_mask [N, S] says for each sentence which keys do not count. The attn_mask of step 92c,
 [L, S], says for each query where it may look, in all sentences. Both hold: a key counts if neither
@@ -15,10 +15,10 @@ Two masks of booleans are combined by "or". Otherwise both are turned into float
 forbidden, and added.
 
 The trap, which is PyTorch's: here True means "may NOT look", in scaled_dot_product_attention it
-means "may look". A mask that was made for one of them is wrong in the other, and no error tells.
+means "may look". A mask that was made for one of them is wrong in the other, without an error.
 
-Another: is_causal does not make a mask. It is a hint that attn_mask is the causal one, so that the
-fast way can be taken, and the mask left alone.
+Another trap: is_causal does not make a mask. It is a hint that attn_mask is the causal one, so that
+step 92h can be used instead of the mask.
 
 Changed: multi_head_attention_forward, MultiheadAttention. New: additive, merged_mask.
 Try: give the padding mask the other way round, ~padding.
@@ -87,11 +87,12 @@ class Attention(Function):
     causal_rows = 64  # rows of E in one block of causal attention
 
     def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[tuple]:
-        """The keys of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
+        """Indices of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
         n, m = e_shape[-2:]
         step = max(1, ctx.chunk // max(1, math.prod(e_shape[1:]) * itemsize))
         rows, blocks, every = ctx.causal_rows if ctx.causal else max(n, 1), [], slice(None)
         for start in range(0, n, rows):
+            # A causal block of queries sees no keys beyond its own last row.
             i, j = slice(start, start + rows), slice(start + rows if ctx.causal else m)
             for first in range(0, e_shape[0], step):
                 b = slice(first, first + step), ...
@@ -160,6 +161,7 @@ class Attention(Function):
             e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
             return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
         gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
+        # Argument 3 is the mask. Its gradient is large, and seldom needed.
         gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
         g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
         for in_e, in_q, in_k, in_k_t, e, z in kept:
@@ -214,6 +216,7 @@ def scaled_dot_product_attention(
         value = repeat_interleave(value, heads[0] // heads[2], -3)
     # float16 and bfloat16 are computed as float32 and rounded once.
     computed = float32 if dtype.itemsize == 2 else dtype
+    # The dimensions in front. The blocks cut the first of them, so there has to be one.
     lead = broadcast_shapes(*(x.array.shape[:-2] for x in (query, key, value))) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
     q, k, v = (

@@ -1,4 +1,4 @@
-"""Step 93a: Order does not matter to attention
+"""Step 93a: Attention does not see the order of words
 
 "Dog bites man" and "man bites dog" have the same words. A recurrent network reads them one after
 the other, so it sees the difference. Attention does not: a weight depends on a query and a key, not
@@ -8,11 +8,11 @@ order. The result is a set.
     attention(P X) = P attention(X)        for every permutation P
 
 So no question about the order can be learned. The demo asks which of two letters comes first. After
-300 steps of training, the answer is as good as a coin's: both orders get the same output, to the
-last digit, and all that the network can say is "one half".
+300 steps of training the answers are no better than tossing a coin: both orders get the same
+output, and all that the network can say is "one half".
 
 A causal mask breaks the symmetry a little: the first word sees one word, the second two. Some
-networks live on that. But "the word before me" remains hard to express.
+networks rely on that. But "the word before me" remains hard to express.
 
 New: nothing in the framework. The measurement is the lesson; the next step repairs it.
 Try: give the layer a causal mask, and let the last word answer. How much better is it?

@@ -1,7 +1,8 @@
-"""Step 93b: Positions
+"""Step 93b: Positional encodings
 
-Step 93a: attention does not know where a word stands. So tell it: add to each word a vector that
-stands for its place. Words are then different at different places, and queries can ask for places.
+Attention does not know where a word stands (step 93a). So tell it: add to each word a vector that
+stands for its place. The same word is then different at different places, and queries can ask for
+places.
 
 Two ways to get such vectors:
 
@@ -11,16 +12,17 @@ Two ways to get such vectors:
     p[t, 2i] = sin(t / 10000^(2i / E)),    p[t, 2i + 1] = cos(t / 10000^(2i / E))
 
 A pair (sin, cos) is the hand of a clock. The first hand goes round in 6 places, the next more
-slowly, the last in 60,000: like the hands for seconds, minutes and hours they tell any place. And k
-places further, each hand has turned by the same angle, wherever it stood. So the dot product of two
-places depends on their distance only, and "three words before me" is a fixed matrix.
+slowly, the last in about 60,000: together they tell any place, as the hands for seconds, minutes
+and hours tell any time. And k places further, each hand has turned by the same angle from wherever
+it stood. So the dot product of two places depends on their distance only, and to go on by three
+places is to multiply by a fixed matrix.
 
 The trap: a learned table ends. For place 1,000 of a table with 512 rows there is nothing, and the
 rows at its end have seldom been trained. The sines go on, but a network that never saw such places
 does not know what to do with them.
 
 New: nothing in the framework. Positions belong to the program.
-Try: multiply the positions by 0.01. How long does it take now?
+Try: 0.01 * sinusoids(5, 8). The answers are a coin's again: the network has to see the positions.
 """
 
 import importlib

@@ -1,15 +1,15 @@
-"""Step 93c: A block: read, compute, add
+"""Step 93c: The Transformer block: attention, feed-forward, residual
 
 Attention brings words together, but it computes little with them: its result is a mean of values.
-So let each position think about what it has read: two linear layers with a bend between them, the
-same for all positions, usually four times as wide in the middle.
+So let each position compute something from what it has read: two linear layers with a bend between
+them, the same for all positions, usually four times as wide in the middle.
 
     x = x + attention(x)            read: the positions exchange what they know
     x = x + feed_forward(x)         compute: each for itself
 
 Both parts are added to their input, the residual connection of stage 14. Without it a stack of such
-blocks forgets which word it began with: attention takes means, and means of means become all alike.
-The demo measures it over 12 layers. And the gradient has a straight way down, along the sums.
+blocks forgets which word it began with: attention takes means, and means of means become more and
+more alike. The demo measures it over 12 layers. The sums are also a direct way for the gradient.
 
 One block follows the other: what a position has computed in one of them, others can read in the
 next.
@@ -20,7 +20,7 @@ E^2, the attention 4 E^2.
 (PyTorch: nn.TransformerEncoderLayer. It also normalises: next step.)
 
 New: TransformerLayer, TransformerEncoderLayer.
-Try: `return dropout(part(x))` in add. What do the words become after 12 layers?
+Try: `return dropout(part(x))` in add. Then "with sums" becomes 0.00, too.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Step 93d: Normalised, before or after
+"""Step 93d: LayerNorm in a block: pre-norm and post-norm
 
 Each block adds something to x, and x grows. After 24 layers of step 93c it is many times as large;
 the scores of attention grow with its square, and the softmax saturates (step 92b). LayerNorm gives
@@ -7,19 +7,19 @@ each word mean 0 and variance 1 again. Where?
     after ("post", the paper):     x = norm(x + f(x))
     before ("pre", norm_first):    x = x + f(norm(x))
 
-After: what is handed on is always of size 1. But the sum is no longer a straight way: each norm on
-it divides the gradient. The first layers get the smallest gradients, the last the largest, and
+After: what is passed on always has size 1. But the sum is no longer a direct way: each norm on it
+changes the gradient. In the demo the first layer gets about half the gradient of the last, and
 training needs a learning rate that begins small (step 78b).
 
 Before: the sum runs through all layers untouched, and so does the gradient. All layers learn from
-the start. It still grows, so that a last norm is put behind the stack. GPT-2 and all that followed
-do it this way (Xiong et al., 2020). PyTorch's default is the paper's.
+the start. x still grows, so a last norm is put behind the stack. GPT-2 and its successors do it
+this way (Xiong et al., 2020). PyTorch's default is the paper's.
 
 The trap: norm_first has no influence on the names or shapes of the parameters. The state of one
-kind can be loaded into the other, and gives nonsense.
+kind can be loaded into the other, and gives wrong results without an error.
 
 Changed: TransformerLayer (norm1, norm2, norm_first).
-Try: 48 layers. What happens to the first gradient of the paper's kind?
+Try: `return x + dropout(part(x))` in the last line of add. What is passed on grows.
 """
 
 import importlib

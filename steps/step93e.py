@@ -1,14 +1,14 @@
-"""Step 93e: The encoder: a stack of layers
+"""Step 93e: TransformerEncoder: a stack of layers
 
 An encoder is N such layers, one after the other, and a norm behind the last. All get the same
-masks. Nothing new happens, but three details matter.
+masks. Three details matter.
 
 The layer is given once, and copied N times. A copy has the numbers of the original: all N layers
 begin alike (that is how PyTorch does it). They do not stay alike, because their inputs and
 gradients differ. Programs that want different starts draw them anew.
 
-A causal mask is usually given as a matrix of 0 and -inf. For attention it would be one like any
-other, and no block could be left out (step 92h). So the stack looks once whether it is the causal
+A causal mask is usually given as a matrix of 0 and -inf. Attention would treat it like any other
+mask, and could not leave out blocks (step 92h). So the stack tests once whether it is the causal
 one, and passes on the hint. That is cheaper than N attentions with the general mask.
 
     causal_mask(3):     0  -inf  -inf
@@ -119,7 +119,7 @@ def is_causal_mask(mask: Tensor | None, is_causal: bool | None) -> bool:
     n, m = mask.array.shape
     expected = causal_mask(n, mask.device)
     if not mask.is_floating_point():
-        expected = expected != 0
+        expected = expected != 0  # of booleans: True where a position may not look
     return n == m and bool((mask == expected).all())
 
 

@@ -1,4 +1,4 @@
-"""Step 93g: Decoder and cross attention
+"""Step 93g: Cross attention, and TransformerDecoder
 
 A translation needs two networks: one reads the sentence, the other writes. The writer has to look
 at what was read, while it writes. So its layers have a third part in the middle, whose queries come
@@ -15,11 +15,11 @@ is what attention was invented for.
 Two kinds of masks now: those of the target (causal, padding of the written), and those of the
 memory (padding of what was read; seldom a causal one).
 
-The trap: the memory's padding mask is forgotten easily. The decoder then reads fillers, and each
+The trap: it is easy to forget the memory's padding mask. The decoder then reads fillers, and each
 sentence depends on the longest of its batch.
 
 New: TransformerDecoderLayer, TransformerDecoder. Changed: TransformerLayer (attentions, attend).
-Try: give the memory in another order. What changes in the result, and why?
+Try: leave memory_key_padding_mask out of the last call of decoder with `other`. What do fillers do?
 """
 
 import copy
@@ -152,7 +152,7 @@ def is_causal_mask(mask: Tensor | None, is_causal: bool | None) -> bool:
     n, m = mask.array.shape
     expected = causal_mask(n, mask.device)
     if not mask.is_floating_point():
-        expected = expected != 0
+        expected = expected != 0  # of booleans: True where a position may not look
     return n == m and bool((mask == expected).all())
 
 

@@ -6,21 +6,21 @@ Encoder and decoder together are the network of "Attention is all you need" (Vas
                         |
     tgt ------------> decoder -> output, in the shape of tgt
 
-It has no embeddings, no positions and no last layer: these depend on the task, and are the
-caller's. The module takes vectors, and gives vectors.
+It has no embeddings, no positions and no last layer: these depend on the task, and are left to the
+caller. The module takes vectors and returns vectors.
 
 The weights are drawn once more. TransformerEncoder copies one layer, so that all begin alike (step
 93e); Transformer draws every matrix anew by Xavier's rule, and so makes them different.
 
 In training the whole target is given, moved by one place: position t sees the target up to t - 1,
-and is to say t ("teacher forcing"). With the causal mask all places are trained at once. In use,
-the decoder is called for each new word, with what it has written so far.
+and has to predict word t ("teacher forcing"). With the causal mask all places are trained at once.
+In use, the decoder is called for each new word, with what it has written so far.
 
 The trap: tgt_mask is not made for you. Without it the decoder reads the very word that it is to
-say. The loss becomes 0 quickly, and what it writes is nonsense.
+predict. The loss falls as usual, and what it writes is wrong.
 
 New: Transformer.
-Try: leave tgt_mask out in step 93i, and watch loss and result.
+Try: leave tgt_mask out in step 93i. The loss is as small as before; few sequences are right.
 """
 
 import copy
@@ -154,7 +154,7 @@ def is_causal_mask(mask: Tensor | None, is_causal: bool | None) -> bool:
     n, m = mask.array.shape
     expected = causal_mask(n, mask.device)
     if not mask.is_floating_point():
-        expected = expected != 0
+        expected = expected != 0  # of booleans: True where a position may not look
     return n == m and bool((mask == expected).all())
 
 

@@ -1,4 +1,4 @@
-"""Step 93i: A Transformer reverses what it reads
+"""Step 93i: A Transformer learns to reverse digits
 
 The milestone of this topic: the network of step 93h, with embeddings, positions and a last layer,
 learns to write eight random digits backwards. A recurrent network has to keep all eight in its
@@ -20,7 +20,7 @@ asked once more, with need_weights.
 
 The same program sorts, if the wanted digits are sorted ones (--sort): there is no line on its map.
 
-New: nothing in the framework. All of it was there.
+New: nothing in the framework.
 Try: python steps/step93i.py --sort. Where does a position look now?
 """
 

@@ -91,7 +91,7 @@ def saves(rng: random.Random, count: int) -> Counter:
             loaded = tinytorch.load(path)
             assert (loaded["value"] == loaded["number"]).all().item()
             results["whole files"] += 1
-            results["files left beside"] += len(os.listdir(folder)) - 1
+        results["files left beside"] = len(os.listdir(folder)) - 1
     return results
 
 

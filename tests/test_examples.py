@@ -115,3 +115,71 @@ def test_train_mnist_says_how_to_go_on_after_ctrl_c(tmp_path):
         process.send_signal(signal.SIGINT)
         _, complaint = process.communicate(timeout=60)
         assert text in complaint and "Traceback" not in complaint and process.returncode == 1
+
+
+def example(name, *flags, fails=False):
+    """What an example prints; what it complains of, where it should."""
+    command = [sys.executable, "-W", "error", ROOT / "examples" / name, *flags]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}
+    )
+    assert (done.returncode != 0) == fails, done.stderr
+    return done.stderr if fails else done.stdout
+
+
+def test_train_cnn_reads_digits_that_it_has_not_seen(tmp_path):
+    text = example("train_cnn.py", "--epochs", "5")
+    assert float(re.findall(r"test ([\d.]+)%", text)[-1]) > 90
+    assert "is not in" in example("train_cnn.py", "--mnist", tmp_path, fails=True)
+
+
+def test_train_cnn_takes_mnist_and_cifar(tmp_path):
+    small_mnist(tmp_path)
+    text = example("train_cnn.py", "--mnist", tmp_path, "--epochs", "3")
+    # The images are moved at random, as far as the bright rows are apart: 100 % is impossible.
+    assert float(re.findall(r"test ([\d.]+)%", text)[-1]) > 50
+
+    # Images of one colour; which one it is tells the class.
+    for i in range(1, 7):
+        records = np.zeros((20, 3073), np.uint8)
+        records[:, 0] = np.arange(20) % 3
+        for record in records:
+            start = 1 + 1024 * int(record[0])
+            record[start : start + 1024] = 200
+        records.tofile(tmp_path / ("test_batch.bin" if i == 6 else f"data_batch_{i}.bin"))
+    text = example("train_cnn.py", "--cifar", tmp_path, "--epochs", "4", "--batch-size", "20")
+    assert float(re.findall(r"test ([\d.]+)%", text)[-1]) > 90
+
+
+def test_vae_draws_digits():
+    text = example("vae.py", "--epochs", "20")
+    assert float(re.search(r"-log p < ([\d.]+)", text)[1]) < 26
+    assert text.count("\n") == 1 + 8 * 8 and "@@" in text
+
+
+SMALL_GPT = (
+    "--layers 1 --width 32 --block-size 24 --batch-size 4 --pieces 100 --steps 30 --warmup 5 "
+    "--every 10"
+).split()
+
+
+def test_gpt_goes_on_where_it_was_and_pytorch_reads_its_file(tmp_path):
+    book = tmp_path / "book.txt"
+    book.write_text("the cat sat on the mat. " * 400, encoding="utf-8")
+    whole, middle = tmp_path / "whole.pt", tmp_path / "middle.pt"
+    small = [*SMALL_GPT, "--data", book]
+    text = example("gpt.py", *small, "--checkpoint", whole)
+    losses = [float(each) for each in re.findall(r"loss ([\d.]+) ", text)]
+    assert losses[-1] < 0.8 * losses[0]
+
+    example("gpt.py", *small, "--checkpoint", middle, "--stop-after", "20")
+    other = example("gpt.py", *small, "--lr", "1", "--checkpoint", middle, "--resume", fails=True)
+    assert other == "the run began with --lr 0.002, not 1.0\n"
+    example("gpt.py", *small, "--checkpoint", middle, "--resume")
+    ends = [tinytorch.load(path) for path in (whole, middle)]
+    assert ends[0]["step"] == ends[1]["step"] == 30
+    for name, value in ends[0]["model"].items():
+        assert tinytorch.equal(value, ends[1]["model"][name]), name
+
+    written = example("gpt.py", "--checkpoint", whole, "--write", "20", "--start", "the ")
+    assert written.startswith("the ") and len(written) > 20

@@ -9,7 +9,7 @@ from numpy import newaxis
 
 from tinytorch import (
     accelerator, amp, autograd, backends, cuda, datasets, distributed, distributions, kernels,
-    multiprocessing, nn, optim, random, utils,
+    multiprocessing, nn, optim, profiler, random, utils,
 )
 from tinytorch.amp.autocast_mode import autocast, get_autocast_dtype, is_autocast_enabled
 from tinytorch.autograd.modes import (
@@ -17,7 +17,6 @@ from tinytorch.autograd.modes import (
     set_grad_enabled,
 )
 from tinytorch.backends.cuda import set_float32_matmul_precision
-from tinytorch.cuda import amp as _cuda_amp  # noqa: F401 (so that tinytorch.cuda.amp is there)
 from tinytorch.core.device import Device as device, get_default_device, set_default_device
 from tinytorch.core.dtype import (
     bfloat16, bool_ as bool, can_cast, float64 as double, DType as dtype, float32 as float,

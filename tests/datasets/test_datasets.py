@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tinytorch
-from tinytorch.datasets import MNIST, Digits, FashionMNIST, Spiral, transforms
+from tinytorch.datasets import CIFAR10, MNIST, Digits, FashionMNIST, Spiral, transforms
 from tinytorch.datasets import mnist as mnist_module
 from tinytorch.datasets.mnist import NAMES, read_idx
 from tinytorch.utils.data import DataLoader
@@ -223,3 +223,34 @@ def test_names_and_checksums():
         assert [len(checksum) for checksum in dataset.checksums] == [64] * 4
         assert len(dataset.classes) == 10
         assert all(mirror.startswith("https://") for mirror in dataset.mirrors)
+
+
+def cifar_file(path, records):
+    np.asarray(records, np.uint8).tofile(path)
+
+
+def test_cifar10_reads_planes_as_pixels(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(1, 6):
+        records = rng.integers(0, 256, (4, 3073), dtype=np.uint8)
+        records[:, 0] = i
+        cifar_file(tmp_path / f"data_batch_{i}.bin", records)
+    data = CIFAR10(tmp_path)
+    assert len(data) == 20 and data.targets.tolist() == [i for i in range(1, 6) for _ in range(4)]
+    image, label = data[19]
+    assert label == 5 and image.shape == (32, 32, 3) and image.dtype is tinytorch.uint8
+    planes = records[3, 1:].reshape(3, 32, 32)
+    np.testing.assert_array_equal(image.numpy(), np.moveaxis(planes, 0, 2))
+
+
+def test_cifar10_refuses_what_is_damaged(tmp_path):
+    with pytest.raises(FileNotFoundError, match="test_batch.bin is not in"):
+        CIFAR10(tmp_path, train=False)
+    for records, reason in (
+        (np.zeros(3073 * 2 - 1), "not a multiple of 3073"),
+        (np.zeros(0), "not a multiple of 3073"),
+        (np.full(3073, 10), "class 10"),
+    ):
+        cifar_file(tmp_path / "test_batch.bin", records)
+        with pytest.raises(ValueError, match=reason):
+            CIFAR10(tmp_path, train=False)

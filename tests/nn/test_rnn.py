@@ -309,3 +309,18 @@ def test_padding_is_differentiable(device):
         return packed.data * packed.data, rnn.pad_packed_sequence(packed)[0]
 
     assert gradcheck(there_and_back, (x,)) and gradgradcheck(there_and_back, (x,))
+
+
+@pytest.mark.parametrize("frozen", ["bias_ih_l0", "bias_hh_l0"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_frozen_bias_leaves_the_other_its_gradient(kind, frozen):
+    net = make(kind, 3, 2)
+    x = numbers(4, 2, 3)
+    wanted = tinytorch.autograd.grad(net(x)[0].square().sum(), list(net.parameters()))
+    getattr(net, frozen).requires_grad_(False)
+    net(x)[0].square().sum().backward()
+    for (name, param), expected in zip(net.named_parameters(), wanted, strict=True):
+        if name == frozen:
+            assert param.grad is None
+        else:
+            np.testing.assert_allclose(param.grad.numpy(), expected.numpy())

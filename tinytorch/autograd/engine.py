@@ -1,12 +1,14 @@
 """The backward pass, and the functions that start it: backward() and grad()."""
 
+import functools
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 from tinytorch.autograd.hooks import call_hooks, run_hooks
+from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import NOTHING, Function
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor_method, wrap
@@ -49,6 +51,8 @@ def backward_pass(
     Returns {leaf: gradient}, or, with `targets`, {edge of a target: gradient}.
     """
     needed = None if targets is None else nodes_on_the_way(edges, targets)
+    direct = not (as_tensors or state.modes)  # with neither, most nodes take the short way
+    step = step_through_modes if state.modes else general_step
     arrived: dict = {}  # node or leaf -> its gradient (of a node with several outputs: a list)
     own: set = set()  # those whose gradient is a sum made here: only these are added to in place
     found: dict = {}
@@ -88,10 +92,10 @@ def backward_pass(
                 continue
         if WriteClock.last < sequence_nr:
             node.check_saved()
-        if node.plain and not as_tensors:
+        if node.plain and direct:
             grads = node.backward(grad)
         else:
-            grads = general_step(node, grad, as_tensors)
+            grads = step(node, grad, as_tensors)
         if grads.__class__ is not tuple:
             grads = (grads,)
         edges = node.edges
@@ -131,6 +135,26 @@ def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
     if node.takes_tensors and not as_tensors:
         results = [None if result is None else result.array for result in results]
     return tuple(results)
+
+
+class NodeMode(FunctionMode):
+    """A mode that also stands around each node of a backward pass.
+
+    It only watches: while no other kind of mode is open, gradients stay plain arrays, as they are
+    without a mode, and its method `call` sees what backward calls on Tensors.
+    """
+
+    def call_node(self, step: Callable, node: Function, grad: Any, as_tensors: bool) -> tuple:
+        return step(node, grad, as_tensors)
+
+
+def step_through_modes(node: Function, grad: Any, as_tensors: bool) -> tuple:
+    """general_step, called by the modes that stand around it. They stay open meanwhile."""
+    step = general_step
+    for mode in state.modes:
+        if isinstance(mode, NodeMode):
+            step = functools.partial(mode.call_node, step)
+    return step(node, grad, as_tensors)
 
 
 def nodes_on_the_way(roots: Sequence, targets: set) -> set:
@@ -251,7 +275,7 @@ def run_backward(
     check_targets(inputs)
     targets = None if inputs is None else {edge_of(target) for target in inputs}
     keep = create_graph if retain_graph is None else retain_graph
-    as_tensors = create_graph or bool(state.modes)
+    as_tensors = create_graph or not all(isinstance(mode, NodeMode) for mode in state.modes)
     before = state.grad_enabled
     state.grad_enabled = create_graph
     try:

@@ -52,6 +52,7 @@ def shorten_rows(weight: Tensor, rows: Tensor, max_norm: float, norm_type: float
     rows = unique(rows)
     chosen = weight[rows]
     lengths = norm(chosen, norm_type, 1, keepdim=True)
+    # 1e-7, as in PyTorch, keeps a row of zeros from dividing by 0.
     weight[rows] = where(lengths > max_norm, chosen * (max_norm / (lengths + 1e-7)), chosen)
 
 
@@ -113,6 +114,7 @@ def bags_of(input: Tensor, offsets: Tensor | None, include_last_offset: bool) ->
     limits = offsets if include_last_offset else cat([offsets, full((1,), n, device=device)])
     starts, ends = limits[:-1, None], limits[1:, None]
     longest = max((ends - starts).flatten().tolist(), default=0)
+    # At least one column: over none there is no maximum.
     places = starts + arange(max(longest, 1), device=device)
     return where(places < ends, places, n)
 

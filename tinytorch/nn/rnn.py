@@ -167,6 +167,7 @@ class RNNBase(Module):
             raise RuntimeError(f"Expected hidden size {shape} of {data.dtype}, got {found}")
         if order is not None:
             states = [index_select(s, 1, order) for s in states]
+        # The rows of each time step follow those of the steps before it.
         ends = list(accumulate(sizes))
         rows = [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
         out, last = self._run(data, rows, states)

@@ -71,6 +71,7 @@ class Geometry:
     def blocks(self, height: int) -> Iterator[tuple[slice, slice]]:
         """(images, output rows) of each block, for matrices with so many elements a position."""
         (images, _, rows), each = self.y_shape[:3], max(height * self.row, 1)
+        # An image that fills a block alone is cut into rows; its blocks may be four times as large.
         count = max(BLOCK // (each * rows), COLUMNS // (rows * self.row)) or 1
         step = rows if count > 1 else max(4 * BLOCK // each, 1)
         for first in range(0, images, count):
@@ -144,11 +145,12 @@ def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     for images, rows in geo.blocks(sum(w.shape[2:])):
         block = geo.outputs(y, images, rows)
         parts = geo.columns(x, images, rows)
-        total = xp.empty((*parts[0].shape[:2], w.shape[2], parts[0].shape[3]), x.dtype)
-        total[...] = bias
-        for matrix, part in zip(w, parts, strict=True):
+        total = xp.matmul(w[0], parts[0], out=None if geo.joined else block)
+        total += bias
+        for matrix, part in zip(w[1:], parts[1:], strict=True):
             total += matrix @ part
-        block[...] = total.reshape(block.shape)
+        if geo.joined:
+            block[...] = total.reshape(block.shape)
     return y
 
 
@@ -163,6 +165,8 @@ def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
     for images, rows in geo.blocks(sum(gw.shape[2:])):
         block = geo.outputs(g, images, rows)
         block = block.reshape(*block.shape[:3], -1).swapaxes(2, 3)
+        if geo.split:  # one copy for the products of all kernel rows
+            block = xp.ascontiguousarray(block)
         for total, part in zip(gw, geo.columns(x, images, rows), strict=True):
             total += (part @ block).sum(0)
     gw = gw.reshape(parts, geo.groups, c, -1, o // geo.groups).transpose(1, 4, 2, 0, 3)
@@ -182,15 +186,18 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     o, c, *kernel = geo.w_shape
     inner, channels, n = math.prod(kernel[1:]), c * geo.groups, len(kernel)
     together = inner if geo.groups == 1 else 1  # elements of a kernel row in one product
+    # For each kernel row its matrices [groups, together * C, O].
     w = w.reshape(geo.groups, o // geo.groups, c, -1).transpose(3, 0, 2, 1)
     w = w.reshape(kernel[0], -1, geo.groups, together * c, o // geo.groups)
     bias = (xp.zeros(channels, g.dtype) if bias is None else bias).reshape(-1, *[1] * n)
     gx = xp.empty(geo.padded, g.dtype)
     gx[...] = bias
+    # The zeros behind g in each dimension: as far as a kernel moves it.
     extra = [reach // s for reach, s in zip(geo.reach, geo.stride, strict=True)]
     place = n + 1 if geo.joined else 1  # of the images among the dimensions
-    for images, rows in geo.blocks(inner * channels):
+    for images, rows in geo.blocks(inner * channels + o):
         block = xp.moveaxis(g[images, :, rows], 0, place)
+        # A block of whole images is written to gx, bias included; blocks of rows add up there.
         taken, whole = g[0, 0, rows].shape, rows.stop - rows.start == geo.out[0]
         size = [a + b for a, b in zip(taken, extra, strict=True)]
         if not geo.joined:
@@ -202,9 +209,10 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
         pictures = xp.empty((*geo.stride, channels, *size), g.dtype)
         pictures[...] = bias[..., None] if whole else 0
         moves = pictures.strides[-n:]
+        product, result = xp.matmul if o > geo.groups else xp.multiply, None
         for matrices, steps in zip(w, geo.steps, strict=True):
-            parts = matrices @ matrix if o > geo.groups else matrices * matrix
-            parts = parts.reshape(inner, channels, *block.shape[1:])
+            result = product(matrices, matrix, out=result)  # the same memory for all kernel rows
+            parts = result.reshape(inner, channels, *block.shape[1:])
             for part, (turn, step) in zip(parts, steps, strict=True):
                 total = pictures[turn]
                 if geo.joined:

@@ -1,0 +1,97 @@
+"""Step 94a: Tokens: text becomes numbers
+
+A network takes numbers, and a text is characters. So each character that occurs gets a number:
+its place in a sorted list, the vocabulary. `encode` looks the numbers up, `decode` goes back. A
+number stands for a *token*; here a token is one character.
+
+What is there to learn? The text needs no labels: the label of each token is the token that follows.
+One window of block_size tokens gives block_size questions. Here block_size is 5:
+
+    text      d  e  f  _  f  o       _ is the space
+    x         d  e  f  _  f          the first five
+    y         e  f  _  f  o          the same window, one token later
+
+After "d" comes "e"; after "de" comes "f"; after "def" a space. This is all that a GPT is trained
+on, and the text here is one that you have read: steps 1 to 30 of this repository.
+
+How good is an answer? The model gives each token a probability, and the loss is -log of the
+probability of the token that really follows: 0 if the model was sure and right. Without any
+knowledge all tokens are equally likely, and the loss is log(size of the vocabulary). Counting which
+character follows which brings it down to about half. A network has to do better than counting.
+
+New: read_steps, Tokenizer, sample_batch.
+Try: decode the numbers 40 to 60. Then encode a text with an umlaut: what does the KeyError say?
+"""
+
+import importlib
+import math
+from pathlib import Path
+
+import numpy as np
+
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops.creation import arange
+from tinytorch.ops.random import manual_seed, randint
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+def read_steps(last: str = "step31") -> str:
+    """The steps of this repository before `last`, one after the other."""
+    files = sorted(Path(__file__).resolve().parent.glob("step*.py"))
+    return "\n".join(file.read_text(encoding="utf-8") for file in files if file.name < last)
+
+
+class Tokenizer:
+    """A number for each character that occurs in a text."""
+
+    def __init__(self, text: str):
+        self.tokens = sorted(set(text))
+        self.numbers = {token: i for i, token in enumerate(self.tokens)}
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def encode(self, text: str) -> Tensor:
+        return tensor([self.numbers[character] for character in text])
+
+    def decode(self, numbers: Tensor) -> str:
+        return "".join(self.tokens[i] for i in numbers.tolist())
+
+
+def sample_batch(data: Tensor, size: int, block_size: int) -> tuple[Tensor, Tensor]:
+    """`size` windows of the text, [size, block_size], and the same windows one token later: what
+    follows each token."""
+    starts = randint(len(data) - block_size, (size, 1))
+    places = starts + arange(block_size)
+    return data[places], data[places + 1]
+
+
+if __name__ == "__main__":
+    text = read_steps()
+    print(f"{len(text):,} characters")  # -> ...
+    tokenizer = Tokenizer(text)
+    print(len(tokenizer), "different ones:", tokenizer.decode(arange(1, 30)))  # -> ...
+
+    print(tokenizer.decode(tokenizer.encode("x.grad = None")))  # -> x.grad = None
+
+    manual_seed(0)
+    data = tokenizer.encode(text)
+    x, y = sample_batch(data, 4, 32)
+    print(tuple(x.shape), tuple(y.shape))  # -> (4, 32) (4, 32)
+    print(repr(tokenizer.decode(x[0])))  # -> ...
+    print(repr(tokenizer.decode(y[0])))  # -> ...
+    print("y is x, one token later:", (x[:, 1:] == y[:, :-1]).all().item())
+    # -> y is x, one token later: True
+
+    # The two simplest models. The second one is a table: how often does j follow i?
+    n, numbers = len(tokenizer), data.numpy()
+    guess = math.log(n)
+    i, j = numbers[:-1], numbers[1:]
+    counts = np.bincount(i * n + j, minlength=n * n).reshape(n, n)
+    table = -np.log(counts[i, j] / counts.sum(1)[i]).mean()
+    print(f"loss of a guess {guess:.2f}, of a table of pairs {table:.2f}")  # -> ...
+    print("a table of pairs helps:", 2 < table < 0.65 * guess)  # -> a table of pairs helps: True

@@ -15,15 +15,15 @@ gradient, and stay the same for ever. Linear draws from [-1/sqrt(n), 1/sqrt(n)) 
 that a sum of n terms does not grow with n. (PyTorch writes kaiming_uniform_(a=sqrt(5)), which comes
 to exactly that. Step 75 tells the whole story.)
 
-There is also a layer that only changes shapes (Flatten), and one that does nothing, to take the
-place of a layer that was removed (Identity). Dropout behaves differently in training and in use: in
-training it sets each element to 0 with probability p. No
-output can rely on any other, which makes it harder to learn the data by heart (Srivastava et al.,
-2014). The rest is multiplied by 1 / (1 - p), so the expected value stays the same, and eval() has
-nothing to correct. The trap: forget eval(), and the trained network gives random answers.
+There are also layers that only change shapes (Flatten, Unflatten), and one that does nothing, to
+take the place of a layer that was removed (Identity). Dropout behaves differently in training and
+in use: in training it sets each element to 0 with probability p. No output can rely on any other,
+which makes it harder to learn the data by heart (Srivastava et al., 2014). The rest is multiplied
+by 1 / (1 - p), so the expected value stays the same, and eval() has nothing to correct. The trap:
+forget eval(), and the trained network gives random answers.
 
-New: Addmm, linear; Linear, Identity, Flatten; dropout, Dropout. Moved: Module to nn/module.py, what
-hooks need to nn/hooks.py.
+New: Addmm, linear; Linear, Identity, Flatten, Unflatten; dropout, Dropout. Moved: Module to
+nn/module.py, what hooks need to nn/hooks.py.
 Try: in dropout leave out `.mul_(1 / (1 - p))`, and see what becomes of the mean.
 """
 
@@ -200,6 +200,22 @@ class Dropout(Module):
         return f"p={self.p}, inplace={self.inplace}"
 
 
+class Unflatten(Module):
+    """Gives dimension `dim` several sizes: Unflatten(1, (8, 8)) makes [n, 64] [n, 8, 8]."""
+
+    def __init__(self, dim: int, unflattened_size: tuple[int, ...]):
+        super().__init__()
+        if not all(isinstance(n, int) for n in (dim, *tuple(unflattened_size))):
+            raise TypeError(f"dim and sizes must be ints, got {dim} and {unflattened_size}")
+        self.dim, self.unflattened_size = dim, unflattened_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.unflatten(self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
@@ -281,6 +297,12 @@ if __name__ == "__main__":
     # Shapes.
     shapes = Sequential(Flatten(), Linear(12, 4), Identity())
     print(shapes(randn(5, 3, 4)).shape)  # -> tinytorch.Size([5, 4])
+    print(Unflatten(1, (2, 2)), Unflatten(1, (2, 2))(shapes(randn(5, 3, 4))).shape)
+    # -> Unflatten(dim=1, unflattened_size=(2, 2)) tinytorch.Size([5, 2, 2])
+    try:
+        Unflatten(1, (2.0, 2))
+    except TypeError as error:
+        print(error)  # -> dim and sizes must be ints, got 1 and (2.0, 2)
 
     # Dropout.
     drop, many = Dropout(0.25), ones(100, 1000)

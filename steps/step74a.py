@@ -17,7 +17,7 @@ binary_cross_entropy takes p itself, binary_cross_entropy_with_logits the number
 Use the latter: sigmoid(100) is 1 in float32, and log(1 - 1) is minus infinity. It is replaced by
 -100, and there is no gradient left. The version with logits still knows how wrong it is.
 
-Each loss has a `reduction` ("mean", "sum", "none"), and a module made as in step 73. (Before 2018
+Each loss has a `reduction` ("mean", "sum", "none"), and a module made as in step 73a. (Before 2018
 two other arguments stood for it, which PyTorch still takes. So `reduction` has to be named here: by
 position it would mean one of them.)
 

@@ -14,8 +14,8 @@ that makes a tensor, and in isinstance(x, FloatTensor), which asks for the type 
 it is not a class: all our tensors are Tensors. An object can answer to both uses if it has the
 methods `__call__` and `__instancecheck__`.
 
-Moved: step 81o, to tinytorch/utils/safetensors.py. New: FloatTensor, LongTensor, Tensor.type,
-variable.
+Moved: step 81o, to tinytorch/utils/safetensors.py. New: FloatTensor, LongTensor and so
+on, Tensor.type, variable.
 Try: remove `__instancecheck__`, and read what Python says of isinstance.
 """
 
@@ -34,7 +34,7 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 class TypedTensor:
-    """FloatTensor and LongTensor, which older programs use as if they were classes.
+    """FloatTensor and its kin, which older programs use as if they were classes.
 
     FloatTensor(2, 3) is a new tensor of that shape on the CPU, FloatTensor([1, 2]) one of these
     elements, and isinstance(x, FloatTensor) asks for the element type of x.
@@ -54,6 +54,10 @@ class TypedTensor:
 
 FloatTensor = TypedTensor(types.float32)
 LongTensor = TypedTensor(types.int64)
+DoubleTensor = TypedTensor(types.float64)
+IntTensor = TypedTensor(types.int32)
+ByteTensor = TypedTensor(types.uint8)
+BoolTensor = TypedTensor(types.bool_)
 
 
 # The types whose names in those years were not "Bool", "Int" and "Float".
@@ -91,3 +95,5 @@ if __name__ == "__main__":
     print(labels.type(), w.type())  # -> tinytorch.LongTensor tinytorch.FloatTensor
     print(isinstance(labels, FloatTensor), FloatTensor(2, 3).shape)
     # -> False tinytorch.Size([2, 3])
+    print(ByteTensor([1, 0]).dtype, DoubleTensor([1, 0]).dtype, IntTensor([1.9]).tolist())
+    # -> tinytorch.uint8 tinytorch.float64 [1]

@@ -29,6 +29,11 @@ from tinytorch.core.memory import freed_memory_is_kept
 from tinytorch.core.printing import set_printoptions
 from tinytorch.core.tensor import as_tensor, from_numpy, is_tensor, Size, Tensor, tensor
 from tinytorch.linalg import inv as inverse
+from tinytorch.nn.functional import (
+    adaptive_avg_pool1d, avg_pool1d, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d,
+    conv_transpose3d, cosine_similarity, group_norm, layer_norm, max_pool1d, max_pool2d, max_pool3d,
+    pairwise_distance, pixel_shuffle, pixel_unshuffle, prelu, relu_, rms_norm, selu, celu,
+)
 from tinytorch.ops.arithmetic import (
     add, mul, mul as multiply, neg, neg as negative, positive, sub, sub as subtract,
 )
@@ -38,6 +43,9 @@ from tinytorch.ops.comparison import (
     clamp as clip, eq, equal, ge, gt as greater, ge as greater_equal, gt, isclose, isfinite,
     isinf, isnan, le, lerp, lt as less, le as less_equal, logical_and, logical_not, logical_or,
     logical_xor, lt, ne, ne as not_equal, where,
+)
+from tinytorch.ops.composed import (
+    addcdiv, addcmul, cdist, cumprod, hstack, index_copy, tril_indices, triu_indices, vstack,
 )
 from tinytorch.ops.conversion import clone, contiguous_format, preserve_format
 from tinytorch.ops.creation import (
@@ -64,7 +72,9 @@ from tinytorch.ops.indexing import nonzero as argwhere, masked_select, nonzero
 from tinytorch.ops.joining import (
     cat, chunk, cat as concat, cat as concatenate, split, stack, unbind,
 )
-from tinytorch.ops.legacy import FloatTensor, LongTensor
+from tinytorch.ops.legacy import (
+    BoolTensor, ByteTensor, DoubleTensor, FloatTensor, IntTensor, LongTensor,
+)
 from tinytorch.ops.matmul import addmm, bmm, dot, outer as ger, matmul, mm, mv, outer, dot as vdot
 from tinytorch.ops.methods import detach, is_complex, is_floating_point, numel
 from tinytorch.ops.multinomial import multinomial

@@ -95,6 +95,9 @@ LEFT_OUT = {
 
 # What tinytorch refuses with an error where PyTorch has an answer: part of the message, and why.
 REFUSED = {
+    "this activation is not implemented for": "relu alone takes integers",
+    "mean(): input dtype must be": "means of integers",
+    "norm(): Expected a floating point tensor": "cosines of integers",
     "a weighted mean is not implemented": "PyTorch resizes uint8 images with rounding of its own",
     "as_strided() has no gradient": "unfold has one",
     "modified by an inplace operation": "overwrites what its own backward needs",

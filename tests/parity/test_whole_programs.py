@@ -1212,3 +1212,175 @@ def a_gradient_of_gradients_in_two_trainings(torch):
             loss.backward()
             each.step()
         print(losses.item(), alpha_loss.item(), log_alpha.item())
+
+
+@program("LocalResponseNorm", "ReLU6", "Hardswish")
+def classes_of_torchvision(torch):
+    nn = torch.nn
+
+    def make_divisible(v, divisor=8):
+        new = max(divisor, int(v + divisor / 2) // divisor * divisor)
+        return new + divisor if new < 0.9 * v else new
+
+    class ConvBN(nn.Sequential):
+        def __init__(self, a, b, size=3, stride=1, groups=1, act=nn.ReLU6):
+            super().__init__(
+                nn.Conv2d(a, b, size, stride, (size - 1) // 2, groups=groups, bias=False),
+                nn.BatchNorm2d(b),
+                act(inplace=True),
+            )
+
+    class Squeeze(nn.Module):
+        def __init__(self, c):
+            super().__init__()
+            self.pool, self.scale = nn.AdaptiveAvgPool2d(1), nn.Hardsigmoid(inplace=True)
+            self.fc1, self.fc2 = nn.Conv2d(c, 8, 1), nn.Conv2d(8, c, 1)
+
+        def forward(self, x):
+            return self.scale(self.fc2(self.fc1(self.pool(x)).relu())) * x
+
+    class Inverted(nn.Module):
+        def __init__(self, a, b, ratio, act):
+            super().__init__()
+            hidden = int(round(a * ratio))
+            layers = [ConvBN(a, hidden, 1, act=act), ConvBN(hidden, hidden, groups=hidden, act=act)]
+            layers += [
+                Squeeze(hidden),
+                nn.Conv2d(hidden, b, 1, 1, 0, bias=False),
+                nn.BatchNorm2d(b),
+            ]
+            self.conv = nn.Sequential(*layers)
+
+        def forward(self, x):
+            return x + self.conv(x)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            c = make_divisible(6.5)
+            self.features = nn.Sequential(
+                nn.Conv2d(3, c, 3, 1, 1),
+                nn.LocalResponseNorm(size=5, alpha=0.0001, beta=0.75, k=2),
+                Inverted(c, c, 2, nn.ReLU6),
+                Inverted(c, c, 1, nn.Hardswish),
+                nn.MaxPool2d(2),
+            )
+            self.classifier = nn.Sequential(nn.Flatten(), nn.Mish(), nn.Linear(c * 9, 4))
+            for m in self.modules():
+                if isinstance(m, nn.Conv2d):
+                    nn.init.kaiming_normal_(m.weight, mode="fan_out")
+                elif isinstance(m, (nn.BatchNorm2d, nn.GroupNorm)):
+                    nn.init.ones_(m.weight)
+
+        def forward(self, x):
+            return self.classifier(self.features(x))
+
+    model = fill(torch, Net())
+    print(model)
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3, momentum=0.9, alpha=0.9)
+    for seed in range(2):
+        loss = nn.CrossEntropyLoss()(
+            model(drawn(torch, 4, 3, 6, 6, seed=seed)), whole_numbers(torch, 4, 4, seed=seed)
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+
+
+@program("TripletMarginLoss", "PairwiseDistance")
+def faces_that_are_near(torch):
+    nn, F = torch.nn, torch.nn.functional
+    net = fill(torch, nn.Sequential(nn.Linear(6, 8), nn.SELU(inplace=True), nn.Linear(8, 4)))
+    m, v = ([torch.zeros_like(p) for p in net.parameters()] for _ in range(2))
+    triplet, similar = nn.TripletMarginLoss(margin=1.0, p=2), nn.CosineEmbeddingLoss(margin=0.2)
+    for step in range(1, 4):  # and Adam, written by hand
+        a, p, n = (net(drawn(torch, 5, 6, seed=10 * step + i)) for i in range(3))
+        label = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0])
+        far = F.relu(2.0 - F.pairwise_distance(a, n, keepdim=True))
+        loss = triplet(a, p, n) + similar(a, p, label) + torch.mean(torch.pow(far, 2))
+        loss = loss + nn.MarginRankingLoss(margin=0.1)(a[:, 0], p[:, 0], label)
+        net.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for param, first, second in zip(net.parameters(), m, v, strict=True):
+                first.mul_(0.9).add_(param.grad, alpha=0.1)
+                second.mul_(0.999).addcmul_(param.grad, param.grad, value=0.001)
+                size = (second / (1 - 0.999**step)).sqrt_().add_(1e-8)
+                param.addcdiv_(first, size, value=-0.01 / (1 - 0.9**step))
+        print(loss.item(), torch.cdist(a, n).min().item())
+
+
+@program("ParameterList", "Unflatten")
+def many_loose_parameters(torch):
+    nn, F = torch.nn, torch.nn.functional
+
+    class LoRA(nn.Module):
+        def __init__(self, base, r=2):
+            super().__init__()
+            self.base = base
+            for param in base.parameters():
+                param.requires_grad = False
+            self.parts = nn.ParameterDict(
+                {"a": torch.full((r, base.in_features), 0.1), "b": nn.Parameter(torch.zeros(4, r))}
+            )
+
+        def forward(self, x):
+            return self.base(x) + x @ self.parts["a"].T @ self.parts["b"].T * 2
+
+    class Factors(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lora = LoRA(nn.Linear(6, 4))
+            self.mixers = nn.ParameterList([nn.Parameter(torch.ones(4, 2)) for _ in range(3)])
+            self.mixers.append(nn.Parameter(torch.zeros(2)))
+            self.shape, self.gate = nn.Unflatten(1, (2, 2)), nn.GLU(dim=-1)
+
+        def forward(self, x):
+            h = self.lora(x)
+            for i, w in enumerate(self.mixers[:-1]):
+                h = h + F.pad(F.mish(h @ w) * (i + 1), (0, 2))
+            return self.gate(self.shape(h)).squeeze(-1) + self.mixers[-1]
+
+    model = fill(torch, Factors())
+    print(
+        [name for name, p in model.named_parameters() if p.requires_grad], list(model.state_dict())
+    )
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    for seed in range(3):
+        loss = F.mse_loss(model(drawn(torch, 5, 6, seed=seed)), drawn(torch, 5, 2, seed=seed + 5))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+
+
+@program()
+def noise_in_many_steps(torch):
+    nn = torch.nn
+    beta = torch.linspace(1e-4, 0.02, 50)
+    bar = torch.cumprod(1.0 - beta, dim=0)
+    bars = torch.hstack((torch.ones(1), bar[:-1]))
+    model = fill(torch, nn.Sequential(nn.Linear(3, 8), nn.Hardtanh(-2.0, 2.0), nn.Linear(8, 2)))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for seed in range(3):
+        x, noise = drawn(torch, 6, 2, seed=seed), drawn(torch, 6, 2, seed=seed + 9)
+        t = whole_numbers(torch, 50, 6, seed=seed)
+        xt = bar[t, None].sqrt() * x + (1 - bar[t, None]).sqrt() * noise
+        loss = (noise - model(torch.cat((xt, t[:, None] / 50), 1))).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+    variance = beta * (1.0 - bars) / (1.0 - bar)
+    print(variance[::10], torch.clamp(variance, min=1e-20).log()[-1].item())
+    density = drawn(torch, 4, 6, seed=1).exp().requires_grad_()  # light along a ray, as in NeRF
+    alpha = 1.0 - torch.exp(-density * 0.3)
+    through = torch.cumprod(torch.cat([torch.ones(4, 1), 1.0 - alpha + 1e-10], -1), -1)[:, :-1]
+    (alpha * through).pow(2).sum().backward()
+    print(density.grad)
+    rows, cols = torch.triu_indices(4, 4, 1)
+    print((density @ density.T)[rows, cols].sum().item(), torch.vstack([rows, cols]).shape)
+    cache = torch.zeros(1, 2, 5, 3)
+    cache.index_copy_(2, torch.tensor([1, 3]), torch.ones(1, 2, 2, 3))
+    print(cache.sum().item(), torch.linalg.vector_norm(cache, dim=-1)[0, 0])

@@ -33,7 +33,8 @@ from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.embedding import Embedding, EmbeddingBag
 from tinytorch.nn.feature_dropout import Dropout1d, Dropout2d, Dropout3d
 from tinytorch.nn.fold import Fold, Unfold
-from tinytorch.nn.linear import Flatten, Identity, Linear
+from tinytorch.nn.linear import Flatten, Identity, Linear, Unflatten
+from tinytorch.nn.local_response import LocalResponseNorm
 from tinytorch.nn.loss import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -44,6 +45,25 @@ from tinytorch.nn.loss import (
     SmoothL1Loss,
 )
 from tinytorch.nn.module import Module
+from tinytorch.nn.more_activations import (
+    CELU,
+    GLU,
+    SELU,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    Mish,
+    ReLU6,
+    Softsign,
+    Tanhshrink,
+    Threshold,
+)
+from tinytorch.nn.more_losses import (
+    CosineEmbeddingLoss,
+    MarginRankingLoss,
+    PairwiseDistance,
+    TripletMarginLoss,
+)
 from tinytorch.nn.norm_layers import (
     BatchNorm1d,
     BatchNorm2d,
@@ -74,6 +94,7 @@ from tinytorch.nn.padding import (
 )
 from tinytorch.nn.parallel import DataParallel
 from tinytorch.nn.parameter import Parameter
+from tinytorch.nn.parameter_containers import ParameterDict, ParameterList
 from tinytorch.nn.pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,

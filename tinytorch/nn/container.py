@@ -9,7 +9,14 @@ from typing import Any
 from tinytorch.nn.module import Module, module_text
 
 
-class ListContainer(Module, MutableSequence):
+class Container(Module):
+    """A module that is there for its members, all in one of the three dictionaries."""
+
+    _store = "_modules"
+    _members = property(lambda self: self.__dict__[self._store])
+
+
+class ListContainer(Container, MutableSequence):
     """What lists of members have in common: the names "0", "1", ... and the methods of a list.
 
     The members are registered, as attributes would be; those of a plain Python list are not.
@@ -18,7 +25,7 @@ class ListContainer(Module, MutableSequence):
 
     def _set_all(self, members: list) -> None:
         """Replaces all members by these, under the names 0, 1, 2, ..."""
-        self._modules.clear()
+        self._members.clear()
         self.extend(members)
 
     def _check_index(self, index: Any) -> int:
@@ -29,10 +36,10 @@ class ListContainer(Module, MutableSequence):
         return index % n
 
     def __len__(self) -> int:
-        return len(self._modules)
+        return len(self._members)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(list(self._modules.values()))
+        return iter(list(self._members.values()))
 
     def __getitem__(self, index: Any) -> Any:
         """The member at `index`; for a slice, a module of the same kind with those members."""
@@ -41,8 +48,8 @@ class ListContainer(Module, MutableSequence):
         return list(self)[self._check_index(index)]
 
     def __setitem__(self, index: int, member: Any) -> None:
-        name = list(self._modules)[self._check_index(index)]
-        self.register_module(name, member)
+        name = list(self._members)[self._check_index(index)]
+        self._register(self._store, name, member)
 
     def __delitem__(self, index: Any) -> None:
         members = list(self)
@@ -61,7 +68,7 @@ class ListContainer(Module, MutableSequence):
 
     def append(self, member: Any) -> "ListContainer":
         """Adds a member at the end. Raises TypeError for what is not a module."""
-        self.register_module(str(len(self)), member)
+        self._register(self._store, str(len(self)), member)
         return self
 
     def extend(self, members: Iterable[Any]) -> "ListContainer":
@@ -113,7 +120,7 @@ class ModuleList(ListContainer):
         return module_text(self, parts)
 
 
-class DictContainer(Module, MutableMapping):
+class DictContainer(Container, MutableMapping):
     """What dictionaries of members have in common: the methods of a dict.
 
     Python's MutableMapping adds what follows from the methods here: keys, items, pop, update.
@@ -123,19 +130,19 @@ class DictContainer(Module, MutableMapping):
     __eq__, __hash__ = object.__eq__, object.__hash__
 
     def __getitem__(self, key: str) -> Any:
-        return self._modules[key]
+        return self._members[key]
 
     def __setitem__(self, key: str, member: Any) -> None:
-        self.register_module(key, member)
+        self._register(self._store, key, member)
 
     def __delitem__(self, key: str) -> None:
-        del self._modules[key]
+        del self._members[key]
 
     def __len__(self) -> int:
-        return len(self._modules)
+        return len(self._members)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
+        return iter(self._members)
 
 
 class ModuleDict(DictContainer):

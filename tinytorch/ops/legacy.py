@@ -10,7 +10,7 @@ from tinytorch.ops.creation import empty
 
 
 class TypedTensor:
-    """FloatTensor and LongTensor, which older programs use as if they were classes.
+    """FloatTensor and its kin, which older programs use as if they were classes.
 
     FloatTensor(2, 3) is a new tensor of that shape on the CPU, FloatTensor([1, 2]) one of these
     elements, and isinstance(x, FloatTensor) asks for the element type of x.
@@ -30,6 +30,10 @@ class TypedTensor:
 
 FloatTensor = TypedTensor(types.float32)
 LongTensor = TypedTensor(types.int64)
+DoubleTensor = TypedTensor(types.float64)
+IntTensor = TypedTensor(types.int32)
+ByteTensor = TypedTensor(types.uint8)
+BoolTensor = TypedTensor(types.bool_)
 
 
 # The types whose names in those years were not "Bool", "Int" and "Float".

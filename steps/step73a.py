@@ -1,4 +1,4 @@
-"""Step 73: Activations
+"""Step 73a: Activations
 
 Two linear layers in a row are one linear layer: W2 (W1 x) = (W2 W1) x. What makes a network more
 than that is the bend in between, the activation. relu, tanh and sigmoid have been there since step

@@ -35,6 +35,7 @@ import numpy as np
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import number_like, true_divide
 from tinytorch.ops.conversion import cast
@@ -104,6 +105,12 @@ def require_tensors(name: str, inputs: tuple) -> None:
             raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
 
 
+def stays_wide(function: type) -> bool:
+    """Whether an open mode wants results of this function on halves as they were computed, in
+    float32: autocast does."""
+    return any(function.__name__ in getattr(mode, "wide", ()) for mode in state.modes)
+
+
 def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0) -> Tensor:
     """function.apply on inputs of one type; the last `numbers` of them may be Python numbers.
 
@@ -125,7 +132,8 @@ def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0)
             raise NotImplementedError(f"'{function.__name__}' not implemented for {dtype!r}")
         dtype = Defaults.dtype
     wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
-    return cast(function.apply(*(None if x is None else as_type(x, wide) for x in inputs)), dtype)
+    result = function.apply(*(None if x is None else as_type(x, wide) for x in inputs))
+    return result if stays_wide(function) else cast(result, dtype)
 
 
 def attach(names: str, written: bool = True) -> Callable:

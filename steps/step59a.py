@@ -49,6 +49,7 @@ from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
 from tinytorch.ops.broadcast import Expand, as_integer
 from tinytorch.ops.conversion import cast
+from tinytorch.ops.elementwise import stays_wide
 
 
 def normalize_dim(dim: int, ndim: int) -> int:
@@ -126,7 +127,8 @@ def wide(x: Any) -> Any:
 def widened(function: type[Function], input: Tensor, *parameters: Any) -> Tensor:
     """function.apply, where float16 and bfloat16 are computed as float32 and rounded once."""
     half = input.array.dtype.itemsize == 2
-    return cast(function.apply(cast(input, float32) if half else input, *parameters), input.dtype)
+    result = function.apply(cast(input, float32) if half else input, *parameters)
+    return result if half and stays_wide(function) else cast(result, input.dtype)
 
 
 @functools.singledispatch

@@ -44,6 +44,7 @@ import numpy as np
 from tinytorch.autograd.inplace import in_place, into
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul
 from tinytorch.ops.broadcast import SumTo, expand
@@ -148,7 +149,9 @@ def check_operands(name: str, *operands: Any) -> None:
         if not isinstance(operand, Tensor):
             kind = type(operand).__name__
             raise TypeError(f"{name}(): argument {number} must be Tensor, not {kind}")
-    if len({operand.array.dtype for operand in operands}) > 1:
+    mixed = len({operand.array.dtype for operand in operands}) > 1
+    # A mode may give them one type: autocast does.
+    if mixed and not any(getattr(mode, "one_type", False) for mode in state.modes):
         names = [operand.dtype.name for operand in operands]
         names = [{"float32": "float", "float64": "double"}.get(name, name) for name in names]
         raise RuntimeError(

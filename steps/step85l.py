@@ -34,9 +34,10 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule
-from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
+from tinytorch.ops import elementwise, extremes, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.gather import gather
+from tinytorch.ops.matmul import MatMul
 
 
 class Windows(NamedTuple):
@@ -283,6 +284,10 @@ def adaptive_windows(ndim: int, input: Tensor, output_size: Any) -> list[list[tu
     ]
 
 
+class WeightedMean(MatMul):
+    """A product with weights that are not learned. autocast, which goes by names, leaves it."""
+
+
 def apply_matrices(x: Tensor, matrices: list[np.ndarray]) -> Tensor:
     """x with each of its last dimensions multiplied by a matrix [new size, old size].
 
@@ -297,9 +302,11 @@ def apply_matrices(x: Tensor, matrices: list[np.ndarray]) -> Tensor:
     for dim, matrix in enumerate(matrices, x.ndim - len(matrices)):
         m, shape = tensor(matrix, dtype=x.dtype, device=x.device), x.array.shape
         if dim == x.ndim - 1:
-            x = x @ m.T
+            x = WeightedMean.apply(x, m.T)
         else:  # the dimensions behind this one are the columns
-            x = (m @ x.flatten(dim + 1)).reshape(*shape[:dim], len(matrix), *shape[dim + 1 :])
+            x = WeightedMean.apply(m, x.flatten(dim + 1)).reshape(
+                *shape[:dim], len(matrix), *shape[dim + 1 :]
+            )
     return cast(x, dtype)
 
 
@@ -433,6 +440,8 @@ if __name__ == "__main__":
     # -> tinytorch.Size([1, 2, 4, 4])
     print("the same:", np.array_equal(MaxPool2d(2)(x).array, max_pool2d(x, 2).array))
     # -> the same: True
+    print("unequal windows:", AdaptiveAvgPool2d(3)(x).shape)
+    # -> unequal windows: tinytorch.Size([1, 2, 3, 3])
     values, places = AdaptiveMaxPool2d(2, return_indices=True)(x)
     print("both:", values.shape, places.dtype, "parameters:", list(AvgPool3d(2).parameters()))
     # -> both: tinytorch.Size([1, 2, 2, 2]) tinytorch.int64 parameters: []

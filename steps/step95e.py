@@ -15,8 +15,8 @@ If gradients are to be differentiated themselves (create_graph=True), they are T
 backward computes is seen call by call: as events inside the node's.
 
 What is left is the time that the profiler itself takes: two readings of the clock and one object
-for each event, about 3 us. The demo measures it. An operation of 10 elements seems to be slower
-than it is, one of a million does not: in a profile, look at large numbers.
+for each event, 3 to 10 us by how busy the machine is. The demo measures it. An operation of 10
+elements seems to be slower than it is, one of a million does not: look at large numbers first.
 
 Changed: profile.
 Try: open a FunctionMode around the profile. What does it see, and what happens to the nodes?

@@ -8,9 +8,10 @@ from math import e, inf, nan, pi
 from numpy import newaxis
 
 from tinytorch import (
-    accelerator, autograd, backends, cuda, datasets, distributed, distributions, kernels,
+    accelerator, amp, autograd, backends, cuda, datasets, distributed, distributions, kernels,
     multiprocessing, nn, optim, profiler, random, utils,
 )
+from tinytorch.amp.autocast_mode import autocast, get_autocast_dtype, is_autocast_enabled
 from tinytorch.autograd.modes import (
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
     set_grad_enabled,

@@ -1,5 +1,6 @@
 """tinytorch on an NVIDIA GPU, through CuPy."""
 
+from tinytorch.cuda import amp
 from tinytorch.cuda.backend import device_count, is_available
 from tinytorch.cuda.device import (
     current_device,

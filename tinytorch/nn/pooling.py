@@ -14,6 +14,7 @@ from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.gather import gather
+from tinytorch.ops.matmul import MatMul
 
 
 class Windows(NamedTuple):
@@ -260,6 +261,10 @@ def adaptive_windows(ndim: int, input: Tensor, output_size: Any) -> list[list[tu
     ]
 
 
+class WeightedMean(MatMul):
+    """A product with weights that are not learned. autocast, which goes by names, leaves it."""
+
+
 def apply_matrices(x: Tensor, matrices: list[np.ndarray]) -> Tensor:
     """x with each of its last dimensions multiplied by a matrix [new size, old size].
 
@@ -274,9 +279,11 @@ def apply_matrices(x: Tensor, matrices: list[np.ndarray]) -> Tensor:
     for dim, matrix in enumerate(matrices, x.ndim - len(matrices)):
         m, shape = tensor(matrix, dtype=x.dtype, device=x.device), x.array.shape
         if dim == x.ndim - 1:
-            x = x @ m.T
+            x = WeightedMean.apply(x, m.T)
         else:  # the dimensions behind this one are the columns
-            x = (m @ x.flatten(dim + 1)).reshape(*shape[:dim], len(matrix), *shape[dim + 1 :])
+            x = WeightedMean.apply(m, x.flatten(dim + 1)).reshape(
+                *shape[:dim], len(matrix), *shape[dim + 1 :]
+            )
     return cast(x, dtype)
 
 

@@ -13,6 +13,7 @@ from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.broadcast import Expand
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dims
+from tinytorch.ops.elementwise import stays_wide
 
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
@@ -58,7 +59,8 @@ def wide(x: Any) -> Any:
 def widened(function: type[Function], input: Tensor, *parameters: Any) -> Tensor:
     """function.apply, where float16 and bfloat16 are computed as float32 and rounded once."""
     half = input.array.dtype.itemsize == 2
-    return cast(function.apply(cast(input, float32) if half else input, *parameters), input.dtype)
+    result = function.apply(cast(input, float32) if half else input, *parameters)
+    return result if half and stays_wide(function) else cast(result, input.dtype)
 
 
 @functools.singledispatch

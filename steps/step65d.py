@@ -6,6 +6,7 @@ that we have, so its derivatives are there already. Read cumprod, and skim the r
     cumprod            running products: what is left of a picture after t steps of noise
     addcmul, addcdiv   input + value * a * b, input + value * a / b: Adam, written by hand
     cdist              the distances between all rows of two matrices
+    fill_diagonal_     a number on the diagonal: no item is compared with itself
     index_copy         slices written at given places: a cache that is filled step by step
     hstack, vstack     cat, side by side or one below the other
     tril_indices, triu_indices   the places of a triangle
@@ -25,13 +26,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tinytorch.autograd.inplace import in_place
+from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, sub
-from tinytorch.ops.creation import arange
+from tinytorch.ops.creation import arange, zeros
 from tinytorch.ops.cumulative import Shift
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.elementwise import attach, div
-from tinytorch.ops.gather import index_along_dim
+from tinytorch.ops.gather import index_along_dim, masked_fill
 from tinytorch.ops.indexing import IndexPut, check_same_dtype, nonzero
 from tinytorch.ops.joining import cat, tensor_list
 from tinytorch.ops.matmul import check_operands
@@ -117,6 +119,21 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 index_copy_ = tensor_method("index_copy_")(in_place(index_copy))
 
 
+@tensor_method("fill_diagonal_")
+@in_place
+def fill_diagonal(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    """Writes a number to [0, 0], [1, 1], ...; with `wrap`, a tall matrix has further diagonals.
+
+    Raises:
+        RuntimeError: a vector, or more than two dimensions of different sizes.
+    """
+    if self.array.ndim < 2 or (self.array.ndim > 2 and len({*self.array.shape}) > 1):
+        raise RuntimeError(f"fill_diagonal_: [n, m] or [n, n, ...] expected, got {self.shape}")
+    mask = zeros(self.array.shape, dtype=bool_, device=self.device)
+    self.device.xp.fill_diagonal(mask.array, True, wrap)
+    return masked_fill(self, mask, fill_value)
+
+
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors side by side: joined along dimension 1, and vectors and numbers along 0."""
     parts = [x if x.array.ndim else reshape(x, (1,)) for x in tensor_list("hstack", tensors)]
@@ -150,7 +167,7 @@ def vector_norm(
 
 if __name__ == "__main__":
     from tinytorch.autograd.engine import grad
-    from tinytorch.ops.creation import linspace, zeros
+    from tinytorch.ops.creation import linspace
 
     importlib.import_module("tinytorch.core.printing")
 
@@ -178,6 +195,8 @@ if __name__ == "__main__":
     cache.index_copy_(0, tensor([2, 0]), tensor([[1.0, 2.0], [3.0, 4.0]]))
     print(cache.tolist())  # -> [[3.0, 4.0], [0.0, 0.0], [1.0, 2.0], [0.0, 0.0]]
 
+    print(zeros(3, 2).fill_diagonal_(1).tolist())  # -> [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+
     row = tensor([1, 2])
     print(hstack((row, row)).tolist(), vstack((row, row)).tolist(), hstack((cache, cache)).shape)
     # -> [1, 2, 1, 2] [[1, 2], [1, 2]] tinytorch.Size([4, 4])
@@ -188,6 +207,7 @@ if __name__ == "__main__":
         lambda: addcdiv(row, row, row),
         lambda: cdist(row, row),
         lambda: index_copy(cache, 0, tensor([1]), cache),
+        lambda: row.fill_diagonal_(0),
     ):
         try:
             wrong()
@@ -196,3 +216,4 @@ if __name__ == "__main__":
     # -> addcdiv does not divide integers by integers: convert one to a float
     # -> cdist: expected two batches of rows of floats
     # -> index_copy(): the shape of source is [4
+    # -> fill_diagonal_: [n

@@ -10,6 +10,7 @@ other formulas; skim them, and come back for the one that your network uses.
     mish                      x tanh(softplus(x))            YOLOv4
     softsign, tanhshrink      x / (1 + |x|), x - tanh(x)
     glu                       one half gates the other       WaveNet, convolutional translation
+    gumbel_softmax            a softmax that draws           VAEs of classes
 
 What is made of straight lines is its own Activation, two lines each; the function `curve` makes the
 class. What is a formula of finished operations is written as that formula.
@@ -26,7 +27,9 @@ from collections.abc import Callable
 
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.activation import Activation, FunctionModule, activate, elu, softplus
+from tinytorch.ops.creation import empty_like, zeros_like
 from tinytorch.ops.joining import chunk
+from tinytorch.ops.softmax import softmax
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -134,6 +137,22 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     return a * b.sigmoid()
 
 
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
+    """A class drawn with the probabilities softmax(logits), in a form that has a gradient.
+
+    Not `hard`: softmax((logits + noise) / tau), the nearer to one class the smaller tau is. `hard`:
+    exactly one class, with the gradient of the former (Jang et al., 2017). `eps` does nothing.
+    """
+    noise = -empty_like(logits).exponential_().log()
+    y = softmax((logits + noise) / tau, dim)
+    if not hard:
+        return y
+    one = zeros_like(y).scatter(dim, y.argmax(dim, keepdim=True), 1.0)
+    return one - y.detach() + y
+
+
 class Hardtanh(FunctionModule, function=hardtanh):
     """hardtanh as a module."""
 
@@ -188,6 +207,7 @@ if __name__ == "__main__":
     from tinytorch.autograd.engine import grad
     from tinytorch.core.tensor import tensor
     from tinytorch.nn.container import Sequential
+    from tinytorch.ops.random import manual_seed
 
     importlib.import_module("tinytorch.core.printing")
 
@@ -212,6 +232,11 @@ if __name__ == "__main__":
     print((threshold(x, 0.5, 9.0) + 0).tolist(), grad(threshold(x, 0.5, 9.0).sum(), x)[0].tolist())
     # -> [9.0, 9.0, 1.0, 4.0] [0.0, 0.0, 1.0, 1.0]
     print(glu(x * 100).tolist())  # -> [-400.0, -100.0]
+
+    manual_seed(0)
+    logits = tensor([1.0, 3.0, 6.0]).log().expand(10000, 3)
+    print((gumbel_softmax(logits, hard=True).mean(0) * 10).round().tolist())  # -> [1.0, 3.0, 6.0]
+    print(gumbel_softmax(logits[:1], tau=9.0).sum().item())  # -> 1.000
 
     print(Sequential(ReLU6(inplace=True), Hardtanh(-2, 2), Threshold(0.1, 20), GLU(dim=1)))
     # -> Sequential(

@@ -69,3 +69,22 @@ def test_lists_and_dictionaries_of_parameters():
     assert list(named.state_dict()) == ["b"]
     with pytest.raises(TypeError):
         several.append(nn.Identity())
+
+
+def test_fill_diagonal(device):
+    x = tinytorch.zeros(2, 2, 2, device=device)
+    assert x.fill_diagonal_(3).tolist() == [[[3, 0], [0, 0]], [[0, 0], [0, 3]]]
+    w = tinytorch.ones(2, 2, device=device, requires_grad=True)
+    (w * 2).fill_diagonal_(0).sum().backward()
+    assert w.grad.tolist() == [[0, 2], [2, 0]]
+    with pytest.raises(RuntimeError):
+        tinytorch.zeros(2, 3, 3, device=device).fill_diagonal_(1)
+
+
+def test_gumbel_softmax_passes_a_gradient(device):
+    tinytorch.manual_seed(0)
+    x = tinytorch.tensor(X, device=device, requires_grad=True)
+    y = F.gumbel_softmax(x, tau=0.5, hard=True)
+    np.testing.assert_allclose(y.detach().cpu().sort().values.numpy()[:, -2:], [[0, 1]] * 3)
+    y[:, 0].sum().backward()
+    assert x.grad.abs().max().item() > 0

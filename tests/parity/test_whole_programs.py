@@ -1383,4 +1383,8 @@ def noise_in_many_steps(torch):
     print((density @ density.T)[rows, cols].sum().item(), torch.vstack([rows, cols]).shape)
     cache = torch.zeros(1, 2, 5, 3)
     cache.index_copy_(2, torch.tensor([1, 3]), torch.ones(1, 2, 2, 3))
+    alike = (density @ density.T).detach().fill_diagonal_(-9.0)
+    print(alike, torch.zeros(5, 2).fill_diagonal_(1, wrap=True), alike.argmax(1))
+    hard = torch.nn.functional.gumbel_softmax(density, tau=0.5, hard=True)
+    print(hard.sum(-1).tolist(), hard.requires_grad)
     print(cache.sum().item(), torch.linalg.vector_norm(cache, dim=-1)[0, 0])

@@ -307,6 +307,31 @@ def test_modes_of_the_call_stand_around_the_second_run():
     assert state.modes == () and open_modes == []
 
 
+def test_a_mode_that_does_something_only_once():
+    class CastOnce(FunctionMode):
+        """Products run in float32, and what was cast is kept, as autocast does."""
+
+        casts: dict = {}
+
+        def __exit__(self, *exception):
+            self.casts.clear()
+            super().__exit__(*exception)
+
+        def call(self, function, args):
+            if function.__name__ == "Mul":
+                args = [self.casts.setdefault(id(x), x.float()) for x in args]
+            return function.apply(*args)
+
+    x, w = leaf(3), leaf(3, seed=1)
+    found = []
+    for call in (checkpoint, lambda f, *args: f(*args)):
+        with CastOnce():
+            total = sum(call(lambda x: (x * w).exp(), x) for _ in range(2)).sum()
+            assert total.dtype is tinytorch.float32
+        found.append(grad(total, (x, w)))
+    assert same(*found)
+
+
 @pytest.mark.parametrize("segments", [1, 2, 3, 5])
 def test_sequential(segments):
     tinytorch.manual_seed(0)

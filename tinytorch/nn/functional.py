@@ -45,6 +45,7 @@ from tinytorch.nn.loss import (
 from tinytorch.nn.more_activations import (
     celu,
     glu,
+    gumbel_softmax,
     hardsigmoid,
     hardswish,
     hardtanh,
@@ -122,6 +123,7 @@ __all__ = [
     "gelu",
     "glu",
     "group_norm",
+    "gumbel_softmax",
     "hardsigmoid",
     "hardswish",
     "hardtanh",

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.activation import Activation, FunctionModule, activate, elu, softplus
+from tinytorch.ops.creation import empty_like, zeros_like
 from tinytorch.ops.joining import chunk
+from tinytorch.ops.softmax import softmax
 
 
 def curve(name: str, value: Callable, slope: Callable) -> type[Activation]:
@@ -106,6 +108,22 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         raise RuntimeError(f"Halving dimension must be even, but the input has {input.shape}")
     a, b = chunk(input, 2, dim)
     return a * b.sigmoid()
+
+
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
+    """A class drawn with the probabilities softmax(logits), in a form that has a gradient.
+
+    Not `hard`: softmax((logits + noise) / tau), the nearer to one class the smaller tau is. `hard`:
+    exactly one class, with the gradient of the former (Jang et al., 2017). `eps` does nothing.
+    """
+    noise = -empty_like(logits).exponential_().log()
+    y = softmax((logits + noise) / tau, dim)
+    if not hard:
+        return y
+    one = zeros_like(y).scatter(dim, y.argmax(dim, keepdim=True), 1.0)
+    return one - y.detach() + y
 
 
 class Hardtanh(FunctionModule, function=hardtanh):

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tinytorch.autograd.inplace import in_place
+from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, sub
-from tinytorch.ops.creation import arange
+from tinytorch.ops.creation import arange, zeros
 from tinytorch.ops.cumulative import Shift
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.elementwise import attach, div
-from tinytorch.ops.gather import index_along_dim
+from tinytorch.ops.gather import index_along_dim, masked_fill
 from tinytorch.ops.indexing import IndexPut, check_same_dtype, nonzero
 from tinytorch.ops.joining import cat, tensor_list
 from tinytorch.ops.matmul import check_operands
@@ -90,6 +91,21 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 
 
 index_copy_ = tensor_method("index_copy_")(in_place(index_copy))
+
+
+@tensor_method("fill_diagonal_")
+@in_place
+def fill_diagonal(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    """Writes a number to [0, 0], [1, 1], ...; with `wrap`, a tall matrix has further diagonals.
+
+    Raises:
+        RuntimeError: a vector, or more than two dimensions of different sizes.
+    """
+    if self.array.ndim < 2 or (self.array.ndim > 2 and len({*self.array.shape}) > 1):
+        raise RuntimeError(f"fill_diagonal_: [n, m] or [n, n, ...] expected, got {self.shape}")
+    mask = zeros(self.array.shape, dtype=bool_, device=self.device)
+    self.device.xp.fill_diagonal(mask.array, True, wrap)
+    return masked_fill(self, mask, fill_value)
 
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:

@@ -3,13 +3,14 @@
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from tinytorch.autograd.engine import NodeMode
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.autograd.node import NOTHING, Function
 from tinytorch.core.device import cpu
-from tinytorch.core.state import open_modes, state
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import modified_since, next_sequence_nr
 from tinytorch.ops.random import Generator, generator_for
@@ -95,13 +96,13 @@ class Segment:
         edges = [edge for node in nodes for edge in node.edges if edge is not None]
         self.inputs = [edge[0] for edge in edges if isinstance(edge[0], Tensor)]
         self.inputs += tensors_in([self.args, self.kwargs])
+        nodes = [node for node in nodes if node.saved is not NOTHING]
         self.recorded = [(type(node), *node.outputs) for node in nodes]
         self.dropped = []
         for node in nodes:
             dropped = Dropped()
-            if node.saved is not NOTHING:
-                dropped.segment, node.saved = self, dropped
-                node.saved_arrays = tuple  # (): the engine checks nothing, `values` does
+            dropped.segment, node.saved = self, dropped
+            node.saved_arrays = tuple  # (): the engine checks nothing, `values` does
             # Only the node keeps it alive, so that its values go when backward has used them.
             self.dropped.append(weakref.ref(dropped))
 
@@ -109,17 +110,18 @@ class Segment:
         """Call the function again, and hand out the values that its operations save."""
         check_unmodified(self.inputs, self.time)
         before, time = state.modes, next_sequence_nr()
-        state.modes = (*self.modes, *(mode for mode in before if isinstance(mode, NodeMode)))
-        open_modes.append(self)  # or no call would look at its thread's modes
+        state.modes = tuple(mode for mode in before if isinstance(mode, NodeMode))
         try:
-            with fork_rng(enabled=bool(self.random)), enable_grad():
+            with ExitStack() as inside:
+                for context in (fork_rng(enabled=bool(self.random)), enable_grad(), *self.modes):
+                    inside.enter_context(context)
                 for generator, position in self.random:
                     generator.set_state(position)
                 outputs = self.function(*self.args, **self.kwargs)
         finally:
             state.modes = before
-            open_modes.remove(self)
-        nodes = graph_since(time, outputs)
+        # Only those that save: autocast, for one, casts a parameter once, and not again.
+        nodes = [node for node in graph_since(time, outputs) if node.saved is not NOTHING]
         if [(type(node), *node.outputs) for node in nodes] != self.recorded:
             raise CheckpointError(
                 "the function of a checkpoint has recorded other operations, or results of other "

@@ -219,6 +219,13 @@ def test_scaler_with_clipping_and_lists(device):
     np.testing.assert_allclose(w.detach().cpu().numpy(), [2.4, 3.2], rtol=1e-6)
 
 
+def test_a_loss_of_halves_is_scaled_in_float32(device):
+    loss = tinytorch.tensor([0.25]).half().to(device)
+    scaler = amp.GradScaler(tinytorch.device(device).type)  # 2**16 is inf in float16
+    for found, dtype in ((scaler.scale(loss), float16), (scaler.scale(loss[0]), float32)):
+        assert (found.item(), found.dtype) == (16384.0, dtype)
+
+
 def test_mistakes_with_the_scaler():
     w = tinytorch.ones(2).requires_grad_()
     optimizer, scaler = tinytorch.optim.SGD([w], lr=1.0), amp.GradScaler("cpu")

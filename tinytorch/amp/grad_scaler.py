@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.autograd.modes import no_grad
-from tinytorch.core.dtype import float16
+from tinytorch.core.dtype import float16, float32
 from tinytorch.core.tensor import Tensor
 from tinytorch.cuda.backend import is_available
 from tinytorch.ops.comparison import isfinite
+from tinytorch.ops.conversion import cast
 from tinytorch.ops.reduction import all as all_of
 
 # Where an optimizer stands in this iteration.
@@ -76,8 +77,10 @@ class GradScaler:
         if not self._enabled:
             return outputs
         self._used = True
-        if isinstance(outputs, Tensor):
-            return outputs * self._scale
+        if isinstance(outputs, Tensor):  # in float32, for a scale above 65504 is inf in float16
+            half = outputs.dtype.itemsize == 2
+            scaled = (cast(outputs, float32) if half else outputs) * self._scale
+            return cast(scaled, outputs.dtype) if half and outputs.ndim else scaled
         if not isinstance(outputs, Iterable):
             raise ValueError("outputs must be a Tensor or an iterable of Tensors")
         scaled = map(self.scale, outputs)

@@ -120,7 +120,7 @@ def main():
         ("cifar", "CIFAR-10's"),
     ):
         kinds.add_argument(f"--{name}", metavar="FOLDER", help=f"{what} files")
-    parser.add_argument("--epochs", type=int, help="20 for the digits, 3 for MNIST, 10 for others")
+    parser.add_argument("--epochs", type=int, help="30 for the digits, 3 for MNIST, 10 for others")
     parser.add_argument("--batch-size", type=int, default=50)
     parser.add_argument("--lr", type=float, default=5e-3)
     parser.add_argument("--seed", type=int, default=0)
@@ -129,7 +129,7 @@ def main():
     tinytorch.manual_seed(options.seed)
     folder = options.mnist or options.fashion or options.cifar
     kind = MNIST if options.mnist else FashionMNIST if options.fashion else CIFAR10
-    epochs = options.epochs or (3 if options.mnist else 10 if folder else 20)
+    epochs = options.epochs or (3 if options.mnist else 10 if folder else 30)
     try:
         parts = [kind(folder, train) if folder else Digits(train) for train in (True, False)]
     except (FileNotFoundError, ValueError) as error:

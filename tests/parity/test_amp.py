@@ -6,11 +6,11 @@ import warnings
 import pytest
 
 import tinytorch
-from tests.parity import samples
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
 pytest.importorskip("ml_dtypes", reason="bfloat16 needs ml_dtypes")
 
+from tests.parity import samples  # noqa: E402  (it imports PyTorch)
 from tests.parity import test_modules as modules  # noqa: E402
 
 OPERATIONS = {

@@ -18,7 +18,10 @@ import numpy as np
 import pytest
 
 import tinytorch
-from tests.parity.test_programs import NUMBER, drawn, fill, printed, torch
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
+
+from tests.parity.test_programs import NUMBER, drawn, fill, printed  # noqa: E402
 
 PROGRAMS = []
 

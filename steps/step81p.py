@@ -147,13 +147,13 @@ if __name__ == "__main__":
         print(error)
         raise SystemExit from None
     numbers = np.arange(6, dtype="<f4").tobytes()
-    print(load(file_with([2, 3], numbers))["weight"].tolist())  # -> ...
+    print(load(file_with([2, 3], numbers))["weight"].tolist())
 
     # What NumPy says about a shape that it cannot have, and what load says.
     try:
         np.frombuffer(numbers[:4], "<f4").reshape([1] * 65)
     except ValueError as error:
-        print(error)  # -> ...
+        print(error)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.safetensors")
         for content in (file_with([1] * 65, numbers[:4]), file_with([0, 2**62, 2**62]), b"no file"):
@@ -161,4 +161,4 @@ if __name__ == "__main__":
             try:
                 load_file(path)
             except package().SafetensorError as error:
-                print(str(error).replace(folder, "FOLDER"))  # -> ...
+                print(str(error).replace(folder, "FOLDER"))

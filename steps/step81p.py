@@ -140,20 +140,22 @@ if __name__ == "__main__":
         text = json.dumps({"weight": entry}).encode()
         return len(text).to_bytes(8, "little") + text + content
 
-    # All of it needs the package. An error says how to get it where it is not there.
+    # What NumPy says about a shape that it cannot have. load says which tensor has it.
+    numbers = np.arange(6, dtype="<f4").tobytes()
+    try:
+        np.frombuffer(numbers[:4], "<f4").reshape([1] * 65)
+    except ValueError:
+        print("NumPy cannot make an array with 65 dimensions")
+        # -> NumPy cannot make an array with 65 dimensions
+
+    # The rest needs the package. An error says how to get it where it is not there.
     try:
         package()
     except ImportError as error:
         print(error)
         raise SystemExit from None
-    numbers = np.arange(6, dtype="<f4").tobytes()
     print(load(file_with([2, 3], numbers))["weight"].tolist())
 
-    # What NumPy says about a shape that it cannot have, and what load says.
-    try:
-        np.frombuffer(numbers[:4], "<f4").reshape([1] * 65)
-    except ValueError as error:
-        print(error)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.safetensors")
         for content in (file_with([1] * 65, numbers[:4]), file_with([0, 2**62, 2**62]), b"no file"):

@@ -39,7 +39,7 @@ test: $(VENV)/.test
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -q
 
 parity: $(VENV)/.test $(VENV)/.parity
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -q tests/parity
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto -q tests/parity
 
 fuzz: $(VENV)/.test
 	$(ONE_THREAD) $(BIN)/python -m tests.fuzz

@@ -44,6 +44,7 @@ class Function:
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
     view = False  # the result shows the memory of the first input
     writable = True  # of a view: each element shows one of the input, and no two the same one
+    whole = False  # a compiler takes it as one operation, and does not look into its formulas
     takes_tensors = False  # backward takes Tensors, always (user-defined functions)
 
     # Of one call; most calls keep these.

@@ -147,9 +147,9 @@ def as_device(device: "Device | str | int | None") -> Device:
     devices = default.devices  # also where they are not needed: a new thread sets itself up
     if device is None:
         return devices[-1]
-    if isinstance(device, int):
-        return Device("cuda", device)
-    device = Device(device)
+    device = Device("cuda", device) if isinstance(device, int) else Device(device)
+    if device in default.stand_ins:
+        return default.stand_ins[device]
     if device.index is None and device.type != "cpu" and backends[device.type] is not None:
         # "cuda" means the device that is current, which an empty array can tell.
         return device_of(device.backend.from_numpy(np.empty(0, np.float32), None))
@@ -164,6 +164,7 @@ class DefaultDevice(threading.local):
 
     def __init__(self):
         self.devices = [cpu]
+        self.stand_ins: dict[Device, Device] = {}  # while a function is traced
         # 1e300 as float32 is inf, without a warning, as in PyTorch. NumPy keeps this setting per
         # thread. What makes a tensor calls as_device(), and so comes by here.
         np.seterr(all="ignore")

@@ -1,0 +1,1 @@
+"""The compiler: traces a function into a graph, simplifies it, and generates code for it."""

@@ -1,0 +1,224 @@
+"""A graph of array operations: what a traced function computes, apart from the program that did."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinytorch.core.device import device_of
+
+# Operations that show the memory of their first argument. Their arguments are plain numbers.
+VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
+# Operations with an effect or an identity of their own: never removed twice, merged or moved.
+EFFECTS = frozenset("random call call_backward check".split())
+
+
+class Node:
+    """One operation: its name, its arguments, and what its result is like.
+
+    Attributes:
+        op: a function of the array library ("add", "exp", "sum", "matmul", ...), or one of
+            "input"          an argument of the graph
+            "constant"       args = (array,), which nothing writes into
+            "view_at"        args = (a, key): a[key] with numbers, slices, None and ... in the key
+            "getitem"        args = (a, key): a[key] with arrays in the key
+            "astype"         args = (a, dtype);   "view_as": the same bytes read as this dtype
+            "put"            args = (a, value, path): a copy of a in which value stands in the part
+                             that the views of path, ((op, args), ...), lead to
+            "random"         args = (generator, method, method's arguments): numbers of a stream
+            "call"           args = (Function, needs_input_grad, shapes of the results, *arguments):
+                             a whole Function as one operation; its value is a Called
+            "call_backward"  args = (node of a "call", *gradients): its ctx.backward, a tuple
+            "check"          args = (a, expected): raises CheckFailed where bool(a) is not as expected
+        "part"           args = (node, number): one of several results
+        args, kwargs: nodes, numbers, shapes, ...; nodes may stand inside tuples and slices.
+        shape, dtype: of the result; None of what is not an array ("call", "call_backward").
+        made_by: the operation of the user's program ("softmax"), for messages and drawings.
+        line: where the program called it: "model.py:12".
+    """
+
+    count = itertools.count()
+
+    def __init__(
+        self,
+        op: str,
+        args: tuple = (),
+        kwargs: dict | None = None,
+        shape: tuple | None = None,
+        dtype: np.dtype | None = None,
+        made_by: str = "",
+        line: str = "",
+    ):
+        self.op, self.args, self.kwargs = op, args, kwargs or {}
+        self.shape, self.dtype, self.made_by, self.line = shape, dtype, made_by, line
+        self.number = next(Node.count)
+
+    def inputs(self) -> list["Node"]:
+        """The nodes among the arguments, in their order, each as often as it is there."""
+        return list(nodes_in((self.args, self.kwargs)))
+
+    def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
+        """The same operation with replace(node) in place of each node among its arguments."""
+        args, kwargs = map_nodes(replace, self.args), map_nodes(replace, self.kwargs)
+        return Node(self.op, args, kwargs, self.shape, self.dtype, self.made_by, self.line)
+
+    def __repr__(self) -> str:
+        return f"%{self.number}"
+
+
+def nodes_in(value: Any) -> Iterator[Node]:
+    """All nodes in nested tuples, lists, dicts and slices."""
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from nodes_in(item)
+    elif isinstance(value, dict):
+        yield from nodes_in(tuple(value.values()))
+    elif isinstance(value, slice):
+        yield from nodes_in((value.start, value.stop, value.step))
+
+
+def map_nodes(function: Callable[[Node], Any], value: Any) -> Any:
+    """`value` with function(node) in place of each node."""
+    if isinstance(value, Node):
+        return function(value)
+    if isinstance(value, (tuple, list)):
+        return type(value)(map_nodes(function, item) for item in value)
+    if isinstance(value, dict):
+        return {name: map_nodes(function, item) for name, item in value.items()}
+    if isinstance(value, slice):
+        return slice(*(map_nodes(function, x) for x in (value.start, value.stop, value.step)))
+    return value
+
+
+class Graph:
+    """Nodes in an order in which each comes after its arguments; some are inputs, some outputs."""
+
+    def __init__(self, inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node]):
+        self.inputs, self.nodes, self.outputs = list(inputs), list(nodes), list(outputs)
+
+    def run(self, xp: Any, arrays: Sequence) -> list:
+        """The outputs for these input arrays, one operation after the other."""
+        values = dict(zip(self.inputs, arrays, strict=True))
+        for node in self.nodes:
+            args = map_nodes(values.__getitem__, node.args)
+            values[node] = perform(xp, node.op, args, node.kwargs)
+        return [values[node] for node in self.outputs]
+
+    def users(self) -> dict[Node, list[Node]]:
+        """For each node, the nodes that use its result."""
+        users: dict[Node, list[Node]] = {node: [] for node in (*self.inputs, *self.nodes)}
+        for node in self.nodes:
+            for used in dict.fromkeys(node.inputs()):
+                users[used].append(node)
+        return users
+
+    def __str__(self) -> str:
+        """One line for each node: `%3 = multiply(%1, 2.0)  float32[4, 5]  # mul, model.py:12`."""
+        names = {node: f"%{i}" for i, node in enumerate((*self.inputs, *self.nodes))}
+
+        def text(value: Any) -> str:
+            if isinstance(value, Node):
+                return names[value]
+            if isinstance(value, tuple):
+                return f"({', '.join(map(text, value))}{',' * (len(value) == 1)})"
+            if isinstance(value, slice):
+                ends = ("" if x is None else text(x) for x in (value.start, value.stop))
+                return ":".join(ends) + ("" if value.step is None else f":{text(value.step)}")
+            if isinstance(value, np.ndarray):
+                return str(value.item()) if value.size == 1 else f"array{list(value.shape)}"
+            return getattr(value, "__name__", None) or str(value)
+
+        lines = [f"inputs: {', '.join(f'{names[n]} {kind_of(n)}' for n in self.inputs)}"]
+        for node in self.nodes:
+            given = [text(x) for x in node.args]
+            given += [f"{name}={text(x)}" for name, x in node.kwargs.items()]
+            where = ", ".join(x for x in (node.made_by, node.line) if x)
+            lines.append(
+                f"{names[node]} = {node.op}({', '.join(given)})  {kind_of(node)}"
+                + f"  # {where}" * bool(where)
+            )
+        return "\n".join([*lines, f"return {', '.join(names[node] for node in self.outputs)}"])
+
+
+def kind_of(node: Node) -> str:
+    """The type and shape of a node's result: "float32[4, 5]"."""
+    return f"{node.dtype}{list(node.shape)}" if node.dtype is not None else "(several)"
+
+
+class CheckFailed(Exception):
+    """A value is not as it was when the graph was traced: another shape, or another decision. The
+    run has changed nothing yet, so that the program can run without the graph."""
+
+
+def check(value: Any, expected: bool) -> None:
+    if bool(value) is not expected:
+        raise CheckFailed(f"a check gave {not expected}")
+
+
+def part_of(array: Any, path: tuple) -> Any:
+    """The part of an array that the views of `path` lead to."""
+    for op, args in path:
+        array = perform(None, op, (array, *args), {})
+    return array
+
+
+def put(array: Any, value: Any, path: tuple) -> Any:
+    """A copy of `array` with `value` in the part that `path` leads to."""
+    array, (*views, (_, (key,))) = array.copy(), path
+    part_of(array, views)[key] = value
+    return array
+
+
+class Called(tuple):
+    """The results of a whole Function; `ctx` is the call, for its backward."""
+
+    def __new__(cls, ctx: Any, results: tuple):
+        called = tuple.__new__(cls, results)
+        called.ctx = ctx
+        return called
+
+
+def call(function: type, needs: tuple, shapes: tuple, *args: Any) -> Called:
+    """A whole Function: what it does when it is called in a program.
+
+    Raises:
+        CheckFailed: a result has another shape than in the trace.
+    """
+    ctx = object.__new__(function)
+    array = next(x for x in args if hasattr(x, "dtype"))
+    ctx.device = device_of(array)
+    ctx.xp, ctx.edges = ctx.device.xp, tuple(() if need else None for need in needs)
+    results = function.forward(ctx, *args)
+    results = results if isinstance(results, tuple) else (results,)
+    results = tuple(ctx.xp.asarray(result) for result in results)
+    if tuple(result.shape for result in results) != shapes:
+        raise CheckFailed(f"{function.__name__}: {[r.shape for r in results]}, not {shapes}")
+    return Called(ctx, results)
+
+
+def call_backward(called: "Called", *grads: Any) -> tuple:
+    """The gradients of the arguments of a whole Function, from those of its results."""
+    results = called.ctx.backward(*grads)
+    return results if isinstance(results, tuple) else (results,)
+
+
+def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
+    """The result of one operation on arrays."""
+    first, *others = args
+    if op in ("view_at", "getitem"):
+        return first[others[0]]
+    if op in ("reshape", "transpose", "astype", "copy"):
+        return getattr(first, op)(*others)
+    if op == "part":
+        return first[others[0]]
+    if op == "constant":
+        return first
+    if op == "random":
+        return getattr(first.source, others[0])(*others[1:])
+    if op == "view_as":
+        return first.view(*others)
+    special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
+    return (special.get(op) or getattr(xp, op))(*args, **kwargs)

@@ -30,7 +30,7 @@ class Node:
             "call"           args = (Function, needs_input_grad, shapes of the results, *arguments):
                              a whole Function as one operation; its value is a Called
             "call_backward"  args = (node of a "call", *gradients): its ctx.backward, a tuple
-            "check"          args = (a, expected): raises CheckFailed where bool(a) is not as expected
+            "check"          args = (a, expected): CheckFailed is raised where bool(a) differs
         "part"           args = (node, number): one of several results
         args, kwargs: nodes, numbers, shapes, ...; nodes may stand inside tuples and slices.
         shape, dtype: of the result; None of what is not an array ("call", "call_backward").

@@ -23,12 +23,14 @@ from tinytorch.compiler.capture import (
 )
 from tinytorch.compiler.graph import CheckFailed, Graph
 from tinytorch.compiler.guards import Watch, call_key, describe_modes
+from tinytorch.compiler.step import compile_step
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, cpu
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.nn.module import Module
+from tinytorch.optim.optimizer import Optimizer
 
 RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
 BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
@@ -316,6 +318,8 @@ def compile(
     chosen = dict(backend=backend, mode=mode, fullgraph=fullgraph)
     if isinstance(model, Module):
         return OptimizedModule(model, **chosen)
+    if isinstance(getattr(model, "__self__", None), Optimizer) and model.__name__ == "step":
+        return compile_step(model, lambda graph, device: generate(graph, backend, device))
     compiled = Compiled(model, **chosen)
 
     @functools.wraps(model)

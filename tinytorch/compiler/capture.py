@@ -30,7 +30,8 @@ from tinytorch.core.tensor import Tensor
 from tinytorch.ops.random import generator_for
 
 tracing_device = Device("traced")
-assert tracing_device.backend  # looked up now: while a trace runs, its type is that of a real device
+# Looked up now: while a trace runs, it says that its type is that of the real device.
+traced_backend = tracing_device.backend
 # One trace at a time: tensors that several threads use hold tracers meanwhile.
 tracing_lock = threading.RLock()
 # Functions whose results have shapes that depend on values.

@@ -88,10 +88,17 @@ def as_value(value: Any) -> Any:
 
 def traced(op: str, args: tuple, kwargs: dict | None = None) -> "Tracer":
     """The result of an operation, computed and written down."""
-    kwargs, xp = kwargs or {}, tracing.trace.xp
+    kwargs, xp, kind = kwargs or {}, tracing.trace.xp, Tracer
+    if any(isinstance(x, Number) for x in args):
+        others = [x for x in args if isinstance(x, Tracer) and not isinstance(x, Number)]
+        if others:  # as Python's numbers do, it takes the type of the array
+            dtype = others[0].dtype
+            args = tuple(x.astype(dtype) if isinstance(x, Number) else x for x in args)
+        else:
+            kind = Number
     node_args = as_node(args)
     value = xp.asarray(perform(xp, op, as_value(args), kwargs))
-    return Tracer(value, record(op, node_args, kwargs, value))
+    return kind(value, record(op, node_args, kwargs, value))
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -287,6 +294,14 @@ class Tracer:
         if name.startswith("_"):  # what Python looks for, and does without
             raise AttributeError(name)
         raise Untraceable(f"the graph has no node for the method '{name}'")
+
+
+class Number(Tracer):
+    """A number of Python that may be another one in each run, such as the count of steps."""
+
+    def astype(self, dtype: Any, copy: bool = True) -> Tracer:
+        value = self.value.astype(dtype)
+        return Tracer(value, record("astype", (self.node, value.dtype), {}, value))
 
 
 def given(result: Tracer, out: Any) -> Tracer:

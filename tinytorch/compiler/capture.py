@@ -12,6 +12,7 @@ import numpy as np
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
+from tinytorch.compiler.formulas import formulas
 from tinytorch.compiler.graph import EFFECTS, Graph, Node
 from tinytorch.compiler.tracer import (
     Tracer,
@@ -70,7 +71,7 @@ class WholeCall(Function):
         return ctx.inner.name()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def whole(function: type[Function]) -> type[WholeCall]:
     """The WholeCall of a Function."""
     like = {name: getattr(function, name) for name in ("differentiable", "elementwise")}
@@ -93,6 +94,7 @@ class TraceMode(FunctionMode):
         trace.calls += 1
         if function.__name__ in OF_UNKNOWN_SHAPE:
             raise Break(f"{function.__name__}: the shape of its result depends on values")
+        function = formulas.get(function, function)
         if function.whole:
             return whole(function).apply(*args)
         mark = len(trace.nodes)

@@ -14,6 +14,7 @@ from tinytorch.amp.autocast_mode import settings
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
+from tinytorch.compiler.formulas import formulas
 from tinytorch.compiler.graph import EFFECTS, Graph, Node
 from tinytorch.compiler.tracer import (
     Tracer,
@@ -97,6 +98,7 @@ class TraceMode(FunctionMode):
         trace.calls += 1
         if function.__name__ in OF_UNKNOWN_SHAPE:
             raise Break(f"{function.__name__}: the shape of its result depends on values")
+        function = formulas.get(function, function)
         if function.whole:
             return whole(function).apply(*args)
         mark = len(trace.nodes)

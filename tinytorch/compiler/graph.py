@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.device import device_of
+from tinytorch.ops.erf import erf_of
 
 # Operations that show the memory of their first argument. Their arguments are plain numbers.
 VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
@@ -19,6 +20,7 @@ class Node:
 
     Attributes:
         op: a function of the array library ("add", "exp", "sum", "matmul", ...), or one of
+            "erf"            the error function
             "input"          an argument of the graph
             "constant"       args = (array,), which nothing writes into
             "view_at"        args = (a, key): a[key] with numbers, slices, None and ... in the key
@@ -30,7 +32,7 @@ class Node:
             "call"           args = (Function, needs_input_grad, shapes of the results, *arguments):
                              a whole Function as one operation; its value is a Called
             "call_backward"  args = (node of a "call", *gradients): its ctx.backward, a tuple
-            "check"          args = (a, expected): CheckFailed is raised where bool(a) differs
+            "check"          args = (a, expected): CheckFailed where bool(a) is another
         "part"           args = (node, number): one of several results
         args, kwargs: nodes, numbers, shapes, ...; nodes may stand inside tuples and slices.
         shape, dtype: of the result; None of what is not an array ("call", "call_backward").
@@ -221,4 +223,5 @@ def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
     if op == "view_as":
         return first.view(*others)
     special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
+    special["erf"] = lambda x: erf_of(x, xp)
     return (special.get(op) or getattr(xp, op))(*args, **kwargs)

@@ -197,7 +197,8 @@ class Tracer:
             if not any(p is ... for p in parts):
                 parts = (*parts, ...)  # the array library gives a scalar for a full index
             return self.show("view_at", parts)
-        if any(getattr(p, "dtype", "") == "bool" or isinstance(p, list) for p in parts):
+        kinds = [str(getattr(p, "dtype", None)) for p in parts]
+        if "bool" in kinds or any(isinstance(p, list) for p in parts):
             raise Untraceable("a mask as an index: its result has a shape that depends on values")
         return traced("getitem", (self, key))
 

@@ -13,7 +13,8 @@ from tinytorch.compiler.api import Unsupported, compile
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.a, self.norm, self.b = nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
+        self.a, self.b = nn.Linear(5, 8, bias=False), nn.Linear(8, 3)
+        self.norm = nn.BatchNorm1d(8)
         self.drop = nn.Dropout(0.3)
 
     def forward(self, x):

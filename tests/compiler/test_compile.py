@@ -1,6 +1,8 @@
 """compile() against eager: values, gradients, state, random numbers, guards and breaks."""
 
 import copy
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -159,3 +161,35 @@ def test_arguments():
         return x
 
     assert compile(f, disable=True) is f
+
+
+def test_autocast_is_part_of_the_graph():
+    layer, x = nn.Linear(4, 4), tinytorch.randn(2, 4)
+    compiled = compile(layer, fullgraph=True)
+    with tinytorch.autocast("cpu", tinytorch.float16):
+        expected, found = layer(x), compiled(x)
+    assert found.dtype is expected.dtype is tinytorch.float16
+    assert found.tolist() == expected.tolist()
+    assert compiled(x).dtype is tinytorch.float32
+
+
+def test_explain_disable_and_reset():
+    @tinytorch.compiler.disable
+    def loose(x):
+        return x + 1
+
+    f = compile(lambda x: loose(x) * 2)
+    explanation = tinytorch.compiler.explain(f)(tinytorch.ones(2))
+    assert explanation.graphs == 0 and explanation.breaks == ["loose is disabled"]
+    g = tinytorch.compile(lambda x: (x * 2).sum())
+    explanation = tinytorch.compiler.explain(g)(tinytorch.ones(2))
+    assert explanation.graphs == 1 and explanation.calls == 2 and "graphs: 1" in str(explanation)
+    tinytorch.compiler.reset()
+    assert g.compiled.count == 0 and g(tinytorch.ones(2)).item() == 4
+
+
+def test_the_compiler_is_imported_when_it_is_asked_for():
+    code = (
+        "import sys, tinytorch; assert 'tinytorch.compiler' not in sys.modules; tinytorch.compile"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,7 +1,10 @@
 """tinytorch.compile: a function or network that runs as generated code, and gives what it gave."""
 
 import functools
+import os
+import sys
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +25,7 @@ from tinytorch.compiler.capture import (
     tracing_lock,
 )
 from tinytorch.compiler.graph import CheckFailed, Graph
-from tinytorch.compiler.guards import Watch, call_key, describe_modes
+from tinytorch.compiler.guards import PLAIN, Watch, call_key, describe_modes
 from tinytorch.compiler.step import compile_step
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, cpu
@@ -33,6 +36,7 @@ from tinytorch.nn.module import Module
 from tinytorch.optim.optimizer import Optimizer
 
 RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
+all_compiled: weakref.WeakSet = weakref.WeakSet()  # for reset()
 BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -149,7 +153,7 @@ class Entry:
         return rebuilt(captured.result, leaf)
 
 
-@dataclass
+@dataclass(eq=False)
 class Compiled:
     """What stands for a function: its graphs, for each kind of arguments.
 
@@ -169,6 +173,9 @@ class Compiled:
     log: list[str] = field(default_factory=list)
     count: int = 0
 
+    def __post_init__(self):
+        all_compiled.add(self)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
         if modes is None or tracing.trace is not None:
@@ -187,10 +194,15 @@ class Compiled:
         try:
             return entry.run((self.function, args, kwargs), sources, arrays)
         except CheckFailed as error:
-            self.log.append(f"runs in eager: {error}")
+            self.note("graph_breaks", f"runs in eager: {error}")
             if stream is not None:
                 entry.generator.set_state(stream)
             return self.function(*args, **kwargs)
+
+    def note(self, what: str, text: str) -> None:
+        """Adds to the log, and prints it where TINYTORCH_LOGS asks for it."""
+        self.log.append(text)
+        show(what, f"{getattr(self.function, '__name__', type(self.function).__name__)}: {text}")
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
         """The graph for a call, made where there is none yet; None where it has to run in eager."""
@@ -203,7 +215,7 @@ class Compiled:
         if self.count >= RECOMPILE_LIMIT:
             return self.refuse(key, f"it was compiled {RECOMPILE_LIMIT} times; {reasons[-1:]}")
         if reasons:
-            self.log.append(f"compiled anew: {reasons[-1]}")
+            self.note("recompiles", f"compiled anew: {reasons[-1]}")
         try:
             entry = self.compiled(tensors, args, kwargs)
         except Break as reason:
@@ -222,7 +234,7 @@ class Compiled:
 
     def refuse(self, key: tuple, reason: str, keep: bool = True) -> None:
         """Notes why a call runs in eager, and with `keep` all calls like it."""
-        self.log.append(f"runs in eager: {reason}")
+        self.note("graph_breaks", f"runs in eager: {reason}")
         if keep:
             self.breaks[key] = reason
 
@@ -240,13 +252,15 @@ class Compiled:
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
         device = tensors[0].device if tensors else cpu
-        programs = [
-            None if graph is None else generate(graph, self.backend, device)
-            for graph in (captured.graph, captured.backward)
-        ]
+        graphs = captured.graph, captured.backward
+        programs = [g and generate(g, self.backend, device) for g in graphs]
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
-        self.log.append(f"compiled in {seconds:.2f} s: {captured.calls} calls")
+        self.note("recompiles", f"compiled in {seconds:.2f} s: {captured.calls} calls")
+        for name, graph, program in zip(("forward", "backward"), graphs, programs, strict=True):
+            if graph is not None:
+                show("graph", f"{name}\n{graph}")
+                show("code", f"{name}\n{getattr(program, 'source', '')}")
         generator = draws[0] if draws else None
         return Entry(captured, *programs, watch, places, generator, seconds)
 
@@ -254,6 +268,68 @@ class Compiled:
 def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], list]:
     """A function from the arrays of a graph's inputs to those of its outputs."""
     return functools.partial(graph.run, device.xp)
+
+
+def show(what: str, text: str) -> None:
+    """Prints on stderr what TINYTORCH_LOGS asks for: names out of "graph", "code", "recompiles",
+    "graph_breaks", with commas between them."""
+    if what in os.environ.get("TINYTORCH_LOGS", "").split(","):
+        print(text, file=sys.stderr)
+
+
+@dataclass
+class Explanation:
+    """What compile() has made of a function.
+
+    Attributes:
+        graphs: how many were made.
+        calls: of the program's operations, in the last of them, forward.
+        nodes: operations on arrays in the last one, forward and backward.
+        steps: what is left of them: kernels, and calls of the array library.
+        breaks: why a call ran in eager, with the line of the program.
+        guards: the Python values that were seen, and are compared at each call.
+        log: what happened, in order.
+    """
+
+    graphs: int
+    calls: int
+    nodes: int
+    steps: int
+    breaks: list[str]
+    guards: list[str]
+    log: list[str]
+
+    def __str__(self) -> str:
+        lines = [f"graphs: {self.graphs}", f"breaks: {len(self.breaks)}"]
+        lines += [f"    {reason}" for reason in self.breaks]
+        lines.append(f"calls: {self.calls}, array operations: {self.nodes}, after: {self.steps}")
+        return "\n".join([*lines, "guards:", *(f"    {guard}" for guard in self.guards)])
+
+
+def explain(function: Callable, **options: Any) -> Callable[..., Explanation]:
+    """explain(f)(*args) calls f, compiled, and says what was made of it."""
+
+    def call(*args: Any, **kwargs: Any) -> Explanation:
+        compiled = function.compiled if hasattr(function, "compiled") else None
+        compiled = compiled or Compiled(function, **options)
+        compiled(*args, **kwargs)
+        entries = [entry for entries in compiled.entries.values() for entry in entries]
+        nodes = steps = calls = 0
+        guards: list[str] = []
+        if entries:
+            last = entries[-1]
+            calls = last.captured.calls
+            for graph in (last.captured.graph, last.captured.backward):
+                nodes += 0 if graph is None else len(graph.nodes)
+            for program in (last.forward, last.backward):
+                steps += len(getattr(program, "schedule", ()))
+            values = [(k, v) for _, k, v in last.watch.entries if isinstance(v, PLAIN)]
+            guards = [f"{key} == {value!r}" for key, value in values]
+        return Explanation(
+            len(entries), calls, nodes, steps, list(compiled.breaks.values()), guards, compiled.log
+        )
+
+    return call
 
 
 class OptimizedModule(Module):
@@ -328,3 +404,30 @@ def compile(
 
     call.compiled = compiled
     return call
+
+
+def disable(function: Callable | None = None, recursive: bool = True) -> Callable:
+    """A function that is never part of a graph: what calls it runs in eager. Also a decorator."""
+    if function is None:
+        return disable
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            raise Break(f"{function.__name__} is disabled")
+        return function(*args, **kwargs)
+
+    return call
+
+
+def is_compiling() -> bool:
+    """Whether the program runs on tracers now."""
+    return tracing.trace is not None
+
+
+def reset() -> None:
+    """Forgets all graphs, so that each function is traced anew."""
+    for compiled in list(all_compiled):
+        compiled.entries.clear()
+        compiled.breaks.clear()
+        compiled.count = 0

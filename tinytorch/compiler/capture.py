@@ -330,6 +330,8 @@ def other_streams() -> tuple:
 def release(trace: Trace) -> int:
     """Gives real arrays to tensors that were made in the trace and that something still refers to.
     Returns how many there are."""
+    if any(ref() is not None for ref in trace.tracers):
+        gc.collect()  # what is in a cycle is not kept by the program
     alive = [tracer for ref in trace.tracers if (tracer := ref()) is not None]
     count = 0
     for tracer in alive:

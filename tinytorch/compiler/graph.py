@@ -106,7 +106,9 @@ class Graph:
         values = dict(zip(self.inputs, arrays, strict=True))
         for node in self.nodes:
             args = map_nodes(values.__getitem__, node.args)
-            values[node] = perform(xp, node.op, args, node.kwargs)
+            value = perform(xp, node.op, args, node.kwargs)
+            # NumPy gives a scalar in place of an array without dimensions.
+            values[node] = np.asarray(value) if isinstance(value, np.generic) else value
         return [values[node] for node in self.outputs]
 
     def users(self) -> dict[Node, list[Node]]:
@@ -169,7 +171,7 @@ def part_of(array: Any, path: tuple) -> Any:
 
 def put(array: Any, value: Any, path: tuple) -> Any:
     """A copy of `array` with `value` in the part that `path` leads to."""
-    array, (*views, (_, (key,))) = array.copy(), path
+    array, (*views, (_, (key,))) = array[...].copy(), path  # also where it is a scalar of NumPy
     part_of(array, views)[key] = value
     return array
 

@@ -1,9 +1,10 @@
 """What a traced graph holds for: the kinds of its arguments, and the Python values around it."""
 
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.device import Device
 from tinytorch.core.dtype import Defaults, DType
@@ -139,11 +140,10 @@ def names_in(code: types.CodeType) -> Iterator[str]:
 
 
 def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
-    """A key for the open modes, or None where one of them has to see each call as it happens."""
-    kinds = []
-    for mode in modes:
-        describe: Callable | None = getattr(mode, "describe", None)
-        if describe is None:
-            return None
-        kinds.append((type(mode), describe()))
-    return tuple(kinds)
+    """A key for the open modes, or None where one of them has to see each call as it happens.
+
+    autocast only decides about types: a graph can hold its casts.
+    """
+    if not all(isinstance(mode, autocast) for mode in modes):
+        return None
+    return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)

@@ -122,29 +122,39 @@ class Graph:
     def __str__(self) -> str:
         """One line for each node: `%3 = multiply(%1, 2.0)  float32[4, 5]  # mul, model.py:12`."""
         names = {node: f"%{i}" for i, node in enumerate((*self.inputs, *self.nodes))}
-
-        def text(value: Any) -> str:
-            if isinstance(value, Node):
-                return names[value]
-            if isinstance(value, tuple):
-                return f"({', '.join(map(text, value))}{',' * (len(value) == 1)})"
-            if isinstance(value, slice):
-                ends = ("" if x is None else text(x) for x in (value.start, value.stop))
-                return ":".join(ends) + ("" if value.step is None else f":{text(value.step)}")
-            if isinstance(value, np.ndarray):
-                return str(value.item()) if value.size == 1 else f"array{list(value.shape)}"
-            return getattr(value, "__name__", None) or str(value)
-
         lines = [f"inputs: {', '.join(f'{names[n]} {kind_of(n)}' for n in self.inputs)}"]
         for node in self.nodes:
-            given = [text(x) for x in node.args]
-            given += [f"{name}={text(x)}" for name, x in node.kwargs.items()]
+            given = [text_of(x, names) for x in node.args]
+            given += [f"{name}={text_of(x, names)}" for name, x in node.kwargs.items()]
             where = ", ".join(x for x in (node.made_by, node.line) if x)
-            lines.append(
-                f"{names[node]} = {node.op}({', '.join(given)})  {kind_of(node)}"
-                + f"  # {where}" * bool(where)
-            )
+            line = f"{names[node]} = {node.op}({', '.join(given)})  {kind_of(node)}"
+            lines.append(f"{line}  # {where}" if where else line)
         return "\n".join([*lines, f"return {', '.join(names[node] for node in self.outputs)}"])
+
+    def dot(self) -> str:
+        """The graph in Graphviz's language: boxes are operations, ellipses inputs."""
+        names = {node: f"n{i}" for i, node in enumerate((*self.inputs, *self.nodes))}
+        lines = ["digraph {"]
+        lines += [f'  {names[node]} [label="{kind_of(node)}"]' for node in self.inputs]
+        for node in self.nodes:
+            lines.append(f'  {names[node]} [label="{node.op}\\n{kind_of(node)}", shape=box]')
+            lines += [f"  {names[used]} -> {names[node]}" for used in node.inputs()]
+        lines += [f"  {names[node]} -> result" for node in self.outputs]
+        return "\n".join([*lines, "}"])
+
+
+def text_of(value: Any, names: dict[Node, str]) -> str:
+    """An argument of a node, as it is printed."""
+    if isinstance(value, Node):
+        return names[value]
+    if isinstance(value, tuple):
+        return f"({', '.join(text_of(x, names) for x in value)}{',' * (len(value) == 1)})"
+    if isinstance(value, slice):
+        ends = ("" if x is None else text_of(x, names) for x in (value.start, value.stop))
+        return ":".join(ends) + ("" if value.step is None else f":{text_of(value.step, names)}")
+    if isinstance(value, np.ndarray):
+        return str(value.item()) if value.size == 1 else f"array{list(value.shape)}"
+    return getattr(value, "__name__", None) or str(value)
 
 
 def kind_of(node: Node) -> str:

@@ -38,6 +38,7 @@ from tinytorch.optim.optimizer import Optimizer
 RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
 all_compiled: weakref.WeakSet = weakref.WeakSet()  # for reset()
 BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
+FAILURES = 10  # of a graph's checks; after that such calls run in eager
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -94,6 +95,7 @@ class Entry:
     places: list[int | None]
     generator: Any
     seconds: float
+    failures: int = 0  # how often a check has failed
 
     @property
     def once(self) -> bool:
@@ -195,6 +197,9 @@ class Compiled:
             return entry.run((self.function, args, kwargs), sources, arrays)
         except CheckFailed as error:
             self.note("graph_breaks", f"runs in eager: {error}")
+            entry.failures += 1
+            if entry.failures > FAILURES:
+                self.refuse(key, f"{error}, {entry.failures} times")
             if stream is not None:
                 entry.generator.set_state(stream)
             return self.function(*args, **kwargs)
@@ -227,16 +232,15 @@ class Compiled:
         ) as error:  # the program's own error: in eager, it is raised where it belongs
             if self.fullgraph:
                 raise
-            return self.refuse(key, f"{type(error).__name__}: {error}", keep=False)
+            return self.refuse(key, f"{type(error).__name__}: {error}")
         self.entries.setdefault(key, []).append(entry)
         self.count += 1
         return entry
 
-    def refuse(self, key: tuple, reason: str, keep: bool = True) -> None:
-        """Notes why a call runs in eager, and with `keep` all calls like it."""
+    def refuse(self, key: tuple, reason: str) -> None:
+        """Notes why a call runs in eager, and all calls like it."""
         self.note("graph_breaks", f"runs in eager: {reason}")
-        if keep:
-            self.breaks[key] = reason
+        self.breaks[key] = reason
 
     def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """Traces the function, and generates code for it."""

@@ -47,6 +47,14 @@ def line_of_the_program() -> str:
     return ""
 
 
+def asked_by_the_program() -> bool:
+    """Whether the value of an array is asked for by the program, not by the package."""
+    frame = sys._getframe(2)
+    while frame.f_globals.get("__name__", "") in (__name__, "tinytorch.core.tensor"):
+        frame = frame.f_back
+    return frame.f_globals.get("__name__", "").partition(".")[0] != "tinytorch"
+
+
 def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
     """A new node of the graph, with the shape and type of `value`."""
     trace = tracing.trace
@@ -269,18 +277,27 @@ class Tracer:
         lower = self if min is None else traced("maximum", (self, min))
         return lower if max is None else traced("minimum", (lower, max))
 
-    # What only a run can tell.
-
-    def refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise ValueNeeded("the value of an element is needed while the function is traced")
+    # What only a run can tell. The program gets no values. The package's own decisions, such as the
+    # check of a target's range, become nodes that see to it that a run decides in the same way.
 
     def __bool__(self) -> bool:
-        """The package's own checks, such as that of a target's range, become nodes that see to it
-        that a run takes the same way. (A program asks a Tensor, whose `item` refuses.)"""
+        if asked_by_the_program():
+            raise ValueNeeded("the value of an element is needed while the function is traced")
         record("check", (self.node, bool(self.value)), {}, None)
         return bool(self.value)
 
-    __int__ = __float__ = __index__ = __complex__ = __array__ = item = tolist = refuse
+    def item(self) -> int | bool:
+        if asked_by_the_program() or self.dtype.kind not in "biu":
+            raise ValueNeeded("the value of an element is needed while the function is traced")
+        record("check", (traced("equal", (self, self.value.item())).node, True), {}, None)
+        return self.value.item()
+
+    __int__ = __float__ = __index__ = item
+
+    def refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise ValueNeeded("the values of a tensor are needed while the function is traced")
+
+    __complex__ = __array__ = tolist = refuse
 
     def __array_function__(self, function: Any, *args: Any) -> Any:
         raise Untraceable(f"numpy.{function.__name__} on a tracer: use the array's own module")
@@ -419,12 +436,19 @@ FUNCTIONS: dict[str, Callable] = {
     "concatenate": lambda arrays, axis=0: traced("concatenate", (tuple(arrays), axis)),
     "stack": lambda arrays, axis=0: traced("stack", (tuple(arrays), axis)),
     "take": lambda a, index, axis=None: traced("take", (a, index, axis)),
-    "asarray": lambda a, dtype=None, **_: a if dtype is None else a.astype(dtype, copy=False),
-    "array": lambda a, dtype=None, copy=True: a.astype(dtype or a.dtype, copy=copy),
+    "asarray": lambda a, dtype=None, **_: as_one(a, dtype, False),
+    "array": lambda a, dtype=None, copy=True: as_one(a, dtype, copy),
     "ascontiguousarray": lambda a: a.copy(),
     "shape": lambda a: a.shape,
     "ndim": lambda a: a.ndim,
 }
+
+
+def as_one(a: Any, dtype: Any, copy: bool) -> Tracer:
+    """An array, or a list of arrays as one."""
+    if isinstance(a, (list, tuple)):
+        a, copy = traced("stack", (tuple(a), 0)), False
+    return a.astype(dtype or a.dtype, copy=copy)
 
 
 def expand_dims(a: Tracer, axis: int) -> Tracer:
@@ -459,14 +483,18 @@ class TracedModule(types.ModuleType):
         if name in MAKERS:
             return lambda *args, **kwargs: constant(function(*as_value(args), **kwargs))
         if name in LIKE:
-            return lambda a, dtype=None: constant(xp.full(a.shape, LIKE[name], dtype or a.dtype))
+            return lambda a, dtype=None, shape=None: self.full_like(a, LIKE[name], dtype, shape)
         if name == "full_like":
-            return lambda a, value, dtype=None: constant(xp.full(a.shape, value, dtype or a.dtype))
+            return self.full_like
         if isinstance(function, xp.ufunc):
             return TracedUfunc(function, name)
         if isinstance(function, type) or not callable(function):
             return function  # a type, or a number such as pi
         return self.either(name, None, function)
+
+    def full_like(self, a: Any, value: Any, dtype: Any = None, shape: Any = None) -> Tracer:
+        shape = a.shape if shape is None else shape
+        return constant(tracing.trace.xp.full(shape, value, dtype or a.dtype))
 
     def either(self, name: str, of_tracers: Callable | None, function: Callable) -> Callable:
         """The function of tracers if there is one among the arguments, else the library's own."""
@@ -479,7 +507,7 @@ class TracedModule(types.ModuleType):
                 raise Untraceable(f"the graph has no node for the function '{name}'")
             try:
                 return of_tracers(*args, **kwargs)
-            except TypeError as error:
+            except (TypeError, AttributeError) as error:  # arguments that have no node
                 raise Untraceable(f"{name}: {error}") from error
 
         return call

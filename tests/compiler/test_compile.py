@@ -9,7 +9,7 @@ import pytest
 
 import tinytorch
 from tinytorch import nn
-from tinytorch.compiler.api import Unsupported, compile
+from tinytorch.compiler import Unsupported, compile
 
 
 class Net(nn.Module):

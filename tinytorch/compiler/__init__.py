@@ -3,4 +3,6 @@
 `tinytorch.compile` is its front door. It is imported when a program first asks for it.
 """
 
-from tinytorch.compiler.api import compile, disable, explain, is_compiling, reset
+from tinytorch.compiler.api import compile, disable, is_compiling, reset
+from tinytorch.compiler.compiled import Unsupported
+from tinytorch.compiler.explain import explain

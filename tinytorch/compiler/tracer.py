@@ -494,8 +494,6 @@ class TracedModule(types.ModuleType):
             return lambda *args, **kwargs: constant(function(*as_value(args), **kwargs))
         if name in LIKE:
             return lambda a, dtype=None, shape=None: self.full_like(a, LIKE[name], dtype, shape)
-        if name == "full_like":
-            return self.full_like
         if isinstance(function, xp.ufunc):
             return TracedUfunc(function, name)
         if isinstance(function, type) or not callable(function):

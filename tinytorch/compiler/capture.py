@@ -383,7 +383,8 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
             return Given(places.index(id(tensor)))
         if not isinstance(tensor.array, Tracer):
             return tensor
-        if tensor._view is not None and id(tensor._view.base) in trace.sources:
+        root = tensor.array if tensor.array.root is None else tensor.array.root
+        if any(root is source.tracer for source in sources):
             raise Break("the function returns a view of a tensor that was made outside")
         if type(tensor) is not Tensor:
             raise Break(f"the function returns a new {type(tensor).__name__}")

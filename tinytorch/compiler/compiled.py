@@ -65,9 +65,7 @@ class Compiled:
         modes = describe_modes(state.modes) if state.modes else ()
         if modes is None or tracing.trace is not None:
             return self.function(*args, **kwargs)
-        with (
-            tracing_lock
-        ):  # while a function is traced, the tensors that it uses are not as they are
+        with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
             entry = None if key in self.breaks else self.entry_for(key, tensors, args, kwargs)
             if entry is not None:
@@ -110,9 +108,7 @@ class Compiled:
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
             return self.refuse(key, str(reason))
-        except (
-            Exception
-        ) as error:  # the program's own error: in eager, it is raised where it belongs
+        except Exception as error:  # in eager, the program's own error is raised where it belongs
             if self.fullgraph:
                 raise
             return self.refuse(key, f"{type(error).__name__}: {error}")
@@ -138,7 +134,7 @@ class Compiled:
             source.tracer = source.edge = source.view = source.grad = None
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
-        device = tensors[0].device if tensors else cpu
+        device = known[0].device if known else cpu
         graphs = captured.graph, captured.backward
         programs = [g and generate(g, self.backend, device) for g in graphs]
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
@@ -148,5 +144,4 @@ class Compiled:
             if graph is not None:
                 show("graph", f"{name}\n{graph}")
                 show("code", f"{name}\n{getattr(program, 'source', '')}")
-        generator = draws[0] if draws else None
-        return Entry(captured, *programs, watch, places, generator, seconds)
+        return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)

@@ -24,15 +24,13 @@ from tinytorch.compiler.tracer import (
     line_of_the_program,
     record,
     tracing,
+    tracing_device,
 )
 from tinytorch.core.device import Device, cpu, default
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.random import generator_for
 
-tracing_device = Device("traced")
-# Looked up now: while a trace runs, it says that its type is that of the real device.
-traced_backend = tracing_device.backend
 # One trace at a time: tensors that several threads use hold tracers meanwhile.
 tracing_lock = threading.RLock()
 # Functions whose results have shapes that depend on values.
@@ -284,11 +282,6 @@ def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[No
             kept.append(node)
             needed.update(node.inputs())
     return kept[::-1]
-
-
-def stream_states(trace: Trace) -> tuple:
-    """What random numbers outside of the graph depend on."""
-    return random.getstate(), str(np.random.get_state())  # noqa: NPY002 (what programs still use)
 
 
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:

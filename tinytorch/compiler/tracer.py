@@ -116,6 +116,68 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(a % ndim if ndim else 0 for a in (axis if isinstance(axis, tuple) else (axis,)))
 
 
+OPERATORS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "power",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "left_shift",
+    "rshift": "right_shift",
+}
+COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
+
+
+SIGNS = {"neg": "negative", "abs": "absolute", "invert": "invert"}
+
+
+def is_operand(value: Any) -> bool:
+    return isinstance(value, (Tracer, int, float, np.generic)) or hasattr(value, "dtype")
+
+
+def with_operators(cls: type) -> type:
+    """A class decorator: gives arrays a + b, 2 + a, a += b, a == b, -a and their kin."""
+    for name, op in (OPERATORS | COMPARISONS).items():
+        attach_operator(cls, name, op)
+    for name, op in SIGNS.items():
+        setattr(cls, f"__{name}__", lambda self, op=op: traced(op, (self,)))
+    return cls
+
+
+def attach_operator(cls: type, name: str, op: str) -> None:
+    """Gives arrays one operator: a + b, 2 + a, and a += b."""
+
+    def forward(self: Any, other: Any) -> Any:
+        return traced(op, (self, other)) if is_operand(other) else NotImplemented
+
+    def reflected(self: Any, other: Any) -> Any:
+        return traced(op, (other, self)) if is_operand(other) else NotImplemented
+
+    def in_place(self: Any, other: Any) -> Any:
+        result = traced(op, (self, other))
+        self[...] = result.astype(self.dtype, copy=False)
+        return self
+
+    setattr(cls, f"__{name}__", forward)
+    if op not in COMPARISONS.values():
+        setattr(cls, f"__r{name}__", reflected)
+        setattr(cls, f"__i{name}__", in_place)
+
+
+@with_operators
 class Tracer:
     """An array of the device `traced`.
 
@@ -302,6 +364,9 @@ class Tracer:
     def __array_function__(self, function: Any, *args: Any) -> Any:
         raise Untraceable(f"numpy.{function.__name__} on a tracer: use the array's own module")
 
+    def __pos__(self) -> "Tracer":
+        return self
+
     def __len__(self) -> int:
         return len(self.value)
 
@@ -330,62 +395,6 @@ def given(result: Tracer, out: Any) -> Tracer:
     return out
 
 
-OPERATORS = {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "divide",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "pow": "power",
-    "matmul": "matmul",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-    "xor": "bitwise_xor",
-    "lshift": "left_shift",
-    "rshift": "right_shift",
-}
-COMPARISONS = {
-    "eq": "equal",
-    "ne": "not_equal",
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-}
-
-
-def attach_operator(name: str, op: str) -> None:
-    """Gives Tracer the operator: a + b, 2 + a, and a += b."""
-
-    def forward(self: Tracer, other: Any) -> Tracer:
-        return traced(op, (self, other)) if is_operand(other) else NotImplemented
-
-    def reflected(self: Tracer, other: Any) -> Tracer:
-        return traced(op, (other, self)) if is_operand(other) else NotImplemented
-
-    def in_place(self: Tracer, other: Any) -> Tracer:
-        result = traced(op, (self, other))
-        self[...] = result.astype(self.dtype, copy=False)
-        return self
-
-    setattr(Tracer, f"__{name}__", forward)
-    if op not in COMPARISONS.values():
-        setattr(Tracer, f"__r{name}__", reflected)
-        setattr(Tracer, f"__i{name}__", in_place)
-
-
-def is_operand(value: Any) -> bool:
-    return isinstance(value, (Tracer, int, float, np.generic)) or hasattr(value, "dtype")
-
-
-for _name, _op in (OPERATORS | COMPARISONS).items():
-    attach_operator(_name, _op)
-for _name, _op in {"neg": "negative", "abs": "absolute", "invert": "invert"}.items():
-    setattr(Tracer, f"__{_name}__", lambda self, op=_op: traced(op, (self,)))
-Tracer.__pos__ = lambda self: self
-
-
 class TracedUfunc:
     """A function of each element, on tracers."""
 
@@ -409,6 +418,19 @@ class TracedUfunc:
 
     def __getattr__(self, name: str) -> Any:
         raise Untraceable(f"{self.__name__}.{name}")
+
+
+def expand_dims(a: Tracer, axis: int) -> Tracer:
+    return a.reshape(np.expand_dims(a.value, axis).shape)
+
+
+def moveaxis(a: Tracer, source: Any, destination: Any) -> Tracer:
+    moved = np.lib.array_utils.normalize_axis_tuple(source, a.ndim)
+    places = np.lib.array_utils.normalize_axis_tuple(destination, a.ndim)
+    rest = [axis for axis in range(a.ndim) if axis not in moved]
+    for place, axis in sorted(zip(places, moved, strict=True)):
+        rest.insert(place, axis)
+    return a.transpose(rest)
 
 
 # Functions of the array library that are written down, but for the element-wise ones: name ->
@@ -441,6 +463,8 @@ FUNCTIONS: dict[str, Callable] = {
     "ascontiguousarray": lambda a: a.copy(),
     "shape": lambda a: a.shape,
     "ndim": lambda a: a.ndim,
+    "expand_dims": expand_dims,
+    "moveaxis": moveaxis,
 }
 
 
@@ -451,20 +475,6 @@ def as_one(a: Any, dtype: Any, copy: bool) -> Tracer:
     return a.astype(dtype or a.dtype, copy=copy)
 
 
-def expand_dims(a: Tracer, axis: int) -> Tracer:
-    return a.reshape(np.expand_dims(a.value, axis).shape)
-
-
-def moveaxis(a: Tracer, source: Any, destination: Any) -> Tracer:
-    moved = np.lib.array_utils.normalize_axis_tuple(source, a.ndim)
-    places = np.lib.array_utils.normalize_axis_tuple(destination, a.ndim)
-    rest = [axis for axis in range(a.ndim) if axis not in moved]
-    for place, axis in sorted(zip(places, moved, strict=True)):
-        rest.insert(place, axis)
-    return a.transpose(rest)
-
-
-FUNCTIONS |= {"expand_dims": expand_dims, "moveaxis": moveaxis}
 # Functions that make arrays: they are computed once, and are constants of the graph.
 MAKERS = frozenset("zeros ones full empty arange linspace eye identity tri".split())
 LIKE = {"zeros_like": 0, "ones_like": 1, "empty_like": 0}
@@ -554,9 +564,9 @@ def needs_value(array: Any) -> Any:
     raise ValueNeeded("the values of a tensor are needed while the function is traced")
 
 
-register_backend(
-    "traced",
-    Backend(
+def make_device() -> Device:
+    """The device whose arrays are tracers."""
+    backend = Backend(
         TracedModule("traced"),
         Tracer,
         from_numpy=lambda array, index: constant(array),
@@ -565,5 +575,12 @@ register_backend(
         strided=refuse,
         random_source=TracedSource,
         chunk_elements=None,
-    ),
-)
+    )
+    register_backend("traced", backend)
+    device = Device("traced")
+    # Looked up now: while a trace runs, it says that its type is that of the real device.
+    device.xp  # noqa: B018
+    return device
+
+
+tracing_device = make_device()

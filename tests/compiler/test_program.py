@@ -1,20 +1,20 @@
 """Programs give what the graph gives, run after run, and keep to their own memory."""
 
-import gc
-import threading
-import tracemalloc
+import importlib.util
 
 import numpy as np
 import pytest
 
 from tinytorch.compiler.build import CompilerError, find_compiler
-from tinytorch.compiler.graph import CheckFailed, Graph, Node, perform
-from tinytorch.compiler.program import Memory, compile_graph
+from tinytorch.compiler.graph import Graph, Node, perform
+from tinytorch.compiler.program import compile_graph
 
+BACKENDS = ["numpy", "c"]
 try:
     find_compiler()
-    BACKENDS = ["numpy", "c"]
 except CompilerError:
+    BACKENDS = ["numpy"]
+if importlib.util.find_spec("tinytorch.compiler.fuse") is None:
     BACKENDS = ["numpy"]
 
 

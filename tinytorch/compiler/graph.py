@@ -182,7 +182,13 @@ def part_of(array: Any, path: tuple) -> Any:
 def put(array: Any, value: Any, path: tuple) -> Any:
     """A copy of `array` with `value` in the part that `path` leads to."""
     array, (*views, (_, (key,))) = array[...].copy(), path  # also where it is a scalar of NumPy
-    part_of(array, views)[key] = value
+    part = part_of(array, views)
+    if part.size and not np.may_share_memory(part, array):
+        # A reshape that is a view of the array in the trace, which lay otherwise, is a copy here.
+        places = np.arange(array.size).reshape(array.shape)
+        array.reshape(-1)[part_of(places, views)[key]] = value
+    else:
+        part[key] = value
     return array
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.graph import Node, call, call_backward
+from tinytorch.ops.erf import erf_of
 
 # NumPy's reductions are methods of its element-wise functions; np.sum finds them, which takes time.
 REDUCTIONS = {
@@ -33,6 +34,8 @@ class Text:
     def __init__(self, xp: Any, name_of: Callable[[Node], str]):
         self.xp, self.name_of = xp, name_of
         self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
+        self.special = {"call": call, "call_backward": call_backward}
+        self.special["erf"] = lambda x: erf_of(x, xp)
 
     def named(self, name: str, value: Any) -> str:
         """A name for `value`: `name`, with a number behind it where that means another value."""
@@ -121,5 +124,5 @@ class Text:
             return self.call(self.named(f"{op}_of", REDUCTIONS[op]), args, kwargs, out)
         if op == "matmul" and xp is np and len(args[0].shape) == len(args[1].shape) == 2:
             op = "dot" if node.dtype.char in "fd" else op  # the same of BLAS, called faster
-        function = {"call": call, "call_backward": call_backward}.get(op) or getattr(xp, op)
+        function = self.special.get(op) or getattr(xp, op)
         return self.call(self.named(op, function), args, node.kwargs, out)

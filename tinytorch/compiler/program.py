@@ -524,6 +524,11 @@ class Program:
         self.new_run = names["new_run"]
         self.idle: list = []  # functions that run the program, each with memory of its own
 
+    @property
+    def source(self) -> str:
+        """Both texts."""
+        return f"{self.python_source}\n{self.c_source}" if self.c_source else self.python_source
+
     def prepared(self) -> Any:
         """A function that runs the program, with memory of its own."""
         table = np.zeros(self.slots, np.uintp)

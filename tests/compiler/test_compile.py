@@ -106,6 +106,21 @@ def test_guards_on_shapes_numbers_globals_and_attributes(monkeypatch):
     assert compiled(x.clone().requires_grad_()).requires_grad
 
 
+def test_guards_on_objects_and_on_the_sign_of_zero():
+    class Options:
+        scale = 2.0
+
+    options = Options()
+    options.scale = 3.0
+    compiled = compile(lambda x, options: x * options.scale, fullgraph=True)
+    x = tinytorch.ones(1)
+    assert compiled(x, options).item() == 3
+    options.scale = 4.0
+    assert compiled(x, options).item() == 4
+    divide = compile(lambda x, y: x / (x * y), fullgraph=True)
+    assert divide(x, 0.0).item() == float("inf") and divide(x, -0.0).item() == -float("inf")
+
+
 def test_writes_into_arguments_and_returned_arguments():
     @compile(fullgraph=True)
     def f(x, y):

@@ -12,7 +12,7 @@ from typing import Any
 from tinytorch.compiler.capture import Break, capture, tracing_lock
 from tinytorch.compiler.entry import Entry
 from tinytorch.compiler.graph import CheckFailed, Graph
-from tinytorch.compiler.guards import Watch, call_key, describe_modes
+from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, cpu
 from tinytorch.core.state import state
@@ -123,7 +123,7 @@ class Compiled:
 
     def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """Traces the function, and generates code for it."""
-        start, watch = time.perf_counter(), Watch(self.function)
+        start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         captured = capture(self.function, args, kwargs, known)
         if reason := watch.changed():

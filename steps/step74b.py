@@ -139,9 +139,9 @@ def chosen(
     # Viewed as unsigned, negative numbers are the largest: one maximum checks both bounds.
     if values.size and (0 <= ignore_index < c or values.view("u8").max() >= c):
         ignored = index == ignore_index
-        wrong = values[((values < 0) | (values >= c)) & ~ignored.array]
-        if wrong.size:
-            raise IndexError(f"Target {int(wrong[0])} is out of bounds.")
+        wrong = ((values < 0) | (values >= c)) & ~ignored.array
+        if wrong.any():
+            raise IndexError(f"Target {int(values[wrong][0])} is out of bounds.")
         index, counts = index.masked_fill(ignored, 0), (~ignored).to(rows.dtype)
     if weight is not None:
         counts = weight[index] if counts is None else weight[index] * counts

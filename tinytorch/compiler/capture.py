@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import gc
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -9,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.amp.autocast_mode import settings
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
+from tinytorch.compiler.formulas import formulas
 from tinytorch.compiler.graph import EFFECTS, Graph, Node
 from tinytorch.compiler.tracer import (
     Tracer,
@@ -21,13 +24,13 @@ from tinytorch.compiler.tracer import (
     line_of_the_program,
     record,
     tracing,
+    tracing_device,
 )
 from tinytorch.core.device import Device, cpu, default
-from tinytorch.core.state import state
+from tinytorch.core.state import open_modes, state
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.random import generator_for
 
-tracing_device = Device("traced")
 # One trace at a time: tensors that several threads use hold tracers meanwhile.
 tracing_lock = threading.RLock()
 # Functions whose results have shapes that depend on values.
@@ -70,7 +73,7 @@ class WholeCall(Function):
         return ctx.inner.name()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def whole(function: type[Function]) -> type[WholeCall]:
     """The WholeCall of a Function."""
     like = {name: getattr(function, name) for name in ("differentiable", "elementwise")}
@@ -93,6 +96,7 @@ class TraceMode(FunctionMode):
         trace.calls += 1
         if function.__name__ in OF_UNKNOWN_SHAPE:
             raise Break(f"{function.__name__}: the shape of its result depends on values")
+        function = formulas.get(function, function)
         if function.whole:
             return whole(function).apply(*args)
         mark = len(trace.nodes)
@@ -135,6 +139,7 @@ class Trace:
         self.sources: dict[int, Source] = {}
         self.generator = generator_for(device, None)
         self.line, self.calls = "", 0
+        self.modes, self.casts = state.modes, dict(settings.casts)
 
     def lift(self, tensor: Tensor) -> None:
         """Makes a tensor of the program one on tracers, until the end of the trace."""
@@ -143,7 +148,7 @@ class Trace:
             if array.trace is not self:
                 raise Break("a tensor of another trace")
             return
-        if tensor.device is not self.device:
+        if tensor.device is not self.device:  # for one element the program would bring it here
             raise Break(f"a tensor on {tensor.device} in a function on {self.device}")
         requires_grad = tensor.requires_grad
         node = Node("input", (), {}, array.shape, array.dtype)
@@ -164,6 +169,11 @@ class Trace:
 
     def __enter__(self) -> "Trace":
         tracing.trace = self
+        mode = TraceMode(self)
+        state.modes = (mode, *self.modes)  # outermost: it sees what others, such as autocast, call
+        open_modes.append(mode)
+        settings.casts.clear()
+        tracing_device.type, tracing_device.index = self.device.type, self.device.index
         default.devices.append(tracing_device)
         default.stand_ins[self.device] = tracing_device
         return self
@@ -171,6 +181,10 @@ class Trace:
     def __exit__(self, *exception: Any) -> None:
         del default.stand_ins[self.device]
         default.devices.pop()
+        open_modes.remove(state.modes[0])
+        state.modes = self.modes
+        settings.casts.clear()
+        settings.casts.update(self.casts)
         tracing.trace, tracing.made_by = None, ""
         self.restore()
 
@@ -191,40 +205,43 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 PLAIN = (int, float, str, bytes, type(None), type, np.dtype, Device)
 
 
-def rebuilt(value: Any, function: Callable[[Tensor], Any]) -> Any:
-    """`value` with function(tensor) in place of each tensor, in new lists, tuples and dicts.
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """In the result of a traced function: the graph's output of this number."""
+
+    number: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """In the result of a traced function: the source of this number itself."""
+
+    number: int
+
+
+def rebuilt(value: Any, function: Callable[[Any], Any]) -> Any:
+    """`value` with function(x) in place of each tensor, Output and Given, in new lists, tuples and
+    dicts.
 
     Raises:
         Break: something in it is none of these, and no number or text.
     """
-    if isinstance(value, Tensor):
+    if isinstance(value, (Tensor, Output, Given)):
         return function(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(rebuilt(item, function) for item in value))
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, (tuple, list)) and type(value).__module__ != "tinytorch.core.tensor":
         return type(value)([rebuilt(item, function) for item in value])
     if isinstance(value, dict):
-        copy = dict((name, rebuilt(item, function)) for name, item in value.items())
+        copy = {name: rebuilt(item, function) for name, item in value.items()}
         return copy if type(value) is dict else type(value)(copy)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {name: rebuilt(item, function) for name, item in vars(value).items()}
         made = object.__new__(type(value))
-        made.__dict__.update(parts)
+        made.__dict__.update({n: rebuilt(item, function) for n, item in vars(value).items()})
         return made
     if isinstance(value, PLAIN) or type(value).__module__.startswith("tinytorch.core"):
         return value
     raise Break(f"the function returns a {type(value).__name__}")
-
-
-@dataclasses.dataclass
-class Output:
-    """What stands in the result of a traced function for a tensor.
-
-    number: of the graph's output. requires_grad: whether a gradient may come back for it.
-    """
-
-    number: int
-    requires_grad: bool
 
 
 @dataclasses.dataclass
@@ -233,23 +250,25 @@ class Captured:
 
     Attributes:
         sources: the tensors of the program that the graph reads, in the order of its inputs.
-        result: what the function returned; Output in place of each tensor that it made, and the
-            tensor itself where it returned one that it was given.
-        graph: the forward. Its outputs are those of the result, then what was written into
-            sources, then what the backward needs of it.
+        result: what the function returned; Output in place of each tensor that it made, and Given
+            where it returned one that it was given.
+        graph: the forward. Its outputs are the tensors of the result (`count` of them), then what
+            was written into sources, then what the backward needs of it.
         written: the numbers of the sources whose elements were changed in place.
-        backward: from (saved values, gradients of the outputs that require one) to the gradients
-            of `wanted`; None where nothing requires a gradient.
+        backward: from (saved values, gradients of the outputs `roots`) to the gradients of
+            `wanted`; None where nothing requires a gradient.
+        roots: the numbers of the outputs that require a gradient.
         wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
-        unused: those of `wanted` whose gradient is None.
         calls: how many Functions the program called.
     """
 
     sources: list[Source]
     result: Any
     graph: Graph
+    count: int
     written: list[int]
     backward: Graph | None
+    roots: list[int]
     wanted: list[int]
     calls: int
 
@@ -265,11 +284,6 @@ def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[No
     return kept[::-1]
 
 
-def stream_states(trace: Trace) -> tuple:
-    """What random numbers outside of the graph depend on."""
-    return random.getstate(), str(np.random.get_state())  # noqa: NPY002 (what programs still use)
-
-
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
     """Runs function(*args, **kwargs) on tracers. Nothing of the program is changed by it.
 
@@ -281,20 +295,45 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
     """
     device = next((x.device for x in tensors), cpu)
     trace = Trace(device)
-    before, source_state = stream_states(trace), trace.generator.get_state()
+    before, stream = other_streams(), trace.generator.get_state()
     try:
-        with trace, TraceMode(trace):
+        with tracing_lock, trace:
             for tensor in tensors:
-                trace.lift(tensor)
+                if tensor.device is device:
+                    trace.lift(tensor)
             try:
-                result = function(*args, **kwargs)
+                captured = finish(trace, function(*args, **kwargs), state.grad_enabled)
             except Untraceable as error:
                 raise Break(f"{line_of_error(error)}: {error}") from error
-            return finish(trace, result, state.grad_enabled)
     finally:
-        trace.generator.set_state(source_state)
-        if stream_states(trace) != before:
-            raise Break("the function draws random numbers from outside of the package")
+        trace.generator.set_state(stream)
+        kept = release(trace)
+    if other_streams() != before:
+        raise Break("the function draws random numbers from outside of the package")
+    if kept:
+        raise Break("the program keeps a tensor that was made inside the function")
+    return captured
+
+
+def other_streams() -> tuple:
+    """The state of random numbers that are not the package's."""
+    return random.getstate(), str(np.random.get_state())  # noqa: NPY002 (what programs still use)
+
+
+def release(trace: Trace) -> int:
+    """Gives real arrays to tensors that were made in the trace and that something still refers to.
+    Returns how many there are."""
+    if any(ref() is not None for ref in trace.tracers):
+        gc.collect()  # what is in a cycle is not kept by the program
+    alive = [tracer for ref in trace.tracers if (tracer := ref()) is not None]
+    count = 0
+    for tracer in alive:
+        for holder in gc.get_referrers(tracer):
+            holder = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+            if holder.get("array") is tracer and "_edge" in holder:
+                holder.update(array=tracer.value, device=trace.device, _edge=None, _view=None)
+                count += 1
+    return count
 
 
 def line_of_error(error: BaseException) -> str:
@@ -307,9 +346,12 @@ def line_of_error(error: BaseException) -> str:
     return found
 
 
-def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
-    """Everything that is known of a function that has run on tracers, its backward included."""
-    sources = list(trace.sources.values())
+def check_sources(sources: Sequence[Source]) -> list[int]:
+    """The numbers of the sources that were written in place.
+
+    Raises:
+        Break: something else was done to a source, or written memory has two tensors.
+    """
     for source in sources:
         tensor = source.tensor
         if tensor.array is not source.tracer or tensor._grad is not source.grad:
@@ -321,42 +363,47 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
         shared = [s for s in sources if np.may_share_memory(s.array, sources[number].array)]
         if len(shared) > 1:
             raise Break("memory that several tensors share is changed in place")
-    outputs: list[Tensor] = []
+    return written
+
+
+def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
+    """Everything that is known of a function that has run on tracers, its backward included."""
+    sources = list(trace.sources.values())
+    written, outputs, places = check_sources(sources), [], list(trace.sources)
 
     def output(tensor: Tensor) -> Any:
         if id(tensor) in trace.sources:
-            return tensor
+            return Given(places.index(id(tensor)))
         if not isinstance(tensor.array, Tracer):
             return tensor
-        if tensor._view is not None and id(tensor._view.base) in trace.sources:
+        root = tensor.array if tensor.array.root is None else tensor.array.root
+        if any(root is source.tracer for source in sources):
             raise Break("the function returns a view of a tensor that was made outside")
         if type(tensor) is not Tensor:
-            raise Break(f"the function returns a {type(tensor).__name__}")
+            raise Break(f"the function returns a new {type(tensor).__name__}")
         known = [number for number, other in enumerate(outputs) if other is tensor]
         if not known:
             outputs.append(tensor)
-        return Output(known[0] if known else len(outputs) - 1, tensor.requires_grad)
+        return Output(known[0] if known else len(outputs) - 1)
 
     result = rebuilt(result, output)
     results = [tensor.array.node for tensor in outputs]
     writes = [sources[number].tracer.node for number in written]
     forward = list(trace.nodes)
-    wanted = [n for n, source in enumerate(sources) if source.requires_grad]
-    roots = [tensor for tensor in outputs if tensor.requires_grad]
-    backward = None
-    if wanted and roots and grad_enabled:
-        grad_nodes, grads = trace_backward(trace, roots, [sources[n].tensor for n in wanted])
+    roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
+    wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
+    graph, backward = Graph([source.node for source in sources], forward, [*results, *writes]), None
+    if wanted:
+        targets = [sources[n].tensor for n in wanted]
+        grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
         backward = Graph(grad_nodes, trace.nodes[len(forward) :], [grad for _, grad in pairs])
-    else:
-        wanted = []
-    inputs = [source.node for source in sources]
-    graph = Graph(inputs, forward, [*results, *writes])
-    if backward is not None:
         graph, backward = divided(graph, backward)
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(sources, result, graph, written, backward, wanted, trace.calls)
+    return Captured(
+        sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
+    )
 
 
 def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> tuple:

@@ -191,7 +191,7 @@ def binary_cross_entropy(
     """
     reduction = check_reduction(reduction)
     check_target(input, target, one_type=True)
-    if input.numel() and not 0 <= float(input.array.min()) <= float(input.array.max()) <= 1:
+    if input.numel() and not (input.array.min() >= 0 and input.array.max() <= 1):
         raise RuntimeError("all elements of input should be between 0 and 1")
     if weight is None:
         return BinaryCrossEntropy.apply(input, target, reduction)

@@ -1,0 +1,203 @@
+"""Plain formulas in place of those that are written for the speed of an array library.
+
+Each call of an array library goes over whole arrays, so eager makes few of them: normalisation is
+written with matrix products, attention with blocks that fit the cache, erf with a polynomial. A
+compiler writes its own loops. It wants sums, products and exponentials, as a book would have them.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tinytorch.autograd.node import Function
+from tinytorch.compiler.tracer import Tracer, Untraceable, traced
+from tinytorch.core.version import bump_version
+from tinytorch.nn import normalization
+from tinytorch.nn.attention import Attention
+from tinytorch.ops.broadcast import SumTo
+from tinytorch.ops.erf import erf_of
+from tinytorch.ops.joining import Stack
+from tinytorch.ops.nll import NllLoss
+from tinytorch.ops.random import generator_for
+from tinytorch.ops.reduction import wide
+
+# What a trace calls in place of a Function.
+formulas: dict[type[Function], type[Function]] = {}
+
+
+def in_place_of(*functions: type[Function]) -> Callable[[type[Function]], type[Function]]:
+    """Enters a formula into the table for these Functions."""
+
+    def enter(formula: type[Function]) -> type[Function]:
+        formulas.update(dict.fromkeys(functions, formula))
+        return formula
+
+    return enter
+
+
+@erf_of.register(Tracer)
+def erf_of_tracer(x: Tracer, xp: Any) -> Tracer:
+    """One operation: the compiler's own loops have the function of the C library."""
+    return traced("erf", (x,))
+
+
+class Formula(Function):
+    """A Function whose backward is not differentiated again: it may save what it likes."""
+
+    def gradients(ctx, grads: list) -> Any:
+        raise Untraceable(f"a second derivative of {type(ctx).__name__}")
+
+
+def like(y: Any, x: Any) -> Any:
+    """y in the shape and type of x."""
+    return y.reshape(x.shape).astype(x.dtype, copy=False)
+
+
+@in_place_of(
+    normalization.NativeBatchNorm, normalization.NativeLayerNorm, normalization.NativeGroupNorm
+)
+class PlainNormalization(Formula):
+    """y = h w + b with h = (x - m) r;   dL/dx = r (e - mean(e) - h mean(e h)), e = g w.
+
+    The arguments are those of normalization.Normalization.
+    """
+
+    centered = True
+
+    def forward(
+        ctx, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+        shape: tuple[int, ...], dims: tuple[int, ...], eps: float, momentum: float | None = None,
+    ) -> Any:  # fmt: skip
+        if len(shape) == 3 and x.ndim == 2:
+            shape = (*x.shape, 1)  # of a batch, too, the channels are dimension 1
+        ctx.shape, ctx.dims = shape, dims
+        ctx.inner = shape[1:] if len(shape) == 2 else (*shape[1:-1], 1)  # of weight and bias
+        ctx.count = math.prod(shape[dim] for dim in dims)
+        ctx.fixed = momentum is None and running_mean is not None
+        rows, m = wide(x).reshape(shape), 0
+        if ctx.fixed:
+            m, v = (wide(a).reshape(ctx.inner) for a in (running_mean, running_var))
+        else:
+            m = ctx.mean(rows) if ctx.centered else 0
+            v = ctx.mean(ctx.xp.square(rows - m))
+        if momentum is not None and ctx.count:
+            ctx.track(running_mean, m, momentum)
+            ctx.track(running_var, v * (ctx.count / max(ctx.count - 1, 1)), momentum)
+        r = 1 / ctx.xp.sqrt(v + eps)
+        ctx.save_for_backward(x, weight, bias, m, r)
+        y = (rows - m) * r
+        y = y if weight is None else y * wide(weight).reshape(ctx.inner)
+        return like(y if bias is None else y + wide(bias).reshape(ctx.inner), x)
+
+    def backward(ctx, g: Any) -> Any:
+        x, weight, bias, m, r = ctx.saved
+        h, g = (wide(x).reshape(ctx.shape) - m) * r, wide(g).reshape(ctx.shape)
+        e = g if weight is None else g * wide(weight).reshape(ctx.inner)
+        gw, gb = (ctx.call(SumTo, a, ctx.inner) for a in (g * h, g))
+        if not ctx.fixed:
+            mean = ctx.mean(e) if ctx.centered else 0
+            e = e - mean - h * ctx.mean(e * h)
+        gw, gb = (a if b is None else like(a, b) for a, b in ((gw, weight), (gb, bias)))
+        return like(e * r, x), gw, gb
+
+    def mean(ctx, x: Any) -> Any:
+        return x.sum(axis=ctx.dims, keepdims=True) / ctx.count
+
+    def track(ctx, running: Any, value: Any, momentum: float) -> None:
+        """Moves `running`, in place, towards the value of the batch."""
+        if running is not None:
+            running += like(momentum * (value.reshape(-1) - running), running)
+            bump_version(running)
+
+
+@in_place_of(normalization.RmsNorm)
+class PlainRmsNorm(PlainNormalization):
+    """As PlainNormalization, with 0 in the place of the mean."""
+
+    centered = False
+
+
+@in_place_of(NllLoss)
+class PlainNllLoss(Formula):
+    """l = log(sum of exp(x_i)) - x_t for each row, with the choice of x_t as a comparison of each
+    column's number with t, which belongs into the same loop.
+
+    The arguments are those of NllLoss.
+    """
+
+    def forward(
+        ctx, x: Any, index: Any, counts: Any, reduction: str, shape: tuple, logs: bool
+    ) -> Any:
+        xp, n, total, share = ctx.xp, len(x), 1, 1.0
+        z, m, sums = wide(x), 0, 1
+        chosen = index.reshape(-1, 1) == xp.arange(x.shape[1])
+        if not logs:
+            m = z.max(axis=1, keepdims=True)
+            sums = xp.exp(z - m).sum(axis=1, keepdims=True)
+        losses = -xp.where(chosen, z - m, 0).sum(axis=1)
+        losses = losses if logs else xp.log(sums).reshape(n) + losses
+        if reduction == "mean":
+            total, share = n if counts is None else wide(counts).sum(), 1 / max(n, 1)
+        if counts is not None:  # weights of 0: no 0 * inf, and no 0 / 0
+            losses = xp.where(counts == 0, 0, losses * counts)
+            share = xp.where(counts == 0, counts, counts / total).astype(x.dtype, copy=False)
+            share = share.reshape(-1, 1)
+        ctx.save_for_backward(x, index, share, m, sums)
+        ctx.logs, ctx.reduction = logs, reduction
+        losses = losses.reshape(shape) if reduction == "none" else losses.sum() / total
+        return losses.astype(x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        x, index, share, m, sums = ctx.saved
+        xp, g = ctx.xp, g.reshape(-1, 1) * share
+        chosen = index.reshape(-1, 1) == xp.arange(x.shape[1])
+        if ctx.logs:
+            return xp.where(chosen, -g, 0).astype(x.dtype, copy=False)
+        p = xp.exp(wide(x) - m) / sums
+        return ((p - chosen) * g).astype(x.dtype, copy=False)
+
+
+@in_place_of(Attention)
+class PlainAttention(Formula):
+    """Y = P V, P = softmax(s Q K^T + mask), with two large products and all else between them.
+
+        dL/dV = P^T G,   dL/dP = G V^T,   dL/dS = P (dL/dP - sum of P dL/dP),
+        dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q,   dL/dmask = dL/dS
+
+    A row in which nothing is allowed is 0. The arguments are those of Attention.
+    """
+
+    def forward(
+        ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, causal: bool, p: float, scale: float
+    ) -> Any:
+        xp, keep, ctx.scale = ctx.xp, 1, scale
+        scores = (q * scale) @ k.swapaxes(-1, -2)
+        scores = scores if mask is None else scores + mask
+        scores = scores if allowed is None else xp.where(allowed > 0, scores, -math.inf)
+        top = scores.max(axis=-1, keepdims=True) if scores.size else 0
+        if mask is not None or (allowed is not None and not causal):  # else a key is allowed
+            top = xp.where(top == -math.inf, 0, top)  # -inf - -inf would be nan
+        e = xp.exp(scores - top)
+        z = e.sum(axis=-1, keepdims=True)
+        weights = e / (z + (z == 0))
+        if p:
+            keep = generator_for(ctx.device, None).source.uniform(scores.shape, q.dtype) >= p
+            keep = keep * q.dtype.type(1 / (1 - p) if p < 1 else 0)
+        ctx.save_for_backward(q, k, v, weights, keep)
+        return (weights * keep) @ v
+
+    def backward(ctx, g: Any) -> Any:
+        q, k, v, weights, keep = ctx.saved
+        gp = (g @ v.swapaxes(-1, -2)) * keep * weights
+        gs = gp - weights * gp.sum(axis=-1, keepdims=True)
+        gv = (weights * keep).swapaxes(-1, -2) @ g
+        return (gs @ k) * ctx.scale, gs.swapaxes(-1, -2) @ (q * ctx.scale), gv, gs
+
+
+@in_place_of(Stack)
+class PlainStack(Stack):
+    """The inputs side by side along a new dimension."""
+
+    def forward(ctx, *args: Any) -> Any:
+        *arrays, ctx.dim = args
+        return ctx.xp.stack(arrays, axis=ctx.dim)

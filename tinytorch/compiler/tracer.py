@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import Node, perform
+from tinytorch.compiler.graph import Node, like, perform
 from tinytorch.core.device import Backend, Device, register_backend
 
 
@@ -67,7 +67,7 @@ def as_node(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item() if value.dtype.kind in "biu" else value
     if isinstance(value, (tuple, list)):
-        return type(value)(as_node(item) for item in value)
+        return like(value, map(as_node, value))
     if isinstance(value, slice):
         return slice(*(as_node(x) for x in (value.start, value.stop, value.step)))
     if hasattr(value, "dtype") and hasattr(value, "shape"):
@@ -80,7 +80,7 @@ def as_value(value: Any) -> Any:
     if isinstance(value, Tracer):
         return value.value
     if isinstance(value, (tuple, list)):
-        return type(value)(as_value(item) for item in value)
+        return like(value, map(as_value, value))
     if isinstance(value, slice):
         return slice(*(as_value(x) for x in (value.start, value.stop, value.step)))
     return value
@@ -160,6 +160,12 @@ class Tracer:
         root = self if self.root is None else self.root
         return Tracer(value, node, root, (*self.path, (op, args, value)))
 
+    def pick(self, key: tuple) -> "Tracer":
+        """The elements at arrays of integers, in place of a view that can only be read."""
+        value, root = self.value[as_value(key)], self if self.root is None else self.root
+        node = record("getitem", (self.node, as_node(key)), {}, value)
+        return Tracer(value, node, root, (*self.path, ("getitem", (key,), value)))
+
     def reshape(self, *shape: Any) -> "Tracer":
         shape = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         if -1 in shape:
@@ -207,6 +213,8 @@ class Tracer:
     def __setitem__(self, key: Any, value: Any) -> None:
         self.value[as_value(key)] = as_value(value)
         root, path = self if self.root is None else self.root, self.path
+        if any(op == "getitem" for op, _, _ in path):
+            raise Untraceable("a write through a view that the graph has only as a copy")
         if not path and key is ...:
             new = value if isinstance(value, Tracer) else np.asarray(value, self.dtype)
             node = as_node(new)
@@ -234,6 +242,9 @@ class Tracer:
 
     def copy(self, order: str = "C") -> "Tracer":
         return traced("copy", (self,))
+
+    def take(self, index: Any, axis: Any = None) -> "Tracer":
+        return traced("take", (self, index, axis))
 
     def flatten(self) -> "Tracer":
         return self.copy().reshape(-1)
@@ -418,9 +429,13 @@ FUNCTIONS: dict[str, Callable] = {
     "dot": lambda a, b: traced("dot", (a, b)),
     "concatenate": lambda arrays, axis=0: traced("concatenate", (tuple(arrays), axis)),
     "stack": lambda arrays, axis=0: traced("stack", (tuple(arrays), axis)),
-    "take": lambda a, index, axis=None: traced("take", (a, index, axis)),
+    "take": Tracer.take,
     "asarray": lambda a, dtype=None, **_: a if dtype is None else a.astype(dtype, copy=False),
-    "array": lambda a, dtype=None, copy=True: a.astype(dtype or a.dtype, copy=copy),
+    "array": lambda a, dtype=None, copy=True: (
+        traced("stack", (tuple(a), 0))
+        if isinstance(a, list)
+        else a.astype(dtype or a.dtype, copy=copy)
+    ),
     "ascontiguousarray": lambda a: a.copy(),
     "shape": lambda a: a.shape,
     "ndim": lambda a: a.ndim,
@@ -459,9 +474,9 @@ class TracedModule(types.ModuleType):
         if name in MAKERS:
             return lambda *args, **kwargs: constant(function(*as_value(args), **kwargs))
         if name in LIKE:
-            return lambda a, dtype=None: constant(xp.full(a.shape, LIKE[name], dtype or a.dtype))
+            return lambda a, dtype=None, shape=None: filled(a, LIKE[name], dtype, shape)
         if name == "full_like":
-            return lambda a, value, dtype=None: constant(xp.full(a.shape, value, dtype or a.dtype))
+            return filled
         if isinstance(function, xp.ufunc):
             return TracedUfunc(function, name)
         if isinstance(function, type) or not callable(function):
@@ -495,6 +510,12 @@ def constant(value: Any) -> Tracer:
     """An array that is the same in each run. Its memory is its own: a program may write into it."""
     value = tracing.trace.xp.asarray(value)
     return Tracer(value.copy(), record("constant", (value,), {}, value))
+
+
+def filled(a: Any, value: Any, dtype: Any = None, shape: tuple | None = None) -> Tracer:
+    """A constant with one value everywhere, of the shape and type of `a`."""
+    shape = a.shape if shape is None else shape
+    return constant(tracing.trace.xp.full(shape, value, dtype or a.dtype))
 
 
 class TracedSource:

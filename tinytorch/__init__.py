@@ -3,6 +3,7 @@
 # One import for each module, with the names that it offers here.
 # fmt: off
 
+import importlib
 from math import e, inf, nan, pi
 
 from numpy import newaxis
@@ -97,3 +98,11 @@ from tinytorch.random import get_rng_state, set_rng_state
 from tinytorch.serialization import load, save
 from tinytorch.threads import get_num_threads, set_num_threads
 from tinytorch.version import __version__
+
+
+def __getattr__(name: str):
+    """`compile` and `compiler`: the compiler is imported when a program first asks for it."""
+    if name in ("compile", "compiler"):
+        compiler = importlib.import_module("tinytorch.compiler")
+        return compiler if name == "compiler" else compiler.compile
+    raise AttributeError(f"module 'tinytorch' has no attribute '{name}'")

@@ -1,259 +1,18 @@
 """tinytorch.compile: a function or network that runs as generated code, and gives what it gave."""
 
 import functools
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from tinytorch.autograd.engine import edge_of
-from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import enable_grad
-from tinytorch.autograd.node import Function, new
-from tinytorch.compiler.capture import (
-    Break,
-    Captured,
-    Output,
-    capture,
-    rebuilt,
-    tensors_in,
-    tracing_lock,
-)
-from tinytorch.compiler.graph import CheckFailed, Graph
-from tinytorch.compiler.guards import Watch, call_key, describe_modes
+from tinytorch.compiler.capture import Break
+from tinytorch.compiler.compiled import Compiled, all_compiled, generate
 from tinytorch.compiler.step import compile_step
 from tinytorch.compiler.tracer import tracing
-from tinytorch.core.device import Device, cpu
-from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.nn.module import Module
 from tinytorch.optim.optimizer import Optimizer
 
-RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
 BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-
-
-class Unsupported(RuntimeError):
-    """With fullgraph=True: something in the function cannot be part of one graph."""
-
-
-class CompiledCall(Function):
-    """One run of a compiled function in the graph of autograd: its backward is generated, too."""
-
-    entry: "Entry"
-    call_made: tuple  # (function, args, kwargs)
-    sources: list[Tensor]
-
-    def backward(ctx, *grads: Any) -> tuple:
-        return tuple(ctx.entry.backward([*ctx.saved, *grads]))
-
-    def gradients(ctx, grads: list) -> tuple:
-        """Gradients that are to be differentiated: the function runs once more, in eager."""
-        entry, (function, args, kwargs) = ctx.entry, ctx.call_made
-        if entry.once:
-            raise RuntimeError(
-                "a compiled function that draws random numbers or writes in place cannot be "
-                "differentiated twice: call the function itself"
-            )
-        with enable_grad():
-            result = function(*args, **kwargs)
-        given = {id(source) for source in ctx.sources}
-        roots = [x for x in dict.fromkeys(tensors_in(result)) if x._edge and id(x) not in given]
-        pairs = [(x, g) for x, g in zip(roots, grads, strict=True) if g is not None]
-        wanted = [ctx.sources[number] for number in entry.captured.wanted]
-        outs, gs = zip(*pairs, strict=True)
-        return gradients(outs, wanted, gs, create_graph=True, allow_unused=True)
-
-    def name(ctx) -> str:
-        return "CompiledFunctionBackward"
-
-
-@dataclass
-class Entry:
-    """A graph of a function, compiled, with what it holds for.
-
-    Attributes:
-        places: for each source of the graph, which tensor of the arguments it is; None for one that
-            the function found elsewhere, such as a parameter.
-        generator: whose random numbers it draws, or None.
-        once: it cannot run a second time for the same call: it draws random numbers, or writes.
-    """
-
-    captured: Captured
-    forward: Callable[[list], list]
-    backward: Callable[[list], list] | None
-    watch: Watch
-    places: list[int | None]
-    generator: Any
-    seconds: float
-
-    @property
-    def once(self) -> bool:
-        return bool(self.generator is not None or self.captured.written)
-
-    def sources(self, tensors: list[Tensor]) -> list[Tensor]:
-        """The tensors that the graph reads, in a call with these among its arguments."""
-        return [
-            source.tensor if place is None else tensors[place]
-            for source, place in zip(self.captured.sources, self.places, strict=True)
-        ]
-
-    def changed(self, tensors: list[Tensor]) -> str | None:
-        """Why the graph does not hold for a call, in words; None where it does."""
-        for source, place in zip(self.captured.sources, self.places, strict=True):
-            if place is not None:
-                continue
-            tensor, array = source.tensor, source.tensor.array
-            if array is not source.array:
-                if (array.shape, array.dtype) != (source.array.shape, source.array.dtype):
-                    return f"a tensor of the function is now {array.dtype}{list(array.shape)}"
-                source.array = array
-            if tensor.requires_grad != source.requires_grad:
-                return f"a tensor of the function has requires_grad={tensor.requires_grad} now"
-        arrays = [tensor.array for tensor in self.sources(tensors)] if self.captured.written else []
-        for number in self.captured.written:
-            if sum(np.may_share_memory(arrays[number], array) for array in arrays) > 1:
-                return "memory that several tensors share would be changed in place"
-        return self.watch.changed()
-
-    def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
-        """What the function returns.
-
-        Raises:
-            CheckFailed: the values lead another way than those of the trace. Nothing is changed.
-        """
-        captured, count = self.captured, self.captured.count
-        values = self.forward(arrays)
-        for number, value in zip(captured.written, values[count:], strict=False):
-            arrays[number][...] = value
-            bump_version(arrays[number])
-        device = sources[0].device if sources else cpu
-        outs = [wrap(value, device) for value in values[:count]]
-        if self.backward is not None:
-            ctx = new(CompiledCall)
-            ctx.device, ctx.xp, ctx.entry, ctx.call_made = device, device.xp, self, call
-            ctx.edges = [edge_of(sources[number]) for number in captured.wanted]
-            ctx.sources, ctx.saved = sources, tuple(values[count + len(captured.written) :])
-            ctx.sequence_nr = next_sequence_nr()
-            ctx.record_outputs([outs[number] for number in captured.roots])
-
-        def leaf(x: Any) -> Tensor:
-            if isinstance(x, Tensor):
-                return x
-            return outs[x.number] if isinstance(x, Output) else sources[x.number]
-
-        return rebuilt(captured.result, leaf)
-
-
-@dataclass
-class Compiled:
-    """What stands for a function: its graphs, for each kind of arguments.
-
-    Attributes:
-        function: the program's function.
-        entries: key of a call -> its graphs; those whose guards fail are passed over.
-        breaks: key of a call -> why it runs in eager.
-        log: what has happened, in words, for explain().
-    """
-
-    function: Callable
-    backend: Any = "inductor"
-    mode: str | None = None
-    fullgraph: bool = False
-    entries: dict[tuple, list[Entry]] = field(default_factory=dict)
-    breaks: dict[tuple, str] = field(default_factory=dict)
-    log: list[str] = field(default_factory=list)
-    count: int = 0
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        modes = describe_modes(state.modes) if state.modes else ()
-        if modes is None or tracing.trace is not None:
-            return self.function(*args, **kwargs)
-        with (
-            tracing_lock
-        ):  # while a function is traced, the tensors that it uses are not as they are
-            key, tensors = call_key(args, kwargs, modes)
-            entry = None if key in self.breaks else self.entry_for(key, tensors, args, kwargs)
-            if entry is not None:
-                sources = entry.sources(tensors)
-                arrays = [tensor.array for tensor in sources]
-        if entry is None:
-            return self.function(*args, **kwargs)
-        stream = None if entry.generator is None else entry.generator.get_state()
-        try:
-            return entry.run((self.function, args, kwargs), sources, arrays)
-        except CheckFailed as error:
-            self.log.append(f"runs in eager: {error}")
-            if stream is not None:
-                entry.generator.set_state(stream)
-            return self.function(*args, **kwargs)
-
-    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
-        """The graph for a call, made where there is none yet; None where it has to run in eager."""
-        reasons = []
-        for entry in self.entries.get(key, ()):
-            reason = entry.changed(tensors)
-            if reason is None:
-                return entry
-            reasons.append(reason)
-        if self.count >= RECOMPILE_LIMIT:
-            return self.refuse(key, f"it was compiled {RECOMPILE_LIMIT} times; {reasons[-1:]}")
-        if reasons:
-            self.log.append(f"compiled anew: {reasons[-1]}")
-        try:
-            entry = self.compiled(tensors, args, kwargs)
-        except Break as reason:
-            if self.fullgraph:
-                raise Unsupported(str(reason)) from reason
-            return self.refuse(key, str(reason))
-        except (
-            Exception
-        ) as error:  # the program's own error: in eager, it is raised where it belongs
-            if self.fullgraph:
-                raise
-            return self.refuse(key, f"{type(error).__name__}: {error}", keep=False)
-        self.entries.setdefault(key, []).append(entry)
-        self.count += 1
-        return entry
-
-    def refuse(self, key: tuple, reason: str, keep: bool = True) -> None:
-        """Notes why a call runs in eager, and with `keep` all calls like it."""
-        self.log.append(f"runs in eager: {reason}")
-        if keep:
-            self.breaks[key] = reason
-
-    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """Traces the function, and generates code for it."""
-        start, watch = time.perf_counter(), Watch(self.function)
-        known = list(dict.fromkeys([*tensors, *watch.tensors]))
-        captured = capture(self.function, args, kwargs, known)
-        if reason := watch.changed():
-            raise Break(f"the function changes a variable of the program: {reason}")
-        numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
-        places = [numbers.get(id(source.tensor)) for source in captured.sources]
-        for source, place in zip(captured.sources, places, strict=True):
-            source.tracer = source.edge = source.view = source.grad = None
-            if place is not None:  # the arguments of this call are not kept
-                source.tensor = source.array = None
-        device = tensors[0].device if tensors else cpu
-        programs = [
-            None if graph is None else generate(graph, self.backend, device)
-            for graph in (captured.graph, captured.backward)
-        ]
-        draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
-        seconds = time.perf_counter() - start
-        self.log.append(f"compiled in {seconds:.2f} s: {captured.calls} calls")
-        generator = draws[0] if draws else None
-        return Entry(captured, *programs, watch, places, generator, seconds)
-
-
-def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], list]:
-    """A function from the arrays of a graph's inputs to those of its outputs."""
-    return functools.partial(graph.run, device.xp)
 
 
 class OptimizedModule(Module):
@@ -328,3 +87,30 @@ def compile(
 
     call.compiled = compiled
     return call
+
+
+def disable(function: Callable | None = None, recursive: bool = True) -> Callable:
+    """A function that is never part of a graph: what calls it runs in eager. Also a decorator."""
+    if function is None:
+        return disable
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            raise Break(f"{function.__name__} is disabled")
+        return function(*args, **kwargs)
+
+    return call
+
+
+def is_compiling() -> bool:
+    """Whether the program runs on tracers now."""
+    return tracing.trace is not None
+
+
+def reset() -> None:
+    """Forgets all graphs, so that each function is traced anew."""
+    for compiled in list(all_compiled):
+        compiled.entries.clear()
+        compiled.breaks.clear()
+        compiled.count = 0

@@ -24,15 +24,13 @@ from tinytorch.compiler.tracer import (
     line_of_the_program,
     record,
     tracing,
+    tracing_device,
 )
 from tinytorch.core.device import Device, cpu, default
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.random import generator_for
 
-tracing_device = Device("traced")
-# Looked up now: while a trace runs, it says that its type is that of the real device.
-traced_backend = tracing_device.backend
 # One trace at a time: tensors that several threads use hold tracers meanwhile.
 tracing_lock = threading.RLock()
 # Functions whose results have shapes that depend on values.
@@ -285,11 +283,6 @@ def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[No
     return kept[::-1]
 
 
-def stream_states(trace: Trace) -> tuple:
-    """What random numbers outside of the graph depend on."""
-    return random.getstate(), str(np.random.get_state())  # noqa: NPY002 (what programs still use)
-
-
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
     """Runs function(*args, **kwargs) on tracers. Nothing of the program is changed by it.
 
@@ -329,6 +322,8 @@ def other_streams() -> tuple:
 def release(trace: Trace) -> int:
     """Gives real arrays to tensors that were made in the trace and that something still refers to.
     Returns how many there are."""
+    if any(ref() is not None for ref in trace.tracers):
+        gc.collect()  # what is in a cycle is not kept by the program
     alive = [tracer for ref in trace.tracers if (tracer := ref()) is not None]
     count = 0
     for tracer in alive:
@@ -380,7 +375,8 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
             return Given(places.index(id(tensor)))
         if not isinstance(tensor.array, Tracer):
             return tensor
-        if tensor._view is not None and id(tensor._view.base) in trace.sources:
+        root = tensor.array if tensor.array.root is None else tensor.array.root
+        if any(root is source.tracer for source in sources):
             raise Break("the function returns a view of a tensor that was made outside")
         if type(tensor) is not Tensor:
             raise Break(f"the function returns a new {type(tensor).__name__}")

@@ -53,7 +53,10 @@ def in_place_of(*functions: type[Function]) -> Callable[[type[Function]], type[F
     return enter
 
 
-erf_of.register(Tracer)(lambda x, xp: traced("erf", (x,)))
+@erf_of.register(Tracer)
+def erf_of_tracer(x: Tracer, xp: Any) -> Tracer:
+    """One operation: the compiler's own loops have the function of the C library."""
+    return traced("erf", (x,))
 
 
 class Formula(Function):
@@ -276,12 +279,13 @@ class PlainMaxPool(Formula):
         spread, _, places = ctx.cells
         if indices or len(places) > 255:
             raise Untraceable("the places of maxima")
-        rows, choice = x.reshape(spread), 0
+        rows = x.reshape(spread)
         key = lambda place: (..., *(i for n in place for i in (slice(None), n)))  # noqa: E731
         y = rows[key(places[0])]
+        choice = ctx.xp.zeros(y.shape, np.uint8)
         for number, place in enumerate(places[1:], 1):
             seen = rows[key(place)]
-            choice = ctx.xp.where(seen > y, np.uint8(number), choice)
+            choice = ctx.xp.where(seen > y, number, choice)
             y = ctx.xp.maximum(y, seen)
         ctx.save_for_backward(choice)
         return y

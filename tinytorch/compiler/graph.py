@@ -111,7 +111,9 @@ class Graph:
         values = dict(zip(self.inputs, arrays, strict=True))
         for node in self.nodes:
             args = map_nodes(values.__getitem__, node.args)
-            values[node] = perform(xp, node.op, args, node.kwargs)
+            value = perform(xp, node.op, args, node.kwargs)
+            # NumPy gives a scalar in place of an array without dimensions.
+            values[node] = np.asarray(value) if isinstance(value, np.generic) else value
         return [values[node] for node in self.outputs]
 
     def users(self) -> dict[Node, list[Node]]:
@@ -125,29 +127,39 @@ class Graph:
     def __str__(self) -> str:
         """One line for each node: `%3 = multiply(%1, 2.0)  float32[4, 5]  # mul, model.py:12`."""
         names = {node: f"%{i}" for i, node in enumerate((*self.inputs, *self.nodes))}
-
-        def text(value: Any) -> str:
-            if isinstance(value, Node):
-                return names[value]
-            if isinstance(value, tuple):
-                return f"({', '.join(map(text, value))}{',' * (len(value) == 1)})"
-            if isinstance(value, slice):
-                ends = ("" if x is None else text(x) for x in (value.start, value.stop))
-                return ":".join(ends) + ("" if value.step is None else f":{text(value.step)}")
-            if isinstance(value, np.ndarray):
-                return str(value.item()) if value.size == 1 else f"array{list(value.shape)}"
-            return getattr(value, "__name__", None) or str(value)
-
         lines = [f"inputs: {', '.join(f'{names[n]} {kind_of(n)}' for n in self.inputs)}"]
         for node in self.nodes:
-            given = [text(x) for x in node.args]
-            given += [f"{name}={text(x)}" for name, x in node.kwargs.items()]
+            given = [text_of(x, names) for x in node.args]
+            given += [f"{name}={text_of(x, names)}" for name, x in node.kwargs.items()]
             where = ", ".join(x for x in (node.made_by, node.line) if x)
-            lines.append(
-                f"{names[node]} = {node.op}({', '.join(given)})  {kind_of(node)}"
-                + f"  # {where}" * bool(where)
-            )
+            line = f"{names[node]} = {node.op}({', '.join(given)})  {kind_of(node)}"
+            lines.append(f"{line}  # {where}" if where else line)
         return "\n".join([*lines, f"return {', '.join(names[node] for node in self.outputs)}"])
+
+    def dot(self) -> str:
+        """The graph in Graphviz's language: boxes are operations, ellipses inputs."""
+        names = {node: f"n{i}" for i, node in enumerate((*self.inputs, *self.nodes))}
+        lines = ["digraph {"]
+        lines += [f'  {names[node]} [label="{kind_of(node)}"]' for node in self.inputs]
+        for node in self.nodes:
+            lines.append(f'  {names[node]} [label="{node.op}\\n{kind_of(node)}", shape=box]')
+            lines += [f"  {names[used]} -> {names[node]}" for used in node.inputs()]
+        lines += [f"  {names[node]} -> result" for node in self.outputs]
+        return "\n".join([*lines, "}"])
+
+
+def text_of(value: Any, names: dict[Node, str]) -> str:
+    """An argument of a node, as it is printed."""
+    if isinstance(value, Node):
+        return names[value]
+    if isinstance(value, tuple):
+        return f"({', '.join(text_of(x, names) for x in value)}{',' * (len(value) == 1)})"
+    if isinstance(value, slice):
+        ends = ("" if x is None else text_of(x, names) for x in (value.start, value.stop))
+        return ":".join(ends) + ("" if value.step is None else f":{text_of(value.step, names)}")
+    if isinstance(value, np.ndarray):
+        return str(value.item()) if value.size == 1 else f"array{list(value.shape)}"
+    return getattr(value, "__name__", None) or str(value)
 
 
 def kind_of(node: Node) -> str:
@@ -174,8 +186,14 @@ def part_of(array: Any, path: tuple) -> Any:
 
 def put(array: Any, value: Any, path: tuple) -> Any:
     """A copy of `array` with `value` in the part that `path` leads to."""
-    array, (*views, (_, (key,))) = array.copy(), path
-    part_of(array, views)[key] = value
+    array, (*views, (_, (key,))) = array[...].copy(), path  # also where it is a scalar of NumPy
+    part = part_of(array, views)
+    if part.size and not np.may_share_memory(part, array):
+        # A reshape that is a view of the array in the trace, which lay otherwise, is a copy here.
+        places = np.arange(array.size).reshape(array.shape)
+        array.reshape(-1)[part_of(places, views)[key]] = value
+    else:
+        part[key] = value
     return array
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.capture import Trace, tracing_device, tracing_lock, without_dead_code
+from tinytorch.compiler.capture import Trace, tracing_lock, without_dead_code
 from tinytorch.compiler.graph import CheckFailed, Graph, Node
-from tinytorch.compiler.tracer import Number, Tracer, Untraceable
+from tinytorch.compiler.tracer import Number, Tracer, Untraceable, tracing_device
 from tinytorch.core.device import device_of
 from tinytorch.optim.flat import FlatOptimizer
 

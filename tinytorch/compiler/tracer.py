@@ -47,6 +47,14 @@ def line_of_the_program() -> str:
     return ""
 
 
+def asked_by_the_program() -> bool:
+    """Whether the value of an array is asked for by the program, not by the package."""
+    frame = sys._getframe(2)
+    while frame.f_globals.get("__name__", "") in (__name__, "tinytorch.core.tensor"):
+        frame = frame.f_back
+    return frame.f_globals.get("__name__", "").partition(".")[0] != "tinytorch"
+
+
 def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
     """A new node of the graph, with the shape and type of `value`."""
     trace = tracing.trace
@@ -108,6 +116,68 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(a % ndim if ndim else 0 for a in (axis if isinstance(axis, tuple) else (axis,)))
 
 
+OPERATORS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "power",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "left_shift",
+    "rshift": "right_shift",
+}
+COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
+
+
+SIGNS = {"neg": "negative", "abs": "absolute", "invert": "invert"}
+
+
+def is_operand(value: Any) -> bool:
+    return isinstance(value, (Tracer, int, float, np.generic)) or hasattr(value, "dtype")
+
+
+def with_operators(cls: type) -> type:
+    """A class decorator: gives arrays a + b, 2 + a, a += b, a == b, -a and their kin."""
+    for name, op in (OPERATORS | COMPARISONS).items():
+        attach_operator(cls, name, op)
+    for name, op in SIGNS.items():
+        setattr(cls, f"__{name}__", lambda self, op=op: traced(op, (self,)))
+    return cls
+
+
+def attach_operator(cls: type, name: str, op: str) -> None:
+    """Gives arrays one operator: a + b, 2 + a, and a += b."""
+
+    def forward(self: Any, other: Any) -> Any:
+        return traced(op, (self, other)) if is_operand(other) else NotImplemented
+
+    def reflected(self: Any, other: Any) -> Any:
+        return traced(op, (other, self)) if is_operand(other) else NotImplemented
+
+    def in_place(self: Any, other: Any) -> Any:
+        result = traced(op, (self, other))
+        self[...] = result.astype(self.dtype, copy=False)
+        return self
+
+    setattr(cls, f"__{name}__", forward)
+    if op not in COMPARISONS.values():
+        setattr(cls, f"__r{name}__", reflected)
+        setattr(cls, f"__i{name}__", in_place)
+
+
+@with_operators
 class Tracer:
     """An array of the device `traced`.
 
@@ -280,21 +350,33 @@ class Tracer:
         lower = self if min is None else traced("maximum", (self, min))
         return lower if max is None else traced("minimum", (lower, max))
 
-    # What only a run can tell.
-
-    def refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise ValueNeeded("the value of an element is needed while the function is traced")
+    # What only a run can tell. The program gets no values. The package's own decisions, such as the
+    # check of a target's range, become nodes that see to it that a run decides in the same way.
 
     def __bool__(self) -> bool:
-        """The package's own checks, such as that of a target's range, become nodes that see to it
-        that a run takes the same way. (A program asks a Tensor, whose `item` refuses.)"""
+        if asked_by_the_program():
+            raise ValueNeeded("the value of an element is needed while the function is traced")
         record("check", (self.node, bool(self.value)), {}, None)
         return bool(self.value)
 
-    __int__ = __float__ = __index__ = __complex__ = __array__ = item = tolist = refuse
+    def item(self) -> int | bool:
+        if asked_by_the_program() or self.dtype.kind not in "biu":
+            raise ValueNeeded("the value of an element is needed while the function is traced")
+        record("check", (traced("equal", (self, self.value.item())).node, True), {}, None)
+        return self.value.item()
+
+    __int__ = __float__ = __index__ = item
+
+    def refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise ValueNeeded("the values of a tensor are needed while the function is traced")
+
+    __complex__ = __array__ = tolist = refuse
 
     def __array_function__(self, function: Any, *args: Any) -> Any:
         raise Untraceable(f"numpy.{function.__name__} on a tracer: use the array's own module")
+
+    def __pos__(self) -> "Tracer":
+        return self
 
     def __len__(self) -> int:
         return len(self.value)
@@ -324,62 +406,6 @@ def given(result: Tracer, out: Any) -> Tracer:
     return out
 
 
-OPERATORS = {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "divide",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "pow": "power",
-    "matmul": "matmul",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-    "xor": "bitwise_xor",
-    "lshift": "left_shift",
-    "rshift": "right_shift",
-}
-COMPARISONS = {
-    "eq": "equal",
-    "ne": "not_equal",
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-}
-
-
-def attach_operator(name: str, op: str) -> None:
-    """Gives Tracer the operator: a + b, 2 + a, and a += b."""
-
-    def forward(self: Tracer, other: Any) -> Tracer:
-        return traced(op, (self, other)) if is_operand(other) else NotImplemented
-
-    def reflected(self: Tracer, other: Any) -> Tracer:
-        return traced(op, (other, self)) if is_operand(other) else NotImplemented
-
-    def in_place(self: Tracer, other: Any) -> Tracer:
-        result = traced(op, (self, other))
-        self[...] = result.astype(self.dtype, copy=False)
-        return self
-
-    setattr(Tracer, f"__{name}__", forward)
-    if op not in COMPARISONS.values():
-        setattr(Tracer, f"__r{name}__", reflected)
-        setattr(Tracer, f"__i{name}__", in_place)
-
-
-def is_operand(value: Any) -> bool:
-    return isinstance(value, (Tracer, int, float, np.generic)) or hasattr(value, "dtype")
-
-
-for _name, _op in (OPERATORS | COMPARISONS).items():
-    attach_operator(_name, _op)
-for _name, _op in {"neg": "negative", "abs": "absolute", "invert": "invert"}.items():
-    setattr(Tracer, f"__{_name}__", lambda self, op=_op: traced(op, (self,)))
-Tracer.__pos__ = lambda self: self
-
-
 class TracedUfunc:
     """A function of each element, on tracers."""
 
@@ -403,6 +429,19 @@ class TracedUfunc:
 
     def __getattr__(self, name: str) -> Any:
         raise Untraceable(f"{self.__name__}.{name}")
+
+
+def expand_dims(a: Tracer, axis: int) -> Tracer:
+    return a.reshape(np.expand_dims(a.value, axis).shape)
+
+
+def moveaxis(a: Tracer, source: Any, destination: Any) -> Tracer:
+    moved = np.lib.array_utils.normalize_axis_tuple(source, a.ndim)
+    places = np.lib.array_utils.normalize_axis_tuple(destination, a.ndim)
+    rest = [axis for axis in range(a.ndim) if axis not in moved]
+    for place, axis in sorted(zip(places, moved, strict=True)):
+        rest.insert(place, axis)
+    return a.transpose(rest)
 
 
 # Functions of the array library that are written down, but for the element-wise ones: name ->
@@ -430,32 +469,23 @@ FUNCTIONS: dict[str, Callable] = {
     "concatenate": lambda arrays, axis=0: traced("concatenate", (tuple(arrays), axis)),
     "stack": lambda arrays, axis=0: traced("stack", (tuple(arrays), axis)),
     "take": Tracer.take,
-    "asarray": lambda a, dtype=None, **_: a if dtype is None else a.astype(dtype, copy=False),
-    "array": lambda a, dtype=None, copy=True: (
-        traced("stack", (tuple(a), 0))
-        if isinstance(a, list)
-        else a.astype(dtype or a.dtype, copy=copy)
-    ),
+    "asarray": lambda a, dtype=None, **_: as_one(a, dtype, False),
+    "array": lambda a, dtype=None, copy=True: as_one(a, dtype, copy),
     "ascontiguousarray": lambda a: a.copy(),
     "shape": lambda a: a.shape,
     "ndim": lambda a: a.ndim,
+    "expand_dims": expand_dims,
+    "moveaxis": moveaxis,
 }
 
 
-def expand_dims(a: Tracer, axis: int) -> Tracer:
-    return a.reshape(np.expand_dims(a.value, axis).shape)
+def as_one(a: Any, dtype: Any, copy: bool) -> Tracer:
+    """An array, or a list of arrays as one."""
+    if isinstance(a, (list, tuple)):
+        a, copy = traced("stack", (tuple(a), 0)), False
+    return a.astype(dtype or a.dtype, copy=copy)
 
 
-def moveaxis(a: Tracer, source: Any, destination: Any) -> Tracer:
-    moved = np.lib.array_utils.normalize_axis_tuple(source, a.ndim)
-    places = np.lib.array_utils.normalize_axis_tuple(destination, a.ndim)
-    rest = [axis for axis in range(a.ndim) if axis not in moved]
-    for place, axis in sorted(zip(places, moved, strict=True)):
-        rest.insert(place, axis)
-    return a.transpose(rest)
-
-
-FUNCTIONS |= {"expand_dims": expand_dims, "moveaxis": moveaxis}
 # Functions that make arrays: they are computed once, and are constants of the graph.
 MAKERS = frozenset("zeros ones full empty arange linspace eye identity tri".split())
 LIKE = {"zeros_like": 0, "ones_like": 1, "empty_like": 0}
@@ -474,14 +504,18 @@ class TracedModule(types.ModuleType):
         if name in MAKERS:
             return lambda *args, **kwargs: constant(function(*as_value(args), **kwargs))
         if name in LIKE:
-            return lambda a, dtype=None, shape=None: filled(a, LIKE[name], dtype, shape)
+            return lambda a, dtype=None, shape=None: self.full_like(a, LIKE[name], dtype, shape)
         if name == "full_like":
-            return filled
+            return self.full_like
         if isinstance(function, xp.ufunc):
             return TracedUfunc(function, name)
         if isinstance(function, type) or not callable(function):
             return function  # a type, or a number such as pi
         return self.either(name, None, function)
+
+    def full_like(self, a: Any, value: Any, dtype: Any = None, shape: Any = None) -> Tracer:
+        shape = a.shape if shape is None else shape
+        return constant(tracing.trace.xp.full(shape, value, dtype or a.dtype))
 
     def either(self, name: str, of_tracers: Callable | None, function: Callable) -> Callable:
         """The function of tracers if there is one among the arguments, else the library's own."""
@@ -494,7 +528,7 @@ class TracedModule(types.ModuleType):
                 raise Untraceable(f"the graph has no node for the function '{name}'")
             try:
                 return of_tracers(*args, **kwargs)
-            except TypeError as error:
+            except (TypeError, AttributeError) as error:  # arguments that have no node
                 raise Untraceable(f"{name}: {error}") from error
 
         return call
@@ -510,12 +544,6 @@ def constant(value: Any) -> Tracer:
     """An array that is the same in each run. Its memory is its own: a program may write into it."""
     value = tracing.trace.xp.asarray(value)
     return Tracer(value.copy(), record("constant", (value,), {}, value))
-
-
-def filled(a: Any, value: Any, dtype: Any = None, shape: tuple | None = None) -> Tracer:
-    """A constant with one value everywhere, of the shape and type of `a`."""
-    shape = a.shape if shape is None else shape
-    return constant(tracing.trace.xp.full(shape, value, dtype or a.dtype))
 
 
 class TracedSource:
@@ -547,9 +575,9 @@ def needs_value(array: Any) -> Any:
     raise ValueNeeded("the values of a tensor are needed while the function is traced")
 
 
-register_backend(
-    "traced",
-    Backend(
+def make_device() -> Device:
+    """The device whose arrays are tracers."""
+    backend = Backend(
         TracedModule("traced"),
         Tracer,
         from_numpy=lambda array, index: constant(array),
@@ -558,5 +586,12 @@ register_backend(
         strided=refuse,
         random_source=TracedSource,
         chunk_elements=None,
-    ),
-)
+    )
+    register_backend("traced", backend)
+    device = Device("traced")
+    # Looked up now: while a trace runs, it says that its type is that of the real device.
+    device.xp  # noqa: B018
+    return device
+
+
+tracing_device = make_device()

@@ -1,5 +1,6 @@
 """C for kernels: one file that a person can read, with a function for each kernel."""
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -108,6 +109,7 @@ class CFunction:
         self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
         self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
         self.loads: dict[Load, str] = {}
+        self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
         self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
         self.last = max(kernel.passes.values(), default=0)
         self.width = min(BLOCK, kernel.sizes[-1]) if kernel.columns else 1
@@ -349,7 +351,7 @@ class CFunction:
         """The variable with an operand's value; None for a number."""
         if isinstance(x, Load):
             if x not in self.loads:
-                self.loads[x] = f"x{len(self.loads)}"
+                self.loads[x] = f"x{next(self.fresh)}"
                 place = index(x.offset, x.strides, self.counters)
                 kind = self.c_type(x.base)
                 self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")

@@ -213,6 +213,8 @@ def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Te
     times = repeats.array if isinstance(repeats, Tensor) else as_integer(repeats)
     if isinstance(repeats, Tensor) and repeats.array.size not in (1, n):
         raise RuntimeError(f"repeats must have size {n} as input along dim, got {repeats.shape}")
+    if isinstance(times, int) and times > 0:
+        return Index.apply(input, (dim,), xp.arange(n * times) // times)
     return Index.apply(input, (dim,), xp.repeat(xp.arange(n), times))
 
 

@@ -178,9 +178,9 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     if tensor.dtype is not int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     array, xp = tensor.array, tensor.device.xp
-    low, high = (int(array.min()), int(array.max())) if array.size else (0, num_classes - 1)
-    c = high + 1 if num_classes == -1 else num_classes
-    if low < 0 or high >= c or c < 1:
+    c = int(array.max()) + 1 if num_classes == -1 and array.size else num_classes
+    if c < 1 or (array.size and (array.min() < 0 or array.max() >= c)):
+        low, high = (int(array.min()), int(array.max())) if array.size else (0, c - 1)
         raise RuntimeError(f"Class values must be from 0 to num_classes - 1, got {low} to {high}")
     return wrap((array[..., None] == xp.arange(c)).astype(xp.int64), tensor.device)
 

@@ -103,7 +103,7 @@ class Adam(FlatOptimizer):
         v += xp.multiply(t, t, out=t)
         # The unbiased m and v are m / (1 - beta1^step) and v / (1 - beta2^step). Here the numbers
         # change lr and eps instead of whole arrays, as section 2 of the paper recommends.
-        root = math.sqrt(1 - beta2**step)
+        root = (1 - beta2**step) ** 0.5
         xp.sqrt(v, out=t)
         t += eps * root
         xp.divide(m, t, out=t)

@@ -3,7 +3,8 @@
 import numpy as np
 
 import tinytorch as tt
-from tinytorch.compiler.capture import Output, capture
+from tinytorch.compiler.capture import capture
+from tinytorch.compiler.graph import map_nodes, perform
 
 # Relative tolerances by the size of a number.
 TOLERANCE = {2: 1e-2, 4: 2e-5, 8: 1e-10}
@@ -41,7 +42,7 @@ def compare(function, *args, uses=(), change=lambda graph: graph, run=None):
         run: (graph, arrays) -> list of arrays; by default Graph.run.
     Returns: what was captured.
     """
-    run = run or (lambda graph, arrays: graph.run(np, arrays))
+    run = run or run_checked
     tensors = [*leaves(args), *uses]
     before = [x.array.copy() for x in tensors]
     captured = capture(function, args, {}, tensors)
@@ -50,8 +51,7 @@ def compare(function, *args, uses=(), change=lambda graph: graph, run=None):
     sources = captured.sources
     tt.manual_seed(7)
     found = run(change(captured.graph), [source.array.copy() for source in sources])
-    count = len({output.number for output in leaves(captured.result, Output)})
-    results, found = found[:count], found[count:]
+    results, found = found[: captured.count], found[captured.count :]
     written = dict(zip(captured.written, found, strict=False))
     saved = found[len(written) :]
 
@@ -73,9 +73,10 @@ def compare(function, *args, uses=(), change=lambda graph: graph, run=None):
     for number, source in enumerate(sources):
         close(written.get(number, source.tensor.array), source.tensor.array, "what is written")
     for x, array in zip(tensors, before, strict=True):
-        if number_of(x, sources) not in written:
+        if number_of(x, sources) in written:
+            x.array[...] = array
+        else:
             np.testing.assert_array_equal(x.array, array, "written, but not by the graph")
-        x.array[...] = array
     theirs = {id(x): grad for x, grad in zip(asked, theirs, strict=True) if grad is not None}
     assert [id(sources[n].tensor) for n in captured.wanted] == list(theirs)
     if theirs:
@@ -83,6 +84,18 @@ def compare(function, *args, uses=(), change=lambda graph: graph, run=None):
         for grad, other in zip(ours, theirs.values(), strict=True):
             close(grad, other.array, "a gradient")
     return captured
+
+
+def run_checked(graph, arrays):
+    """Graph.run, which also asserts that each result is what its node says."""
+    values = dict(zip(graph.inputs, arrays, strict=True))
+    for node in graph.nodes:
+        args = map_nodes(values.__getitem__, node.args)
+        values[node] = value = perform(np, node.op, args, node.kwargs)
+        if node.dtype is not None:
+            assert isinstance(value, np.ndarray), node.op
+            assert (value.shape, value.dtype) == (node.shape, node.dtype), (node.op, node.made_by)
+    return [values[node] for node in graph.outputs]
 
 
 def number_of(tensor, sources):

@@ -106,6 +106,21 @@ def test_guards_on_shapes_numbers_globals_and_attributes(monkeypatch):
     assert compiled(x.clone().requires_grad_()).requires_grad
 
 
+def test_guards_on_objects_and_on_the_sign_of_zero():
+    class Options:
+        scale = 2.0
+
+    options = Options()
+    options.scale = 3.0
+    compiled = compile(lambda x, options: x * options.scale, fullgraph=True)
+    x = tinytorch.ones(1)
+    assert compiled(x, options).item() == 3
+    options.scale = 4.0
+    assert compiled(x, options).item() == 4
+    divide = compile(lambda x, y: x / (x * y), fullgraph=True)
+    assert divide(x, 0.0).item() == float("inf") and divide(x, -0.0).item() == -float("inf")
+
+
 def test_writes_into_arguments_and_returned_arguments():
     @compile(fullgraph=True)
     def f(x, y):
@@ -117,6 +132,29 @@ def test_writes_into_arguments_and_returned_arguments():
     same, named = f(x, y)
     assert same is x and x.tolist() == [1.0, 0.0, 3.0] and x._version
     assert named["sum"].tolist() == [2.0, 1.0, 4.0]
+
+
+def test_backward_gets_what_an_argument_was_before_it_was_written():
+    @compile(fullgraph=True)
+    def f(w, x):
+        y = w * (x * 1).reshape(3, 1)
+        x.add_(1)
+        return y.sum()
+
+    w, x = tinytorch.ones(3, 1, requires_grad=True), tinytorch.arange(3.0)
+    for number in range(2):
+        f(w, x).backward()
+        assert w.grad.reshape(-1).tolist() == [number, 1 + number, 2 + number]
+        w.grad = None
+
+
+def test_what_shares_memory_with_an_argument_is_not_returned():
+    for f in (lambda x: x.detach(), lambda x: x[1:], lambda x: (x * 1, x.reshape(-1, 1))):
+        compiled, x = compile(f), tinytorch.ones(3)
+        found = compiled(x)
+        found = found[1] if isinstance(found, tuple) else found
+        found.add_(1)
+        assert x.tolist()[1:] == [2.0, 2.0] and compiled.compiled.breaks
 
 
 def test_random_numbers_are_those_of_eager():

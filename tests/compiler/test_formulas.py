@@ -55,6 +55,25 @@ def test_modules(name, training, dtype):
     compare(module, random(*shape, dtype=dtype), uses=uses(module))
 
 
+POOLING = {
+    "max": lambda x: F.max_pool2d(x, 2),
+    "max in a row": lambda x: F.max_pool1d(x[0], (3,)),
+    "max with a stride": lambda x: F.max_pool2d(x, 3, 2, 1),
+    "max with gaps": lambda x: F.max_pool2d(x, 2, 2, dilation=2),
+    "max and places": lambda x: F.max_pool2d(x, 2, return_indices=True)[0],
+    "max of the inside": lambda x: F.max_pool2d(x, 4),
+    "mean": lambda x: F.avg_pool2d(x, 2),
+    "mean with padding": lambda x: F.avg_pool2d(x, 3, 2, 1),
+    "adaptive": lambda x: F.adaptive_avg_pool2d(x, 1),
+}
+
+
+@pytest.mark.parametrize("name", POOLING)
+def test_pooling(name):
+    compare(POOLING[name], random(2, 3, 6, 12))
+    compare(POOLING[name], tt.zeros(2, 3, 6, 12).requires_grad_())  # the first of equal ones
+
+
 def test_large_mean():
     # The variance is that of the deviations, not a difference of two large numbers.
     module = nn.LayerNorm(64, elementwise_affine=False)

@@ -14,7 +14,7 @@ from tinytorch.amp.autocast_mode import settings
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
-from tinytorch.compiler.formulas import formulas
+from tinytorch.compiler.formulas import WHOLE, formulas
 from tinytorch.compiler.graph import EFFECTS, Graph, Node
 from tinytorch.compiler.tracer import (
     Tracer,
@@ -96,12 +96,11 @@ class TraceMode(FunctionMode):
         trace.calls += 1
         if function.__name__ in OF_UNKNOWN_SHAPE:
             raise Break(f"{function.__name__}: the shape of its result depends on values")
-        function = formulas.get(function, function)
-        if function.whole:
+        if function.whole or WHOLE.intersection(function.__mro__):
             return whole(function).apply(*args)
         mark = len(trace.nodes)
         try:
-            return function.apply(*args)
+            return formulas.get(function, function).apply(*args)
         except Untraceable as error:
             if function.view or function.takes_tensors:
                 raise Break(f"{function.__name__}: {error}") from error
@@ -376,7 +375,8 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
             return Given(places.index(id(tensor)))
         if not isinstance(tensor.array, Tracer):
             return tensor
-        if tensor._view is not None and id(tensor._view.base) in trace.sources:
+        root = tensor.array if tensor.array.root is None else tensor.array.root
+        if any(root is source.tracer for source in sources):
             raise Break("the function returns a view of a tensor that was made outside")
         if type(tensor) is not Tensor:
             raise Break(f"the function returns a new {type(tensor).__name__}")
@@ -411,7 +411,7 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
     Returns the nodes for the gradients of the roots, and that of each target's gradient or None.
     """
     tracing.made_by, trace.line = "backward", ""
-    nodes, grads = [], []
+    nodes, grads, first = [], [], len(trace.nodes)
     for root in roots:
         ones = trace.xp.ones(root.array.shape, root.array.dtype)
         nodes.append(Node("input", (), {}, ones.shape, ones.dtype))
@@ -425,6 +425,8 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
         raise Break(f"the backward pass: {error}") from error
     finally:
         state.grad_enabled, state.modes = recording, modes
+    if any(node.op == "check" for node in trace.nodes[first:]):  # too late to run in eager instead
+        raise Break("the backward pass takes another way for other values")
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
 

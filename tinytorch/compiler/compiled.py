@@ -4,15 +4,21 @@ import functools
 import os
 import sys
 import time
+import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import Break, capture, tracing_lock
 from tinytorch.compiler.entry import Entry
 from tinytorch.compiler.graph import CheckFailed, Graph
-from tinytorch.compiler.guards import Watch, call_key, describe_modes
+from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
+from tinytorch.compiler.program import compile_graph
+from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, cpu
 from tinytorch.core.state import state
@@ -33,9 +39,25 @@ def show(what: str, text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], list]:
-    """A function from the arrays of a graph's inputs to those of its outputs."""
-    return functools.partial(graph.run, device.xp)
+def generate(
+    graph: Graph, backend: Any, device: Device, shared: Collection[int] = ()
+) -> Callable[[list], list]:
+    """A function from the arrays of a graph's inputs to those of its outputs.
+
+    Args:
+        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+    """
+    if callable(backend):
+        return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
+    if backend == "eager":
+        return functools.partial(graph.run, device.xp)
+    graph = simplify(graph)
+    if device.type == "cpu" and backend in ("inductor", "c"):
+        try:
+            return compile_graph(graph, "c", device.xp, shared)
+        except CompilerError as error:
+            warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
+    return compile_graph(graph, "numpy", device.xp, shared)
 
 
 @dataclass(eq=False)
@@ -65,9 +87,7 @@ class Compiled:
         modes = describe_modes(state.modes) if state.modes else ()
         if modes is None or tracing.trace is not None:
             return self.function(*args, **kwargs)
-        with (
-            tracing_lock
-        ):  # while a function is traced, the tensors that it uses are not as they are
+        with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
             entry = None if key in self.breaks else self.entry_for(key, tensors, args, kwargs)
             if entry is not None:
@@ -110,9 +130,7 @@ class Compiled:
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
             return self.refuse(key, str(reason))
-        except (
-            Exception
-        ) as error:  # the program's own error: in eager, it is raised where it belongs
+        except Exception as error:  # in eager, the program's own error is raised where it belongs
             if self.fullgraph:
                 raise
             return self.refuse(key, f"{type(error).__name__}: {error}")
@@ -127,7 +145,7 @@ class Compiled:
 
     def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """Traces the function, and generates code for it."""
-        start, watch = time.perf_counter(), Watch(self.function)
+        start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         captured = capture(self.function, args, kwargs, known)
         if reason := watch.changed():
@@ -138,9 +156,13 @@ class Compiled:
             source.tracer = source.edge = source.view = source.grad = None
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
-        device = tensors[0].device if tensors else cpu
+        device = known[0].device if known else cpu
         graphs = captured.graph, captured.backward
-        programs = [g and generate(g, self.backend, device) for g in graphs]
+        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
+        programs = [
+            graph and generate(graph, self.backend, device, shared)
+            for graph, shared in zip(graphs, (kept, ()), strict=True)
+        ]
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note("recompiles", f"compiled in {seconds:.2f} s: {captured.calls} calls")
@@ -148,5 +170,4 @@ class Compiled:
             if graph is not None:
                 show("graph", f"{name}\n{graph}")
                 show("code", f"{name}\n{getattr(program, 'source', '')}")
-        generator = draws[0] if draws else None
-        return Entry(captured, *programs, watch, places, generator, seconds)
+        return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)

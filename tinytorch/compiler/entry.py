@@ -67,6 +67,7 @@ class Entry:
     generator: Any
     seconds: float
     failures: int = 0  # how often a check has failed
+    shown: list[int] | None = None  # the saved values that show memory which a run writes
 
     @property
     def once(self) -> bool:
@@ -105,6 +106,19 @@ class Entry:
                         return "memory that several tensors share would be changed in place"
         return None
 
+    def own(self, saved: list, arrays: list) -> list:
+        """What backward needs, with copies of those that show memory which is to be written now."""
+        if self.shown is None:
+            written = [arrays[number] for number in self.captured.written]
+            self.shown = [
+                number
+                for number, value in enumerate(saved)
+                if hasattr(value, "dtype") and any(np.may_share_memory(value, x) for x in written)
+            ]
+        for number in self.shown:
+            saved[number] = saved[number].copy()
+        return saved
+
     def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
         """What the function returns.
 
@@ -113,6 +127,7 @@ class Entry:
         """
         captured, count = self.captured, self.captured.count
         values = self.forward(arrays)
+        saved = self.own(values[count + len(captured.written) :], arrays)
         for number, value in zip(captured.written, values[count:], strict=False):
             arrays[number][...] = value
             bump_version(arrays[number])
@@ -122,7 +137,7 @@ class Entry:
             ctx = new(CompiledCall)
             ctx.device, ctx.xp, ctx.entry, ctx.call_made = device, device.xp, self, call
             ctx.edges = [edge_of(sources[number]) for number in captured.wanted]
-            ctx.sources, ctx.saved = sources, tuple(values[count + len(captured.written) :])
+            ctx.sources, ctx.saved = sources, tuple(saved)
             ctx.sequence_nr = next_sequence_nr()
             ctx.record_outputs([outs[number] for number in captured.roots])
 

@@ -9,20 +9,38 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tinytorch.autograd.node import Function
 from tinytorch.compiler.tracer import Tracer, Untraceable, traced
 from tinytorch.core.version import bump_version
 from tinytorch.nn import normalization
 from tinytorch.nn.attention import Attention
+from tinytorch.nn.embedding import PickRows
+from tinytorch.nn.pooling import (
+    MaxPool,
+    SpreadWindows,
+    SumWindows,
+    Windows,
+    join_dims,
+    window_slices,
+)
 from tinytorch.ops.broadcast import SumTo
+from tinytorch.ops.cumulative import Prod
 from tinytorch.ops.erf import erf_of
+from tinytorch.ops.extremes import PutAlong, TakeAlong
+from tinytorch.ops.indexing import AddIndex, Index, IndexPut
 from tinytorch.ops.joining import Stack
 from tinytorch.ops.nll import NllLoss
+from tinytorch.ops.parts import Diagonal
 from tinytorch.ops.random import generator_for
 from tinytorch.ops.reduction import wide
+from tinytorch.ops.storage import Unfold, UnfoldToRead
 
 # What a trace calls in place of a Function.
 formulas: dict[type[Function], type[Function]] = {}
+# Functions that a trace takes as one node: their backward adds at indices, or asks for values.
+WHOLE = frozenset((AddIndex, Index, IndexPut, PickRows, Prod, PutAlong, SpreadWindows, TakeAlong))
 
 
 def in_place_of(*functions: type[Function]) -> Callable[[type[Function]], type[Function]]:
@@ -201,3 +219,96 @@ class PlainStack(Stack):
     def forward(ctx, *args: Any) -> Any:
         *arrays, ctx.dim = args
         return ctx.xp.stack(arrays, axis=ctx.dim)
+
+
+@in_place_of(Diagonal)
+class PlainDiagonal(Diagonal):
+    """A diagonal by the numbers of its rows and columns: no view of a graph steps along both."""
+
+    def forward(ctx, x: Any, offset: int, dim1: int, dim2: int) -> Any:
+        ctx.shape, ctx.place = x.shape, (offset, dim1, dim2)
+        x = ctx.xp.moveaxis(x, (dim1, dim2), (-2, -1))
+        first, second = max(-offset, 0), max(offset, 0)
+        places = ctx.xp.arange(max(0, min(x.shape[-2] - first, x.shape[-1] - second)))
+        ctx.key = (..., first + places, second + places)
+        return x.pick(ctx.key)
+
+    def backward(ctx, g: Any) -> Any:
+        gx = ctx.xp.zeros(ctx.shape, g.dtype)
+        ctx.xp.moveaxis(gx, ctx.place[1:], (-2, -1))[ctx.key] = g
+        return gx
+
+
+@in_place_of(Unfold, UnfoldToRead)
+class PlainUnfold(Unfold):
+    """Windows by the numbers of their elements: no view of a graph shows one element twice."""
+
+    def forward(ctx, x: Any, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = x.shape, dim, size, step
+        starts = ctx.xp.arange(0, x.shape[dim] - size + 1, step)
+        places = starts.reshape(-1, 1) + ctx.xp.arange(size)
+        windows = x.pick((slice(None),) * dim + (places,))
+        return ctx.xp.moveaxis(windows, dim + 1, -1)
+
+
+def cells(shape: tuple[int, ...], windows: Windows) -> tuple[tuple, tuple, list]:
+    """Of windows side by side: the shape of an input with windows and their elements as dimensions
+    of their own, [..., rows, size, columns, size]; that with sizes of 1; the places in a window.
+
+    Raises:
+        Untraceable: the windows overlap, or do not cover the input exactly.
+    """
+    lead, plane = shape[: -len(windows.sizes)], shape[-len(windows.sizes) :]
+    sizes = tuple(n // m for n, m in zip(plane, windows.sizes, strict=True))
+    pairs = zip(plane, windows.sizes, sizes, strict=True)
+    if windows.parts != join_dims(window_slices(n, m, k, k, 0, 1) for n, m, k in pairs) or any(
+        n % k for n, k in zip(plane, sizes, strict=True)
+    ):
+        raise Untraceable("windows that are not side by side")
+    spread = (*lead, *(n for pair in zip(windows.sizes, sizes, strict=True) for n in pair))
+    kept = (*lead, *(n for size in windows.sizes for n in (size, 1)))
+    return spread, kept, list(np.ndindex(sizes))
+
+
+@in_place_of(MaxPool)
+class PlainMaxPool(Formula):
+    """The maximum of windows that lie side by side, and the number of its place in the window."""
+
+    def forward(ctx, x: Any, windows: Windows, indices: bool) -> Any:
+        ctx.cells, ctx.shape = cells(x.shape, windows), x.shape
+        spread, _, places = ctx.cells
+        if indices or len(places) > 255:
+            raise Untraceable("the places of maxima")
+        rows = x.reshape(spread)
+        key = lambda place: (..., *(i for n in place for i in (slice(None), n)))  # noqa: E731
+        y = rows[key(places[0])]
+        choice = ctx.xp.zeros(y.shape, np.uint8)
+        for number, place in enumerate(places[1:], 1):
+            seen = rows[key(place)]
+            choice = ctx.xp.where(seen > y, number, choice)
+            y = ctx.xp.maximum(y, seen)
+        ctx.save_for_backward(choice)
+        return y
+
+    def backward(ctx, g: Any, _: Any = None) -> Any:
+        (choice,), (_, kept, places) = ctx.saved, ctx.cells
+        sizes = [n for last in places[-1] for n in (1, last + 1)]
+        numbers = ctx.xp.arange(len(places), dtype=np.uint8).reshape(sizes)
+        chosen = choice.reshape(kept) == numbers
+        return (g.reshape(kept) * chosen).reshape(ctx.shape)
+
+
+@in_place_of(SumWindows)
+class PlainSumWindows(Formula):
+    """The sum of windows that lie side by side."""
+
+    def forward(ctx, x: Any, windows: Windows, choice: Any = None) -> Any:
+        if choice is not None:
+            raise Untraceable("a choice from windows")
+        ctx.spread, ctx.kept, _ = cells(x.shape, windows)
+        ctx.shape, first = x.shape, x.ndim - len(windows.sizes)
+        axes = tuple(range(first + 1, len(ctx.spread), 2))
+        return x.reshape(ctx.spread).sum(axis=axes, dtype=x.dtype)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.xp.broadcast_to(g.reshape(ctx.kept), ctx.spread).reshape(ctx.shape)

@@ -1,7 +1,7 @@
 """A graph of array operations: what a traced function computes, apart from the program that did."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,12 +82,17 @@ def nodes_in(value: Any) -> Iterator[Node]:
         yield from nodes_in((value.start, value.stop, value.step))
 
 
+def like(value: tuple | list, items: Iterable) -> tuple | list:
+    """A tuple, named tuple or list of the type of `value`."""
+    return tuple.__new__(type(value), items) if isinstance(value, tuple) else list(items)
+
+
 def map_nodes(function: Callable[[Node], Any], value: Any) -> Any:
     """`value` with function(node) in place of each node."""
     if isinstance(value, Node):
         return function(value)
     if isinstance(value, (tuple, list)):
-        return type(value)(map_nodes(function, item) for item in value)
+        return like(value, (map_nodes(function, item) for item in value))
     if isinstance(value, dict):
         return {name: map_nodes(function, item) for name, item in value.items()}
     if isinstance(value, slice):
@@ -182,7 +187,13 @@ def part_of(array: Any, path: tuple) -> Any:
 def put(array: Any, value: Any, path: tuple) -> Any:
     """A copy of `array` with `value` in the part that `path` leads to."""
     array, (*views, (_, (key,))) = array[...].copy(), path  # also where it is a scalar of NumPy
-    part_of(array, views)[key] = value
+    part = part_of(array, views)
+    if part.size and not np.may_share_memory(part, array):
+        # A reshape that is a view of the array in the trace, which lay otherwise, is a copy here.
+        places = np.arange(array.size).reshape(array.shape)
+        array.reshape(-1)[part_of(places, views)[key]] = value
+    else:
+        part[key] = value
     return array
 
 
@@ -236,4 +247,5 @@ def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
         return first.view(*others)
     special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
     special["erf"] = lambda x: erf_of(x, xp)
-    return (special.get(op) or getattr(xp, op))(*args, **kwargs)
+    result = (special.get(op) or getattr(xp, op))(*args, **kwargs)
+    return xp.asarray(result) if isinstance(result, np.generic) else result

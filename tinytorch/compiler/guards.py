@@ -22,19 +22,21 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
         array = value.array
         return type(value), array.shape, array.dtype, value.device, value.requires_grad
     if isinstance(value, PLAIN):
-        return type(value), value
+        return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
     if isinstance(value, (tuple, list)):
         return type(value), tuple(kind_of_value(item, tensors) for item in value)
     if isinstance(value, dict):
         items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
         return type(value), tuple(items)
-    if hasattr(value, "__dict__"):
-        return id(value), kind_of_value(vars(value), tensors) if tensors_inside(value) else None
-    return id(value)
+    return id(value)  # what is inside is watched
 
 
-def tensors_inside(value: Any) -> bool:
-    return any(isinstance(item, Tensor) for item in vars(value).values())
+def objects_in(value: Any) -> list:
+    """The arguments for which a key has only their id."""
+    if isinstance(value, (tuple, list, dict)):
+        items = value.values() if isinstance(value, dict) else value
+        return [found for item in items for found in objects_in(item)]
+    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
 
 
 def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
@@ -128,7 +130,8 @@ class Watch:
 
 
 def same(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and a == b
+    """Whether two plain values are the same; 0.0 and -0.0 are not."""
+    return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import Node, perform
+from tinytorch.compiler.graph import Node, like, perform
 from tinytorch.core.device import Backend, Device, register_backend
 
 
@@ -75,7 +75,7 @@ def as_node(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item() if value.dtype.kind in "biu" else value
     if isinstance(value, (tuple, list)):
-        return type(value)(as_node(item) for item in value)
+        return like(value, map(as_node, value))
     if isinstance(value, slice):
         return slice(*(as_node(x) for x in (value.start, value.stop, value.step)))
     if hasattr(value, "dtype") and hasattr(value, "shape"):
@@ -88,7 +88,7 @@ def as_value(value: Any) -> Any:
     if isinstance(value, Tracer):
         return value.value
     if isinstance(value, (tuple, list)):
-        return type(value)(as_value(item) for item in value)
+        return like(value, map(as_value, value))
     if isinstance(value, slice):
         return slice(*(as_value(x) for x in (value.start, value.stop, value.step)))
     return value
@@ -230,6 +230,12 @@ class Tracer:
         root = self if self.root is None else self.root
         return Tracer(value, node, root, (*self.path, (op, args, value)))
 
+    def pick(self, key: tuple) -> "Tracer":
+        """The elements at arrays of integers, in place of a view that can only be read."""
+        value, root = self.value[as_value(key)], self if self.root is None else self.root
+        node = record("getitem", (self.node, as_node(key)), {}, value)
+        return Tracer(value, node, root, (*self.path, ("getitem", (key,), value)))
+
     def reshape(self, *shape: Any) -> "Tracer":
         shape = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         if -1 in shape:
@@ -277,6 +283,8 @@ class Tracer:
     def __setitem__(self, key: Any, value: Any) -> None:
         self.value[as_value(key)] = as_value(value)
         root, path = self if self.root is None else self.root, self.path
+        if any(op == "getitem" for op, _, _ in path):
+            raise Untraceable("a write through a view that the graph has only as a copy")
         if not path and key is ...:
             new = value if isinstance(value, Tracer) else np.asarray(value, self.dtype)
             node = as_node(new)
@@ -304,6 +312,9 @@ class Tracer:
 
     def copy(self, order: str = "C") -> "Tracer":
         return traced("copy", (self,))
+
+    def take(self, index: Any, axis: Any = None) -> "Tracer":
+        return traced("take", (self, index, axis))
 
     def flatten(self) -> "Tracer":
         return self.copy().reshape(-1)
@@ -457,7 +468,7 @@ FUNCTIONS: dict[str, Callable] = {
     "dot": lambda a, b: traced("dot", (a, b)),
     "concatenate": lambda arrays, axis=0: traced("concatenate", (tuple(arrays), axis)),
     "stack": lambda arrays, axis=0: traced("stack", (tuple(arrays), axis)),
-    "take": lambda a, index, axis=None: traced("take", (a, index, axis)),
+    "take": Tracer.take,
     "asarray": lambda a, dtype=None, **_: as_one(a, dtype, False),
     "array": lambda a, dtype=None, copy=True: as_one(a, dtype, copy),
     "ascontiguousarray": lambda a: a.copy(),

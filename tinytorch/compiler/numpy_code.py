@@ -1,0 +1,128 @@
+"""The Python text of one operation of a graph, as a call of the array library."""
+
+from collections.abc import Callable
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+
+from tinytorch.compiler.graph import Node, call, call_backward
+from tinytorch.ops.erf import erf_of
+
+# NumPy's reductions are methods of its element-wise functions; np.sum finds them, which takes time.
+REDUCTIONS = {
+    "sum": np.add.reduce,
+    "prod": np.multiply.reduce,
+    "max": np.maximum.reduce,
+    "min": np.minimum.reduce,
+    "all": np.logical_and.reduce,
+    "any": np.logical_or.reduce,
+}
+# Functions that write into `out`, beside the element-wise ones and the reductions.
+WITH_OUT = frozenset("matmul dot mean concatenate stack".split())
+
+
+class Text:
+    """Writes values as Python text.
+
+    Attributes:
+        xp: the array library.
+        name_of: the name of a node's result in the text.
+        names: what the text means by its other names.
+    """
+
+    def __init__(self, xp: Any, name_of: Callable[[Node], str]):
+        self.xp, self.name_of = xp, name_of
+        self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
+        self.special = {"call": call, "call_backward": call_backward}
+        self.special["erf"] = lambda x: erf_of(x, xp)
+
+    def named(self, name: str, value: Any) -> str:
+        """A name for `value`: `name`, with a number behind it where that means another value."""
+        free, number = name, 1
+        while self.names.setdefault(free, value) is not value:
+            free, number = f"{name}_{number}", number + 1
+        return free
+
+    def of(self, value: Any) -> str:
+        """The text of an argument."""
+        if isinstance(value, Node):
+            return self.name_of(value)
+        if isinstance(value, tuple):
+            return f"({', '.join(map(self.of, value))}{',' * (len(value) == 1)})"
+        if isinstance(value, list):
+            return f"[{', '.join(map(self.of, value))}]"
+        if isinstance(value, slice):
+            return f"slice({self.of(value.start)}, {self.of(value.stop)}, {self.of(value.step)})"
+        if isinstance(value, np.dtype):
+            return self.named(value.name, value)
+        if isinstance(value, np.floating):
+            return f"{self.named(value.dtype.name, value.dtype)}.type({value.item()!r})"
+        if isinstance(value, EllipsisType):
+            return "..."
+        if value is None or type(value) in (bool, int, float, str):
+            return repr(value)
+        return self.named(getattr(value, "__name__", type(value).__name__).lower(), value)
+
+    def key(self, key: Any) -> str:
+        """The text of an index: `0, 2:5, ...`."""
+
+        def part(value: Any) -> str:
+            if not isinstance(value, slice):
+                return self.of(value)
+            ends = ("" if x is None else self.of(x) for x in (value.start, value.stop))
+            return ":".join(ends) + ("" if value.step is None else f":{self.of(value.step)}")
+
+        if not isinstance(key, tuple):
+            return part(key)
+        return ", ".join(map(part, key)) + "," * (len(key) == 1) if key else "()"
+
+    def call(self, name: str, args: tuple, kwargs: dict, out: str | None) -> str:
+        given = [self.of(value) for value in args]
+        given += [f"{name}={self.of(value)}" for name, value in kwargs.items()]
+        given += [f"out={out}"] * (out is not None)
+        return f"{name}({', '.join(given)})"
+
+    def view(self, array: str, op: str, args: tuple) -> str:
+        """The text of a view of `array`."""
+        if op in ("view_at", "getitem"):
+            return f"{array}[{self.key(args[0])}]"
+        if op == "broadcast_to":
+            return f"{self.named(op, self.xp.broadcast_to)}({array}, {self.of(args[0])})"
+        return f"{array}.{'view' if op == 'view_as' else op}({self.of(args[0])})"
+
+    def writes_out(self, node: Node) -> bool:
+        """Whether the operation can write its result into an array that is there."""
+        op = node.op
+        if op in ("astype", "copy", "put") or op in WITH_OUT or op in REDUCTIONS:
+            return True
+        return self.elementwise(node)
+
+    def elementwise(self, node: Node) -> bool:
+        return isinstance(getattr(self.xp, node.op, None), self.xp.ufunc)
+
+    def expression(self, node: Node, out: str | None = None) -> str:
+        """The text that computes `node`, and writes it into the array named `out` if there is one.
+        Everything but "put", "constant" and "check"."""
+        op, args, xp = node.op, node.args, self.xp
+        if op in ("astype", "copy"):
+            if out is None:
+                return f"{self.of(args[0])}.{op}({', '.join(map(self.of, args[1:]))})"
+            copy = self.named("copyto", xp.copyto)
+            return f"{copy}({out}, {self.of(args[0])}, casting='unsafe')"
+        if op in ("reshape", "transpose", "broadcast_to", "view_at", "view_as", "getitem"):
+            return self.view(self.of(args[0]), op, args[1:])
+        if op == "part":
+            return f"{self.of(args[0])}[{args[1]}]"
+        if op == "random":
+            draw = self.named(
+                f"draw_{args[1]}", lambda *a, g=args[0]: getattr(g.source, args[1])(*a)
+            )
+            return f"{draw}({', '.join(map(self.of, args[2:]))})"
+        if op in REDUCTIONS and xp is np:
+            kwargs = {key: value for key, value in node.kwargs.items() if value is not False}
+            return self.call(self.named(f"{op}_of", REDUCTIONS[op]), args, kwargs, out)
+        if op == "matmul" and xp is np and len(args[0].shape) == len(args[1].shape) == 2:
+            op = "dot" if node.dtype.char in "fd" else op  # the same of BLAS, called faster
+        function = self.special.get(op) or getattr(xp, op)
+        return self.call(self.named(op, function), args, node.kwargs, out)

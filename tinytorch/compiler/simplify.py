@@ -1,0 +1,5 @@
+"""Passes."""
+
+
+def simplify(graph):
+    return graph

@@ -18,13 +18,15 @@ where.
 
 (PyTorch's torch.fx traces in this way as well; torch.compile reads the bytecode of the program.)
 
-New: TraceMode.
+New: TraceMode, tensors_in.
 Try: write down id(x) instead of the shape. Can you now tell the two functions apart? And when a
 tensor is freed, and its id is used again?
 """
 
+import dataclasses
 import importlib
 import time
+from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
@@ -50,9 +52,22 @@ class TraceMode(FunctionMode):
         self.calls: list[tuple] = []
 
     def call(self, function: type, args: tuple) -> Any:
-        shapes = [tuple(x.shape) for x in args if isinstance(x, Tensor)]
+        shapes = [tuple(x.shape) for x in tensors_in(args)]
         self.calls.append((function.__name__, *shapes))
         return function.apply(*args)
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists, dicts and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, set)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from tensors_in(tuple(vars(value).values()))
 
 
 if __name__ == "__main__":
@@ -83,6 +98,14 @@ if __name__ == "__main__":
     # -> Relu (5, 16)
     # -> Addmm (5, 16) (3, 16) (3,)
     # -> NllLoss (5, 3) (5,)
+
+    # The tensors of a call, wherever they are.
+    @dataclasses.dataclass
+    class Batch:
+        images: Tensor
+
+    x = tensor([1.0, 2.0])
+    print(len(list(tensors_in([x, {"a": (x, 3)}, Batch(x), "text"]))))  # -> 3
 
     # One list, two functions.
     def first(x):

@@ -25,10 +25,11 @@ New: Node, map_nodes, Graph.
 Try: give the graph two outputs, of which one is an input.
 """
 
+import dataclasses
 import importlib
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -88,9 +89,22 @@ class TraceMode(FunctionMode):
         self.calls: list[tuple] = []
 
     def call(self, function: type, args: tuple) -> Any:
-        shapes = [tuple(x.shape) for x in args if isinstance(x, Tensor)]
+        shapes = [tuple(x.shape) for x in tensors_in(args)]
         self.calls.append((function.__name__, *shapes))
         return function.apply(*args)
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists, dicts and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, set)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from tensors_in(tuple(vars(value).values()))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ New: Node.inputs, nodes_in, kind_of, text_of. Changed: Node, map_nodes, Graph.ru
 Try: print the graph of y = x + x. How often is x among the inputs of the sum?
 """
 
+import dataclasses
 import importlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -145,9 +146,22 @@ class TraceMode(FunctionMode):
         self.calls: list[tuple] = []
 
     def call(self, function: type, args: tuple) -> Any:
-        shapes = [tuple(x.shape) for x in args if isinstance(x, Tensor)]
+        shapes = [tuple(x.shape) for x in tensors_in(args)]
         self.calls.append((function.__name__, *shapes))
         return function.apply(*args)
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists, dicts and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, set)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from tensors_in(tuple(vars(value).values()))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ Trace. Changed: Graph.run.
 Try: delete `__array_ufunc__ = None`. What is 2-element array * tracer then?
 """
 
+import dataclasses
 import importlib
 import itertools
 import threading
@@ -221,6 +222,8 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
+    __array_priority__ = 200
+    __hash__ = None
 
     def __init__(self, value: Any, node: Node):
         self.value, self.node = value, node
@@ -237,7 +240,7 @@ class TraceMode(FunctionMode):
         self.calls: list[tuple] = []
 
     def call(self, function: type, args: tuple) -> Any:
-        shapes = [tuple(x.shape) for x in args if isinstance(x, Tensor)]
+        shapes = [tuple(x.shape) for x in tensors_in(args)]
         self.calls.append((function.__name__, *shapes))
         return function.apply(*args)
 
@@ -259,6 +262,19 @@ class Trace:
 
     def __exit__(self, *exception: Any) -> None:
         tracing.trace = None
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists, dicts and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, set)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from tensors_in(tuple(vars(value).values()))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ another one. This is that day. A module object whose functions take tracers is a
     xp.sort(t)     not in our table:                      Untraceable
     xp.sort(a)     no tracer among the arguments:         NumPy's own sort
     xp.pi          not a function:                        NumPy's own
+    np.sort(t)     NumPy by name:                         Untraceable
 
 `__getattr__` of the module finds out which of them it is. NumPy has a hundred ufuncs, with one
 form of call, so they need no table.
@@ -19,11 +20,12 @@ numbers from 0 on: a compiler that reads the graph later has one form to know.
 
 (PyTorch: __torch_function__ and __torch_dispatch__; NumPy's own hook is __array_function__.)
 
-New: Untraceable, axes_of, Tracer.reduce, Tracer.sum, Tracer.max, TracedUfunc, TracedModule,
-has_tracer.
+New: Untraceable, axes_of, TracedUfunc, TracedModule, has_tracer; Tracer.reduce, sum, max and
+__array_function__.
 Try: take "sum" out of the table.
 """
 
+import dataclasses
 import importlib
 import itertools
 import threading
@@ -231,6 +233,8 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
+    __array_priority__ = 200
+    __hash__ = None
 
     def __init__(self, value: Any, node: Node):
         self.value, self.node = value, node
@@ -247,6 +251,9 @@ class Tracer:
 
     def max(self, axis: Any = None, keepdims: bool = False) -> "Tracer":
         return self.reduce("max", axis, keepdims)
+
+    def __array_function__(self, function: Any, *args: Any) -> Any:
+        raise Untraceable(f"numpy.{function.__name__} on a tracer: use the array's own module")
 
 
 class TracedUfunc:
@@ -307,7 +314,7 @@ class TraceMode(FunctionMode):
         self.calls: list[tuple] = []
 
     def call(self, function: type, args: tuple) -> Any:
-        shapes = [tuple(x.shape) for x in args if isinstance(x, Tensor)]
+        shapes = [tuple(x.shape) for x in tensors_in(args)]
         self.calls.append((function.__name__, *shapes))
         return function.apply(*args)
 
@@ -329,6 +336,19 @@ class Trace:
 
     def __exit__(self, *exception: Any) -> None:
         tracing.trace = None
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists, dicts and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, set)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from tensors_in(tuple(vars(value).values()))
 
 
 if __name__ == "__main__":
@@ -370,6 +390,10 @@ if __name__ == "__main__":
             library.sort(t)
         except Untraceable as error:
             print(error)  # -> the graph has no node for the function 'sort'
+        try:
+            np.sort(t)
+        except Untraceable as error:
+            print(error)  # -> numpy.sort on a tracer: use the array's own module
         try:
             library.concatenate([t, t])
         except Untraceable as error:

@@ -20,16 +20,17 @@ graph are fixed. That is the first thing that a program can do and a graph canno
 
 The trap: t[0, 1] of an array of two dimensions is a scalar object in NumPy, t[0, 1, ...] an array.
 
-New: Tracer.show, reshape, transpose, T, __getitem__, __len__, __iter__. Changed: nodes_in,
-map_nodes, text_of, as_node, as_value, perform, FUNCTIONS.
+New: VIEWS, Tracer.show, reshape, transpose, T, __getitem__; like. Changed: nodes_in, map_nodes,
+text_of, as_node, as_value, perform, FUNCTIONS.
 Try: t[np.array([0, 1])] and t[[0, 1]]. Which one is refused, and is there a reason?
 """
 
+import dataclasses
 import importlib
 import itertools
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,10 @@ from tinytorch.core.tensor import Tensor
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
     importlib.import_module(f"tinytorch.ops.{name}")
+
+
+# Operations that show the memory of their first argument. Their arguments are plain numbers.
+VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
 
 
 class Node:
@@ -92,12 +97,17 @@ def nodes_in(value: Any) -> Iterator[Node]:
         yield from nodes_in((value.start, value.stop, value.step))
 
 
+def like(value: tuple | list, items: Iterable) -> tuple | list:
+    """A tuple, named tuple or list of the type of `value`."""
+    return tuple.__new__(type(value), items) if isinstance(value, tuple) else list(items)
+
+
 def map_nodes(function: Callable[[Node], Any], value: Any) -> Any:
     """`value` with function(node) in place of each node."""
     if isinstance(value, Node):
         return function(value)
     if isinstance(value, (tuple, list)):
-        return type(value)(map_nodes(function, item) for item in value)
+        return like(value, (map_nodes(function, item) for item in value))
     if isinstance(value, dict):
         return {name: map_nodes(function, item) for name, item in value.items()}
     if isinstance(value, slice):
@@ -184,7 +194,7 @@ def as_node(value: Any) -> Any:
     if isinstance(value, Tracer):
         return value.node
     if isinstance(value, (tuple, list)):
-        return type(value)(as_node(item) for item in value)
+        return like(value, map(as_node, value))
     if isinstance(value, slice):
         return slice(*(as_node(x) for x in (value.start, value.stop, value.step)))
     return value
@@ -195,7 +205,7 @@ def as_value(value: Any) -> Any:
     if isinstance(value, Tracer):
         return value.value
     if isinstance(value, (tuple, list)):
-        return type(value)(as_value(item) for item in value)
+        return like(value, map(as_value, value))
     if isinstance(value, slice):
         return slice(*(as_value(x) for x in (value.start, value.stop, value.step)))
     return value
@@ -248,6 +258,8 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
+    __array_priority__ = 200
+    __hash__ = None
 
     def __init__(self, value: Any, node: Node):
         self.value, self.node = value, node
@@ -297,11 +309,8 @@ class Tracer:
     def max(self, axis: Any = None, keepdims: bool = False) -> "Tracer":
         return self.reduce("max", axis, keepdims)
 
-    def __len__(self) -> int:
-        return len(self.value)
-
-    def __iter__(self) -> Any:
-        return (self[i] for i in range(len(self)))
+    def __array_function__(self, function: Any, *args: Any) -> Any:
+        raise Untraceable(f"numpy.{function.__name__} on a tracer: use the array's own module")
 
 
 class TracedUfunc:
@@ -363,7 +372,7 @@ class TraceMode(FunctionMode):
         self.calls: list[tuple] = []
 
     def call(self, function: type, args: tuple) -> Any:
-        shapes = [tuple(x.shape) for x in args if isinstance(x, Tensor)]
+        shapes = [tuple(x.shape) for x in tensors_in(args)]
         self.calls.append((function.__name__, *shapes))
         return function.apply(*args)
 
@@ -387,6 +396,19 @@ class Trace:
         tracing.trace = None
 
 
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists, dicts and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, set)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from tensors_in(tuple(vars(value).values()))
+
+
 if __name__ == "__main__":
     library = TracedModule("traced")
     arrays = np.arange(6, dtype="float32").reshape(2, 3), np.array([[2, 1, 0], [1, 1, 2]])
@@ -407,8 +429,8 @@ if __name__ == "__main__":
     # -> ['reshape', 'transpose', 'transpose', 'reshape', 'add']
     print(compared(lambda a, i, xp: a[1:, ::2] + a[0, 1] + a[..., -1]))
     # -> ['view_at', 'view_at', 'add', 'view_at', 'add']
-    print(compared(lambda a, i, xp: xp.broadcast_to([row[: len(a)] for row in a][1], (4, 2))))
-    # -> ['view_at', 'view_at', 'view_at', 'view_at', 'broadcast_to']
+    print(compared(lambda a, i, xp: xp.broadcast_to(a[1], (4, 3))))
+    # -> ['view_at', 'broadcast_to']
     print(compared(lambda a, i, xp: a[0][i]))
     # -> ['view_at', 'getitem']
     with Trace(cpu) as trace:

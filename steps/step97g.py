@@ -15,11 +15,12 @@ Changed: with_operators, attach_operator, as_node, Graph.run, perform, TracedUfu
 Try: which function of NumPy that you use is not in the table? Add it.
 """
 
+import dataclasses
 import importlib
 import itertools
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,10 @@ from tinytorch.core.tensor import Tensor
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
     importlib.import_module(f"tinytorch.ops.{name}")
+
+
+# Operations that show the memory of their first argument. Their arguments are plain numbers.
+VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
 
 
 class Node:
@@ -82,12 +87,17 @@ def nodes_in(value: Any) -> Iterator[Node]:
         yield from nodes_in((value.start, value.stop, value.step))
 
 
+def like(value: tuple | list, items: Iterable) -> tuple | list:
+    """A tuple, named tuple or list of the type of `value`."""
+    return tuple.__new__(type(value), items) if isinstance(value, tuple) else list(items)
+
+
 def map_nodes(function: Callable[[Node], Any], value: Any) -> Any:
     """`value` with function(node) in place of each node."""
     if isinstance(value, Node):
         return function(value)
     if isinstance(value, (tuple, list)):
-        return type(value)(map_nodes(function, item) for item in value)
+        return like(value, (map_nodes(function, item) for item in value))
     if isinstance(value, dict):
         return {name: map_nodes(function, item) for name, item in value.items()}
     if isinstance(value, slice):
@@ -180,7 +190,7 @@ def as_node(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item() if value.dtype.kind in "biu" else value
     if isinstance(value, (tuple, list)):
-        return type(value)(as_node(item) for item in value)
+        return like(value, map(as_node, value))
     if isinstance(value, slice):
         return slice(*(as_node(x) for x in (value.start, value.stop, value.step)))
     return value
@@ -191,7 +201,7 @@ def as_value(value: Any) -> Any:
     if isinstance(value, Tracer):
         return value.value
     if isinstance(value, (tuple, list)):
-        return type(value)(as_value(item) for item in value)
+        return like(value, map(as_value, value))
     if isinstance(value, slice):
         return slice(*(as_value(x) for x in (value.start, value.stop, value.step)))
     return value
@@ -278,6 +288,8 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
+    __array_priority__ = 200
+    __hash__ = None
 
     def __init__(self, value: Any, node: Node):
         self.value, self.node = value, node
@@ -347,6 +359,9 @@ class Tracer:
     def copy(self, order: str = "C") -> "Tracer":
         return traced("copy", (self,))
 
+    def take(self, index: Any, axis: Any = None) -> "Tracer":
+        return traced("take", (self, index, axis))
+
     def flatten(self) -> "Tracer":
         return self.copy().reshape(-1)
 
@@ -380,6 +395,9 @@ class Tracer:
     def clip(self, min: Any = None, max: Any = None) -> "Tracer":
         lower = self if min is None else traced("maximum", (self, min))
         return lower if max is None else traced("minimum", (lower, max))
+
+    def __array_function__(self, function: Any, *args: Any) -> Any:
+        raise Untraceable(f"numpy.{function.__name__} on a tracer: use the array's own module")
 
     def __pos__(self) -> "Tracer":
         return self
@@ -416,13 +434,6 @@ class TracedUfunc:
             return self.ufunc(*args, dtype=dtype) if dtype else self.ufunc(*args)
         kwargs = {} if dtype is None else {"dtype": np.dtype(dtype)}
         return given(traced(self.__name__, args, kwargs), out)
-
-    def reduce(self, a: Any, axis: Any = 0, dtype=None, out=None, keepdims: bool = False) -> Any:
-        names = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
-        names |= {"logical_and": "all", "logical_or": "any"}
-        if self.__name__ not in names:
-            raise Untraceable(f"{self.__name__}.reduce")
-        return given(a.reduce(names[self.__name__], axis, keepdims, dtype), out)
 
     def __getattr__(self, name: str) -> Any:
         raise Untraceable(f"{self.__name__}.{name}")
@@ -465,7 +476,7 @@ FUNCTIONS: dict[str, Callable] = {
     "dot": lambda a, b: traced("dot", (a, b)),
     "concatenate": lambda arrays, axis=0: traced("concatenate", (tuple(arrays), axis)),
     "stack": lambda arrays, axis=0: traced("stack", (tuple(arrays), axis)),
-    "take": lambda a, index, axis=None: traced("take", (a, index, axis)),
+    "take": Tracer.take,
     "asarray": lambda a, dtype=None, **_: as_one(a, dtype, False),
     "array": lambda a, dtype=None, copy=True: as_one(a, dtype, copy),
     "ascontiguousarray": lambda a: a.copy(),
@@ -520,7 +531,7 @@ class TraceMode(FunctionMode):
         self.calls: list[tuple] = []
 
     def call(self, function: type, args: tuple) -> Any:
-        shapes = [tuple(x.shape) for x in args if isinstance(x, Tensor)]
+        shapes = [tuple(x.shape) for x in tensors_in(args)]
         self.calls.append((function.__name__, *shapes))
         return function.apply(*args)
 
@@ -542,6 +553,19 @@ class Trace:
 
     def __exit__(self, *exception: Any) -> None:
         tracing.trace = None
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists, dicts and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, set)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from tensors_in(tuple(vars(value).values()))
 
 
 if __name__ == "__main__":
@@ -582,8 +606,8 @@ if __name__ == "__main__":
     # -> ['transpose', 'copy', 'copy', 'reshape']
     print(compared(lambda a, i, xp: a.view(np.int32) + np.int32(1)))
     # -> ['view_as', 'add']
-    print(compared(lambda a, i, xp: xp.add.reduce(a, 1) + xp.exp(a[:, 0], dtype=np.float64)))
-    # -> ['sum', 'view_at', 'exp', 'add']
+    print(compared(lambda a, i, xp: xp.exp(a[:, 0], dtype=np.float64) * len([*a])))
+    # -> ['view_at', 'exp', 'view_at', 'view_at', 'multiply']
     print(compared(lambda a, i, xp: xp.concatenate([xp.stack((a, a)), xp.array([a, a])], axis=2)))
     # -> ['stack', 'stack', 'concatenate']
     print(compared(lambda a, i, xp: xp.take(xp.asarray(a, dtype="float64"), i[0], axis=1)))
@@ -593,7 +617,6 @@ if __name__ == "__main__":
         lambda t: t.sort(),
         lambda t: library.modf(t),
         lambda t: library.exp(t, out=np.ones(3)),
-        lambda t: library.subtract.reduce(t),
         lambda t: library.exp.outer(t, t),
     ]
     with Trace(cpu) as trace:
@@ -606,8 +629,7 @@ if __name__ == "__main__":
     # -> 0 the graph has no node for the method 'sort'
     # -> 1 modf with []
     # -> 2 a result that is written into another array
-    # -> 3 subtract.reduce
-    # -> 4 exp.outer
+    # -> 3 exp.outer
     print(hasattr(t, "__array_interface__"), t.size, t.itemsize, t.nbytes, t.strides)
     # -> False 6 4 24 (12, 4)
     print(t.flags.c_contiguous, t.__add__("text"))  # -> True NotImplemented

@@ -29,14 +29,14 @@ import itertools
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.modes import FunctionMode, no_grad
-from tinytorch.core.device import Backend, Device, cpu, default, register_backend
+from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.state import open_modes
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.activation import ReLU, Tanh
@@ -47,6 +47,10 @@ from tinytorch.ops.random import manual_seed, randn
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
     importlib.import_module(f"tinytorch.ops.{name}")
+
+
+# Operations that show the memory of their first argument. Their arguments are plain numbers.
+VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
 
 
 class Node:
@@ -98,12 +102,17 @@ def nodes_in(value: Any) -> Iterator[Node]:
         yield from nodes_in((value.start, value.stop, value.step))
 
 
+def like(value: tuple | list, items: Iterable) -> tuple | list:
+    """A tuple, named tuple or list of the type of `value`."""
+    return tuple.__new__(type(value), items) if isinstance(value, tuple) else list(items)
+
+
 def map_nodes(function: Callable[[Node], Any], value: Any) -> Any:
     """`value` with function(node) in place of each node."""
     if isinstance(value, Node):
         return function(value)
     if isinstance(value, (tuple, list)):
-        return type(value)(map_nodes(function, item) for item in value)
+        return like(value, (map_nodes(function, item) for item in value))
     if isinstance(value, dict):
         return {name: map_nodes(function, item) for name, item in value.items()}
     if isinstance(value, slice):
@@ -151,6 +160,8 @@ def text_of(value: Any, names: dict[Node, str]) -> str:
         return ":".join(ends) + ("" if value.step is None else f":{text_of(value.step, names)}")
     if isinstance(value, np.ndarray):
         return str(value.item()) if value.size == 1 else f"array{list(value.shape)}"
+    if type(value).__repr__ is object.__repr__:
+        return type(value).__name__
     return getattr(value, "__name__", None) or str(value)
 
 
@@ -200,7 +211,7 @@ def as_node(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item() if value.dtype.kind in "biu" else value
     if isinstance(value, (tuple, list)):
-        return type(value)(as_node(item) for item in value)
+        return like(value, map(as_node, value))
     if isinstance(value, slice):
         return slice(*(as_node(x) for x in (value.start, value.stop, value.step)))
     if hasattr(value, "dtype") and hasattr(value, "shape"):
@@ -213,7 +224,7 @@ def as_value(value: Any) -> Any:
     if isinstance(value, Tracer):
         return value.value
     if isinstance(value, (tuple, list)):
-        return type(value)(as_value(item) for item in value)
+        return like(value, map(as_value, value))
     if isinstance(value, slice):
         return slice(*(as_value(x) for x in (value.start, value.stop, value.step)))
     return value
@@ -300,6 +311,8 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
+    __array_priority__ = 200
+    __hash__ = None
 
     def __init__(self, value: Any, node: Node):
         self.value, self.node = value, node
@@ -370,6 +383,9 @@ class Tracer:
     def copy(self, order: str = "C") -> "Tracer":
         return traced("copy", (self,))
 
+    def take(self, index: Any, axis: Any = None) -> "Tracer":
+        return traced("take", (self, index, axis))
+
     def flatten(self) -> "Tracer":
         return self.copy().reshape(-1)
 
@@ -403,6 +419,9 @@ class Tracer:
     def clip(self, min: Any = None, max: Any = None) -> "Tracer":
         lower = self if min is None else traced("maximum", (self, min))
         return lower if max is None else traced("minimum", (lower, max))
+
+    def __array_function__(self, function: Any, *args: Any) -> Any:
+        raise Untraceable(f"numpy.{function.__name__} on a tracer: use the array's own module")
 
     def __pos__(self) -> "Tracer":
         return self
@@ -488,7 +507,7 @@ FUNCTIONS: dict[str, Callable] = {
     "dot": lambda a, b: traced("dot", (a, b)),
     "concatenate": lambda arrays, axis=0: traced("concatenate", (tuple(arrays), axis)),
     "stack": lambda arrays, axis=0: traced("stack", (tuple(arrays), axis)),
-    "take": lambda a, index, axis=None: traced("take", (a, index, axis)),
+    "take": Tracer.take,
     "asarray": lambda a, dtype=None, **_: as_one(a, dtype, False),
     "array": lambda a, dtype=None, copy=True: as_one(a, dtype, copy),
     "ascontiguousarray": lambda a: a.copy(),
@@ -630,14 +649,25 @@ class Trace:
     def __enter__(self) -> "Trace":
         tracing.trace, self.mode = self, TraceMode(self)
         self.mode.__enter__()
-        default.devices.append(tracing_device)  # what the function makes is on it, too
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        default.devices.pop()
         self.mode.__exit__()
         tracing.trace = None
         self.restore()
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists, dicts and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, set)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(tuple(value.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from tensors_in(tuple(vars(value).values()))
 
 
 @dataclasses.dataclass
@@ -722,4 +752,4 @@ if __name__ == "__main__":
         capture(lambda x: x @ x, (x,), {}, [])
     except RuntimeError as error:
         print(type(error).__name__, x.device)  # -> RuntimeError cpu
-    print(tracing.trace, len(default.devices), open_modes)  # -> None 1 []
+    print(tracing.trace, open_modes)  # -> None []

@@ -39,12 +39,9 @@ tracing = Tracing()
 def line_of_the_program() -> str:
     """Where the program that is traced called the package: "model.py:12"."""
     frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if name.partition(".")[0] != "tinytorch":
-            return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "tinytorch":
         frame = frame.f_back
-    return ""
+    return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
 
 
 def asked_by_the_program() -> bool:

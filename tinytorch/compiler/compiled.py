@@ -4,15 +4,21 @@ import functools
 import os
 import sys
 import time
+import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import Break, capture, tracing_lock
 from tinytorch.compiler.entry import Entry
 from tinytorch.compiler.graph import CheckFailed, Graph
 from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
+from tinytorch.compiler.program import compile_graph
+from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, cpu
 from tinytorch.core.state import state
@@ -33,9 +39,25 @@ def show(what: str, text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], list]:
-    """A function from the arrays of a graph's inputs to those of its outputs."""
-    return functools.partial(graph.run, device.xp)
+def generate(
+    graph: Graph, backend: Any, device: Device, shared: Collection[int] = ()
+) -> Callable[[list], list]:
+    """A function from the arrays of a graph's inputs to those of its outputs.
+
+    Args:
+        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+    """
+    if callable(backend):
+        return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
+    if backend == "eager":
+        return functools.partial(graph.run, device.xp)
+    graph = simplify(graph)
+    if device.type == "cpu" and backend in ("inductor", "c"):
+        try:
+            return compile_graph(graph, "c", device.xp, shared)
+        except CompilerError as error:
+            warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
+    return compile_graph(graph, "numpy", device.xp, shared)
 
 
 @dataclass(eq=False)
@@ -136,7 +158,11 @@ class Compiled:
                 source.tensor = source.array = None
         device = known[0].device if known else cpu
         graphs = captured.graph, captured.backward
-        programs = [g and generate(g, self.backend, device) for g in graphs]
+        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
+        programs = [
+            graph and generate(graph, self.backend, device, shared)
+            for graph, shared in zip(graphs, (kept, ()), strict=True)
+        ]
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note("recompiles", f"compiled in {seconds:.2f} s: {captured.calls} calls")

@@ -1,0 +1,366 @@
+"""C for kernels: one file that a person can read, with a function for each kernel."""
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression, literal
+from tinytorch.compiler.graph import Node
+from tinytorch.compiler.kernel import Kernel, Load
+
+# What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
+# are, and a sum must be rounded as NumPy rounds it (so no fused multiplications and additions).
+FLAGS = ("-O3 -march=native -fopenmp -ffp-contract=off -fno-math-errno -fwrapv").split()
+LIBRARIES = ["-lm"]
+# Loops over fewer elements than these (times their cost) are not worth a second thread.
+WORTH_THREADS = 32768
+BLOCK = 256  # columns that are reduced side by side
+
+# These functions have forms for 4 to 16 numbers at once in glibc's libmvec.
+VECTORS = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt asin acos
+    atan asinh acosh atanh""".split()
+VECTORS_OF_TWO = "pow hypot atan2".split()
+HEAD = """\
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+"""
+COMBINE = {
+    "sum": ("+", "{acc} += {x};"),
+    "mean": ("+", "{acc} += {x};"),
+    "prod": ("*", "{acc} *= {x};"),
+    "max": ("max", "{acc} = {x} > {acc} ? {x} : {acc};"),
+    "min": ("min", "{acc} = {x} < {acc} ? {x} : {acc};"),
+    "any": ("|", "{acc} |= {x};"),
+    "all": ("&", "{acc} &= {x};"),
+}
+START = {"sum": 0, "mean": 0, "prod": 1, "any": 0, "all": 1}
+
+
+def c_source(kernels: Sequence[Kernel]) -> str:
+    """One file with a function `void NAME(inputs, outputs, int threads)` for each kernel.
+
+    Kernels that are the same but for what they read and write share a function: their `name`
+    becomes that of the first.
+    """
+    names: dict[str, str] = {}
+    functions = []
+    for kernel in kernels:
+        comment, text = comment_of(kernel), function_text(kernel)
+        if text not in names:
+            names[text] = kernel.name
+            functions.append(f"{comment}void {kernel.name}({text}")
+        kernel.name = names[text]
+    body = "\n".join(functions)
+    return "\n".join([HEAD, *declarations(body), *divisions(body), body])
+
+
+def comment_of(kernel: Kernel) -> str:
+    lines = [f"// {text}\n" for text in kernel.made_by[:12]]
+    more = len(kernel.made_by) - len(lines)
+    return "".join([*lines, f"// and {more} more\n" * (more > 0)])
+
+
+def declarations(body: str) -> Iterator[str]:
+    """Tells the compiler which functions of the library come in vectors, of those that are used."""
+    used = set(re.findall(r"\b([a-z0-9]+)\(", body))
+    lines = []
+    for name in (*VECTORS, *VECTORS_OF_TWO):
+        for called, t in ((name + "f", "float"), (name, "double")):
+            if called in used:
+                given = f"{t}, {t}" if name in VECTORS_OF_TWO else t
+                lines.append(f'__attribute__((simd("notinbranch"))) {t} {called}({given});')
+    if lines:
+        yield "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)"
+        yield "#if __GLIBC_PREREQ(2, 35)"
+        yield from lines
+        yield "#endif\n#endif\n"
+
+
+def divisions(body: str) -> Iterator[str]:
+    """The functions for // and % of the types that need them."""
+    for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
+        kind = "float" if t in ("float", "double") else "int"
+        yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
+
+
+def function_text(kernel: Kernel) -> str:
+    return CFunction(kernel).text()
+
+
+def index(offset: int, strides: Sequence[int], counters: Sequence[str]) -> str:
+    """The place of an element: "i0 * 512 + i1"."""
+    terms = [i if s == 1 else f"{i} * {s}" for i, s in zip(counters, strides, strict=True) if s]
+    terms += [str(offset)] if offset or not terms else []
+    return " + ".join(terms)
+
+
+class CFunction:
+    """Writes the C function of one kernel."""
+
+    def __init__(self, kernel: Kernel):
+        self.kernel, self.lines, self.depth = kernel, [], 1
+        self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
+        self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
+        self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
+        self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
+        self.loads: dict[Load, str] = {}
+        self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
+        self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
+        self.last = max(kernel.passes.values(), default=0)
+        self.width = min(BLOCK, kernel.sizes[-1]) if kernel.columns else 1
+        inner = kernel.sizes[kernel.outer : len(kernel.sizes) - kernel.columns]
+        self.count = math.prod(inner)
+        work = math.prod(kernel.sizes) * (1 + len(kernel.nodes) // 8)
+        self.threads = work >= WORTH_THREADS
+
+    def text(self) -> str:
+        given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
+        given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
+        self.write_rows()
+        return "\n".join([", ".join([*given, "int threads"]) + ") {", *self.lines, "}\n"])
+
+    def c_type(self, node: Node) -> str:
+        return C_TYPES[node.dtype.name]
+
+    def write(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def open(self, line: str) -> None:
+        self.write(line + " {")
+        self.depth += 1
+
+    def close(self, blocks: int = 1) -> None:
+        for _ in range(blocks):
+            self.depth -= 1
+            self.write("}")
+
+    def loop(self, i: int) -> None:
+        counter, size = self.counters[i], self.kernel.sizes[i]
+        self.open(f"for (long {counter} = 0; {counter} < {size}; {counter}++)")
+
+    # Rows.
+
+    def write_rows(self) -> None:
+        """The outer loops, and in them the passes over a row."""
+        kernel = self.kernel
+        blocks = kernel.columns and kernel.sizes[-1] > self.width
+        depth = self.depth
+        parallel = self.threads and (kernel.outer > 0 or blocks)
+        if parallel:
+            deep = min(2, kernel.outer + blocks) if kernel.sizes[0] < 16 else 1
+            together = f" collapse({deep})" * (deep > 1)
+            self.write(f"#pragma omp parallel for{together} num_threads(threads) if(threads > 1)")
+        for i in range(kernel.outer):
+            self.loop(i)
+        if blocks:
+            size, width = kernel.sizes[-1], self.width
+            self.open(f"for (long first = 0; first < {size}; first += {width})")
+            self.write(f"const long width = {size} - first < {width} ? {size} - first : {width};")
+            self.counters[-1] = "(first + j)"
+        elif kernel.columns:
+            self.counters[-1] = "j"
+        for node in kernel.nodes:
+            if node in kernel.kept:
+                self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
+        self.write_outer(0)
+        for number in range(self.last + 1):
+            self.write_pass(number, alone=not parallel)
+        self.close(self.depth - depth)
+
+    def over_columns(self) -> None:
+        """With columns, opens the loop over those of a block."""
+        if self.kernel.columns:
+            width = "width" if self.counters[-1] != "j" else str(self.width)
+            self.write("#pragma omp simd")
+            self.open(f"for (long j = 0; j < {width}; j++)")
+
+    def write_outer(self, number: int) -> None:
+        """What is computed once for a row before pass `number`."""
+        kernel = self.kernel
+        nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
+        if not nodes:
+            return
+        if kernel.columns:
+            for node in nodes:
+                self.write(f"{self.c_type(node)} {self.names[node]}_of[{self.width}];")
+        self.over_columns()
+        self.loads = {}
+        for node in nodes:
+            if node in self.reductions:
+                self.define(node, self.reduced(node))
+            else:
+                self.statement(node, nodes)
+            if kernel.columns:
+                self.write(f"{self.names[node]}_of[j] = {self.names[node]};")
+            self.store(node)
+        if kernel.columns:
+            self.close()
+
+    def reduced(self, node: Node) -> str:
+        """The result of a reduction from its accumulator."""
+        acc = self.accumulator(node)
+        value = f"{acc} / {self.count}" if node.op == "mean" else acc
+        if node.op in ("max", "min") and node.dtype.kind == "f":
+            nan = acc.replace("_acc", "_nan")
+            return f"{nan} ? NAN : {value}"
+        if self.type_of_accumulator(node) == self.c_type(node):
+            return value
+        return f"({self.c_type(node)})({value})"
+
+    def accumulator(self, node: Node) -> str:
+        return f"{self.names[node]}_acc" + "[j]" * self.kernel.columns
+
+    def type_of_accumulator(self, node: Node) -> str:
+        if node.op in ("any", "all"):
+            return "int"
+        sums = node.op in ("sum", "mean", "prod") and node.dtype.kind == "f"
+        return "double" if sums else self.c_type(node)
+
+    # A pass.
+
+    def write_pass(self, number: int, alone: bool) -> None:
+        """One round over the elements of a row.
+
+        Args:
+            alone: no loop outside of it runs on several threads.
+        """
+        kernel = self.kernel
+        closing = [n for n in self.reductions if kernel.passes[n] == number + 1]
+        roots = {x for node in closing for x in kernel.operands[node] if isinstance(x, Node)}
+        roots |= {
+            n
+            for n in kernel.full
+            if kernel.passes[n] == number and (n in self.arrays or n in kernel.kept)
+        }
+        needed = self.needed(roots, number)
+        if not roots and not closing:
+            return self.write_outer(number + 1)
+        clauses = []
+        for node in closing:
+            clauses += self.write_start(node)
+        depth = self.depth
+        loops = range(kernel.outer, len(kernel.sizes))
+        alone = alone and self.threads and not kernel.columns
+        for i in loops:
+            first, last = i == loops[0] and alone, i == loops[-1]
+            pragma = "omp" + " parallel for" * first + " simd" * last
+            if pragma != "omp":
+                threads = " num_threads(threads) if(parallel: threads > 1)" if first else ""
+                self.write(f"#pragma {pragma}{threads}{''.join(clauses)}")
+            if last and kernel.columns:
+                self.lines.pop()
+                self.over_columns()
+            else:
+                self.loop(i)
+        self.loads = {}
+        for node in kernel.nodes:
+            if node in needed:
+                self.element(node, number, needed)
+        for node in closing:
+            (x,) = kernel.operands[node]
+            kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
+            value = cast(self.value(x, needed), self.dtype_of(x), kind)
+            acc = self.accumulator(node)
+            self.write(COMBINE[node.op][1].format(acc=acc, x=value))
+            if node.op in ("max", "min") and node.dtype.kind == "f":
+                self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
+        self.close(self.depth - depth)
+        self.write_outer(number + 1)
+
+    def needed(self, roots: set[Node], number: int) -> set[Node]:
+        """The values that a pass computes or reads back."""
+        kernel, needed = self.kernel, set(roots)
+        for node in reversed(kernel.nodes):
+            if node in needed and not self.is_there(node, number):
+                needed.update(x for x in kernel.operands[node] if x in kernel.full)
+        return needed
+
+    def is_there(self, node: Node, number: int) -> bool:
+        """Whether an earlier pass has written a value."""
+        written = node in self.arrays or node in self.kernel.kept
+        return written and self.kernel.passes[node] < number
+
+    def write_start(self, node: Node) -> list[str]:
+        """Declares the accumulator of a reduction. Returns OpenMP's clauses for it."""
+        kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
+        variables = [(kind, name, self.start(node), COMBINE[node.op][0])]
+        if node.op in ("max", "min") and node.dtype.kind == "f":
+            variables.append(("int", name.replace("_acc", "_nan"), "0", "|"))
+        for kind, name, start, _ in variables:
+            if self.kernel.columns:
+                self.write(f"{kind} {name}[{self.width}];")
+                self.write(f"for (long j = 0; j < {self.width}; j++) {name}[j] = {start};")
+            else:
+                self.write(f"{kind} {name} = {start};")
+        return [f" reduction({sign} : {name})" for _, name, _, sign in variables]
+
+    def start(self, node: Node) -> str:
+        if node.op in START:
+            return str(START[node.op])
+        lowest = -math.inf if node.op == "max" else math.inf
+        if node.dtype.kind in "iu":
+            limits = np.iinfo(node.dtype)
+            lowest = limits.min if node.op == "max" else limits.max
+        return literal(lowest > 0 if node.dtype.kind == "b" else lowest, node.dtype)
+
+    def element(self, node: Node, number: int, here: Any) -> None:
+        """Computes the value of a node for one element, or reads it back, or writes it."""
+        if self.is_there(node, number):
+            self.define(node, self.place(node))
+            return
+        self.statement(node, here)
+        if self.kernel.passes[node] == number:
+            self.store(node)
+            if node in self.kernel.kept:
+                self.write(f"{self.row_place(node)} = {self.names[node]};")
+
+    def place(self, node: Node) -> str:
+        """Where the value of a node is kept."""
+        if node in self.kernel.kept:
+            return self.row_place(node)
+        return f"{self.arrays[node]}[{index(0, self.kernel.strides[node], self.counters)}]"
+
+    def row_place(self, node: Node) -> str:
+        sizes, outer = self.kernel.sizes, self.kernel.outer
+        steps = [math.prod(sizes[i + 1 :]) for i in range(outer, len(sizes))]
+        return f"{self.names[node]}_row[{index(0, steps, self.counters[outer:])}]"
+
+    # Statements.
+
+    def statement(self, node: Node, here: Any) -> None:
+        """Computes the value of a node."""
+        operands = self.kernel.operands[node]
+        texts = [self.value(x, here) for x in operands]
+        typed = [x.base if isinstance(x, Load) else x for x in operands]
+        self.define(node, expression(node, typed, texts))
+
+    def define(self, node: Node, text: str) -> None:
+        self.write(f"const {self.c_type(node)} {self.names[node]} = {text};")
+
+    def store(self, node: Node) -> None:
+        if node in self.arrays:
+            place = index(0, self.kernel.strides[node], self.counters)
+            self.write(f"{self.arrays[node]}[{place}] = {self.names[node]};")
+
+    def value(self, x: Any, here: Any) -> str | None:
+        """The variable with an operand's value; None for a number."""
+        if isinstance(x, Load):
+            if x not in self.loads:
+                self.loads[x] = f"x{next(self.fresh)}"
+                place = index(x.offset, x.strides, self.counters)
+                kind = self.c_type(x.base)
+                self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
+            return self.loads[x]
+        if not isinstance(x, Node):
+            return None
+        if self.kernel.columns and x not in here:  # of an earlier loop over the columns
+            return f"{self.names[x]}_of[j]"
+        return self.names[x]
+
+    def dtype_of(self, x: Any) -> np.dtype:
+        return x.base.dtype if isinstance(x, Load) else x.dtype

@@ -18,7 +18,6 @@ from tinytorch.compiler.entry import Entry
 from tinytorch.compiler.graph import CheckFailed, Graph
 from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
 from tinytorch.compiler.program import compile_graph
-from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, cpu
 from tinytorch.core.state import state
@@ -51,7 +50,6 @@ def generate(
         return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
     if backend == "eager":
         return functools.partial(graph.run, device.xp)
-    graph = simplify(graph)
     if device.type == "cpu" and backend in ("inductor", "c"):
         try:
             return compile_graph(graph, "c", device.xp, shared)

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.capture import Trace, tracing_lock, without_dead_code
+from tinytorch.compiler.capture import Trace, tracing_lock
 from tinytorch.compiler.graph import CheckFailed, Graph, Node
+from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import Number, Tracer, Untraceable, tracing_device
 from tinytorch.core.device import device_of
 from tinytorch.optim.flat import FlatOptimizer
@@ -65,7 +66,7 @@ class CompiledUpdate:
                 return None
             written = [number for number, tracer in enumerate(tracers) if tracer.version]
             outputs = [tracers[number].node for number in written]
-        graph = Graph(inputs, without_dead_code(trace.nodes, outputs), outputs)
+        graph = simplify(Graph(inputs, trace.nodes, outputs))
         return self.generate(graph, device), written
 
 

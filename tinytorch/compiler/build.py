@@ -97,6 +97,7 @@ def cached(path: Path) -> bool:
         return False
 
 
+ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 # Flags that a compiler may lack: the code is right without them, and slower. Which of the tuples a
 # compiler needs is known once it has compiled something.
 LEFT_OUT = ((), ("-fopenmp",), ("-fopenmp", "-march=native"))
@@ -150,14 +151,13 @@ def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
     compiler = find_compiler()
     version = version_of(tuple(compiler))
     name = digest_of("\0".join((source, *flags, *compiler, version)).encode())[:32]
-    ending = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
     try:
-        path = cache_folder() / (name + ending)
+        path = cache_folder() / (name + ENDING)
         if not cached(path):
             compile_to(path, compiler, flags, source)
     except OSError:  # the folder is read-only, or full
         try:
-            path = Path(temporary_folder().name, name + ending)
+            path = Path(temporary_folder().name, name + ENDING)
             if not cached(path):
                 compile_to(path, compiler, flags, source)
         except OSError as error:

@@ -12,31 +12,47 @@ from tinytorch.compiler.tracer import Number, Tracer, Untraceable, tracing_devic
 from tinytorch.core.device import device_of
 from tinytorch.optim.flat import FlatOptimizer
 
-CHANGING = ("step", "lr")  # numbers that differ from step to step: they are inputs of the graph
+# Elements that a program handles at once; what is left over is done by the formula itself. So few
+# programs serve parameters of all sizes.
+BLOCKS = (16384, 1024)
 
 
 class CompiledUpdate:
-    """`update_chunk` of an optimizer as generated code, for each size and choice of options.
+    """`update_chunk` of an optimizer as generated code.
 
     Attributes:
         generate: from a graph and a device to a function of arrays.
-        programs: key -> the function, or None where the formula cannot be traced.
+        programs: (size, types, options) -> the function and which arrays it writes; None where the
+            formula cannot be traced.
     """
 
     def __init__(self, update: Callable, generate: Callable):
         self.update, self.generate, self.programs = update, generate, {}
 
     def __call__(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
-        names = [name for name in state if name not in ("xp", "scratch", "step")]
-        options = {name: x for name, x in group.items() if name not in ("params", "lr")}
-        key = p.size, p.dtype, g.dtype, tuple(names), str(options)
-        arrays = [p, g, *(state[name] for name in names)]
+        names = [name for name, value in state.items() if getattr(value, "shape", None) == p.shape]
+        names = [name for name in names if name != "scratch"]
         numbers = [np.asarray(float(x)) for x in (state["step"], group["lr"])]
+        options = str([(name, x) for name, x in group.items() if name not in ("params", "lr")])
+        first = 0
+        for size in BLOCKS:
+            while p.size - first >= size:
+                part = slice(first, first + size)
+                arrays = [p[part], g[part], *(state[name][part] for name in names)]
+                if not self.run((size, p.dtype, g.dtype, options), arrays, names, numbers, group):
+                    break
+                first += size
+        if first < p.size:
+            rest = {name: state[name][first:] for name in [*names, "scratch"]}
+            self.update(p[first:], g[first:], {**state, **rest}, group)
+
+    def run(self, key: tuple, arrays: list, names: list, numbers: list, group: dict) -> bool:
+        """Whether the program for these arrays has done the step."""
         for _ in range(2):
             if key not in self.programs:
                 self.programs[key] = self.compiled(arrays, names, numbers, group)
             if self.programs[key] is None:
-                break
+                return False
             program, written = self.programs[key]
             try:
                 values = program([*arrays, *numbers])
@@ -45,8 +61,8 @@ class CompiledUpdate:
                 continue
             for number, value in zip(written, values, strict=True):
                 arrays[number][...] = value
-            return
-        self.update(p, g, state, group)
+            return True
+        return False
 
     def compiled(self, arrays: list, names: list, numbers: list, group: dict) -> tuple | None:
         """(function of arrays, which of them it writes), or None if the formula has no graph."""

@@ -15,7 +15,7 @@ from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.formulas import WHOLE, formulas
-from tinytorch.compiler.graph import EFFECTS, Graph, Node
+from tinytorch.compiler.graph import EFFECTS, Graph, Node, without_dead_code
 from tinytorch.compiler.tracer import (
     Tracer,
     Untraceable,
@@ -272,17 +272,6 @@ class Captured:
     calls: int
 
 
-def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
-    """The nodes on which the outputs depend, those that draw random numbers, and the checks."""
-    needed = set(outputs)
-    kept = []
-    for node in reversed(nodes):
-        if node in needed or node.op in ("random", "check"):
-            kept.append(node)
-            needed.update(node.inputs())
-    return kept[::-1]
-
-
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
     """Runs function(*args, **kwargs) on tracers. Nothing of the program is changed by it.
 
@@ -450,4 +439,10 @@ def divided(graph: Graph, backward: Graph) -> tuple[Graph, Graph]:
     saved |= dict.fromkeys(x for x in backward.outputs if x not in made)
     kept = [node for node in graph.nodes if node in in_forward]
     forward = Graph(graph.inputs, kept, [*graph.outputs, *saved])
-    return forward, Graph([*saved, *backward.inputs], nodes, backward.outputs)
+    # What comes from the forward is an input, whatever has made it there.
+    new = {x: Node("input", (), {}, x.shape, x.dtype, x.made_by, x.line) for x in saved}
+    new |= {x: x for x in backward.inputs}
+    for node in nodes:
+        new[node] = node.replaced(new.__getitem__)
+    nodes, outputs = ([new[x] for x in some] for some in (nodes, backward.outputs))
+    return forward, Graph([new[x] for x in (*saved, *backward.inputs)], nodes, outputs)

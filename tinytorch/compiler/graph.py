@@ -167,6 +167,17 @@ def kind_of(node: Node) -> str:
     return f"{node.dtype}{list(node.shape)}" if node.dtype is not None else "(several)"
 
 
+def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
+    """The nodes on which the outputs depend, those that draw random numbers, and the checks."""
+    needed = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if node in needed or node.op in ("random", "check"):
+            kept.append(node)
+            needed.update(node.inputs())
+    return kept[::-1]
+
+
 class CheckFailed(Exception):
     """A value is not as it was when the graph was traced: another shape, or another decision. The
     run has changed nothing yet, so that the program can run without the graph."""

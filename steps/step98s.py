@@ -30,6 +30,7 @@ import time
 import types
 import warnings
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +47,7 @@ from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
-from tinytorch.core.device import Device, cpu
+from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, wrap
@@ -193,13 +194,16 @@ class Entry:
 
 
 def generate(
-    graph: Graph, backend: Any, device: Device, shared: Collection[int] = ()
-) -> Callable[[list], list]:
-    """A function from the arrays of a graph's inputs to those of its outputs.
+    graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
+) -> Callable[[list], list] | None:
+    """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
         shared: the numbers of outputs that may show the memory of others, as nobody writes there.
     """
+    as_device(None)  # in a new thread this silences NumPy
+    if graph is None:
+        return None
     if callable(backend):
         return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
     if backend == "eager":
@@ -256,10 +260,9 @@ class Compiled:
         device = tensors[0].device if tensors else cpu
         graphs = captured.graph, captured.backward
         kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
-        programs = [
-            graph and generate(graph, self.backend, device, shared)
-            for graph, shared in zip(graphs, (kept, ()), strict=True)
-        ]
+        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
+            backends, devices = (self.backend,) * 2, (device,) * 2
+            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
         seconds = time.perf_counter() - start
         return Entry(captured, *programs, places, seconds)
 

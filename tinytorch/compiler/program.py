@@ -4,6 +4,7 @@ import ctypes
 import functools
 import itertools
 import math
+import re
 import struct
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.build import CompilerError, build
+from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
+from tinytorch.compiler.fuse import fuse
 from tinytorch.compiler.graph import (
     VIEWS,
     CheckFailed,
@@ -264,6 +267,7 @@ class Writer:
             buffer = self.memory.take(self.layout[node].nbytes)
         else:
             buffer = self.buffers[used]
+            self.memory.asked += self.layout[node].nbytes
             self.released[i].remove(buffer)
         self.buffers[node] = buffer
         last = self.lives.last[node]
@@ -480,6 +484,26 @@ def check_addresses() -> None:
         raise CompilerError("the address of an array is not where it is expected")
 
 
+def build_kernels(source: str) -> ctypes.CDLL:
+    """The library of generated C.
+
+    Raises:
+        CompilerError: see build. Where the compiler does not take a line, the message names the
+            operations of the program that the line is made for.
+    """
+    try:
+        return build(source, [*FLAGS, *LIBRARIES])
+    except CompilerError as error:
+        found = re.search(r"kernels\.c:(\d+)", str(error))
+        lines = source.splitlines()[: int(found[1])] if found else []
+        comments = [i for i, line in enumerate(lines) if line.startswith("// ")]
+        first = comments[-1:]
+        while first and first[0] - 1 in comments:
+            first[0] -= 1
+        made = [lines[i][3:] for i in comments if i >= first[0]]
+        raise CompilerError("\n".join([str(error), *(f"made for: {x}" for x in made)])) from error
+
+
 class Program:
     """Computes what a graph computes: program(arrays) gives the list of its outputs.
 
@@ -507,12 +531,10 @@ class Program:
             "CheckFailed": CheckFailed,
         }
         if writer.groups:
-            from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
-
             check_addresses()
             self.c_source = c_source([x for x in steps if not isinstance(x, Node)])
             self.c_source += writer.c_text()
-            library = build(self.c_source, [*FLAGS, *LIBRARIES])
+            library = build_kernels(self.c_source)
             for number in range(len(writer.groups)):
                 function = names[f"kernels_{number}"] = library[f"kernels_{number}"]
                 function.restype = None
@@ -578,8 +600,4 @@ def compile_graph(
     Raises:
         CompilerError: the backend "c", and there is no compiler, or it does not work.
     """
-    if backend != "c":
-        return Program(graph, graph.nodes, xp, shared)
-    from tinytorch.compiler.fuse import fuse
-
-    return Program(graph, fuse(graph), xp, shared)
+    return Program(graph, fuse(graph) if backend == "c" else graph.nodes, xp, shared)

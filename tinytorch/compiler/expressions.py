@@ -87,6 +87,7 @@ ON_INTS = {
 ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} | {
     **{name: f"{LIBRARY[name]}{{f}}({{a}}, {{b}})" for name in ("arctan2", "hypot", "copysign")},
     **dict.fromkeys(("power", "float_power"), "pow{f}({a}, {b})"),
+    "erf": "erf_{t}({a})",
     "absolute": "fabs{f}({a})",
     "divide": "{a} / {b}",
     "reciprocal": "1 / {a}",

@@ -43,7 +43,10 @@ def makes(step: Any) -> list[Node]:
 
 def own(xp: Any, result: Any, *arrays: Any) -> Any:
     """`result`, or a copy where it shows the memory of one of the arrays."""
-    return result.copy() if any(xp.may_share_memory(result, a) for a in arrays) else result
+    if not hasattr(result, "dtype"):  # a call, which a backward takes up
+        return result
+    shared = any(xp.may_share_memory(result, a) for a in arrays if hasattr(a, "dtype"))
+    return result.copy() if shared else result
 
 
 def block(xp: Any, size: int) -> Any:

@@ -56,7 +56,7 @@ from tinytorch.compiler.capture import (
     tracing_lock,
 )
 from tinytorch.compiler.fuse import fuse
-from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
+from tinytorch.compiler.graph import VIEWS, CheckFailed, Graph, Node, without_dead_code
 from tinytorch.compiler.kernel import Kernel
 from tinytorch.compiler.program import compile_graph, threads_now
 from tinytorch.compiler.simplify import simplify
@@ -769,7 +769,8 @@ def explain(function: Callable, **options: Any) -> Callable[..., Explanation]:
             for graph in (last.captured.graph, last.captured.backward):
                 nodes += 0 if graph is None else len(graph.nodes)
             for program in (last.forward, last.backward):
-                steps += len(getattr(program, "schedule", ()))
+                schedule = getattr(program, "schedule", ())
+                steps += sum(getattr(step, "op", "") not in VIEWS for step in schedule)
             values = [(k, v) for _, k, v in last.watch.entries if isinstance(v, PLAIN)]
             guards = [f"{key} == {value!r}" for key, value in values]
         return Explanation(

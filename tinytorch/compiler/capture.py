@@ -311,16 +311,18 @@ def other_streams() -> tuple:
 def release(trace: Trace) -> int:
     """Gives real arrays to tensors that were made in the trace and that something still refers to.
     Returns how many there are."""
-    if any(ref() is not None for ref in trace.tracers):
+    known = {id(source.tracer) for source in trace.sources.values()}
+    if any((tracer := ref()) is not None and id(tracer) not in known for ref in trace.tracers):
         gc.collect()  # what is in a cycle is not kept by the program
     alive = [tracer for ref in trace.tracers if (tracer := ref()) is not None]
+    alive = [tracer for tracer in alive if id(tracer) not in known]
     count = 0
-    for tracer in alive:
-        for holder in gc.get_referrers(tracer):
-            holder = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
-            if holder.get("array") is tracer and "_edge" in holder:
-                holder.update(array=tracer.value, device=trace.device, _edge=None, _view=None)
-                count += 1
+    for holder in gc.get_referrers(*alive) if alive else ():
+        holder = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+        tracer = holder.get("array")
+        if isinstance(tracer, Tracer) and "_edge" in holder:
+            holder.update(array=tracer.value, device=trace.device, _edge=None, _view=None)
+            count += 1
     return count
 
 

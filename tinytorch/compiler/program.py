@@ -502,6 +502,7 @@ class Program:
     """Computes what a graph computes: program(arrays) gives the list of its outputs.
 
     Attributes:
+        schedule: the kernels and nodes that a run goes through.
         python_source, c_source: the generated texts.
         bytes: the memory that a run needs for what does not leave the program.
         bytes_of_all: what it would need if no memory were used again.
@@ -510,7 +511,7 @@ class Program:
     count = itertools.count()
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        writer = Writer(graph, steps, xp, shared)
+        self.schedule, writer = list(steps), Writer(graph, steps, xp, shared)
         self.python_source, self.c_source = writer.python_text(), ""
         self.xp, self.slots = xp, 1 + len(graph.inputs) + len(writer.lives.escaping)
         self.slots += len(writer.slots)

@@ -75,6 +75,11 @@ def thread_counter() -> Callable[[], int]:
     return lambda: library.num_threads
 
 
+def threads_now() -> int:
+    """The number of threads that get_num_threads() gives."""
+    return thread_counter()()
+
+
 class Memory:
     """Finds a place in one block of bytes for each value, and gives it to later ones again.
 

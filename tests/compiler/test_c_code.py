@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.compiler.native import COMPILER, Build, Compiled
-from tinytorch.compiler.capture import without_dead_code
+from tinytorch.compiler.graph import without_dead_code
 from tinytorch.compiler.kernel import Kernel
 
 pytestmark = [

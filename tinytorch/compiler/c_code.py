@@ -88,7 +88,11 @@ def c_source(kernels: Sequence[Kernel]) -> str:
             names[text] = kernel.name
             functions.append(f"{comment}void {kernel.name}({text}")
         kernel.name = names[text]
-    body = "\n".join(functions)
+    return c_file("\n".join(functions))
+
+
+def c_file(body: str) -> str:
+    """A file with these functions, and what they need in front of them."""
     return "\n".join([HEAD, *declarations(body), *helpers(body), body])
 
 
@@ -156,11 +160,14 @@ class CFunction:
         work = math.prod(kernel.sizes) * (1 + len(kernel.nodes) // 8)
         self.threads = work >= WORTH_THREADS
 
-    def text(self) -> str:
+    def parameters(self) -> list[str]:
         given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
         given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
+        return [*given, "int threads"]
+
+    def text(self) -> str:
         self.write_rows()
-        return "\n".join([", ".join([*given, "int threads"]) + ") {", *self.lines, "}\n"])
+        return "\n".join([", ".join(self.parameters()) + ") {", *self.lines, "}\n"])
 
     def c_type(self, node: Node) -> str:
         return C_TYPES[node.dtype.name]

@@ -55,7 +55,7 @@ def prices(graph: Graph, forward: Graph, kept: set[Node]) -> tuple[dict, dict]:
         elif node.op in VIEWS:
             compute = price[node.args[0]]
         elif is_elementwise(node.op) or node.op == "astype":
-            work = SLOW.get(node.op, 0.25) * math.prod(node.shape)
+            work = SLOW.get(node.op, 1.0) * math.prod(node.shape)
             compute = work + sum(price[x] for x in dict.fromkeys(node.inputs()))
         again[node] = compute <= keep and compute < NEVER
         price[node] = 0 if node in kept else min(keep, compute)

@@ -288,7 +288,7 @@ class PlainMaxPool(Formula):
         choice = ctx.xp.zeros(y.shape, np.uint8)
         for number, place in enumerate(places[1:], 1):
             seen = rows[key(place)]
-            # No `where`: a processor that has to guess which way is slower than one that multiplies.
+            # No `where`: a processor that guesses which way to go is often wrong here.
             choice = ctx.xp.maximum(choice, (seen > y).astype(np.uint8) * number)
             y = ctx.xp.maximum(y, seen)
         ctx.save_for_backward(choice)

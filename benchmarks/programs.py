@@ -6,20 +6,30 @@ from typing import Any
 import numpy as np
 
 
-def chain(torch: ModuleType, operations: int = 999, size: int = 10) -> Any:
-    """Forward and backward through a chain of mul, add and tanh over a few elements."""
+def as_it_is(function: Any) -> Any:
+    return function
+
+
+def chain(
+    torch: ModuleType, operations: int = 999, size: int = 10, compiled: Any = as_it_is
+) -> Any:
+    """Forward and backward through a chain of mul, add and tanh over a few elements. `compiled`
+    is what is done to functions, networks and steps of optimizers: nothing, or compile."""
     rng = np.random.default_rng(0)
     make = [rng.random(size, dtype=np.float32) for _ in range(3)]
     x, w, b = (torch.tensor(a, requires_grad=True) for a in make)
     ones = torch.ones(size)
 
-    def step() -> None:
-        y = x
+    @compiled
+    def value(y: Any, w: Any, b: Any) -> Any:
         for _ in range(operations // 3):
             y = y * w
             y = y + b
             y = y.tanh()
-        y.backward(ones)
+        return y
+
+    def step() -> None:
+        value(x, w, b).backward(ones)
         x.grad = w.grad = b.grad = None
 
     return step
@@ -53,7 +63,12 @@ def mlp(torch: ModuleType, batch: int, sizes: tuple[int, ...] = (784, 256, 128, 
     return step
 
 
-def nn_mlp(torch: ModuleType, batch: int, sizes: tuple[int, ...] = (784, 256, 128, 10)) -> Any:
+def nn_mlp(
+    torch: ModuleType,
+    batch: int,
+    sizes: tuple[int, ...] = (784, 256, 128, 10),
+    compiled: Any = as_it_is,
+) -> Any:
     """One training step of the same MLP as a Module, with cross_entropy and Adam."""
     nn = torch.nn
     rng = np.random.default_rng(0)
@@ -65,16 +80,22 @@ def nn_mlp(torch: ModuleType, batch: int, sizes: tuple[int, ...] = (784, 256, 12
     x = torch.tensor(rng.standard_normal((batch, sizes[0])).astype(np.float32))
     t = torch.tensor(rng.integers(0, sizes[-1], batch))
 
+    update = compiled(optimizer.step)
+
+    @compiled
+    def loss_of(x: Any, t: Any) -> Any:
+        return nn.functional.cross_entropy(model(x), t)
+
     def step() -> None:
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), t)
+        loss = loss_of(x, t)
         loss.backward()
-        optimizer.step()
+        update()
 
     return step
 
 
-def cnn(torch: ModuleType, batch: int) -> Any:
+def cnn(torch: ModuleType, batch: int, compiled: Any = as_it_is) -> Any:
     """One training step of the network of PyTorch's mnist example, on random pictures."""
     nn = torch.nn
     rng = np.random.default_rng(0)
@@ -86,11 +107,17 @@ def cnn(torch: ModuleType, batch: int) -> Any:
     x = torch.tensor(rng.standard_normal((batch, 1, 28, 28)).astype(np.float32))
     t = torch.tensor(rng.integers(0, 10, batch))
 
+    update = compiled(optimizer.step)
+
+    @compiled
+    def loss_of(x: Any, t: Any) -> Any:
+        return nn.functional.cross_entropy(model(x), t)
+
     def step() -> None:
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), t)
+        loss = loss_of(x, t)
         loss.backward()
-        optimizer.step()
+        update()
 
     return step
 
@@ -140,6 +167,7 @@ def gpt(
     layers: int = 4,
     width: int = 128,
     heads: int = 4,
+    compiled: Any = as_it_is,
 ) -> Any:
     """One training step of a GPT in the form of nanoGPT: 65 letters, AdamW, clipped gradients."""
     nn, letters = torch.nn, 65
@@ -182,18 +210,28 @@ def gpt(
     rng = np.random.default_rng(0)
     text, wanted = (torch.tensor(rng.integers(0, letters, (batch, block))) for _ in range(2))
 
+    update = compiled(optimizer.step)
+
+    @compiled
+    def loss_of(text: Any, wanted: Any) -> Any:
+        logits = model(text)
+        return nn.functional.cross_entropy(logits.view(-1, letters), wanted.view(-1))
+
     def step() -> None:
         optimizer.zero_grad()
-        logits = model(text)
-        loss = nn.functional.cross_entropy(logits.view(-1, letters), wanted.view(-1))
-        loss.backward()
+        loss_of(text, wanted).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        update()
 
     return step
 
 
-def adam(torch: ModuleType, tensors: int = 20, shape: tuple[int, int] = (250, 200)) -> Any:
+def adam(
+    torch: ModuleType,
+    tensors: int = 20,
+    shape: tuple[int, int] = (250, 200),
+    compiled: Any = as_it_is,
+) -> Any:
     """One step of Adam over a million parameters in 20 tensors."""
     rng = np.random.default_rng(0)
     parameters = []
@@ -201,7 +239,14 @@ def adam(torch: ModuleType, tensors: int = 20, shape: tuple[int, int] = (250, 20
         start = rng.standard_normal(shape).astype(np.float32)
         parameters.append(torch.tensor(start, requires_grad=True))
         parameters[-1].grad = torch.tensor(rng.standard_normal(shape).astype(np.float32))
-    return torch.optim.Adam(parameters).step
+    return compiled(torch.optim.Adam(parameters).step)
+
+
+def gelu(torch: ModuleType, compiled: Any = as_it_is) -> Any:
+    """GELU of a million numbers, without gradients."""
+    x = torch.tensor(np.random.default_rng(0).standard_normal(10**6).astype(np.float32))
+    function = compiled(torch.nn.functional.gelu)
+    return lambda: function(x)
 
 
 def operations(torch: ModuleType, size: int = 16384) -> dict[str, Any]:

@@ -16,11 +16,12 @@ knows how long each loop is, and how much memory is needed. Two more notes are f
 The numbers are counted anew in each graph, because the numbers of nodes grow for ever.
 
 The walk over arguments goes into tuples, lists and dicts: `inputs` yields the nodes that a node
-needs, each as often as it is there.
+needs, each as often as it is there; `replaced` makes the same operation with other arguments, of
+which later passes over a graph are made.
 
 (PyTorch: print(graph), or graph.print_tabular().)
 
-New: Node.inputs, nodes_in, kind_of, text_of. Changed: Node, map_nodes, Graph.run.
+New: Node.inputs, Node.replaced, nodes_in, kind_of, text_of. Changed: Node, map_nodes, Graph.run.
 Try: print the graph of y = x + x. How often is x among the inputs of the sum?
 """
 
@@ -71,6 +72,11 @@ class Node:
     def inputs(self) -> list["Node"]:
         """The nodes among the arguments, in their order, each as often as it is there."""
         return list(nodes_in((self.args, self.kwargs)))
+
+    def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
+        """The same operation with replace(node) in place of each node among its arguments."""
+        args, kwargs = map_nodes(replace, self.args), map_nodes(replace, self.kwargs)
+        return Node(self.op, args, kwargs, self.shape, self.dtype, self.made_by, self.line)
 
     def __repr__(self) -> str:
         return f"%{self.number}"
@@ -189,3 +195,4 @@ if __name__ == "__main__":
     print(both.inputs() == [x, x], total.inputs() == [a])  # -> True True
     print(list(nodes_in({"b": [x, (w,)], "c": 3})) == [x, w])  # -> True
     print(map_nodes(lambda node: node.op, ([x, 1], {"y": w})))  # -> (['input', 1], {'y': 'input'})
+    print(both.replaced({x: w}.get).inputs() == [w, w], both.inputs() == [x, x])  # -> True True

@@ -76,6 +76,11 @@ class Node:
         """The nodes among the arguments, in their order, each as often as it is there."""
         return list(nodes_in((self.args, self.kwargs)))
 
+    def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
+        """The same operation with replace(node) in place of each node among its arguments."""
+        args, kwargs = map_nodes(replace, self.args), map_nodes(replace, self.kwargs)
+        return Node(self.op, args, kwargs, self.shape, self.dtype, self.made_by, self.line)
+
     def __repr__(self) -> str:
         return f"%{self.number}"
 

@@ -76,6 +76,11 @@ class Node:
         """The nodes among the arguments, in their order, each as often as it is there."""
         return list(nodes_in((self.args, self.kwargs)))
 
+    def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
+        """The same operation with replace(node) in place of each node among its arguments."""
+        args, kwargs = map_nodes(replace, self.args), map_nodes(replace, self.kwargs)
+        return Node(self.op, args, kwargs, self.shape, self.dtype, self.made_by, self.line)
+
     def __repr__(self) -> str:
         return f"%{self.number}"
 
@@ -283,7 +288,7 @@ class TracedModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         function = getattr(tracing.trace.xp, name)
         if isinstance(function, tracing.trace.xp.ufunc):
-            return TracedUfunc(function, name)
+            return TracedUfunc(function, getattr(np, name).__name__)  # "absolute" for abs
         if isinstance(function, type) or not callable(function):
             return function  # a type, or a number such as pi
         return self.either(name, FUNCTIONS.get(name), function)
@@ -296,7 +301,10 @@ class TracedModule(types.ModuleType):
                 return function(*args, **kwargs)
             if of_tracers is None:
                 raise Untraceable(f"the graph has no node for the function '{name}'")
-            return of_tracers(*args, **kwargs)
+            try:
+                return of_tracers(*args, **kwargs)
+            except (TypeError, AttributeError) as error:  # arguments that have no node
+                raise Untraceable(f"{name}: {error}") from error
 
         return call
 
@@ -394,6 +402,12 @@ if __name__ == "__main__":
             np.sort(t)
         except Untraceable as error:
             print(error)  # -> numpy.sort on a tracer: use the array's own module
+        try:
+            library.where(t)
+        except Untraceable as error:
+            print(
+                error
+            )  # -> where: <lambda>() missing 2 required positional arguments: 'a' and 'b'
         try:
             library.concatenate([t, t])
         except Untraceable as error:

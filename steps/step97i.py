@@ -13,13 +13,14 @@ So replace what is inside the tensors, for as long as the trace takes:
 A tensor that nobody has named is found too: the mode of step 97a sees each call of a Function, and
 lifts the tensors among its arguments. Each lifted tensor is a source: an input of the graph.
 
-The trap is in `finally`, or in __exit__: a function that raises must give the tensors back as well.
+The trap is in __exit__: a function that raises must give the tensors back as well. And two threads
+may use one model: a lock lets one trace in at a time.
 
 Run the graph again, with NumPy alone: the demo compares the result and the time.
 
 (PyTorch's torch.compile swaps in FakeTensors, and its graphs have parameters as inputs as well.)
 
-Changed: TraceMode, Trace. New: Source, Captured, capture.
+Changed: TraceMode, Trace. New: tracing_lock, Source, Captured, capture.
 Try: let f raise an error in its middle. Is model[0].weight a tensor of the CPU afterwards?
 """
 
@@ -30,6 +31,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Any
 
@@ -84,6 +86,11 @@ class Node:
     def inputs(self) -> list["Node"]:
         """The nodes among the arguments, in their order, each as often as it is there."""
         return list(nodes_in((self.args, self.kwargs)))
+
+    def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
+        """The same operation with replace(node) in place of each node among its arguments."""
+        args, kwargs = map_nodes(replace, self.args), map_nodes(replace, self.kwargs)
+        return Node(self.op, args, kwargs, self.shape, self.dtype, self.made_by, self.line)
 
     def __repr__(self) -> str:
         return f"%{self.number}"
@@ -545,7 +552,7 @@ class TracedModule(types.ModuleType):
         if name in LIKE:
             return lambda a, dtype=None, shape=None: self.full_like(a, LIKE[name], dtype, shape)
         if isinstance(function, xp.ufunc):
-            return TracedUfunc(function, name)
+            return TracedUfunc(function, getattr(np, name).__name__)  # "absolute" for abs
         if isinstance(function, type) or not callable(function):
             return function  # a type, or a number such as pi
         return self.either(name, FUNCTIONS.get(name), function)
@@ -563,7 +570,10 @@ class TracedModule(types.ModuleType):
                 return constant(result) if name in ("asarray", "array") else result
             if of_tracers is None:
                 raise Untraceable(f"the graph has no node for the function '{name}'")
-            return of_tracers(*args, **kwargs)
+            try:
+                return of_tracers(*args, **kwargs)
+            except (TypeError, AttributeError) as error:  # arguments that have no node
+                raise Untraceable(f"{name}: {error}") from error
 
         return call
 
@@ -594,6 +604,10 @@ def make_device() -> Device:
 
 
 tracing_device = make_device()
+
+
+# One trace at a time: tensors that several threads use hold tracers meanwhile.
+tracing_lock = threading.RLock()
 
 
 class TraceMode(FunctionMode):
@@ -689,14 +703,14 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
     Args:
         tensors: what the function uses, as far as it is known: its arguments, parameters, buffers.
     """
-    trace = Trace(cpu)
-    with trace:
-        for tensor in tensors:
-            trace.lift(tensor)
-        result = function(*args, **kwargs).array.node
+    with tracing_lock:
+        trace = Trace(cpu)
+        with trace:
+            for tensor in tensors:
+                trace.lift(tensor)
+            result = function(*args, **kwargs).array.node
     sources = list(trace.sources.values())
-    graph = Graph([source.node for source in sources], trace.nodes, [result])
-    return Captured(sources, graph)
+    return Captured(sources, Graph([source.node for source in sources], trace.nodes, [result]))
 
 
 if __name__ == "__main__":
@@ -753,3 +767,7 @@ if __name__ == "__main__":
     except RuntimeError as error:
         print(type(error).__name__, x.device)  # -> RuntimeError cpu
     print(tracing.trace, open_modes)  # -> None []
+
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(capture, f, (x,), {}, [x]) for _ in range(8)]
+        print({len(job.result().graph.nodes) for job in jobs})  # -> {12}

@@ -88,6 +88,11 @@ class Node:
         """The nodes among the arguments, in their order, each as often as it is there."""
         return list(nodes_in((self.args, self.kwargs)))
 
+    def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
+        """The same operation with replace(node) in place of each node among its arguments."""
+        args, kwargs = map_nodes(replace, self.args), map_nodes(replace, self.kwargs)
+        return Node(self.op, args, kwargs, self.shape, self.dtype, self.made_by, self.line)
+
     def __repr__(self) -> str:
         return f"%{self.number}"
 
@@ -557,7 +562,7 @@ class TracedModule(types.ModuleType):
         if name in LIKE:
             return lambda a, dtype=None, shape=None: self.full_like(a, LIKE[name], dtype, shape)
         if isinstance(function, xp.ufunc):
-            return TracedUfunc(function, name)
+            return TracedUfunc(function, getattr(np, name).__name__)  # "absolute" for abs
         if isinstance(function, type) or not callable(function):
             return function  # a type, or a number such as pi
         return self.either(name, FUNCTIONS.get(name), function)
@@ -575,7 +580,10 @@ class TracedModule(types.ModuleType):
                 return constant(result) if name in ("asarray", "array") else result
             if of_tracers is None:
                 raise Untraceable(f"the graph has no node for the function '{name}'")
-            return of_tracers(*args, **kwargs)
+            try:
+                return of_tracers(*args, **kwargs)
+            except (TypeError, AttributeError) as error:  # arguments that have no node
+                raise Untraceable(f"{name}: {error}") from error
 
         return call
 
@@ -606,6 +614,10 @@ def make_device() -> Device:
 
 
 tracing_device = make_device()
+
+
+# One trace at a time: tensors that several threads use hold tracers meanwhile.
+tracing_lock = threading.RLock()
 
 
 class TraceMode(FunctionMode):
@@ -708,11 +720,12 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
     Args:
         tensors: what the function uses, as far as it is known: its arguments, parameters, buffers.
     """
-    trace = Trace(cpu)
-    with trace:
-        for tensor in tensors:
-            trace.lift(tensor)
-        return finish(trace, function(*args, **kwargs))
+    with tracing_lock:
+        trace = Trace(cpu)
+        with trace:
+            for tensor in tensors:
+                trace.lift(tensor)
+            return finish(trace, function(*args, **kwargs))
 
 
 def finish(trace: Trace, result: Any) -> Captured:

@@ -18,11 +18,11 @@ A trace is full of dead code. The engine stops at what needs no gradient, but a 
 computes the gradients of all its inputs, also of the input x of the first layer.
 
 `dot` draws a graph in the language of Graphviz (step 55). `users` turns the arguments round: who
-uses the result of a node. `replaced` is a node with other arguments; later passes are made of it.
+uses the result of a node.
 
 (PyTorch: the partitioner of AOTAutograd; `min_cut` keeps even less, and computes again.)
 
-New: without_dead_code, divided, Graph.users, Graph.dot, Node.replaced. Changed: finish, Captured.
+New: without_dead_code, divided, Graph.users, Graph.dot. Changed: finish, Captured.
 Try: which values of tanh(x) * x are saved? And of exp(x) * 2?
 """
 
@@ -195,6 +195,17 @@ def text_of(value: Any, names: dict[Node, str]) -> str:
 def kind_of(node: Node) -> str:
     """The type and shape of a node's result: "float32[4, 5]"."""
     return f"{node.dtype}{list(node.shape)}" if node.dtype is not None else "(several)"
+
+
+def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
+    """The nodes on which the outputs depend."""
+    needed = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if node in needed:
+            kept.append(node)
+            needed.update(node.inputs())
+    return kept[::-1]
 
 
 def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
@@ -581,7 +592,7 @@ class TracedModule(types.ModuleType):
         if name in LIKE:
             return lambda a, dtype=None, shape=None: self.full_like(a, LIKE[name], dtype, shape)
         if isinstance(function, xp.ufunc):
-            return TracedUfunc(function, name)
+            return TracedUfunc(function, getattr(np, name).__name__)  # "absolute" for abs
         if isinstance(function, type) or not callable(function):
             return function  # a type, or a number such as pi
         return self.either(name, FUNCTIONS.get(name), function)
@@ -599,7 +610,10 @@ class TracedModule(types.ModuleType):
                 return constant(result) if name in ("asarray", "array") else result
             if of_tracers is None:
                 raise Untraceable(f"the graph has no node for the function '{name}'")
-            return of_tracers(*args, **kwargs)
+            try:
+                return of_tracers(*args, **kwargs)
+            except (TypeError, AttributeError) as error:  # arguments that have no node
+                raise Untraceable(f"{name}: {error}") from error
 
         return call
 
@@ -630,6 +644,10 @@ def make_device() -> Device:
 
 
 tracing_device = make_device()
+
+
+# One trace at a time: tensors that several threads use hold tracers meanwhile.
+tracing_lock = threading.RLock()
 
 
 class TraceMode(FunctionMode):
@@ -728,44 +746,57 @@ class Captured:
     wanted: list[int]
 
 
-def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
-    """The nodes on which the outputs depend."""
-    needed = set(outputs)
-    kept = []
-    for node in reversed(nodes):
-        if node in needed:
-            kept.append(node)
-            needed.update(node.inputs())
-    return kept[::-1]
-
-
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
     """Runs function(*args, **kwargs) on tracers. Nothing of the program is changed by it.
 
     Args:
         tensors: what the function uses, as far as it is known: its arguments, parameters, buffers.
     """
-    trace = Trace(cpu)
-    with trace:
-        for tensor in tensors:
-            trace.lift(tensor)
-        return finish(trace, function(*args, **kwargs))
+    with tracing_lock:
+        trace = Trace(cpu)
+        with trace:
+            for tensor in tensors:
+                trace.lift(tensor)
+            return finish(trace, function(*args, **kwargs))
 
 
 def finish(trace: Trace, result: Any) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
+    results = [result.array.node]
     wanted = [n for n, s in enumerate(sources) if s.tensor.requires_grad and result.requires_grad]
-    forward = list(trace.nodes)
-    graph, backward = Graph([s.node for s in sources], forward, [result.array.node]), None
+    inputs, count, backward = [source.node for source in sources], len(results), None
     if wanted:
-        grad_nodes, grads = trace_backward(trace, [result], [sources[n].tensor for n in wanted])
+        targets = [sources[n].tensor for n in wanted]
+        grad_nodes, grads = trace_backward(trace, [result], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        backward = Graph(grad_nodes, trace.nodes[len(forward) :], [grad for _, grad in pairs])
-        graph, backward = divided(graph, backward)
+        outs = [*results, *(grad for _, grad in pairs)]
+        both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
+        graph, backward = divided(both, count, grad_nodes)
+    else:
+        graph = Graph(inputs, trace.nodes, results)
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
     return Captured(sources, graph, backward, wanted)
+
+
+def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
+    """One graph as two: its first `count` outputs are those of the forward, followed by what the
+    backward needs, and the others are computed by the backward, from that and `grads`. Constants
+    are made again instead of being kept.
+
+    grads: those inputs of the graph that only the backward gets.
+    """
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    inputs = [node for node in graph.inputs if node not in grads]
+    in_forward = set(without_dead_code(graph.nodes, outputs))
+    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
+    nodes = without_dead_code(nodes, gradients)
+    made = {*nodes, *grads}
+    kept = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
+    kept |= dict.fromkeys(x for x in gradients if x not in made)
+    forward = [node for node in graph.nodes if node in in_forward]
+    return Graph(inputs, forward, [*outputs, *kept]), Graph([*kept, *grads], nodes, gradients)
 
 
 def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> tuple:
@@ -788,23 +819,6 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
         state.grad_enabled, state.modes = recording, modes
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
-
-
-def divided(graph: Graph, backward: Graph) -> tuple[Graph, Graph]:
-    """Both graphs with what only the backward needs in the backward; what it takes from the forward
-    becomes an output of the one and an input of the other.
-
-    Constants are made again instead of being kept.
-    """
-    in_forward = set(without_dead_code(graph.nodes, graph.outputs))
-    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
-    nodes = without_dead_code([*nodes, *backward.nodes], backward.outputs)
-    made = {*nodes, *backward.inputs}
-    saved = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
-    saved |= dict.fromkeys(x for x in backward.outputs if x not in made)
-    kept = [node for node in graph.nodes if node in in_forward]
-    forward = Graph(graph.inputs, kept, [*graph.outputs, *saved])
-    return forward, Graph([*saved, *backward.inputs], nodes, backward.outputs)
 
 
 if __name__ == "__main__":
@@ -850,19 +864,18 @@ if __name__ == "__main__":
 
     # Dead code: half of a function that is not asked for.
     def half(x):
-        first, second = x.exp(), x.sin()
-        return second
+        both = [x.exp(), x.sin()]
+        return both[1]
 
     with no_grad():
         print([node.op for node in capture(half, (x,), {}, []).graph.nodes])  # -> ['sin']
 
-    # Who uses what; a node with other arguments; a picture.
+    # Who uses what; a picture.
     captured = capture(lambda x: x.exp() * x, (tensor([1.0]),), {}, [])
     x, e, y = *captured.graph.inputs, *captured.graph.nodes
     users = captured.graph.users()
     print([[node.op for node in users[each]] for each in (x, e, y)], captured.backward)
     # -> [['exp', 'multiply'], ['multiply'], []] None
-    print(y.replaced(lambda node: x).inputs() == [x, x])  # -> True
     print(captured.graph.dot())
     # -> digraph {
     # ->   n0 [label="float32[1]"]

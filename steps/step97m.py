@@ -20,8 +20,8 @@ says why. To refuse is better than to be wrong.
 
 (PyTorch: "input mutation" and "graph break" are the words.)
 
-New: Break, check_sources. Tracer.ravel. Changed: Source, Trace.lift, Trace.restore, Captured,
-finish, put.
+New: Break, check_sources, places_of, Tracer.ravel. Changed: Source, Trace.lift, Trace.restore,
+Captured, finish, put.
 Try: return the running mean from f as well, before and after the call of the model.
 """
 
@@ -37,8 +37,8 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.engine import backward_pass
-from tinytorch.autograd.modes import FunctionMode
-from tinytorch.core.device import Backend, Device, cpu, register_backend
+from tinytorch.autograd.modes import FunctionMode, no_grad
+from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops.creation import zeros
@@ -193,6 +193,17 @@ def kind_of(node: Node) -> str:
     return f"{node.dtype}{list(node.shape)}" if node.dtype is not None else "(several)"
 
 
+def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
+    """The nodes on which the outputs depend."""
+    needed = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if node in needed:
+            kept.append(node)
+            needed.update(node.inputs())
+    return kept[::-1]
+
+
 def part_of(array: Any, path: tuple) -> Any:
     """The part of an array that the views of `path` lead to."""
     for op, args in path:
@@ -203,14 +214,26 @@ def part_of(array: Any, path: tuple) -> Any:
 def put(array: Any, value: Any, path: tuple) -> Any:
     """A copy of `array` with `value` in the part that `path` leads to."""
     array, (*views, (_, (key,))) = array[...].copy(), path  # also where it is a scalar of NumPy
-    part = part_of(array, views)
-    if part.size and not np.may_share_memory(part, array):
-        # A reshape that is a view of the array in the trace, which lay otherwise, is a copy here.
-        places = np.arange(array.size).reshape(array.shape)
-        array.reshape(-1)[part_of(places, views)[key]] = value
+    places = places_of(array.shape, views)
+    if places is None:
+        part_of(array, views)[key] = value
     else:
-        part[key] = value
+        places = device_of(array).backend.from_numpy(places, None)
+        array.reshape(-1)[places[key]] = value
     return array
+
+
+def places_of(shape: tuple, views: Sequence) -> np.ndarray | None:
+    """Where the elements of a part of an array are, for an array that has its elements in a row.
+
+    None where the part is a view, as it nearly always is. But a reshape that is a view of the array
+    in the trace, which lay otherwise, may be a copy of this one.
+    """
+    like = np.empty(shape, bool)
+    part = part_of(like, views)
+    if part.size == 0 or np.may_share_memory(part, like):
+        return None
+    return part_of(np.arange(like.size).reshape(shape), views)
 
 
 def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
@@ -650,7 +673,7 @@ class TracedModule(types.ModuleType):
         if name in LIKE:
             return lambda a, dtype=None, shape=None: self.full_like(a, LIKE[name], dtype, shape)
         if isinstance(function, xp.ufunc):
-            return TracedUfunc(function, name)
+            return TracedUfunc(function, getattr(np, name).__name__)  # "absolute" for abs
         if isinstance(function, type) or not callable(function):
             return function  # a type, or a number such as pi
         return self.either(name, FUNCTIONS.get(name), function)
@@ -668,7 +691,10 @@ class TracedModule(types.ModuleType):
                 return constant(result) if name in ("asarray", "array") else result
             if of_tracers is None:
                 raise Untraceable(f"the graph has no node for the function '{name}'")
-            return of_tracers(*args, **kwargs)
+            try:
+                return of_tracers(*args, **kwargs)
+            except (TypeError, AttributeError) as error:  # arguments that have no node
+                raise Untraceable(f"{name}: {error}") from error
 
         return call
 
@@ -699,6 +725,10 @@ def make_device() -> Device:
 
 
 tracing_device = make_device()
+
+
+# One trace at a time: tensors that several threads use hold tracers meanwhile.
+tracing_lock = threading.RLock()
 
 
 class Break(Exception):
@@ -819,28 +849,18 @@ class Captured:
     wanted: list[int]
 
 
-def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
-    """The nodes on which the outputs depend."""
-    needed = set(outputs)
-    kept = []
-    for node in reversed(nodes):
-        if node in needed:
-            kept.append(node)
-            needed.update(node.inputs())
-    return kept[::-1]
-
-
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
     """Runs function(*args, **kwargs) on tracers. Nothing of the program is changed by it.
 
     Args:
         tensors: what the function uses, as far as it is known: its arguments, parameters, buffers.
     """
-    trace = Trace(cpu)
-    with trace:
-        for tensor in tensors:
-            trace.lift(tensor)
-        return finish(trace, function(*args, **kwargs))
+    with tracing_lock:
+        trace = Trace(cpu)
+        with trace:
+            for tensor in tensors:
+                trace.lift(tensor)
+            return finish(trace, function(*args, **kwargs))
 
 
 def check_sources(sources: Sequence[Source]) -> list[int]:
@@ -867,19 +887,41 @@ def finish(trace: Trace, result: Any) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
     written = check_sources(sources)
+    results = [result.array.node]
     writes = [sources[number].tracer.node for number in written]
     wanted = [n for n, s in enumerate(sources) if s.requires_grad and result.requires_grad]
-    forward = list(trace.nodes)
-    graph = Graph([source.node for source in sources], forward, [result.array.node, *writes])
-    backward = None
+    inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
     if wanted:
-        grad_nodes, grads = trace_backward(trace, [result], [sources[n].tensor for n in wanted])
+        targets = [sources[n].tensor for n in wanted]
+        grad_nodes, grads = trace_backward(trace, [result], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        backward = Graph(grad_nodes, trace.nodes[len(forward) :], [grad for _, grad in pairs])
-        graph, backward = divided(graph, backward)
+        outs = [*results, *writes, *(grad for _, grad in pairs)]
+        both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
+        graph, backward = divided(both, count, grad_nodes)
+    else:
+        graph = Graph(inputs, trace.nodes, [*results, *writes])
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
     return Captured(sources, graph, written, backward, wanted)
+
+
+def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
+    """One graph as two: its first `count` outputs are those of the forward, followed by what the
+    backward needs, and the others are computed by the backward, from that and `grads`. Constants
+    are made again instead of being kept.
+
+    grads: those inputs of the graph that only the backward gets.
+    """
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    inputs = [node for node in graph.inputs if node not in grads]
+    in_forward = set(without_dead_code(graph.nodes, outputs))
+    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
+    nodes = without_dead_code(nodes, gradients)
+    made = {*nodes, *grads}
+    kept = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
+    kept |= dict.fromkeys(x for x in gradients if x not in made)
+    forward = [node for node in graph.nodes if node in in_forward]
+    return Graph(inputs, forward, [*outputs, *kept]), Graph([*kept, *grads], nodes, gradients)
 
 
 def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> tuple:
@@ -904,28 +946,12 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
 
 
-def divided(graph: Graph, backward: Graph) -> tuple[Graph, Graph]:
-    """Both graphs with what only the backward needs in the backward; what it takes from the forward
-    becomes an output of the one and an input of the other.
-
-    Constants are made again instead of being kept.
-    """
-    in_forward = set(without_dead_code(graph.nodes, graph.outputs))
-    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
-    nodes = without_dead_code([*nodes, *backward.nodes], backward.outputs)
-    made = {*nodes, *backward.inputs}
-    saved = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
-    saved |= dict.fromkeys(x for x in backward.outputs if x not in made)
-    kept = [node for node in graph.nodes if node in in_forward]
-    forward = Graph(graph.inputs, kept, [*graph.outputs, *saved])
-    return forward, Graph([*saved, *backward.inputs], nodes, backward.outputs)
-
-
 if __name__ == "__main__":
     x, average = tensor([[1.0, 2.0], [3.0, 6.0]]), tensor([0.0, 0.0])
 
     def centered(x):
-        average.mul_(0.5).add_(x.mean(0) * 0.5)
+        with no_grad():
+            average.mul_(0.5).add_(x.mean(0) * 0.5)
         return x - average
 
     captured = capture(centered, (x,), {}, [x])
@@ -952,6 +978,11 @@ if __name__ == "__main__":
     average.fill_(0.0)
     print(centered(x).tolist(), centered(x).tolist())
     # -> [[0.0, 0.0], [2.0, 4.0]] [[-0.5, -1.0], [1.5, 3.0]]
+
+    x.requires_grad_(True)
+    both = capture(centered, (x,), {}, [x])
+    print([len(graph.outputs) for graph in (both.graph, both.backward)])  # -> [2, 1]
+    x.requires_grad_(False)
 
     def replaced(x):
         x.data = x.data * 2.0

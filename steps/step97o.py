@@ -20,7 +20,7 @@ which they come out differently must stop: CheckFailed. The caller then runs the
 
 (PyTorch: an operator that Inductor has no lowering for is called as it is, a "fallback kernel".)
 
-New: CheckFailed, Called, call, WholeCall, whole. Changed: perform, record, TraceMode.
+New: CheckFailed, Called, call, WholeCall, whole. Changed: perform, TraceMode.
 Try: print the graph for a batch of another size, and compare the third argument of `call`.
 """
 
@@ -195,6 +195,17 @@ def kind_of(node: Node) -> str:
     return f"{node.dtype}{list(node.shape)}" if node.dtype is not None else "(several)"
 
 
+def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
+    """The nodes on which the outputs depend."""
+    needed = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if node in needed:
+            kept.append(node)
+            needed.update(node.inputs())
+    return kept[::-1]
+
+
 class CheckFailed(Exception):
     """A value is not as it was when the graph was traced: another shape, or another decision. The
     run has changed nothing yet, so that the program can run without the graph."""
@@ -210,14 +221,26 @@ def part_of(array: Any, path: tuple) -> Any:
 def put(array: Any, value: Any, path: tuple) -> Any:
     """A copy of `array` with `value` in the part that `path` leads to."""
     array, (*views, (_, (key,))) = array[...].copy(), path  # also where it is a scalar of NumPy
-    part = part_of(array, views)
-    if part.size and not np.may_share_memory(part, array):
-        # A reshape that is a view of the array in the trace, which lay otherwise, is a copy here.
-        places = np.arange(array.size).reshape(array.shape)
-        array.reshape(-1)[part_of(places, views)[key]] = value
+    places = places_of(array.shape, views)
+    if places is None:
+        part_of(array, views)[key] = value
     else:
-        part[key] = value
+        places = device_of(array).backend.from_numpy(places, None)
+        array.reshape(-1)[places[key]] = value
     return array
+
+
+def places_of(shape: tuple, views: Sequence) -> np.ndarray | None:
+    """Where the elements of a part of an array are, for an array that has its elements in a row.
+
+    None where the part is a view, as it nearly always is. But a reshape that is a view of the array
+    in the trace, which lay otherwise, may be a copy of this one.
+    """
+    like = np.empty(shape, bool)
+    part = part_of(like, views)
+    if part.size == 0 or np.may_share_memory(part, like):
+        return None
+    return part_of(np.arange(like.size).reshape(shape), views)
 
 
 class Called(tuple):
@@ -289,6 +312,8 @@ def line_of_the_program() -> str:
 def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
     """A new node of the graph, with the shape and type of `value`."""
     trace = tracing.trace
+    if trace is None:
+        raise Untraceable("a tracer of a trace that is over")
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     node = Node(op, args, kwargs, shape, dtype, tracing.made_by, trace.line)
     trace.nodes.append(node)
@@ -687,7 +712,7 @@ class TracedModule(types.ModuleType):
         if name in LIKE:
             return lambda a, dtype=None, shape=None: self.full_like(a, LIKE[name], dtype, shape)
         if isinstance(function, xp.ufunc):
-            return TracedUfunc(function, name)
+            return TracedUfunc(function, getattr(np, name).__name__)  # "absolute" for abs
         if isinstance(function, type) or not callable(function):
             return function  # a type, or a number such as pi
         return self.either(name, FUNCTIONS.get(name), function)
@@ -705,7 +730,10 @@ class TracedModule(types.ModuleType):
                 return constant(result) if name in ("asarray", "array") else result
             if of_tracers is None:
                 raise Untraceable(f"the graph has no node for the function '{name}'")
-            return of_tracers(*args, **kwargs)
+            try:
+                return of_tracers(*args, **kwargs)
+            except (TypeError, AttributeError) as error:  # arguments that have no node
+                raise Untraceable(f"{name}: {error}") from error
 
         return call
 
@@ -736,6 +764,10 @@ def make_device() -> Device:
 
 
 tracing_device = make_device()
+
+
+# One trace at a time: tensors that several threads use hold tracers meanwhile.
+tracing_lock = threading.RLock()
 
 
 class Break(Exception):
@@ -931,17 +963,6 @@ class Captured:
     wanted: list[int]
 
 
-def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
-    """The nodes on which the outputs depend."""
-    needed = set(outputs)
-    kept = []
-    for node in reversed(nodes):
-        if node in needed:
-            kept.append(node)
-            needed.update(node.inputs())
-    return kept[::-1]
-
-
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
     """Runs function(*args, **kwargs) on tracers. Nothing of the program is changed by it.
 
@@ -951,11 +972,12 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
     Raises:
         Break: the function cannot be one graph.
     """
-    trace = Trace(cpu)
-    with trace:
-        for tensor in tensors:
-            trace.lift(tensor)
-        return finish(trace, function(*args, **kwargs), state.grad_enabled)
+    with tracing_lock:
+        trace = Trace(cpu)
+        with trace:
+            for tensor in tensors:
+                trace.lift(tensor)
+            return finish(trace, function(*args, **kwargs), state.grad_enabled)
 
 
 def check_sources(sources: Sequence[Source]) -> list[int]:
@@ -1001,19 +1023,40 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     result = rebuilt(result, output)
     results = [tensor.array.node for tensor in outputs]
     writes = [sources[number].tracer.node for number in written]
-    forward = list(trace.nodes)
     roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
     wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
-    graph, backward = Graph([source.node for source in sources], forward, [*results, *writes]), None
+    inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
     if wanted:
         targets = [sources[n].tensor for n in wanted]
         grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        backward = Graph(grad_nodes, trace.nodes[len(forward) :], [grad for _, grad in pairs])
-        graph, backward = divided(graph, backward)
+        outs = [*results, *writes, *(grad for _, grad in pairs)]
+        both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
+        graph, backward = divided(both, count, grad_nodes)
+    else:
+        graph = Graph(inputs, trace.nodes, [*results, *writes])
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
     return Captured(sources, result, graph, len(outputs), written, backward, roots, wanted)
+
+
+def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
+    """One graph as two: its first `count` outputs are those of the forward, followed by what the
+    backward needs, and the others are computed by the backward, from that and `grads`. Constants
+    are made again instead of being kept.
+
+    grads: those inputs of the graph that only the backward gets.
+    """
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    inputs = [node for node in graph.inputs if node not in grads]
+    in_forward = set(without_dead_code(graph.nodes, outputs))
+    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
+    nodes = without_dead_code(nodes, gradients)
+    made = {*nodes, *grads}
+    kept = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
+    kept |= dict.fromkeys(x for x in gradients if x not in made)
+    forward = [node for node in graph.nodes if node in in_forward]
+    return Graph(inputs, forward, [*outputs, *kept]), Graph([*kept, *grads], nodes, gradients)
 
 
 def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> tuple:
@@ -1036,23 +1079,6 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
         state.grad_enabled, state.modes = recording, modes
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
-
-
-def divided(graph: Graph, backward: Graph) -> tuple[Graph, Graph]:
-    """Both graphs with what only the backward needs in the backward; what it takes from the forward
-    becomes an output of the one and an input of the other.
-
-    Constants are made again instead of being kept.
-    """
-    in_forward = set(without_dead_code(graph.nodes, graph.outputs))
-    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
-    nodes = without_dead_code([*nodes, *backward.nodes], backward.outputs)
-    made = {*nodes, *backward.inputs}
-    saved = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
-    saved |= dict.fromkeys(x for x in backward.outputs if x not in made)
-    kept = [node for node in graph.nodes if node in in_forward]
-    forward = Graph(graph.inputs, kept, [*graph.outputs, *saved])
-    return forward, Graph([*saved, *backward.inputs], nodes, backward.outputs)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ knows; and a result whose shape depends on values, such as x[x > 0] or unique().
 (PyTorch: the same order of things: decompose what you can, call the rest.)
 
 New: call_backward, WholeCall.backward, WholeCall.name, OF_UNKNOWN_SHAPE, EFFECTS, refuse.
-Changed: perform, TracedModule.either, make_device, TraceMode, Trace, divided.
+Changed: perform, make_device, TraceMode, Trace, Captured,
+finish, divided.
 Try: leave EFFECTS out of `divided`. Where does the convolution run, and how often?
 """
 
@@ -202,6 +203,17 @@ def kind_of(node: Node) -> str:
     return f"{node.dtype}{list(node.shape)}" if node.dtype is not None else "(several)"
 
 
+def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
+    """The nodes on which the outputs depend."""
+    needed = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if node in needed:
+            kept.append(node)
+            needed.update(node.inputs())
+    return kept[::-1]
+
+
 class CheckFailed(Exception):
     """A value is not as it was when the graph was traced: another shape, or another decision. The
     run has changed nothing yet, so that the program can run without the graph."""
@@ -217,14 +229,26 @@ def part_of(array: Any, path: tuple) -> Any:
 def put(array: Any, value: Any, path: tuple) -> Any:
     """A copy of `array` with `value` in the part that `path` leads to."""
     array, (*views, (_, (key,))) = array[...].copy(), path  # also where it is a scalar of NumPy
-    part = part_of(array, views)
-    if part.size and not np.may_share_memory(part, array):
-        # A reshape that is a view of the array in the trace, which lay otherwise, is a copy here.
-        places = np.arange(array.size).reshape(array.shape)
-        array.reshape(-1)[part_of(places, views)[key]] = value
+    places = places_of(array.shape, views)
+    if places is None:
+        part_of(array, views)[key] = value
     else:
-        part[key] = value
+        places = device_of(array).backend.from_numpy(places, None)
+        array.reshape(-1)[places[key]] = value
     return array
+
+
+def places_of(shape: tuple, views: Sequence) -> np.ndarray | None:
+    """Where the elements of a part of an array are, for an array that has its elements in a row.
+
+    None where the part is a view, as it nearly always is. But a reshape that is a view of the array
+    in the trace, which lay otherwise, may be a copy of this one.
+    """
+    like = np.empty(shape, bool)
+    part = part_of(like, views)
+    if part.size == 0 or np.may_share_memory(part, like):
+        return None
+    return part_of(np.arange(like.size).reshape(shape), views)
 
 
 class Called(tuple):
@@ -302,6 +326,8 @@ def line_of_the_program() -> str:
 def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
     """A new node of the graph, with the shape and type of `value`."""
     trace = tracing.trace
+    if trace is None:
+        raise Untraceable("a tracer of a trace that is over")
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     node = Node(op, args, kwargs, shape, dtype, tracing.made_by, trace.line)
     trace.nodes.append(node)
@@ -695,17 +721,15 @@ class TracedModule(types.ModuleType):
             raise AttributeError(name)
         xp = tracing.trace.xp if tracing.trace is not None else np
         function = getattr(xp, name)
-        if name in FUNCTIONS:
-            return self.either(name, FUNCTIONS[name], function)
         if name in MAKERS:
             return lambda *args, **kwargs: constant(function(*as_value(args), **kwargs))
         if name in LIKE:
             return lambda a, dtype=None, shape=None: self.full_like(a, LIKE[name], dtype, shape)
         if isinstance(function, xp.ufunc):
-            return TracedUfunc(function, name)
+            return TracedUfunc(function, getattr(np, name).__name__)  # "absolute" for abs
         if isinstance(function, type) or not callable(function):
             return function  # a type, or a number such as pi
-        return self.either(name, None, function)
+        return self.either(name, FUNCTIONS.get(name), function)
 
     def full_like(self, a: Any, value: Any, dtype: Any = None, shape: Any = None) -> Tracer:
         shape = a.shape if shape is None else shape
@@ -760,6 +784,10 @@ def make_device() -> Device:
 
 
 tracing_device = make_device()
+
+
+# One trace at a time: tensors that several threads use hold tracers meanwhile.
+tracing_lock = threading.RLock()
 
 
 # Functions whose results have shapes that depend on values.
@@ -973,6 +1001,7 @@ class Captured:
             `wanted`; None where nothing requires a gradient.
         roots: the numbers of the outputs that require a gradient.
         wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
+        calls: how many Functions the program called.
     """
 
     sources: list[Source]
@@ -983,17 +1012,7 @@ class Captured:
     backward: Graph | None
     roots: list[int]
     wanted: list[int]
-
-
-def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
-    """The nodes on which the outputs depend."""
-    needed = set(outputs)
-    kept = []
-    for node in reversed(nodes):
-        if node in needed:
-            kept.append(node)
-            needed.update(node.inputs())
-    return kept[::-1]
+    calls: int
 
 
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
@@ -1005,11 +1024,12 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
     Raises:
         Break: the function cannot be one graph.
     """
-    trace = Trace(cpu)
-    with trace:
-        for tensor in tensors:
-            trace.lift(tensor)
-        return finish(trace, function(*args, **kwargs), state.grad_enabled)
+    with tracing_lock:
+        trace = Trace(cpu)
+        with trace:
+            for tensor in tensors:
+                trace.lift(tensor)
+            return finish(trace, function(*args, **kwargs), state.grad_enabled)
 
 
 def check_sources(sources: Sequence[Source]) -> list[int]:
@@ -1055,19 +1075,47 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     result = rebuilt(result, output)
     results = [tensor.array.node for tensor in outputs]
     writes = [sources[number].tracer.node for number in written]
-    forward = list(trace.nodes)
     roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
     wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
-    graph, backward = Graph([source.node for source in sources], forward, [*results, *writes]), None
+    inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
     if wanted:
         targets = [sources[n].tensor for n in wanted]
         grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        backward = Graph(grad_nodes, trace.nodes[len(forward) :], [grad for _, grad in pairs])
-        graph, backward = divided(graph, backward)
+        outs = [*results, *writes, *(grad for _, grad in pairs)]
+        both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
+        graph, backward = divided(both, count, grad_nodes)
+    else:
+        graph = Graph(inputs, trace.nodes, [*results, *writes])
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(sources, result, graph, len(outputs), written, backward, roots, wanted)
+    return Captured(
+        sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
+    )
+
+
+def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
+    """One graph as two: its first `count` outputs are those of the forward, followed by what the
+    backward needs, and the others are computed by the backward, from that and `grads`. Constants
+    are made again instead of being kept.
+
+    grads: those inputs of the graph that only the backward gets.
+    """
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    inputs = [node for node in graph.inputs if node not in grads]
+    behind = set(grads)  # what is known only when the backward begins
+    for node in graph.nodes:
+        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
+            behind.add(node)
+    effects = [node for node in graph.nodes if node.op in EFFECTS and node not in behind]
+    in_forward = set(without_dead_code(graph.nodes, [*outputs, *effects]))
+    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
+    nodes = without_dead_code(nodes, gradients)
+    made = {*nodes, *grads}
+    kept = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
+    kept |= dict.fromkeys(x for x in gradients if x not in made)
+    forward = [node for node in graph.nodes if node in in_forward]
+    return Graph(inputs, forward, [*outputs, *kept]), Graph([*kept, *grads], nodes, gradients)
 
 
 def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> tuple:
@@ -1090,26 +1138,6 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
         state.grad_enabled, state.modes = recording, modes
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
-
-
-def divided(graph: Graph, backward: Graph) -> tuple[Graph, Graph]:
-    """Both graphs with what only the backward needs in the backward; what it takes from the forward
-    becomes an output of the one and an input of the other.
-
-    Constants, and views of what is there already, are made again instead of being kept.
-    """
-    in_forward = set(without_dead_code(graph.nodes, graph.outputs))
-    in_forward |= {node for node in graph.nodes if node.op in EFFECTS}
-    in_forward = set(without_dead_code(graph.nodes, [*graph.outputs, *in_forward]))
-    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
-    nodes = without_dead_code([*nodes, *backward.nodes], backward.outputs)
-    nodes = [node for node in nodes if node.op not in ("random", "check") or node not in in_forward]
-    made = {*nodes, *backward.inputs}
-    saved = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
-    saved |= dict.fromkeys(x for x in backward.outputs if x not in made)
-    kept = [node for node in graph.nodes if node in in_forward]
-    forward = Graph(graph.inputs, kept, [*graph.outputs, *saved])
-    return forward, Graph([*saved, *backward.inputs], nodes, backward.outputs)
 
 
 if __name__ == "__main__":
@@ -1138,12 +1166,11 @@ if __name__ == "__main__":
     print([np.array_equal(a, b.array) for a, b in zip(gradients, expected, strict=True)])
     # -> [True, True]
     print(sorted({type(value).__name__ for value in saved}))  # -> ['Called', 'ndarray']
-    print(names)  # -> {'CumsumBackward0'}
+    print(captured.calls, names)  # -> 5 {'CumsumBackward0'}
 
     # What is Untraceable.
     refused = [
         lambda t: tracing_device.xp.cumsum(t),
-        lambda t: tracing_device.xp.where(t > 0),
         lambda t: tracing_device.backend.strided(t, (2, 2), (4, 4)),
     ]
     for function in refused:
@@ -1153,7 +1180,6 @@ if __name__ == "__main__":
         except Untraceable as error:
             print(error)
     # -> the graph has no node for the function 'cumsum'
-    # -> where: <lambda>() missing 2 required positional arguments: 'a' and 'b'
     # -> the memory of a tracer
 
     for function in (lambda: x[x > 0], lambda: x.diagonal()):

@@ -24,7 +24,7 @@ writes to its root. A write to it is refused.
 (PyTorch's word is decompositions; a table from operators to functions in simpler ones.)
 
 New: formulas, WHOLE, in_place_of, erf_of_tracer, PlainDiagonal, Tracer.pick. Changed: TraceMode,
-Tracer.__setitem__, as_node, record.
+Tracer.__setitem__, as_node.
 Try: enter a formula for a Function of yours.
 """
 
@@ -46,13 +46,14 @@ from tinytorch.amp.autocast_mode import settings
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode, no_grad
 from tinytorch.autograd.node import Function, new
-from tinytorch.compiler.graph import EFFECTS, Graph, Node, like, perform
+from tinytorch.compiler.graph import EFFECTS, Graph, Node, like, perform, without_dead_code
 from tinytorch.core.device import Backend, Device, cpu, default, register_backend
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import gelu
 from tinytorch.nn.embedding import PickRows
 from tinytorch.nn.pooling import SpreadWindows
+from tinytorch.nn.rnn_loops import Loop
 from tinytorch.ops.cumulative import Prod
 from tinytorch.ops.erf import erf_of
 from tinytorch.ops.extremes import PutAlong, TakeAlong
@@ -547,17 +548,15 @@ class TracedModule(types.ModuleType):
             raise AttributeError(name)
         xp = tracing.trace.xp if tracing.trace is not None else np
         function = getattr(xp, name)
-        if name in FUNCTIONS:
-            return self.either(name, FUNCTIONS[name], function)
         if name in MAKERS:
             return lambda *args, **kwargs: constant(function(*as_value(args), **kwargs))
         if name in LIKE:
             return lambda a, dtype=None, shape=None: self.full_like(a, LIKE[name], dtype, shape)
         if isinstance(function, xp.ufunc):
-            return TracedUfunc(function, name)
+            return TracedUfunc(function, getattr(np, name).__name__)  # "absolute" for abs
         if isinstance(function, type) or not callable(function):
             return function  # a type, or a number such as pi
-        return self.either(name, None, function)
+        return self.either(name, FUNCTIONS.get(name), function)
 
     def full_like(self, a: Any, value: Any, dtype: Any = None, shape: Any = None) -> Tracer:
         shape = a.shape if shape is None else shape
@@ -648,7 +647,9 @@ formulas: dict[type[Function], type[Function]] = {}
 
 
 # Functions that a trace takes as one node: their backward adds at indices, or asks for values.
-WHOLE = frozenset((AddIndex, Index, IndexPut, PickRows, Prod, PutAlong, SpreadWindows, TakeAlong))
+WHOLE = frozenset(
+    (AddIndex, Index, IndexPut, Loop, PickRows, Prod, PutAlong, SpreadWindows, TakeAlong)
+)
 
 
 def in_place_of(*functions: type[Function]) -> Callable[[type[Function]], type[Function]]:
@@ -928,17 +929,6 @@ class Captured:
     calls: int
 
 
-def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
-    """The nodes on which the outputs depend, those that draw random numbers, and the checks."""
-    needed = set(outputs)
-    kept = []
-    for node in reversed(nodes):
-        if node in needed or node.op in ("random", "check"):
-            kept.append(node)
-            needed.update(node.inputs())
-    return kept[::-1]
-
-
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
     """Runs function(*args, **kwargs) on tracers. Nothing of the program is changed by it.
 
@@ -948,21 +938,21 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
     Raises:
         Break: the function cannot be one graph.
     """
-    device = next((x.device for x in tensors), cpu)
-    trace = Trace(device)
-    before, stream = other_streams(), trace.generator.get_state()
-    try:
-        with tracing_lock, trace:
-            for tensor in tensors:
-                if tensor.device is device:
-                    trace.lift(tensor)
-            try:
-                captured = finish(trace, function(*args, **kwargs), state.grad_enabled)
-            except Untraceable as error:
-                raise Break(f"{line_of_error(error)}: {error}") from error
-    finally:
-        trace.generator.set_state(stream)
-        kept = release(trace)
+    with tracing_lock:
+        trace = Trace(next((x.device for x in tensors), cpu))
+        before, stream = other_streams(), trace.generator.get_state()
+        try:
+            with trace:
+                for tensor in tensors:
+                    if tensor.device is trace.device:
+                        trace.lift(tensor)
+                try:
+                    captured = finish(trace, function(*args, **kwargs), state.grad_enabled)
+                except Untraceable as error:
+                    raise Break(f"{line_of_error(error)}: {error}") from error
+        finally:
+            trace.generator.set_state(stream)
+            kept = release(trace)
     if other_streams() != before:
         raise Break("the function draws random numbers from outside of the package")
     if kept:
@@ -978,16 +968,18 @@ def other_streams() -> tuple:
 def release(trace: Trace) -> int:
     """Gives real arrays to tensors that were made in the trace and that something still refers to.
     Returns how many there are."""
-    if any(ref() is not None for ref in trace.tracers):
+    known = {id(source.tracer) for source in trace.sources.values()}
+    if any((tracer := ref()) is not None and id(tracer) not in known for ref in trace.tracers):
         gc.collect()  # what is in a cycle is not kept by the program
     alive = [tracer for ref in trace.tracers if (tracer := ref()) is not None]
+    alive = [tracer for tracer in alive if id(tracer) not in known]
     count = 0
-    for tracer in alive:
-        for holder in gc.get_referrers(tracer):
-            holder = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
-            if holder.get("array") is tracer and "_edge" in holder:
-                holder.update(array=tracer.value, device=trace.device, _edge=None, _view=None)
-                count += 1
+    for holder in gc.get_referrers(*alive) if alive else ():
+        holder = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+        tracer = holder.get("array")
+        if isinstance(tracer, Tracer) and "_edge" in holder:
+            holder.update(array=tracer.value, device=trace.device, _edge=None, _view=None)
+            count += 1
     return count
 
 
@@ -1044,21 +1036,47 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     result = rebuilt(result, output)
     results = [tensor.array.node for tensor in outputs]
     writes = [sources[number].tracer.node for number in written]
-    forward = list(trace.nodes)
     roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
     wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
-    graph, backward = Graph([source.node for source in sources], forward, [*results, *writes]), None
+    inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
     if wanted:
         targets = [sources[n].tensor for n in wanted]
         grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        backward = Graph(grad_nodes, trace.nodes[len(forward) :], [grad for _, grad in pairs])
-        graph, backward = divided(graph, backward)
+        outs = [*results, *writes, *(grad for _, grad in pairs)]
+        both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
+        graph, backward = divided(both, count, grad_nodes)
+    else:
+        graph = Graph(inputs, trace.nodes, [*results, *writes])
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
     return Captured(
         sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
     )
+
+
+def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
+    """One graph as two: its first `count` outputs are those of the forward, followed by what the
+    backward needs, and the others are computed by the backward, from that and `grads`. Constants
+    are made again instead of being kept.
+
+    grads: those inputs of the graph that only the backward gets.
+    """
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    inputs = [node for node in graph.inputs if node not in grads]
+    behind = set(grads)  # what is known only when the backward begins
+    for node in graph.nodes:
+        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
+            behind.add(node)
+    effects = [node for node in graph.nodes if node.op in EFFECTS and node not in behind]
+    in_forward = set(without_dead_code(graph.nodes, [*outputs, *effects]))
+    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
+    nodes = without_dead_code(nodes, gradients)
+    made = {*nodes, *grads}
+    kept = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
+    kept |= dict.fromkeys(x for x in gradients if x not in made)
+    forward = [node for node in graph.nodes if node in in_forward]
+    return Graph(inputs, forward, [*outputs, *kept]), Graph([*kept, *grads], nodes, gradients)
 
 
 def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> tuple:
@@ -1085,26 +1103,6 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
         raise Break("the backward pass takes another way for other values")
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
-
-
-def divided(graph: Graph, backward: Graph) -> tuple[Graph, Graph]:
-    """Both graphs with what only the backward needs in the backward; what it takes from the forward
-    becomes an output of the one and an input of the other.
-
-    Constants, and views of what is there already, are made again instead of being kept.
-    """
-    in_forward = set(without_dead_code(graph.nodes, graph.outputs))
-    in_forward |= {node for node in graph.nodes if node.op in EFFECTS}
-    in_forward = set(without_dead_code(graph.nodes, [*graph.outputs, *in_forward]))
-    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
-    nodes = without_dead_code([*nodes, *backward.nodes], backward.outputs)
-    nodes = [node for node in nodes if node.op not in ("random", "check") or node not in in_forward]
-    made = {*nodes, *backward.inputs}
-    saved = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
-    saved |= dict.fromkeys(x for x in backward.outputs if x not in made)
-    kept = [node for node in graph.nodes if node in in_forward]
-    forward = Graph(graph.inputs, kept, [*graph.outputs, *saved])
-    return forward, Graph([*saved, *backward.inputs], nodes, backward.outputs)
 
 
 if __name__ == "__main__":
@@ -1156,7 +1154,3 @@ if __name__ == "__main__":
     with no_grad():
         print(ops(Scaled.apply), ops(Scaled.apply))
         # -> ['constant', 'multiply'] ['constant', 'multiply']
-    try:
-        cache["scale"][0]
-    except Untraceable as error:
-        print(error)  # -> a tracer of a trace that is over

@@ -5,6 +5,7 @@ import numpy as np
 import tinytorch as tt
 from tinytorch.compiler.capture import capture
 from tinytorch.compiler.graph import map_nodes, perform
+from tinytorch.compiler.simplify import simplify
 
 # Relative tolerances by the size of a number.
 TOLERANCE = {2: 1e-2, 4: 2e-5, 8: 1e-10}
@@ -32,13 +33,13 @@ def close(ours, theirs, what):
     np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=atol, err_msg=what)
 
 
-def compare(function, *args, uses=(), change=lambda graph: graph, run=None):
+def compare(function, *args, uses=(), change=simplify, run=None):
     """Asserts that the graphs of `function` give what eager gives: results, random numbers, what
     is written in place, and the gradients of all tensors that require one.
 
     Args:
         uses: parameters and buffers.
-        change: applied to both graphs.
+        change: applied to both graphs; without it they are simplified.
         run: (graph, arrays) -> list of arrays; by default Graph.run.
     Returns: what was captured.
     """

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tinytorch.compiler.capture import Break
-from tinytorch.compiler.compiled import Compiled, all_compiled, generate
+from tinytorch.compiler.compiled import Compiled, all_compiled
 from tinytorch.compiler.step import compile_step
 from tinytorch.compiler.tracer import tracing
 from tinytorch.nn.module import Module
@@ -78,7 +78,7 @@ def compile(
     if isinstance(model, Module):
         return OptimizedModule(model, **chosen)
     if isinstance(getattr(model, "__self__", None), Optimizer) and model.__name__ == "step":
-        return compile_step(model, lambda graph, device: generate(graph, backend, device))
+        return compile_step(model)
     compiled = Compiled(model, **chosen)
 
     @functools.wraps(model)

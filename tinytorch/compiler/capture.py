@@ -14,8 +14,10 @@ from tinytorch.amp.autocast_mode import settings
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
+from tinytorch.compiler.border import divided
 from tinytorch.compiler.formulas import WHOLE, formulas
-from tinytorch.compiler.graph import EFFECTS, Graph, Node
+from tinytorch.compiler.graph import Graph, Node
+from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import (
     Tracer,
     Untraceable,
@@ -272,17 +274,6 @@ class Captured:
     calls: int
 
 
-def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
-    """The nodes on which the outputs depend, those that draw random numbers, and the checks."""
-    needed = set(outputs)
-    kept = []
-    for node in reversed(nodes):
-        if node in needed or node.op in ("random", "check"):
-            kept.append(node)
-            needed.update(node.inputs())
-    return kept[::-1]
-
-
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
     """Runs function(*args, **kwargs) on tracers. Nothing of the program is changed by it.
 
@@ -292,21 +283,21 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
     Raises:
         Break: the function cannot be one graph.
     """
-    device = next((x.device for x in tensors), cpu)
-    trace = Trace(device)
-    before, stream = other_streams(), trace.generator.get_state()
-    try:
-        with tracing_lock, trace:
-            for tensor in tensors:
-                if tensor.device is device:
-                    trace.lift(tensor)
-            try:
-                captured = finish(trace, function(*args, **kwargs), state.grad_enabled)
-            except Untraceable as error:
-                raise Break(f"{line_of_error(error)}: {error}") from error
-    finally:
-        trace.generator.set_state(stream)
-        kept = release(trace)
+    with tracing_lock:
+        trace = Trace(next((x.device for x in tensors), cpu))
+        before, stream = other_streams(), trace.generator.get_state()
+        try:
+            with trace:
+                for tensor in tensors:
+                    if tensor.device is trace.device:
+                        trace.lift(tensor)
+                try:
+                    captured = finish(trace, function(*args, **kwargs), state.grad_enabled)
+                except Untraceable as error:
+                    raise Break(f"{line_of_error(error)}: {error}") from error
+        finally:
+            trace.generator.set_state(stream)
+            kept = release(trace)
     if other_streams() != before:
         raise Break("the function draws random numbers from outside of the package")
     if kept:
@@ -322,16 +313,18 @@ def other_streams() -> tuple:
 def release(trace: Trace) -> int:
     """Gives real arrays to tensors that were made in the trace and that something still refers to.
     Returns how many there are."""
-    if any(ref() is not None for ref in trace.tracers):
+    known = {id(source.tracer) for source in trace.sources.values()}
+    if any((tracer := ref()) is not None and id(tracer) not in known for ref in trace.tracers):
         gc.collect()  # what is in a cycle is not kept by the program
     alive = [tracer for ref in trace.tracers if (tracer := ref()) is not None]
+    alive = [tracer for tracer in alive if id(tracer) not in known]
     count = 0
-    for tracer in alive:
-        for holder in gc.get_referrers(tracer):
-            holder = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
-            if holder.get("array") is tracer and "_edge" in holder:
-                holder.update(array=tracer.value, device=trace.device, _edge=None, _view=None)
-                count += 1
+    for holder in gc.get_referrers(*alive) if alive else ():
+        holder = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+        tracer = holder.get("array")
+        if isinstance(tracer, Tracer) and "_edge" in holder:
+            holder.update(array=tracer.value, device=trace.device, _edge=None, _view=None)
+            count += 1
     return count
 
 
@@ -388,18 +381,19 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     result = rebuilt(result, output)
     results = [tensor.array.node for tensor in outputs]
     writes = [sources[number].tracer.node for number in written]
-    forward = list(trace.nodes)
     roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
     wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
-    graph, backward = Graph([source.node for source in sources], forward, [*results, *writes]), None
+    inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
     if wanted:
         targets = [sources[n].tensor for n in wanted]
         grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        backward = Graph(grad_nodes, trace.nodes[len(forward) :], [grad for _, grad in pairs])
-        graph, backward = divided(graph, backward)
-    graph.nodes = without_dead_code(graph.nodes, graph.outputs)
+        outs = [*results, *writes, *(grad for _, grad in pairs)]
+        both = simplify(Graph([*inputs, *grad_nodes], trace.nodes, outs))
+        graph, backward = divided(both, count, grad_nodes)
+    else:
+        graph = simplify(Graph(inputs, trace.nodes, [*results, *writes]))
     return Captured(
         sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
     )
@@ -429,23 +423,3 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
         raise Break("the backward pass takes another way for other values")
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
-
-
-def divided(graph: Graph, backward: Graph) -> tuple[Graph, Graph]:
-    """Both graphs with what only the backward needs in the backward; what it takes from the forward
-    becomes an output of the one and an input of the other.
-
-    Constants, and views of what is there already, are made again instead of being kept.
-    """
-    in_forward = set(without_dead_code(graph.nodes, graph.outputs))
-    in_forward |= {node for node in graph.nodes if node.op in EFFECTS}
-    in_forward = set(without_dead_code(graph.nodes, [*graph.outputs, *in_forward]))
-    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
-    nodes = without_dead_code([*nodes, *backward.nodes], backward.outputs)
-    nodes = [node for node in nodes if node.op not in ("random", "check") or node not in in_forward]
-    made = {*nodes, *backward.inputs}
-    saved = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
-    saved |= dict.fromkeys(x for x in backward.outputs if x not in made)
-    kept = [node for node in graph.nodes if node in in_forward]
-    forward = Graph(graph.inputs, kept, [*graph.outputs, *saved])
-    return forward, Graph([*saved, *backward.inputs], nodes, backward.outputs)

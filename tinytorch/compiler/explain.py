@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinytorch.compiler.compiled import Compiled
+from tinytorch.compiler.graph import VIEWS
 from tinytorch.compiler.guards import PLAIN
 
 
@@ -53,7 +54,8 @@ def explain(function: Callable, **options: Any) -> Callable[..., Explanation]:
             for graph in (last.captured.graph, last.captured.backward):
                 nodes += 0 if graph is None else len(graph.nodes)
             for program in (last.forward, last.backward):
-                steps += len(getattr(program, "schedule", ()))
+                schedule = getattr(program, "schedule", ())
+                steps += sum(getattr(step, "op", "") not in VIEWS for step in schedule)
             values = [(k, v) for _, k, v in last.watch.entries if isinstance(v, PLAIN)]
             guards = [f"{key} == {value!r}" for key, value in values]
         return Explanation(

@@ -11,7 +11,7 @@ from tinytorch.compiler.graph import Node
 
 # What the element types are called in C.
 C_TYPES = {
-    "bool": "bool",
+    "bool": "uint8_t",  # with bool itself gcc leaves a loop as it is, one element after the other
     "uint8": "uint8_t",
     "int8": "int8_t",
     "int16": "int16_t",
@@ -87,6 +87,7 @@ ON_INTS = {
 ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} | {
     **{name: f"{LIBRARY[name]}{{f}}({{a}}, {{b}})" for name in ("arctan2", "hypot", "copysign")},
     **dict.fromkeys(("power", "float_power"), "pow{f}({a}, {b})"),
+    "erf": "erf_{t}({a})",
     "absolute": "fabs{f}({a})",
     "divide": "{a} / {b}",
     "reciprocal": "1 / {a}",

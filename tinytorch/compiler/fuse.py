@@ -152,7 +152,7 @@ class Fuser:
             return (
                 isinstance(of, Node)
                 and isinstance(axis, tuple)
-                and math.prod(of.shape) != math.prod(node.shape)
+                and math.prod(of.shape) > math.prod(node.shape)
                 and has_expression(Node("astype", (), {}, of.shape, node.dtype), [of])
             )
         return any(isinstance(x, Node) for x in operands) and has_expression(node, operands)

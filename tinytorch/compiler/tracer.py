@@ -496,17 +496,15 @@ class TracedModule(types.ModuleType):
             raise AttributeError(name)
         xp = tracing.trace.xp if tracing.trace is not None else np
         function = getattr(xp, name)
-        if name in FUNCTIONS:
-            return self.either(name, FUNCTIONS[name], function)
         if name in MAKERS:
             return lambda *args, **kwargs: constant(function(*as_value(args), **kwargs))
         if name in LIKE:
             return lambda a, dtype=None, shape=None: self.full_like(a, LIKE[name], dtype, shape)
         if isinstance(function, xp.ufunc):
-            return TracedUfunc(function, name)
+            return TracedUfunc(function, getattr(np, name).__name__)  # "absolute" for abs
         if isinstance(function, type) or not callable(function):
             return function  # a type, or a number such as pi
-        return self.either(name, None, function)
+        return self.either(name, FUNCTIONS.get(name), function)
 
     def full_like(self, a: Any, value: Any, dtype: Any = None, shape: Any = None) -> Tracer:
         shape = a.shape if shape is None else shape

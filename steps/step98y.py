@@ -1,0 +1,753 @@
+"""Step 98y: The step of an optimizer
+
+Adam's formula makes twelve passes over all parameters: each `m *= beta1` reads and writes memory.
+In one loop each element is read once, and written once. But optimizer.step() is no function of
+tensors: it counts steps, looks at options, and writes.
+
+Its formula is, though: `update_chunk` (step 77a) gets flat arrays and a dict of numbers. So only
+that is traced, and only where it becomes one loop over all elements, as it does for each optimizer
+of the package, is that loop used. It writes where it reads, so nothing is copied; and as it does
+the same for each element, it takes arrays of any length. The loop around it stays in Python.
+
+Two numbers change: the count of steps and the learning rate. As constants they would make a new
+graph in each step. They are a `Number`, a tracer for a Python number: an input of the graph, which
+takes the type of the array that it meets, as Python's numbers do.
+
+The trap: momentum begins with another formula (`if step == 1`). So the first step has a loop of
+its own.
+
+PyTorch compiles the step of an optimizer, too: torch.compile(optimizer.step).
+New: LoopOverAll, CompiledUpdate, compile_step. Changed: compile.
+Try: print(step.compiled.sources[-1]). Where are the twelve passes?
+"""
+
+import ctypes
+import functools
+import importlib
+import time
+import types
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tinytorch.amp.autocast_mode import autocast
+from tinytorch.autograd.engine import edge_of
+from tinytorch.autograd.engine import grad as gradients
+from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.node import Function, new
+from tinytorch.compiler.build import CompilerError, build
+from tinytorch.compiler.c_code import FLAGS, CFunction, c_file, comment_of
+from tinytorch.compiler.capture import (
+    Break,
+    Captured,
+    Output,
+    Trace,
+    capture,
+    rebuilt,
+    tensors_in,
+    tracing_device,
+    tracing_lock,
+)
+from tinytorch.compiler.fuse import fuse
+from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
+from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.program import compile_graph, threads_now
+from tinytorch.compiler.simplify import simplify
+from tinytorch.compiler.tracer import Number, Tracer, Untraceable, tracing
+from tinytorch.core.device import Device, as_device, cpu, device_of
+from tinytorch.core.dtype import Defaults, DType
+from tinytorch.core.state import state
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.version import bump_version, next_sequence_nr
+from tinytorch.nn.module import Module
+from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.creation import ones
+from tinytorch.ops.random import manual_seed, randn
+from tinytorch.optim.adam import Adam
+from tinytorch.optim.flat import FlatOptimizer
+from tinytorch.optim.optimizer import Optimizer
+
+PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
+
+
+def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
+    """A key for an argument. Two arguments with equal keys are alike for a graph; the tensors in
+    it, which may differ in their elements, are added to `tensors`."""
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        array = value.array
+        return type(value), array.shape, array.dtype, value.device, value.requires_grad
+    if isinstance(value, PLAIN):
+        return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
+    if isinstance(value, (tuple, list)):
+        return type(value), tuple(kind_of_value(item, tensors) for item in value)
+    if isinstance(value, dict):
+        items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
+        return type(value), tuple(items)
+    return id(value)  # what is inside is watched
+
+
+def objects_in(value: Any) -> list:
+    """The arguments for which a key has only their id."""
+    if isinstance(value, (tuple, list, dict)):
+        items = value.values() if isinstance(value, dict) else value
+        return [found for item in items for found in objects_in(item)]
+    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
+
+
+def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
+    """(what a graph for this call depends on, the tensors among the arguments)."""
+    tensors: list[Tensor] = []
+    key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
+    places = {id(tensor): number for number, tensor in enumerate(tensors)}
+    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
+    return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
+
+
+class Watch:
+    """The Python values that a function can see: attributes of its modules, variables of the
+    functions that enclose it, the globals that its code names.
+
+    A graph holds what these were when it was traced. `changed` says what has changed since.
+    """
+
+    def __init__(self, root: Any):
+        self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
+        self.sizes: list[tuple[Any, int]] = []
+        self.cells: list[tuple[Any, Any]] = []
+        self.tensors: list[Tensor] = []
+        self.seen: set[int] = set()
+        self.keep: list = []  # an id in `seen` is not used again
+        self.visit(root)
+
+    def visit(self, value: Any) -> None:
+        if isinstance(value, PLAIN) or id(value) in self.seen:
+            return
+        self.seen.add(id(value))
+        self.keep.append(value)
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+        elif isinstance(value, (tuple, list)):
+            self.contents(value, enumerate(value))
+        elif isinstance(value, dict):
+            self.contents(value, value.items())
+        elif isinstance(value, types.MethodType):
+            self.visit(value.__self__)
+            self.visit(value.__func__)
+        elif isinstance(value, types.FunctionType):
+            self.function(value)
+        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
+            self.contents(vars(value), vars(value).items())
+            self.visit(getattr(type(value), "forward", None))
+
+    def contents(self, container: Any, items: Any) -> None:
+        if not isinstance(container, tuple):
+            self.sizes.append((container, len(container)))
+        for key, item in list(items):
+            if not isinstance(container, tuple):
+                self.entries.append((container, key, item))
+            self.visit(item)
+
+    def function(self, function: types.FunctionType) -> None:
+        if function.__module__.partition(".")[0] == "tinytorch":
+            return  # the package's own functions depend on nothing else
+        names = function.__globals__
+        for name in names_in(function.__code__):
+            if name in names:
+                self.entries.append((names, name, names[name]))
+                self.visit(names[name])
+        for cell in function.__closure__ or ():
+            try:
+                self.cells.append((cell, cell.cell_contents))
+            except ValueError:
+                continue  # a variable that is not there yet
+            self.visit(cell.cell_contents)
+        self.visit(function.__defaults__)
+        self.visit(function.__kwdefaults__)
+        self.visit(getattr(function, "__wrapped__", None))
+
+    def changed(self) -> str | None:
+        """What is not as it was, in words; None where all is."""
+        try:
+            for container, key, value in self.entries:
+                now = container[key]
+                if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
+                    return f"{key} is {now!r:.60}, and was {value!r:.60}"
+        except (KeyError, IndexError):
+            return f"{key} is gone"
+        for container, size in self.sizes:
+            if len(container) != size:
+                return f"something was added to, or removed from, {list(container)!r:.80}"
+        for cell, value in self.cells:
+            now = cell.cell_contents
+            if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
+                return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
+        return None
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two plain values are the same; 0.0 and -0.0 are not."""
+    return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
+
+
+def names_in(code: types.CodeType) -> Iterator[str]:
+    """The globals and attributes that some code names, those of functions inside it too."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names_in(constant)
+
+
+def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
+    """A key for the open modes, or None where one of them has to see each call as it happens.
+
+    autocast only decides about types: a graph can hold its casts.
+    """
+    if not all(isinstance(mode, autocast) for mode in modes):
+        return None
+    return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
+
+
+class CompiledCall(Function):
+    """One run of a compiled function in the graph of autograd: its backward is generated, too."""
+
+    entry: "Entry"
+    call_made: tuple  # (function, args, kwargs)
+    sources: list[Tensor]
+
+    def backward(ctx, *grads: Any) -> tuple:
+        return tuple(ctx.entry.backward([*ctx.saved, *grads]))
+
+    def gradients(ctx, grads: list) -> tuple:
+        """Gradients that are to be differentiated: the function runs once more, in eager."""
+        entry, (function, args, kwargs) = ctx.entry, ctx.call_made
+        if entry.once:
+            raise RuntimeError(
+                "a compiled function that draws random numbers or writes in place cannot be "
+                "differentiated twice: call the function itself"
+            )
+        with enable_grad():
+            result = function(*args, **kwargs)
+        given = {id(source) for source in ctx.sources}
+        roots = [x for x in dict.fromkeys(tensors_in(result)) if x._edge and id(x) not in given]
+        pairs = [(x, g) for x, g in zip(roots, grads, strict=True) if g is not None]
+        wanted = [ctx.sources[number] for number in entry.captured.wanted]
+        outs, gs = zip(*pairs, strict=True)
+        return gradients(outs, wanted, gs, create_graph=True, allow_unused=True)
+
+    def name(ctx) -> str:
+        return "CompiledFunctionBackward"
+
+
+@dataclass
+class Entry:
+    """A graph of a function, compiled, with what it holds for.
+
+    Attributes:
+        places: for each source of the graph, which tensor of the arguments it is; None for one that
+            the function found elsewhere, such as a parameter.
+        generator: whose random numbers it draws, or None.
+        once: it cannot run a second time for the same call: it draws random numbers, or writes.
+    """
+
+    captured: Captured
+    forward: Callable[[list], list]
+    backward: Callable[[list], list] | None
+    watch: Watch
+    places: list[int | None]
+    generator: Any
+    seconds: float
+    failures: int = 0  # how often a check has failed
+    shown: list[int] | None = None  # the saved values that show memory which a run writes
+
+    @property
+    def once(self) -> bool:
+        return bool(self.generator is not None or self.captured.written)
+
+    def sources(self, tensors: list[Tensor]) -> list[Tensor]:
+        """The tensors that the graph reads, in a call with these among its arguments."""
+        return [
+            source.tensor if place is None else tensors[place]
+            for source, place in zip(self.captured.sources, self.places, strict=True)
+        ]
+
+    def changed(self, tensors: list[Tensor]) -> str | None:
+        """Why the graph does not hold for a call, in words; None where it does."""
+        for source, place in zip(self.captured.sources, self.places, strict=True):
+            if place is not None:
+                continue
+            tensor, array = source.tensor, source.tensor.array
+            if array is not source.array:
+                if (array.shape, array.dtype) != (source.array.shape, source.array.dtype):
+                    return f"a tensor of the function is now {array.dtype}{list(array.shape)}"
+                source.array = array
+            if tensor.requires_grad != source.requires_grad:
+                return f"a tensor of the function has requires_grad={tensor.requires_grad} now"
+        return self.overlap(tensors) or self.watch.changed()
+
+    def overlap(self, tensors: list[Tensor]) -> str | None:
+        """Whether a write would change another tensor too. Those that the function found elsewhere
+        were compared with each other when it was traced."""
+        arrays = [tensor.array for tensor in self.sources(tensors)]
+        for number in self.captured.written:
+            for other, place in enumerate(self.places):
+                known = place is None and self.places[number] is None
+                if other != number and not known:
+                    if np.may_share_memory(arrays[number], arrays[other]):
+                        return "memory that several tensors share would be changed in place"
+        return None
+
+    def own(self, saved: list, arrays: list) -> list:
+        """What backward needs, with copies of those that show memory which is to be written now."""
+        if self.shown is None:
+            written = [arrays[number] for number in self.captured.written]
+            self.shown = [
+                number
+                for number, value in enumerate(saved)
+                if hasattr(value, "dtype") and any(np.may_share_memory(value, x) for x in written)
+            ]
+        for number in self.shown:
+            saved[number] = saved[number].copy()
+        return saved
+
+    def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
+        """What the function returns.
+
+        Raises:
+            CheckFailed: the values lead another way than those of the trace. Nothing is changed.
+        """
+        captured, count = self.captured, self.captured.count
+        values = self.forward(arrays)
+        saved = self.own(values[count + len(captured.written) :], arrays)
+        for number, value in zip(captured.written, values[count:], strict=False):
+            arrays[number][...] = value
+            bump_version(arrays[number])
+        device = sources[0].device if sources else cpu
+        outs = [wrap(value, device) for value in values[:count]]
+        if self.backward is not None:
+            ctx = new(CompiledCall)
+            ctx.device, ctx.xp, ctx.entry, ctx.call_made = device, device.xp, self, call
+            ctx.edges = [edge_of(sources[number]) for number in captured.wanted]
+            ctx.sources, ctx.saved = sources, tuple(saved)
+            ctx.sequence_nr = next_sequence_nr()
+            ctx.record_outputs([outs[number] for number in captured.roots])
+
+        def leaf(x: Any) -> Tensor:
+            if isinstance(x, Tensor):
+                return x
+            return outs[x.number] if isinstance(x, Output) else sources[x.number]
+
+        return rebuilt(captured.result, leaf)
+
+
+RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
+
+
+FAILURES = 10  # of a graph's checks; after that such calls run in eager
+
+
+class Unsupported(RuntimeError):
+    """With fullgraph=True: something in the function cannot be part of one graph."""
+
+
+def generate(
+    graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
+) -> Callable[[list], list] | None:
+    """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
+
+    Args:
+        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+    """
+    as_device(None)  # in a new thread this silences NumPy
+    if graph is None:
+        return None
+    if callable(backend):
+        return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
+    if backend == "eager":
+        return functools.partial(graph.run, device.xp)
+    graph = simplify(graph)
+    if device.type == "cpu" and backend in ("inductor", "c"):
+        try:
+            return compile_graph(graph, "c", device.xp, shared)
+        except CompilerError as error:
+            warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
+    return compile_graph(graph, "numpy", device.xp, shared)
+
+
+@dataclass(eq=False)
+class Compiled:
+    """What stands for a function: its graphs, for each kind of arguments.
+
+    Attributes:
+        function: the program's function.
+        entries: key of a call -> its graphs; those whose guards fail are passed over.
+        breaks: key of a call -> why it runs in eager.
+        log: what has happened, in words.
+    """
+
+    function: Callable
+    backend: Any = "inductor"
+    mode: str | None = None
+    fullgraph: bool = False
+    entries: dict[tuple, list[Entry]] = field(default_factory=dict)
+    breaks: dict[tuple, str] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        modes = describe_modes(state.modes) if state.modes else ()
+        if modes is None or tracing.trace is not None:
+            return self.function(*args, **kwargs)
+        with tracing_lock:  # while a function is traced, its tensors are not what they are
+            key, tensors = call_key(args, kwargs, modes)
+            entry = None if key in self.breaks else self.entry_for(key, tensors, args, kwargs)
+            if entry is not None:
+                sources = entry.sources(tensors)
+                arrays = [tensor.array for tensor in sources]
+        if entry is None:
+            return self.function(*args, **kwargs)
+        stream = None if entry.generator is None else entry.generator.get_state()
+        try:
+            return entry.run((self.function, args, kwargs), sources, arrays)
+        except CheckFailed as error:
+            self.note(f"runs in eager: {error}")
+            entry.failures += 1
+            if entry.failures > FAILURES:
+                self.refuse(key, f"{error}, {entry.failures} times")
+            if stream is not None:
+                entry.generator.set_state(stream)
+            return self.function(*args, **kwargs)
+
+    def note(self, text: str) -> None:
+        """Adds to the log."""
+        self.log.append(text)
+
+    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
+        """The graph for a call, made where there is none yet; None where it has to run in eager."""
+        reasons = []
+        for entry in self.entries.get(key, ()):
+            reason = entry.changed(tensors)
+            if reason is None:
+                return entry
+            reasons.append(reason)
+        if self.count >= RECOMPILE_LIMIT:
+            return self.refuse(key, f"it was compiled {RECOMPILE_LIMIT} times; {reasons[-1:]}")
+        if reasons:
+            self.note(f"compiled anew: {reasons[-1]}")
+        try:
+            entry = self.compiled(tensors, args, kwargs)
+        except Break as reason:
+            if self.fullgraph:
+                raise Unsupported(str(reason)) from reason
+            return self.refuse(key, str(reason))
+        except Exception as error:  # in eager, the program's own error is raised where it belongs
+            if self.fullgraph:
+                raise
+            return self.refuse(key, f"{type(error).__name__}: {error}")
+        self.entries.setdefault(key, []).append(entry)
+        self.count += 1
+        return entry
+
+    def refuse(self, key: tuple, reason: str) -> None:
+        """Notes why a call runs in eager, and all calls like it."""
+        self.note(f"runs in eager: {reason}")
+        self.breaks[key] = reason
+
+    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
+        """Traces the function, and generates code for it."""
+        start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
+        known = list(dict.fromkeys([*tensors, *watch.tensors]))
+        captured = capture(self.function, args, kwargs, known)
+        if reason := watch.changed():
+            raise Break(f"the function changes a variable of the program: {reason}")
+        numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
+        places = [numbers.get(id(source.tensor)) for source in captured.sources]
+        for source, place in zip(captured.sources, places, strict=True):
+            source.tracer = source.edge = source.view = source.grad = None
+            if place is not None:  # the arguments of this call are not kept
+                source.tensor = source.array = None
+        device = known[0].device if known else cpu
+        graphs = captured.graph, captured.backward
+        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
+        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
+            backends, devices = (self.backend,) * 2, (device,) * 2
+            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
+        draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
+        seconds = time.perf_counter() - start
+        self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
+        return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
+
+
+class LoopOverAll(CFunction):
+    """A kernel for flat arrays of any length. It may write into what it reads: each element is read
+    before it is written, in the same round of the loop."""
+
+    def parameters(self) -> list[str]:
+        return [x.replace("*restrict ", "*") for x in super().parameters()] + ["long n"]
+
+    def loop(self, i: int) -> None:
+        self.open(
+            f"for (long {self.counters[i]} = 0; {self.counters[i]} < n; {self.counters[i]}++)"
+        )
+
+
+class CompiledUpdate:
+    """`update_chunk` of an optimizer as generated code.
+
+    Attributes:
+        loops: (types, options) -> a function of arrays that does the step, or None where there is
+            no such loop: then the formula runs as it is.
+        sources: the generated files.
+    """
+
+    def __init__(self, update: Callable):
+        self.update = update
+        self.loops: dict[tuple, Callable | None] = {}
+        self.sources: list[str] = []
+
+    def __call__(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        names = [name for name in state if name not in ("xp", "scratch", "step")]
+        options = {name: x for name, x in group.items() if name not in ("params", "lr")}
+        first = state["step"] == 1  # the first step of a momentum is another formula
+        key = p.dtype, g.dtype, first, str(options)
+        arrays = [p, g, *(state[name] for name in names)]
+        if key not in self.loops:
+            self.loops[key] = self.loop_for(arrays, names, state["step"], group)
+        loop = self.loops[key]
+        if loop is None or not all(array.flags.c_contiguous for array in arrays):
+            self.update(p, g, state, group)
+        else:
+            loop(arrays, state["step"], group["lr"])
+
+    def loop_for(self, arrays: list, names: list, step: int, group: dict) -> Callable | None:
+        """The generated function, or None where the formula is no single loop."""
+        if device_of(arrays[0]) is not cpu:
+            return None
+        graph, written = self.traced(arrays, names, step, group)
+        graph = None if graph is None else simplify(graph)
+        kernels = [] if graph is None else fuse(graph)
+        if len(kernels) != 1 or not isinstance(kernels[0], Kernel) or len(kernels[0].sizes) != 1:
+            return None
+        (kernel,) = kernels
+        kernel.name = "step"
+        text = f"{comment_of(kernel)}void step({LoopOverAll(kernel).text()}"
+        self.sources.append(c_file(text))
+        try:
+            function = build(self.sources[-1], FLAGS).step
+        except CompilerError as error:
+            warnings.warn(f"{error}; the step runs in NumPy", stacklevel=4)
+            return None
+        places = {node: number for number, node in enumerate(graph.inputs)}
+        order = [places[node] for node in kernel.inputs]
+        order += [written[graph.outputs.index(node)] for node in kernel.outputs]
+        function.argtypes = [ctypes.c_void_p] * len(order) + [ctypes.c_int, ctypes.c_long]
+
+        def loop(arrays: list, *numbers: float) -> None:
+            given = [*arrays, *(np.asarray(float(x)) for x in numbers)]
+            pointers = [given[number].__array_interface__["data"][0] for number in order]
+            function(*pointers, threads_now(), arrays[0].size)
+
+        return loop
+
+    def traced(self, arrays: list, names: list, step: int, group: dict) -> tuple:
+        """The graph of the formula, and which of the arrays it writes; None where it has none."""
+        trace = Trace(cpu)
+        with tracing_lock, trace:
+            numbers = [np.asarray(float(x)) for x in (step, group["lr"])]
+            inputs = [Node("input", (), {}, x.shape, x.dtype) for x in (*arrays, *numbers)]
+            tracers = [Tracer(x.copy(), node) for x, node in zip(arrays, inputs, strict=False)]
+            p, g, *states = tracers
+            count, lr = map(Number, numbers, inputs[-2:])
+            state = dict(zip(names, states, strict=True), step=count, xp=tracing_device.xp)
+            state["scratch"] = tracing_device.xp.empty(p.shape, p.dtype)
+            try:
+                self.update(p, g, state, {**group, "lr": lr})
+            except (Untraceable, TypeError):
+                return None, []
+            written = [number for number, tracer in enumerate(tracers) if tracer.version]
+            outputs = [tracers[number].node for number in written]
+        nodes = [
+            node for node in trace.nodes if node.op != "check"
+        ]  # of the first step: in the key
+        return Graph(inputs, without_dead_code(nodes, outputs), outputs), written
+
+
+def compile_step(step: Callable) -> Callable:
+    """The bound method `step` of an optimizer, with its formula compiled while it runs."""
+    optimizer = step.__self__
+    if not isinstance(optimizer, FlatOptimizer):
+        return step
+    update = CompiledUpdate(optimizer.update_chunk)
+
+    @functools.wraps(step)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        vars(optimizer)["update_chunk"] = update
+        try:
+            return step(*args, **kwargs)
+        finally:
+            del vars(optimizer)["update_chunk"]
+
+    call.compiled = update
+    return call
+
+
+BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
+
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+class OptimizedModule(Module):
+    """A network that is compiled. It shares its parameters and buffers with `_orig_mod`."""
+
+    def __init__(self, module: Module, **options: Any):
+        super().__init__()
+        self._orig_mod = module
+        self.__dict__["compiled"] = Compiled(module, **options)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.compiled(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_orig_mod":
+            return self._modules["_orig_mod"]
+        return getattr(self._orig_mod, name)
+
+
+def compile(
+    model: Callable | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Callable = "inductor",
+    mode: str | None = None,
+    options: dict | None = None,
+    disable: bool = False,
+) -> Any:
+    """A function or network that runs as generated code, and gives what it gave before.
+
+    The first call traces it: it runs once on arrays that write down what is done to them. Later
+    calls of the same kind run the code that was generated from that. Also a decorator:
+    `@compile` or `@compile(fullgraph=True)`.
+
+    Args:
+        model: a function, a Module, or the `step` of an optimizer.
+        fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
+            without it the function then runs as it is.
+        dynamic: has no effect: each shape has a graph of its own.
+        backend: "inductor" (the best that there is: "c" on the CPU, "cuda" on a GPU), "c", "cuda",
+            "numpy" (generated Python), "eager" (the graph, operation by operation); or a function
+            (graph, example arrays) -> function from a list of arrays to a list of arrays.
+        mode: "default"; "reduce-overhead" uses CUDA graphs; "max-autotune" is the default here.
+        options: has no effect.
+        disable: return the model as it is.
+    Raises:
+        RuntimeError: there is no such backend or mode.
+        TypeError: the model is not callable.
+    """
+    if model is None:
+        settings = dict(fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode)
+        return functools.partial(compile, **settings, options=options, disable=disable)
+    if not callable(model):
+        raise TypeError(f"compile(): argument 'model' must be callable, not {type(model).__name__}")
+    if not callable(backend) and backend not in BACKENDS:
+        raise RuntimeError(f"Invalid backend: {backend!r}, known are {', '.join(BACKENDS)}")
+    if mode is not None and mode not in MODES:
+        raise RuntimeError(f"Unrecognized mode={mode!r}, should be one of: {', '.join(MODES)}")
+    if disable:
+        return model
+    chosen = dict(backend=backend, mode=mode, fullgraph=fullgraph)
+    if isinstance(model, Module):
+        return OptimizedModule(model, **chosen)
+    if isinstance(getattr(model, "__self__", None), Optimizer) and model.__name__ == "step":
+        return compile_step(model)
+    compiled = Compiled(model, **chosen)
+
+    @functools.wraps(model)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return compiled(*args, **kwargs)
+
+    call.compiled = compiled
+    return call
+
+
+def disable(function: Callable | None = None, recursive: bool = True) -> Callable:
+    """A function that is never part of a graph: what calls it runs in eager. Also a decorator."""
+    if function is None:
+        return disable
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            raise Break(f"{function.__name__} is disabled")
+        return function(*args, **kwargs)
+
+    return call
+
+
+def is_compiling() -> bool:
+    """Whether the program runs on tracers now."""
+    return tracing.trace is not None
+
+
+if __name__ == "__main__":
+    for name in "comparison elementwise indexing matmul reduction sampling shape".split():
+        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
+    importlib.import_module("tinytorch.core.printing")
+
+    def trained(make, wrap_step):
+        """The parameters after 20 steps, and the function that made them."""
+        manual_seed(0)
+        params = [Parameter(randn(100, 7)), Parameter(randn(7))]
+        optimizer = make(params)
+        step = wrap_step(optimizer.step)
+        for number in range(20):
+            for param in params:
+                param.grad = param.detach() * 2 + 1
+            optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
+            step()
+        return params, step
+
+    SGD = importlib.import_module("tinytorch.optim.sgd").SGD
+    for make in (Adam, lambda params: SGD(params, 0.1, momentum=0.9)):
+        expected, _ = trained(make, lambda step: step)
+        found, step = trained(make, compile)
+        worst = max((a - b).abs().max().item() for a, b in zip(expected, found, strict=True))
+        print("as in eager:", worst < 1e-5, "loops:", len(step.compiled.loops))
+    # -> as in eager: True loops: 2
+    # -> as in eager: True loops: 2
+
+    class Noisy(FlatOptimizer):
+        """A formula that a tracer cannot follow: it looks at a value. It runs as it is."""
+
+        def __init__(self, params):
+            options = {"lr": 0.1, "weight_decay": 0, "maximize": False, "differentiable": False}
+            super().__init__(params, options)
+
+        def state_names(self, group):
+            return []
+
+        def update_chunk(self, p, g, state, group):
+            p -= group["lr"] * g / float(abs(g).max())
+
+    expected, _ = trained(Noisy, lambda step: step)
+    found, step = trained(Noisy, compile)
+    print(
+        "in eager:", (expected[0] - found[0]).abs().max().item(), set(step.compiled.loops.values())
+    )
+    # -> in eager: 0.0 {None}
+
+    class Own(Optimizer):
+        """Without update_chunk there is nothing to compile."""
+
+        def __init__(self, params):
+            super().__init__(params, {"lr": 0.1})
+
+        def step(self, closure=None):
+            return "as it is"
+
+    print(compile(Own([Parameter(ones(1))]).step)())  # -> as it is

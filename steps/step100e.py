@@ -1,26 +1,26 @@
-"""Step 98p: Traced once, run many times
+"""Step 100e: A gradient of a compiled gradient
 
-All parts are there: a trace, a graph, generated code. What is missing is somebody who decides, at
-each call, whether to trace or to run. That is `Compiled`, and it stands where the function stood:
+Some programs differentiate twice: a penalty on the size of a gradient, Newton's method. With
+create_graph=True the engine asks each node for its backward on Tensors, so that it is recorded. The
+compiled backward works on arrays only. Step 100d fails there with a message about arrays that helps
+nobody.
 
-    call  ->  key  ->  is there a graph for it?  --no-->  trace, simplify, generate code
-                              | yes                                    |
-                              +------------------>  run  <-------------+
+One could trace the backward of the backward. But second derivatives are rare, and it would double
+the time of each compilation. There is a simpler way that is always right: run the function itself
+again, in eager, on the same arguments, and let autograd differentiate that:
 
-`Entry` is one graph with its program. The graph reads tensors of two kinds. Some were arguments:
-each call brings its own, and `places` tells which argument it is. The others, such as weights, were
-found on the way, and are the same objects in each call.
+    gradients(grads):   result = function(*args)             recorded, as if nothing were compiled
+                        return grad(result, sources, grads, create_graph=True)
 
-The program returns arrays. `result` is the skeleton of what the function returned; it is built
-again with the new tensors in it.
+It costs one more forward, and only where somebody asks for it. For that, a node keeps what the
+function was called with.
 
-The trap: while one thread traces a function, the tensors of the function hold tracers. Another
-thread must not look at them then. So both sides hold a lock, and take the arrays out of the tensors
-before they let go.
+The trap: the results come back in the order of the function's result, and one of them may be an
+argument itself, which has no gradient of its own here. `given` leaves these out.
 
-PyTorch's word for it is torch.compile.
-New: Entry, generate, Compiled, compile.
-Try: print compiled.compiled.entries. What is in a key?
+PyTorch's compiled functions refuse second gradients.
+New: CompiledCall.gradients. Changed: Entry.run notes the call.
+Try: count how often f runs for the first gradient, and for the second.
 """
 
 import functools
@@ -28,26 +28,29 @@ import importlib
 import time
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tinytorch.amp.autocast_mode import autocast
-from tinytorch.autograd.modes import FunctionMode
+from tinytorch.autograd.engine import edge_of
+from tinytorch.autograd.engine import grad as gradients
+from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Captured, Output, capture, rebuilt, tracing_lock
+from tinytorch.compiler.capture import Captured, Output, capture, rebuilt, tensors_in, tracing_lock
 from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
-from tinytorch.core.device import Device, cpu
+from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.ops.creation import ones, zeros
-from tinytorch.ops.random import manual_seed, randn
+from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.core.version import next_sequence_nr
 
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
@@ -88,6 +91,32 @@ def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
     return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
 
 
+class CompiledCall(Function):
+    """One run of a compiled function in the graph of autograd: its backward is generated, too."""
+
+    entry: "Entry"
+    call_made: tuple  # (function, args, kwargs)
+    sources: list[Tensor]
+
+    def backward(ctx, *grads: Any) -> tuple:
+        return tuple(ctx.entry.backward([*ctx.saved, *grads]))
+
+    def gradients(ctx, grads: list) -> tuple:
+        """Gradients that are to be differentiated: the function runs once more, in eager."""
+        entry, (function, args, kwargs) = ctx.entry, ctx.call_made
+        with enable_grad():
+            result = function(*args, **kwargs)
+        given = {id(source) for source in ctx.sources}
+        roots = [x for x in dict.fromkeys(tensors_in(result)) if x._edge and id(x) not in given]
+        pairs = [(x, g) for x, g in zip(roots, grads, strict=True) if g is not None]
+        wanted = [ctx.sources[number] for number in entry.captured.wanted]
+        outs, gs = zip(*pairs, strict=True)
+        return gradients(outs, wanted, gs, create_graph=True, allow_unused=True)
+
+    def name(ctx) -> str:
+        return "CompiledFunctionBackward"
+
+
 @dataclass
 class Entry:
     """A graph of a function, compiled, with what it holds for.
@@ -99,6 +128,7 @@ class Entry:
 
     captured: Captured
     forward: Callable[[list], list]
+    backward: Callable[[list], list] | None
     places: list[int | None]
     seconds: float
 
@@ -109,21 +139,39 @@ class Entry:
             for source, place in zip(self.captured.sources, self.places, strict=True)
         ]
 
-    def run(self, sources: list[Tensor], arrays: list) -> Any:
+    def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
         """What the function returns."""
+        captured, count = self.captured, self.captured.count
+        values = self.forward(arrays)
         device = sources[0].device if sources else cpu
-        outs = [wrap(value, device) for value in self.forward(arrays)]
+        outs = [wrap(value, device) for value in values[:count]]
+        if self.backward is not None:
+            ctx = new(CompiledCall)
+            ctx.device, ctx.xp, ctx.entry, ctx.call_made = device, device.xp, self, call
+            ctx.edges = [edge_of(sources[number]) for number in captured.wanted]
+            ctx.sources, ctx.saved = sources, tuple(values[count:])
+            ctx.sequence_nr = next_sequence_nr()
+            ctx.record_outputs([outs[number] for number in captured.roots])
 
         def leaf(x: Any) -> Tensor:
             if isinstance(x, Tensor):
                 return x
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
-        return rebuilt(self.captured.result, leaf)
+        return rebuilt(captured.result, leaf)
 
 
-def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], list]:
-    """A function from the arrays of a graph's inputs to those of its outputs."""
+def generate(
+    graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
+) -> Callable[[list], list] | None:
+    """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
+
+    Args:
+        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+    """
+    as_device(None)  # in a new thread this silences NumPy
+    if graph is None:
+        return None
     if callable(backend):
         return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
     if backend == "eager":
@@ -131,10 +179,10 @@ def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], lis
     graph = simplify(graph)
     if device.type == "cpu" and backend in ("inductor", "c"):
         try:
-            return compile_graph(graph, "c", device.xp)
+            return compile_graph(graph, "c", device.xp, shared)
         except CompilerError as error:
             warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
-    return compile_graph(graph, "numpy", device.xp)
+    return compile_graph(graph, "numpy", device.xp, shared)
 
 
 @dataclass(eq=False)
@@ -159,7 +207,7 @@ class Compiled:
             entry = self.entry_for(key, tensors, args, kwargs)
             sources = entry.sources(tensors)
             arrays = [tensor.array for tensor in sources]
-        return entry.run(sources, arrays)
+        return entry.run((self.function, args, kwargs), sources, arrays)
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """The graph for a call, made where there is none yet."""
@@ -178,9 +226,13 @@ class Compiled:
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
         device = tensors[0].device if tensors else cpu
-        program = generate(captured.graph, self.backend, device)
+        graphs = captured.graph, captured.backward
+        kept = range(captured.count, len(captured.graph.outputs))
+        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
+            backends, devices = (self.backend,) * 2, (device,) * 2
+            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
         seconds = time.perf_counter() - start
-        return Entry(captured, program, places, seconds)
+        return Entry(captured, *programs, places, seconds)
 
 
 def compile(model: Callable) -> Callable:
@@ -200,37 +252,26 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    calls = []
+    def f(x):
+        return (x**3).sin()
 
-    def normalized(x):
-        calls.append(x.shape)  # a Python function runs; a graph does not
-        e = (x - x.amax(-1, keepdim=True)).exp()
-        return {"softmax": e / e.sum(-1, keepdim=True), "count": len(x)}
+    x = tensor([0.5, 1.0], requires_grad=True)
+    compiled = compile(f)
+    for function in (f, compiled):
+        (first,) = gradients(function(x).sum(), x, create_graph=True)
+        (second,) = gradients(first.sum(), x)
+        print([round(n, 4) for n in first.tolist()], [round(n, 4) for n in second.tolist()])
+    # -> [0.7441, 1.6209] [2.9065, -4.3314]
+    # -> [0.7441, 1.6209] [2.9065, -4.3314]
 
-    compiled = compile(normalized)
-    manual_seed(0)
-    for shape in ((2, 3), (2, 3), (2, 3), (4, 3), (4, 3)):
-        x = randn(*shape)
-        right = (compiled(x)["softmax"] - normalized(x)["softmax"]).abs().max().item() < 1e-6
-        calls.pop()  # that was the call for comparison
-        print(shape, "right:", right, "traced so far:", len(calls))
-    # -> (2, 3) right: True traced so far: 1
-    # -> (2, 3) right: True traced so far: 1
-    # -> (2, 3) right: True traced so far: 1
-    # -> (4, 3) right: True traced so far: 2
-    # -> (4, 3) right: True traced so far: 2
-    print("with a mode:", compiled.compiled(ones(2, 3))["count"], len(calls))  # -> with a mode: 2 2
-    with FunctionMode():  # it wants to see each call: no graph
-        compiled(ones(2, 3))
-    print("and now:", len(calls))  # -> and now: 3
+    # A penalty on the gradient, in a step of training: the program is one node, its gradient many.
+    w = tensor([1.0, -2.0], requires_grad=True)
+    (g,) = gradients(compiled(w).sum(), w, create_graph=True)
+    (g * g).sum().backward()
+    print("penalty:", [round(n, 2) for n in w.grad.tolist()])  # -> penalty: [-14.04, -503.59]
 
-    # A function of a function: the outer trace goes through the inner one.
-    outer = compile(lambda x: compiled(x)["softmax"] * 2)
-    print([round(n, 3) for n in outer(zeros(1, 4)).tolist()[0]])  # -> [0.5, 0.5, 0.5, 0.5]
-
-    # Many small calls become one program: fewer steps.
-    many = compile(lambda x: ((x * 2 + 1).tanh() * 3 - x).exp())
-    many(ones(1000))
-    ((entry,),) = [many.compiled.entries.values()]
-    print("operations in the graph:", len(entry.captured.graph.nodes))
-    # -> operations in the graph: 6
+    both = compile(lambda x: (x, x * x))  # the first result is the argument itself
+    same, square = both(x)
+    (first,) = gradients(square.sum(), x, create_graph=True)
+    print("an argument among the results:", same is x, gradients(first.sum(), x)[0].tolist())
+    # -> an argument among the results: True [2.0, 2.0]

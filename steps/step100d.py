@@ -1,7 +1,7 @@
-"""Step 98q: A compiled function in the graph of autograd
+"""Step 100d: A compiled function in the graph of autograd
 
-The compiled softmax of step 98p returns tensors without history: loss.backward() stops there. But
-the trace has found the backward, too (step 97p): a second program, which takes what the forward has
+The compiled softmax of step 100c returns tensors without history: loss.backward() stops there. But
+the trace has found the backward, too (step 97j): a second program, which takes what the forward has
 saved and the gradients of the results, and returns the gradients of the sources.
 
 So for autograd the whole function becomes ONE node. Its forward is the one program, its backward
@@ -19,7 +19,7 @@ The trap is the order of time: `sequence_nr` is taken after the forward has run.
 nodes from the newest to the oldest, and refuses values that were written after it.
 
 PyTorch's word for it is CompiledFunction; its ahead-of-time autograd is called AOTAutograd.
-New: CompiledCall. Changed: Entry has a backward, and run records it.
+New: CompiledCall. Changed: Entry has a backward, and run records it; generate.
 Try: return the same tensor twice, `return x, x`, from a compiled function. What does backward give?
 """
 
@@ -263,6 +263,10 @@ if __name__ == "__main__":
     v = w.detach().clone().requires_grad_()
     ((x @ v).tanh() ** 2).sum().backward()
     print("same gradient:", (w.grad - v.grad).abs().max().item() < 1e-5)  # -> same gradient: True
+
+    # What requires no gradient is not recorded.
+    plain = Compiled(lambda x: x + 1, "numpy")
+    print("without gradients:", plain(x).requires_grad)  # -> without gradients: False
 
     # In front of it and behind it, the graph goes on as ever.
     w.grad = None

@@ -1,45 +1,38 @@
-"""Step 98v: What cannot be one graph still runs
+"""Step 100j: What cannot be one graph still runs
 
     def f(x):
         if x.sum() > 0: ...
 
-Which way? A tracer does not say; it raises, and so does step 98u. But the program was right, and
+Which way? A tracer does not say; it raises, and so does step 100i. But the program was right, and
 compile() promised that it gives what it gave. So a function that breaks the rules of tracing simply
 runs as it is, in eager. The reason is noted with the line of the program, and the key is
 remembered: the next call of this kind is not traced in vain.
 
 Who wants to know asks for it: with fullgraph=True the same is an error, Unsupported.
 
-Three other things end in eager as well. A function that was compiled 8 times is not what a graph is
-for: perhaps its argument n counts up. One that changes a variable of the program, such as
-self.calls += 1, would do so only when it is traced. And a call with an error of its own: in eager
-the user sees it where it belongs.
-
 The trap is to catch errors in the middle: nothing of the program may have changed by then. A trace
-puts everything back (step 97m), so it holds.
+puts everything back (step 97s), so it holds.
 
 PyTorch compiles the parts before and after the break; here the whole function runs in eager.
-PyTorch's words for it are graph break and recompile limit.
-New: Unsupported, RECOMPILE_LIMIT, Compiled.note, Compiled.refuse, disable, is_compiling.
-Try: print(compiled.log) after each call of the demo.
+PyTorch's word for it is graph break.
+New: Unsupported, Compiled.note, Compiled.refuse. Changed: Compiled.entry_for, compile.
+Try: print(absolute.compiled.log) after each call of the demo.
 """
 
 import functools
 import importlib
 import time
-import types
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.modes import enable_grad
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
@@ -52,157 +45,16 @@ from tinytorch.compiler.capture import (
     tracing_lock,
 )
 from tinytorch.compiler.graph import Graph
+from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, as_device, cpu
-from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
 from tinytorch.ops.creation import ones
-
-PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
-
-
-def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
-    """A key for an argument. Two arguments with equal keys are alike for a graph; the tensors in
-    it, which may differ in their elements, are added to `tensors`."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
-    if isinstance(value, PLAIN):
-        return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
-    if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
-    if isinstance(value, dict):
-        items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
-        return type(value), tuple(items)
-    return id(value)  # what is inside is watched
-
-
-def objects_in(value: Any) -> list:
-    """The arguments for which a key has only their id."""
-    if isinstance(value, (tuple, list, dict)):
-        items = value.values() if isinstance(value, dict) else value
-        return [found for item in items for found in objects_in(item)]
-    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
-
-
-def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
-    """(what a graph for this call depends on, the tensors among the arguments)."""
-    tensors: list[Tensor] = []
-    key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
-    return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
-
-
-class Watch:
-    """The Python values that a function can see: attributes of its modules, variables of the
-    functions that enclose it, the globals that its code names.
-
-    A graph holds what these were when it was traced. `changed` says what has changed since.
-    """
-
-    def __init__(self, root: Any):
-        self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
-        self.sizes: list[tuple[Any, int]] = []
-        self.cells: list[tuple[Any, Any]] = []
-        self.tensors: list[Tensor] = []
-        self.seen: set[int] = set()
-        self.keep: list = []  # an id in `seen` is not used again
-        self.visit(root)
-
-    def visit(self, value: Any) -> None:
-        if isinstance(value, PLAIN) or id(value) in self.seen:
-            return
-        self.seen.add(id(value))
-        self.keep.append(value)
-        if isinstance(value, Tensor):
-            self.tensors.append(value)
-        elif isinstance(value, (tuple, list)):
-            self.contents(value, enumerate(value))
-        elif isinstance(value, dict):
-            self.contents(value, value.items())
-        elif isinstance(value, types.MethodType):
-            self.visit(value.__self__)
-            self.visit(value.__func__)
-        elif isinstance(value, types.FunctionType):
-            self.function(value)
-        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
-            self.contents(vars(value), vars(value).items())
-            self.visit(getattr(type(value), "forward", None))
-
-    def contents(self, container: Any, items: Any) -> None:
-        if not isinstance(container, tuple):
-            self.sizes.append((container, len(container)))
-        for key, item in list(items):
-            if not isinstance(container, tuple):
-                self.entries.append((container, key, item))
-            self.visit(item)
-
-    def function(self, function: types.FunctionType) -> None:
-        if function.__module__.partition(".")[0] == "tinytorch":
-            return  # the package's own functions depend on nothing else
-        names = function.__globals__
-        for name in names_in(function.__code__):
-            if name in names:
-                self.entries.append((names, name, names[name]))
-                self.visit(names[name])
-        for cell in function.__closure__ or ():
-            try:
-                self.cells.append((cell, cell.cell_contents))
-            except ValueError:
-                continue  # a variable that is not there yet
-            self.visit(cell.cell_contents)
-        self.visit(function.__defaults__)
-        self.visit(function.__kwdefaults__)
-        self.visit(getattr(function, "__wrapped__", None))
-
-    def changed(self) -> str | None:
-        """What is not as it was, in words; None where all is."""
-        try:
-            for container, key, value in self.entries:
-                now = container[key]
-                if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                    return f"{key} is {now!r:.60}, and was {value!r:.60}"
-        except (KeyError, IndexError):
-            return f"{key} is gone"
-        for container, size in self.sizes:
-            if len(container) != size:
-                return f"something was added to, or removed from, {list(container)!r:.80}"
-        for cell, value in self.cells:
-            now = cell.cell_contents
-            if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
-        return None
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two plain values are the same; 0.0 and -0.0 are not."""
-    return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
-
-
-def names_in(code: types.CodeType) -> Iterator[str]:
-    """The globals and attributes that some code names, those of functions inside it too."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from names_in(constant)
-
-
-def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
-    """A key for the open modes, or None where one of them has to see each call as it happens.
-
-    autocast only decides about types: a graph can hold its casts.
-    """
-    if not all(isinstance(mode, autocast) for mode in modes):
-        return None
-    return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
 
 
 class CompiledCall(Function):
@@ -330,9 +182,6 @@ class Entry:
         return rebuilt(captured.result, leaf)
 
 
-RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
-
-
 class Unsupported(RuntimeError):
     """With fullgraph=True: something in the function cannot be part of one graph."""
 
@@ -378,7 +227,6 @@ class Compiled:
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
-    count: int = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
@@ -406,8 +254,6 @@ class Compiled:
             if reason is None:
                 return entry
             reasons.append(reason)
-        if self.count >= RECOMPILE_LIMIT:
-            return self.refuse(key, f"it was compiled {RECOMPILE_LIMIT} times; {reasons[-1:]}")
         if reasons:
             self.note(f"compiled anew: {reasons[-1]}")
         try:
@@ -416,12 +262,7 @@ class Compiled:
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
             return self.refuse(key, str(reason))
-        except Exception as error:  # in eager, the program's own error is raised where it belongs
-            if self.fullgraph:
-                raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
         self.entries.setdefault(key, []).append(entry)
-        self.count += 1
         return entry
 
     def refuse(self, key: tuple, reason: str) -> None:
@@ -434,8 +275,6 @@ class Compiled:
         start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         captured = capture(self.function, args, kwargs, known)
-        if reason := watch.changed():
-            raise Break(f"the function changes a variable of the program: {reason}")
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
         for source, place in zip(captured.sources, places, strict=True):
@@ -470,25 +309,6 @@ def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
     return call
 
 
-def disable(function: Callable | None = None, recursive: bool = True) -> Callable:
-    """A function that is never part of a graph: what calls it runs in eager. Also a decorator."""
-    if function is None:
-        return disable
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            raise Break(f"{function.__name__} is disabled")
-        return function(*args, **kwargs)
-
-    return call
-
-
-def is_compiling() -> bool:
-    """Whether the program runs on tracers now."""
-    return tracing.trace is not None
-
-
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
@@ -513,46 +333,8 @@ if __name__ == "__main__":
         print("with fullgraph:", error)
         # -> with fullgraph: ...: the value of an element is needed while the function is traced
 
-    add = compile(lambda x, n: x + n)
-    print(
-        [add(ones(1), n).item() for n in range(10)] == [float(n + 1) for n in range(10)]
-    )  # -> True
-    print(add.compiled.count, add.compiled.log[-1])
-    # -> 8 runs in eager: it was compiled 8 times; []
-
-    class Counting(Module):
-        def __init__(self):
-            super().__init__()
-            self.calls, self.factor = 0, 1.0
-
-        def forward(self, x):
-            self.calls += 1
-            return x * self.factor
-
-    model = Counting()
-    compiled = Compiled(model)
-    for _ in range(3):
-        compiled(ones(1))
-    print("counted:", model.calls, compiled.log[0][:59])
-    # -> counted: 4 runs in eager: the function changes a variable of the progr
-
     fixed = Compiled(Linear(2, 2))
     fixed(ones(1, 2))
     fixed.function.eval()
     fixed(ones(1, 2))
     print(fixed.log[1])  # -> compiled anew: training is False, and was True
-
-    wrong = compile(lambda x: x @ ones(5, 5))
-    for options in ({}, {"fullgraph": True}):
-        try:
-            compile(lambda x: x @ ones(5, 5), **options)(ones(2, 3))
-        except RuntimeError as error:
-            print(type(error).__name__, str(error)[:43])
-    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (2
-    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (2
-
-    @disable()
-    def loose(x):
-        return x * 2
-
-    print(compile(lambda x: loose(x) + 1)(ones(1)).item(), is_compiling())  # -> 3.0 False

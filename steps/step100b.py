@@ -139,11 +139,11 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    weight = tensor([[1.0, -1.0], [0.5, 2.0]])
+    weight, names = tensor([[1.0, -1.0], [0.5, 2.0]]), tensor([7, 8])  # names are only passed on
 
     def scores(x):
         y = x @ weight
-        return {"scores": y.tanh(), "of": len(x), "weight": weight}
+        return {"scores": y.tanh(), "of": len(x), "weight": weight, "names": names}
 
     x = ones(3, 2)
     captured = capture(scores, (x,), {}, [x])
@@ -161,18 +161,18 @@ if __name__ == "__main__":
         (found["scores"] - expected["scores"]).abs().max().item() < 1e-6, found["weight"] is weight
     )
     # -> True True
+    print("passed on:", found["names"] is names)  # -> passed on: True
 
     def counting(graph, examples):
         print("a graph of", len(graph.nodes), "nodes for", len(examples), "arrays")
         return lambda arrays: graph.run(cpu.xp, arrays)
 
     arrays = [source.array for source in sources]
-    for backend in ("eager", "numpy", counting):
-        program = generate(captured.graph, backend, cpu)
+    for program in [generate(captured.graph, each, cpu) for each in (counting, "eager", "numpy")]:
         print(abs(program(arrays)[0] - expected["scores"].array).max() < 1e-6)
-    # -> True
-    # -> True
     # -> a graph of 2 nodes for 2 arrays
+    # -> True
+    # -> True
     # -> True
 
     # A C compiler that fails, and a cache in which nothing is found.

@@ -104,6 +104,9 @@ class CompiledCall(Function):
     def backward(ctx, *grads: Any) -> tuple:
         return tuple(ctx.entry.backward([*ctx.saved, *grads]))
 
+    def gradients(ctx, grads: list) -> tuple:
+        raise NotImplementedError("a compiled function cannot be differentiated twice yet")
+
     def name(ctx) -> str:
         return "CompiledFunctionBackward"
 
@@ -263,6 +266,11 @@ if __name__ == "__main__":
     v = w.detach().clone().requires_grad_()
     ((x @ v).tanh() ** 2).sum().backward()
     print("same gradient:", (w.grad - v.grad).abs().max().item() < 1e-5)  # -> same gradient: True
+
+    try:
+        gradients(compiled(w, x), w, create_graph=True)
+    except NotImplementedError as error:
+        print(error)  # -> a compiled function cannot be differentiated twice yet
 
     # What requires no gradient is not recorded.
     plain = Compiled(lambda x: x + 1, "numpy")

@@ -1,4 +1,4 @@
-"""Step 100n: The step of an optimizer
+"""Step 100n: The formula of an optimizer
 
 Adam's formula makes twelve passes over all parameters: each `m *= beta1` reads and writes memory.
 In one loop each element is read once, and written once. But optimizer.step() is no function of
@@ -15,8 +15,8 @@ graph, which takes the type of the array that it meets, as Python's numbers do.
 The trap: momentum begins with another formula (`if step == 1`). So the first step has a graph of
 its own. And a formula that looks at a value has none: it runs as it is.
 
-PyTorch compiles the step of an optimizer, too: torch.compile(optimizer.step).
-New: CompiledUpdate, compile_step. Changed: compile.
+PyTorch compiles the step of an optimizer, too.
+New: CompiledUpdate.
 Try: print the graph of Adam's formula. How many operations are there, how many kernels?
 """
 
@@ -50,11 +50,9 @@ from tinytorch.core.device import Device, as_device, cpu, device_of
 from tinytorch.core.state import state
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.optim.adam import Adam
 from tinytorch.optim.flat import FlatOptimizer
-from tinytorch.optim.optimizer import Optimizer
 
 RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
 
@@ -257,25 +255,6 @@ class CompiledUpdate:
         return Graph(inputs, without_dead_code(nodes, outputs), outputs), written
 
 
-def compile_step(step: Callable) -> Callable:
-    """The bound method `step` of an optimizer, with its formula compiled while it runs."""
-    optimizer = step.__self__
-    if not isinstance(optimizer, FlatOptimizer):
-        return step
-    update = CompiledUpdate(optimizer.update_chunk)
-
-    @functools.wraps(step)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        vars(optimizer)["update_chunk"] = update
-        try:
-            return step(*args, **kwargs)
-        finally:
-            del vars(optimizer)["update_chunk"]
-
-    call.compiled = update
-    return call
-
-
 BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
 
 
@@ -316,7 +295,7 @@ def compile(
     `@compile` or `@compile(fullgraph=True)`.
 
     Args:
-        model: a function, a Module, or the `step` of an optimizer.
+        model: a function or a Module.
         fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
             without it the function then runs as it is.
         dynamic: has no effect: each shape has a graph of its own.
@@ -344,8 +323,6 @@ def compile(
     chosen = dict(backend=backend, mode=mode, fullgraph=fullgraph)
     if isinstance(model, Module):
         return OptimizedModule(model, **chosen)
-    if isinstance(getattr(model, "__self__", None), Optimizer) and model.__name__ == "step":
-        return compile_step(model)
     compiled = Compiled(model, **chosen)
 
     @functools.wraps(model)
@@ -380,27 +357,28 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    def trained(make, wrap_step):
-        """The parameters after 20 steps, and the function that made them."""
+    def trained(make, compiled):
+        """The parameters after 20 steps, and the optimizer."""
         manual_seed(0)
         params = [Parameter(randn(100, 7)), Parameter(randn(7))]
         optimizer = make(params)
-        step = wrap_step(optimizer.step)
+        if compiled:
+            optimizer.update_chunk = CompiledUpdate(optimizer.update_chunk)
         for number in range(20):
             for param in params:
                 param.grad = param.detach() * 2 + 1
             optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
-            step()
-        return params, step
+            optimizer.step()
+        return params, optimizer.update_chunk
 
     SGD = importlib.import_module("tinytorch.optim.sgd").SGD
     for make in (Adam, lambda params: SGD(params, 0.1, momentum=0.9)):
-        expected, _ = trained(make, lambda step: step)
-        found, step = trained(make, compile)
+        expected, _ = trained(make, False)
+        found, update = trained(make, True)
         worst = max((a - b).abs().max().item() for a, b in zip(expected, found, strict=True))
-        print("as in eager:", worst < 1e-5, "loops:", len(step.compiled.loops))
-    # -> as in eager: True loops: 2
-    # -> as in eager: True loops: 2
+        print("as in eager:", worst < 1e-5, "programs:", len(update.loops))
+    # -> as in eager: True programs: 2
+    # -> as in eager: True programs: 2
 
     class Noisy(FlatOptimizer):
         """A formula that a tracer cannot follow: it looks at a value. It runs as it is."""
@@ -415,20 +393,7 @@ if __name__ == "__main__":
         def update_chunk(self, p, g, state, group):
             p -= group["lr"] * g / float(abs(g).max())
 
-    expected, _ = trained(Noisy, lambda step: step)
-    found, step = trained(Noisy, compile)
-    print(
-        "in eager:", (expected[0] - found[0]).abs().max().item(), set(step.compiled.loops.values())
-    )
+    expected, _ = trained(Noisy, False)
+    found, update = trained(Noisy, True)
+    print("in eager:", (expected[0] - found[0]).abs().max().item(), set(update.loops.values()))
     # -> in eager: 0.0 {None}
-
-    class Own(Optimizer):
-        """Without update_chunk there is nothing to compile."""
-
-        def __init__(self, params):
-            super().__init__(params, {"lr": 0.1})
-
-        def step(self, closure=None):
-            return "as it is"
-
-    print(compile(Own([Parameter(ones(1))]).step)())  # -> as it is

@@ -1,20 +1,23 @@
-"""Step 100q: What was compiled, and why not
+"""Step 100q: What a compiler tells
 
-How many graphs, how many breaks and where, which values are guarded, how many operations were there
-and how many steps are left of them? `explain(f)(*args)` calls f and says so. Of the steps, views
-are not counted: they compute nothing.
+A compiler that silently runs in eager is hard to like. Its log is there; who prints it? An
+environment variable, so that no program has to be changed:
 
-That is the compiler. Look back at what it took: an array that writes down what is done to it. All
-the rest, 150 operations and the whole backward pass, was there, because no formula of the package
-names its array library.
+    TINYTORCH_LOGS=code,graph_breaks python train.py
 
-The demo ends with a small table. For each program, eager's time over that of the compiled one, on
-your machine. The chain gains most: a thousand calls become two. In a network most of the time is in
-matrix products, and these stay with BLAS.
+code prints the generated source, graph the graphs, recompiles what was compiled anew and why, and
+graph_breaks what runs in eager. Names are separated by commas. It goes to stderr, so that the
+output of the program stays what it was.
 
-PyTorch's word for it is torch._dynamo.explain.
-New: Explanation, explain.
-Try: python -m benchmarks.compiled, which compares with PyTorch.
+`reset` forgets all graphs, for a test or after a change that no guard sees. It has to find all
+compiled functions, without keeping them alive: a WeakSet holds them.
+
+The trap: a dataclass that compares its fields has no hash, and a WeakSet needs one. `eq=False`
+makes Compiled compare by identity.
+
+PyTorch's word for it is TORCH_LOGS.
+New: show, reset, all_compiled. Changed: Compiled.note prints.
+Try: TINYTORCH_LOGS=graph,code python steps/step100q.py
 """
 
 import functools
@@ -34,19 +37,20 @@ import numpy as np
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import Break, capture, tracing_lock
 from tinytorch.compiler.entry import Entry
-from tinytorch.compiler.graph import VIEWS, CheckFailed, Graph
-from tinytorch.compiler.guards import PLAIN, Watch, call_key, describe_modes, objects_in
+from tinytorch.compiler.graph import CheckFailed, Graph
+from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.step import compile_step
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.state import state
+from tinytorch.core.tensor import tensor
 from tinytorch.nn.activation import ReLU
+from tinytorch.nn.class_loss import cross_entropy
 from tinytorch.nn.container import Sequential
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.nn.norm_layers import BatchNorm1d
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.optim.optimizer import Optimizer
@@ -103,7 +107,7 @@ class Compiled:
         function: the program's function.
         entries: key of a call -> its graphs; those whose guards fail are passed over.
         breaks: key of a call -> why it runs in eager.
-        log: what has happened, in words, for explain().
+        log: what has happened, in words.
     """
 
     function: Callable
@@ -314,112 +318,41 @@ def reset() -> None:
         compiled.count = 0
 
 
-@dataclass
-class Explanation:
-    """What compile() has made of a function.
-
-    Attributes:
-        graphs: how many were made.
-        calls: of the program's operations, in the last of them, forward.
-        nodes: operations on arrays in the last one, forward and backward.
-        steps: what is left of them: kernels, and calls of the array library.
-        breaks: why a call ran in eager, with the line of the program.
-        guards: the Python values that were seen, and are compared at each call.
-        log: what happened, in order.
-    """
-
-    graphs: int
-    calls: int
-    nodes: int
-    steps: int
-    breaks: list[str]
-    guards: list[str]
-    log: list[str]
-
-    def __str__(self) -> str:
-        lines = [f"graphs: {self.graphs}", f"breaks: {len(self.breaks)}"]
-        lines += [f"    {reason}" for reason in self.breaks]
-        lines.append(f"calls: {self.calls}, array operations: {self.nodes}, after: {self.steps}")
-        return "\n".join([*lines, "guards:", *(f"    {guard}" for guard in self.guards)])
-
-
-def explain(function: Callable, **options: Any) -> Callable[..., Explanation]:
-    """explain(f)(*args) calls f, compiled, and says what was made of it."""
-
-    def call(*args: Any, **kwargs: Any) -> Explanation:
-        compiled = function.compiled if hasattr(function, "compiled") else None
-        compiled = compiled or Compiled(function, **options)
-        compiled(*args, **kwargs)
-        entries = [entry for entries in compiled.entries.values() for entry in entries]
-        nodes = steps = calls = 0
-        guards: list[str] = []
-        if entries:
-            last = entries[-1]
-            calls = last.captured.calls
-            for graph in (last.captured.graph, last.captured.backward):
-                nodes += 0 if graph is None else len(graph.nodes)
-            for program in (last.forward, last.backward):
-                schedule = getattr(program, "schedule", ())
-                steps += sum(getattr(step, "op", "") not in VIEWS for step in schedule)
-            values = [(k, v) for _, k, v in last.watch.entries if isinstance(v, PLAIN)]
-            guards = [f"{key} == {value!r}" for key, value in values]
-        return Explanation(
-            len(entries), calls, nodes, steps, list(compiled.breaks.values()), guards, compiled.log
-        )
-
-    return call
-
-
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    def chain(x):
-        for _ in range(100):
-            x = (x * 0.9 + 0.1).tanh()
-        return x
-
-    def softmax(x):
-        e = (x - x.amax(-1, keepdim=True)).exp()
-        return e / e.sum(-1, keepdim=True)
-
     manual_seed(0)
-    model = Sequential(Linear(16, 32), ReLU(), BatchNorm1d(32), Linear(32, 4)).eval()
-    programs = {
-        "chain": (chain, randn(10)),
-        "softmax": (softmax, randn(64, 100)),
-        "network": (model, randn(32, 16)),
-    }
-    for name, (function, x) in programs.items():
-        compiled = compile(function)
-        explanation = explain(compiled)(x)
-        print(f"{name}: {explanation.nodes} operations, {explanation.steps} steps")
-    # -> chain: 300 operations, 1 steps
-    # -> softmax: 5 operations, 1 steps
-    # -> network: ... operations, ... steps
-    print("guards:", "training == False" in explanation.guards)  # -> guards: True
+    model = Sequential(Linear(4, 8), ReLU(), Linear(8, 2))
+    network = compile(model)
+    network(randn(3, 4))
+    sys.stderr = sys.stdout  # so that this demo shows what is printed there
+    os.environ["TINYTORCH_LOGS"] = "recompiles,graph_breaks"
+    network.eval()
+    network(randn(3, 4))
+    # -> Sequential: compiled anew: training is False, and was True
+    # -> Sequential: compiled in ... s: 3 calls
 
     def broken(x):
         return x if x.sum() > 0 else -x
 
-    print(str(explain(broken)(ones(2))).splitlines()[:2])  # -> ['graphs: 0', 'breaks: 1']
-    print([line[:7] for line in str(explanation).splitlines()[:2]])  # -> ['graphs:', 'breaks:']
+    compile(broken)(ones(2))
+    # -> broken: runs in eager: ...: the value of an element is needed while the function is traced
+    loss = compile(cross_entropy)
+    x, target, ignoring = randn(2, 3), tensor([0, 1]), tensor([0, -100])
+    loss(x, target)  # -> cross_entropy: compiled in ... s: 1 calls
+    loss(x, ignoring)  # -> cross_entropy: runs in eager: ...a check gave True
+    os.environ["TINYTORCH_LOGS"] = "graph"
+    compile(lambda x: x * 2)(ones(2))
+    # -> forward
+    # -> inputs: %0 float32[2]
+    # -> %1 = multiply(%0, 2.0)  float32[2]  # Mul, ...
+    # -> return %1
+    os.environ["TINYTORCH_LOGS"] = ""
 
-    seconds = {}
-    for name, (function, x) in programs.items():
-        compiled, times = compile(function), []
-        for call in (function, compiled):
-            call(x)
-            start = time.perf_counter()
-            for _ in range(20):
-                call(x)
-            times.append(time.perf_counter() - start)
-        seconds[name] = times
-    print("the chain is faster:", seconds["chain"][0] > 3 * seconds["chain"][1])
-    # -> the chain is faster: True
-    for name, (eager, compiled) in seconds.items():
-        print(f"{name}: {eager / compiled:.1f} times as fast as eager")
-    # -> chain: ... times as fast as eager
-    # -> softmax: ... times as fast as eager
-    # -> network: ... times as fast as eager
+    print("graphs:", network.compiled.count)  # -> graphs: 2
+    reset()
+    print("after reset:", network.compiled.count)  # -> after reset: 0
+    network(randn(3, 4))
+    print("traced again:", network.compiled.count)  # -> traced again: 1

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.compiler.native import COMPILER, Build, Compiled
-from tinytorch.compiler.capture import without_dead_code
+from tinytorch.compiler.graph import without_dead_code
 from tinytorch.compiler.kernel import Kernel
 
 pytestmark = [
@@ -99,7 +99,7 @@ def test_reductions(shape, tmp_path):
     holed = x.copy()
     holed.flat[3] = np.nan
     whole = rng.integers(-3, 4, shape)
-    b = Build(x, holed, whole, x.astype(float))
+    b = Build(holed, whole)
     outputs = []
     for of in b.inputs:
         for axis in {(0,), (len(shape) - 1,), tuple(range(len(shape))), (0, *range(2, len(shape)))}:
@@ -190,7 +190,7 @@ def random_program(seed: int) -> tuple[Build, list]:
     return b, outputs
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_random_programs(seed, tmp_path):
     b, outputs = random_program(seed)
     b.check(tmp_path, *outputs, threads=1 + seed % 2, rtol=2e-4, atol=2e-4)

@@ -1,5 +1,6 @@
 """Programs give what the graph gives, run after run, and keep to their own memory."""
 
+import gc
 import threading
 import tracemalloc
 
@@ -14,6 +15,7 @@ from tinytorch.compiler.build import CompilerError, find_compiler
 from tinytorch.compiler.graph import CheckFailed, Graph, Node, perform
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
+from tinytorch.core.device import Device
 
 BACKENDS = ["numpy", "c"]
 try:
@@ -450,3 +452,40 @@ def test_networks(backend, name):
         return compile_graph(simplify(graph), backend)(arrays)
 
     compare_with_eager(net, x, uses=uses, run=run)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_memory_goes_with_the_program(backend):
+    builder, graph = chain_graph(64 * 1024, 3)
+    program, arrays = compile_graph(graph, backend), builder.arrays()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        program(arrays)
+        assert tracemalloc.get_traced_memory()[0] > program.bytes
+        program.idle.clear()
+        assert tracemalloc.get_traced_memory()[0] < 8192
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+
+def test_another_array_library(strict_device):
+    """The array library of a device whose arrays mix with no others, as those of a GPU."""
+    backend = Device(strict_device).backend
+    xp, send = backend.xp, lambda array: backend.from_numpy(array, None)
+    for seed in range(40):
+        builder, graph = random_graph(seed)
+        for node in graph.nodes:
+            if node.op == "constant":
+                node.args = (send(node.args[0]),)
+        arrays = [send(array) for array in builder.arrays()]
+        want = graph.run(xp, arrays)
+        program = compile_graph(graph, "numpy", xp)
+        for _ in range(2):
+            got = program(arrays)
+            compare([to_numpy(x) for x in want], [to_numpy(x) for x in got])
+
+
+def to_numpy(x):
+    return x._array if hasattr(x, "_array") else tuple(to_numpy(y) for y in x)

@@ -143,6 +143,8 @@ class CFunction:
 
     def __init__(self, kernel: Kernel):
         self.kernel, self.lines, self.depth = kernel, [], 1
+        self.kept = kernel.kept
+        self.in_blocks = kernel.columns  # what is of a row is an array with a place for each column
         self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
         self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
         self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
@@ -208,7 +210,7 @@ class CFunction:
         elif kernel.columns:
             self.counters[-1] = "j"
         for node in kernel.nodes:
-            if node in kernel.kept:
+            if node in self.kept:
                 self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
         self.write_outer(0)
         for number in range(self.last + 1):
@@ -217,7 +219,7 @@ class CFunction:
 
     def over_columns(self) -> None:
         """With columns, opens the loop over those of a block."""
-        if self.kernel.columns:
+        if self.in_blocks:
             width = "width" if self.counters[-1] != "j" else str(self.width)
             self.write("#pragma omp simd")
             self.open(f"for (long j = 0; j < {width}; j++)")
@@ -228,7 +230,7 @@ class CFunction:
         nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
         if not nodes:
             return
-        if kernel.columns:
+        if self.in_blocks:
             for node in nodes:
                 if node in self.later:
                     self.write(f"{self.c_type(node)} {self.names[node]}_of[{self.width}];")
@@ -239,10 +241,10 @@ class CFunction:
                 self.define(node, self.reduced(node))
             else:
                 self.statement(node, nodes)
-            if kernel.columns and node in self.later:
+            if self.in_blocks and node in self.later:
                 self.write(f"{self.names[node]}_of[j] = {self.names[node]};")
             self.store(node)
-        if kernel.columns:
+        if self.in_blocks:
             self.close()
 
     def needed_later(self) -> set[Node]:
@@ -268,7 +270,7 @@ class CFunction:
         return f"({self.c_type(node)})({value})"
 
     def accumulator(self, node: Node) -> str:
-        return f"{self.names[node]}_acc" + "[j]" * self.kernel.columns
+        return f"{self.names[node]}_acc" + "[j]" * self.in_blocks
 
     def type_of_accumulator(self, node: Node) -> str:
         if node.op in ("any", "all"):
@@ -290,7 +292,7 @@ class CFunction:
         roots |= {
             n
             for n in kernel.full
-            if kernel.passes[n] == number and (n in self.arrays or n in kernel.kept)
+            if kernel.passes[n] == number and (n in self.arrays or n in self.kept)
         }
         needed = self.needed(roots, number)
         if not roots and not closing:
@@ -299,6 +301,25 @@ class CFunction:
         for node in closing:
             clauses += self.write_start(node)
         depth = self.depth
+        self.open_row(clauses, alone)
+        self.loads = {}
+        for node in kernel.nodes:
+            if node in needed:
+                self.element(node, number, needed)
+        for node in closing:
+            (x,) = kernel.operands[node]
+            kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
+            value = cast(self.value(x, needed), self.dtype_of(x), kind)
+            acc = self.accumulator(node)
+            self.write(COMBINE[node.op][1].format(acc=acc, x=value))
+            if node.op in ("max", "min") and node.dtype.kind == "f":
+                self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
+        self.close(self.depth - depth)
+        self.write_outer(number + 1)
+
+    def open_row(self, clauses: list[str], alone: bool) -> None:
+        """The loops over the elements of a row."""
+        kernel = self.kernel
         loops = range(kernel.outer, len(kernel.sizes))
         alone = alone and self.threads and not kernel.columns
         simd = loops.stop - 1 - self.unrolled(loops)
@@ -315,20 +336,6 @@ class CFunction:
                 self.over_columns()
             else:
                 self.loop(i)
-        self.loads = {}
-        for node in kernel.nodes:
-            if node in needed:
-                self.element(node, number, needed)
-        for node in closing:
-            (x,) = kernel.operands[node]
-            kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
-            value = cast(self.value(x, needed), self.dtype_of(x), kind)
-            acc = self.accumulator(node)
-            self.write(COMBINE[node.op][1].format(acc=acc, x=value))
-            if node.op in ("max", "min") and node.dtype.kind == "f":
-                self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
-        self.close(self.depth - depth)
-        self.write_outer(number + 1)
 
     def unrolled(self, loops: range) -> bool:
         """Whether the last loop is so short that it is better written out in the one around it."""
@@ -344,7 +351,7 @@ class CFunction:
 
     def is_there(self, node: Node, number: int) -> bool:
         """Whether an earlier pass has written a value."""
-        written = node in self.arrays or node in self.kernel.kept
+        written = node in self.arrays or node in self.kept
         return written and self.kernel.passes[node] < number
 
     def write_start(self, node: Node) -> list[str]:
@@ -354,7 +361,7 @@ class CFunction:
         if node.op in ("max", "min") and node.dtype.kind == "f":
             variables.append(("int", name.replace("_acc", "_nan"), "0", "|"))
         for kind, name, start, _ in variables:
-            if self.kernel.columns:
+            if self.in_blocks:
                 self.write(f"{kind} {name}[{self.width}];")
                 self.write(f"for (long j = 0; j < {self.width}; j++) {name}[j] = {start};")
             else:
@@ -378,12 +385,12 @@ class CFunction:
         self.statement(node, here)
         if self.kernel.passes[node] == number:
             self.store(node)
-            if node in self.kernel.kept:
+            if node in self.kept:
                 self.write(f"{self.row_place(node)} = {self.names[node]};")
 
     def place(self, node: Node) -> str:
         """Where the value of a node is kept."""
-        if node in self.kernel.kept:
+        if node in self.kept:
             return self.row_place(node)
         return f"{self.arrays[node]}[{index(0, self.kernel.strides[node], self.counters)}]"
 
@@ -420,7 +427,7 @@ class CFunction:
             return self.loads[x]
         if not isinstance(x, Node):
             return None
-        if self.kernel.columns and x not in here:  # of an earlier loop over the columns
+        if self.in_blocks and x not in here:  # of an earlier loop over the columns
             return f"{self.names[x]}_of[j]"
         return self.names[x]
 

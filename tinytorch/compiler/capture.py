@@ -14,8 +14,10 @@ from tinytorch.amp.autocast_mode import settings
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
+from tinytorch.compiler.border import divided
 from tinytorch.compiler.formulas import WHOLE, formulas
-from tinytorch.compiler.graph import EFFECTS, Graph, Node, without_dead_code
+from tinytorch.compiler.graph import Graph, Node
+from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import (
     Tracer,
     Untraceable,
@@ -379,18 +381,19 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     result = rebuilt(result, output)
     results = [tensor.array.node for tensor in outputs]
     writes = [sources[number].tracer.node for number in written]
-    forward = list(trace.nodes)
     roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
     wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
-    graph, backward = Graph([source.node for source in sources], forward, [*results, *writes]), None
+    inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
     if wanted:
         targets = [sources[n].tensor for n in wanted]
         grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        backward = Graph(grad_nodes, trace.nodes[len(forward) :], [grad for _, grad in pairs])
-        graph, backward = divided(graph, backward)
-    graph.nodes = without_dead_code(graph.nodes, graph.outputs)
+        outs = [*results, *writes, *(grad for _, grad in pairs)]
+        both = simplify(Graph([*inputs, *grad_nodes], trace.nodes, outs))
+        graph, backward = divided(both, count, grad_nodes)
+    else:
+        graph = simplify(Graph(inputs, trace.nodes, [*results, *writes]))
     return Captured(
         sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
     )
@@ -420,29 +423,3 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
         raise Break("the backward pass takes another way for other values")
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
-
-
-def divided(graph: Graph, backward: Graph) -> tuple[Graph, Graph]:
-    """Both graphs with what only the backward needs in the backward; what it takes from the forward
-    becomes an output of the one and an input of the other.
-
-    Constants, and views of what is there already, are made again instead of being kept.
-    """
-    in_forward = set(without_dead_code(graph.nodes, graph.outputs))
-    in_forward |= {node for node in graph.nodes if node.op in EFFECTS}
-    in_forward = set(without_dead_code(graph.nodes, [*graph.outputs, *in_forward]))
-    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
-    nodes = without_dead_code([*nodes, *backward.nodes], backward.outputs)
-    nodes = [node for node in nodes if node.op not in ("random", "check") or node not in in_forward]
-    made = {*nodes, *backward.inputs}
-    saved = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
-    saved |= dict.fromkeys(x for x in backward.outputs if x not in made)
-    kept = [node for node in graph.nodes if node in in_forward]
-    forward = Graph(graph.inputs, kept, [*graph.outputs, *saved])
-    # What comes from the forward is an input, whatever has made it there.
-    new = {x: Node("input", (), {}, x.shape, x.dtype, x.made_by, x.line) for x in saved}
-    new |= {x: x for x in backward.inputs}
-    for node in nodes:
-        new[node] = node.replaced(new.__getitem__)
-    nodes, outputs = ([new[x] for x in some] for some in (nodes, backward.outputs))
-    return forward, Graph([new[x] for x in (*saved, *backward.inputs)], nodes, outputs)

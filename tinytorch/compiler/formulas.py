@@ -25,6 +25,7 @@ from tinytorch.nn.pooling import (
     join_dims,
     window_slices,
 )
+from tinytorch.nn.rnn_loops import Loop
 from tinytorch.ops.broadcast import SumTo
 from tinytorch.ops.cumulative import Prod
 from tinytorch.ops.erf import erf_of
@@ -40,7 +41,9 @@ from tinytorch.ops.storage import Unfold, UnfoldToRead
 # What a trace calls in place of a Function.
 formulas: dict[type[Function], type[Function]] = {}
 # Functions that a trace takes as one node: their backward adds at indices, or asks for values.
-WHOLE = frozenset((AddIndex, Index, IndexPut, PickRows, Prod, PutAlong, SpreadWindows, TakeAlong))
+WHOLE = frozenset(
+    (AddIndex, Index, IndexPut, Loop, PickRows, Prod, PutAlong, SpreadWindows, TakeAlong)
+)
 
 
 def in_place_of(*functions: type[Function]) -> Callable[[type[Function]], type[Function]]:
@@ -193,11 +196,11 @@ class PlainAttention(Formula):
         scores = scores if mask is None else scores + mask
         scores = scores if allowed is None else xp.where(allowed > 0, scores, -math.inf)
         top = scores.max(axis=-1, keepdims=True) if scores.size else 0
-        if mask is not None or (allowed is not None and not causal):  # else a key is allowed
-            top = xp.where(top == -math.inf, 0, top)  # -inf - -inf would be nan
+        some = mask is not None or (allowed is not None and not causal)  # may forbid all keys
+        top = xp.where(top == -math.inf, 0, top) if some else top  # -inf - -inf would be nan
         e = xp.exp(scores - top)
         z = e.sum(axis=-1, keepdims=True)
-        weights = e / (z + (z == 0))
+        weights = e / (z + (z == 0) if some else z)
         if p:
             keep = generator_for(ctx.device, None).source.uniform(scores.shape, q.dtype) >= p
             keep = keep * q.dtype.type(1 / (1 - p) if p < 1 else 0)
@@ -285,7 +288,8 @@ class PlainMaxPool(Formula):
         choice = ctx.xp.zeros(y.shape, np.uint8)
         for number, place in enumerate(places[1:], 1):
             seen = rows[key(place)]
-            choice = ctx.xp.where(seen > y, number, choice)
+            # No `where`: a processor that guesses which way to go is often wrong here.
+            choice = ctx.xp.maximum(choice, (seen > y).astype(np.uint8) * number)
             y = ctx.xp.maximum(y, seen)
         ctx.save_for_backward(choice)
         return y

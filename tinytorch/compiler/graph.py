@@ -198,14 +198,26 @@ def part_of(array: Any, path: tuple) -> Any:
 def put(array: Any, value: Any, path: tuple) -> Any:
     """A copy of `array` with `value` in the part that `path` leads to."""
     array, (*views, (_, (key,))) = array[...].copy(), path  # also where it is a scalar of NumPy
-    part = part_of(array, views)
-    if part.size and not np.may_share_memory(part, array):
-        # A reshape that is a view of the array in the trace, which lay otherwise, is a copy here.
-        places = np.arange(array.size).reshape(array.shape)
-        array.reshape(-1)[part_of(places, views)[key]] = value
+    places = places_of(array.shape, views)
+    if places is None:
+        part_of(array, views)[key] = value
     else:
-        part[key] = value
+        places = device_of(array).backend.from_numpy(places, None)
+        array.reshape(-1)[places[key]] = value
     return array
+
+
+def places_of(shape: tuple, views: Sequence) -> np.ndarray | None:
+    """Where the elements of a part of an array are, for an array that has its elements in a row.
+
+    None where the part is a view, as it nearly always is. But a reshape that is a view of the array
+    in the trace, which lay otherwise, may be a copy of this one.
+    """
+    like = np.empty(shape, bool)
+    part = part_of(like, views)
+    if part.size == 0 or np.may_share_memory(part, like):
+        return None
+    return part_of(np.arange(like.size).reshape(shape), views)
 
 
 class Called(tuple):

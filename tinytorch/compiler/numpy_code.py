@@ -99,9 +99,9 @@ class Text:
         return self.elementwise(node)
 
     def elementwise(self, node: Node) -> bool:
-        function = getattr(self.xp, node.op, None)
+        function = getattr(np, node.op, None)
         # matmul is a ufunc, too, with a signature.
-        return isinstance(function, self.xp.ufunc) and not getattr(function, "signature", None)
+        return isinstance(function, np.ufunc) and function.signature is None
 
     def expression(self, node: Node, out: str | None = None) -> str:
         """The text that computes `node`, and writes it into the array named `out` if there is one.

@@ -7,7 +7,7 @@ import math
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,11 @@ from tinytorch.compiler.graph import (
     Graph,
     Node,
     nodes_in,
-    part_of,
     perform,
+    places_of,
 )
 from tinytorch.compiler.numpy_code import Text
+from tinytorch.core.device import backends
 from tinytorch.threads import blas_libraries
 
 ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
@@ -43,7 +44,10 @@ def makes(step: Any) -> list[Node]:
 
 def own(xp: Any, result: Any, *arrays: Any) -> Any:
     """`result`, or a copy where it shows the memory of one of the arrays."""
-    return result.copy() if any(xp.may_share_memory(result, a) for a in arrays) else result
+    if not hasattr(result, "dtype"):  # a call, which a backward takes up
+        return result
+    shared = any(xp.may_share_memory(result, a) for a in arrays if hasattr(a, "dtype"))
+    return result.copy() if shared else result
 
 
 def block(xp: Any, size: int) -> Any:
@@ -60,18 +64,23 @@ def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
 
 
 @functools.cache
-def blas() -> Any:
-    """What get_num_threads asks, found once. None without threadpoolctl."""
+def thread_counter() -> Callable[[], int]:
+    """get_num_threads, but in a fraction of a microsecond: the function of BLAS that it asks, found
+    once. Always 1 without threadpoolctl."""
     try:
-        return blas_libraries().lib_controllers[0]
+        library = blas_libraries().lib_controllers[0]
     except (ImportError, IndexError):
-        return None
+        return lambda: 1
+    for before, after in itertools.product(("", "scipy_"), ("", "64_", "_64")):
+        name = f"{before}openblas_get_num_threads{after}"
+        if hasattr(library.dynlib, name):
+            return getattr(library.dynlib, name)
+    return lambda: library.num_threads
 
 
 def threads_now() -> int:
-    """get_num_threads(), in less than a microsecond."""
-    library = blas()
-    return 1 if library is None else library.num_threads
+    """The number of threads that get_num_threads() gives."""
+    return thread_counter()()
 
 
 class Memory:
@@ -333,24 +342,22 @@ class Writer:
     def write_view(self, node: Node, made_by: str) -> None:
         base = node.args[0]
         name, like = self.name_of(base), self.layout.get(base)
-        view = self.text.view(name, node.op, node.args[1:])
+        text = self.text.view(name, node.op, node.args[1:])
+        shows = True
         if like is not None:
-            like = perform(np, node.op, (like, *node.args[1:]), {})
-            if like.size and not np.may_share_memory(like, self.layout[base]):
-                like = None  # the array library makes a copy
-        if like is not None:
-            self.layout[node] = like
+            view = perform(np, node.op, (like, *node.args[1:]), {})
+            shows = view.size == 0 or np.may_share_memory(view, like)
+            self.layout[node] = view
         if name[0] not in "vc":
-            self.line(f"{self.temporary(node)} = {view}", made_by)
-        elif like is not None:
+            self.line(f"{self.temporary(node)} = {text}", made_by)
+        elif shows or all(root.op == "constant" for root in self.lives.roots[node]):
             self.names[node] = f"v{self.number[node]}"
-            self.head.append((f"{self.names[node]} = {view}", 0))
-        else:
+            self.head.append((f"{self.names[node]} = {text}", 0))
+        else:  # a reshape that has to copy
             self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
             last = max(self.lives.last[root] for root in self.lives.roots[node])
             buffer = self.memory.take(self.layout[node].nbytes)
-            copy = self.place(node, f"v{self.number[node]}", buffer, last)
-            self.names[node] = copy
+            copy = self.names[node] = self.place(node, f"v{self.number[node]}", buffer, last)
             self.line(f"{copy}.reshape({self.text.of(base.shape)})[...] = {name}", made_by)
 
     def write_put(self, node: Node, i: int, made_by: str) -> None:
@@ -363,12 +370,11 @@ class Writer:
         else:
             before, name = self.name_of(target), self.result(node, i)
             self.line(f"copyto({name}, {before})", made_by)
-        part = part_of(self.layout[node], views)
+        places = places_of(node.shape, views)
         where = self.text.key(key)
-        if part.size and not np.may_share_memory(part, self.layout[node]):
-            # A reshape of a transposed array is no view: the places of the part's elements.
-            places = np.arange(math.prod(node.shape)).reshape(node.shape)
-            places = self.text.named("places", self.xp.asarray(part_of(places, views)))
+        if places is not None:
+            backend = next(x for x in backends.values() if x and x.xp is self.xp)
+            places = self.text.named("places", backend.from_numpy(places, None))
             name, where = f"{name}.reshape(-1)", f"{places}[{where}]"
         else:
             for op, args in views:
@@ -439,21 +445,17 @@ class Writer:
     # The texts.
 
     def python_text(self) -> str:
-        """The text of a function that makes the function that runs the program once."""
+        """The text of a module: the arrays in the program's memory, and the function `run`."""
         offsets = self.memory.offsets()
-        head = [
-            text.format(offsets[buffer]) if "{}" in text else text for text, buffer in self.head
-        ]
+        head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
         given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
         start = [f"{given}= arrays"] * bool(given) + self.start
         if self.groups:
             ids = "".join(f", id({name})" for name in self.early)
             start.append(f"pack(table, 0, threads_now(){ids})")
-        inner = "\n        ".join(["def run(arrays):", *start, *self.lines])
-        # What only kernels use would be gone after this: they have no more than its id.
-        kept = "".join(f"{name}, " for name in self.slots if name[0] in "vc")
-        lines = [*head, inner, f"run.kept = ({kept})", "return run"]
-        return "def new_run(memory, table, address):\n    " + "\n    ".join(lines) + "\n"
+        return "\n".join([*head, "", "def run(arrays):"]) + "".join(
+            f"\n    {line}" for line in [*start, *self.lines, ""]
+        )
 
     def c_text(self) -> str:
         """Functions that call kernels, with the arrays whose ids stand in the table."""
@@ -541,10 +543,9 @@ class Program:
                 function.restype = None
             names["pack"] = struct.Struct(f"{1 + len(writer.early)}N").pack_into
             parallel = "omp parallel" in self.c_source
-            names["threads_now"] = threads_now if parallel else lambda: 1
+            names["threads_now"] = thread_counter() if parallel else lambda: 1
         self.file = f"<program {next(Program.count)}>"
-        exec(compile(self.python_source, self.file, "exec"), names)
-        self.new_run = names["new_run"]
+        self.names, self.code = names, compile(self.python_source, self.file, "exec")
         self.idle: list = []  # functions that run the program, each with memory of its own
 
     @property
@@ -556,7 +557,10 @@ class Program:
         """A function that runs the program, with memory of its own."""
         table = np.zeros(self.slots, np.uintp)
         address = ctypes.c_void_p(table.ctypes.data)
-        return self.new_run(block(self.xp, self.bytes), table, address)
+        memory = block(self.xp, self.bytes)
+        names = {**self.names, "memory": memory, "table": table, "address": address}
+        exec(self.code, names)
+        return names.pop("run")  # no cycle: the memory goes with the program
 
     def __call__(self, arrays: Sequence) -> list:
         """The graph's outputs for these inputs, which are not changed. Threads may call it.

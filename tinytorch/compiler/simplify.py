@@ -98,7 +98,14 @@ def with_memory_of_their_own(graph: Graph, before: Sequence[Node]) -> Graph:
 
 def dead_code(graph: Graph) -> Graph:
     """Without the nodes on which no output depends; what has an effect stays."""
-    return Graph(graph.inputs, without_dead_code(graph.nodes, graph.outputs), graph.outputs)
+    nodes = [node for node in graph.nodes if node.op != "check" or not settled(node)]
+    return Graph(graph.inputs, without_dead_code(nodes, graph.outputs), graph.outputs)
+
+
+def settled(node: Node) -> bool:
+    """Whether a check's answer is known."""
+    value = node.args[0]
+    return value.op == "constant" and bool(value.args[0]) is node.args[1]
 
 
 # Common parts.
@@ -198,12 +205,23 @@ def numbers(graph: Graph) -> Graph:
             elif x.op == "broadcast_to" and shape_of([*rest, x.args[0]]) == node.shape:
                 args[i] = x.args[0]
         if all(x is y for x, y in zip(args, node.args, strict=True)):
-            return None
+            return repeated_later(node)
         return Node(
             node.op, tuple(args), node.kwargs, node.shape, node.dtype, node.made_by, node.line
         )
 
     return rewritten(graph, rule)
+
+
+def repeated_later(node: Node) -> Node | None:
+    """f(x), broadcast, in place of f of what is broadcast: fewer elements to compute."""
+    used = node.inputs()
+    if any(x.op != "broadcast_to" for x in used):
+        return None
+    args = tuple(x.args[0] if isinstance(x, Node) else x for x in node.args)
+    shape = shape_of(args)
+    inner = Node(node.op, args, node.kwargs, shape, node.dtype, node.made_by, node.line)
+    return made(node, "broadcast_to", inner, node.shape)
 
 
 # Algebra.

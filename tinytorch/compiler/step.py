@@ -10,9 +10,9 @@ import numpy as np
 
 from tinytorch.compiler.build import CompilerError, build
 from tinytorch.compiler.c_code import FLAGS, CFunction, c_file, comment_of
-from tinytorch.compiler.capture import Trace, tracing_device, tracing_lock, without_dead_code
+from tinytorch.compiler.capture import Trace, tracing_device, tracing_lock
 from tinytorch.compiler.fuse import fuse
-from tinytorch.compiler.graph import Graph, Node
+from tinytorch.compiler.graph import Graph, Node, without_dead_code
 from tinytorch.compiler.kernel import Kernel
 from tinytorch.compiler.program import threads_now
 from tinytorch.compiler.simplify import simplify

@@ -1,0 +1,189 @@
+"""CUDA for kernels: one file for a GPU, with a function for each kernel."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from tinytorch.compiler.c_code import CFunction, comment_of
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS
+from tinytorch.compiler.graph import Node
+from tinytorch.compiler.kernel import Kernel
+
+THREADS = 256  # of a block
+TILE = 32  # columns of a block, where a block has several
+SHARED_BYTES = 40 * 1024  # for the values of a row that a later pass needs
+
+HEAD = """\
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define INT64_MIN (-9223372036854775807LL - 1)
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fffffff)
+#endif
+__device__ inline float erf_float(float x) { return erff(x); }
+__device__ inline double erf_double(double x) { return erf(x); }
+"""
+# The threads of a block put their numbers side by side, and half of them add those of the others,
+# until `width` numbers are left: one, or one for each column.
+COMBINED = """\
+template <class V> __device__ V combined_{name}(V value, int width) {{
+    __shared__ V box[{threads}];
+    box[threadIdx.x] = value;
+    __syncthreads();
+    for (int k = blockDim.x / 2; k >= width; k /= 2) {{
+        if (threadIdx.x < k) {{
+            const V a = box[threadIdx.x], b = box[threadIdx.x + k];
+            box[threadIdx.x] = {formula};
+        }}
+        __syncthreads();
+    }}
+    const V result = box[threadIdx.x % width];
+    __syncthreads();
+    return result;
+}}
+"""
+FORMULAS = {
+    "sum": "a + b",
+    "mean": "a + b",
+    "prod": "a * b",
+    "max": "b > a ? b : a",
+    "min": "b < a ? b : a",
+    "any": "a | b",
+    "all": "a & b",
+}
+
+
+def cuda_source(kernels: Sequence[Kernel]) -> str:
+    """One file with a function `NAME(inputs, outputs)` for each kernel; `launch_of` tells with how
+    many threads it runs. Kernels that are the same share a function, as in `c_source`."""
+    names: dict[str, str] = {}
+    functions = []
+    for kernel in kernels:
+        comment, text = comment_of(kernel), CUDAFunction(kernel).text()
+        if text not in names:
+            names[text] = kernel.name
+            functions.append(f'{comment}extern "C" __global__ void {kernel.name}({text}')
+        kernel.name = names[text]
+    body = "\n".join(functions)
+    return "\n".join([HEAD, *helpers(body), body])
+
+
+def helpers(body: str) -> Iterator[str]:
+    """The functions that the kernels call and CUDA does not have."""
+    for name in sorted(set(re.findall(r"\bcombined_(\w+)\(", body))):
+        yield COMBINED.format(name=name, formula=FORMULAS[name], threads=THREADS)
+    for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
+        kind = "float" if t in ("float", "double") else "int"
+        text = DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
+        yield text.replace("static inline", "__device__ inline")
+
+
+def launch_of(kernel: Kernel) -> tuple[int, int]:
+    """How many blocks a kernel runs in, and how many threads each of them has."""
+    rows = math.prod(kernel.sizes[: kernel.outer])
+    elements = math.prod(kernel.sizes[kernel.outer :])
+    if kernel.columns:
+        return rows * math.ceil(kernel.sizes[-1] / TILE), THREADS
+    if max(kernel.passes.values()) == 0:  # no rows: a thread for each element
+        return math.ceil(rows * elements / THREADS), THREADS
+    return rows, THREADS if elements > TILE else TILE
+
+
+class CUDAFunction(CFunction):
+    """Writes the CUDA function of one kernel.
+
+    Without reductions, each thread has one element. With them, a block has a row (or a tile of
+    columns), and each of its threads takes every 256th element of it (every 8th of its column).
+    """
+
+    def __init__(self, kernel: Kernel):
+        super().__init__(kernel)
+        self.in_blocks = False
+        self.later: set[Node] = set()
+        self.single = max(kernel.passes.values()) == 0 and not kernel.columns
+        fits = self.count * sum(x.dtype.itemsize for x in kernel.kept) <= SHARED_BYTES
+        self.kept = kernel.kept if fits else set()
+
+    def text(self) -> str:
+        given = []
+        for x in (*self.kernel.inputs, *self.kernel.outputs):
+            const = "const " * (x in self.kernel.inputs)
+            given.append(f"{const}{self.c_type(x)}* {self.arrays[x]}")
+        self.write_rows()
+        return "\n".join([", ".join(given) + ") {", *self.lines, "}\n"])
+
+    def count_out(self, number: str, loops: Sequence[int]) -> None:
+        """The counters of some loops from the number of the round."""
+        rest = 1
+        for i in reversed(loops):
+            size = self.kernel.sizes[i]
+            value = number if rest == 1 else f"{number} / {rest}"
+            wrapped = value if i == loops[0] else f"{value} % {size}"
+            self.write(f"const long long {self.counters[i]} = {wrapped};")
+            rest *= size
+
+    def write_rows(self) -> None:
+        kernel = self.kernel
+        if self.single:
+            self.write("const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;")
+            self.write(f"if (i >= {math.prod(kernel.sizes)}) return;")
+            self.count_out("i", range(len(kernel.sizes)))
+        elif kernel.columns:
+            tiles = math.ceil(kernel.sizes[-1] / TILE)
+            last = kernel.sizes[-1] - 1
+            self.counters[-1] = "column"
+            self.write(f"const long long tile = blockIdx.x % {tiles};")
+            self.write(f"const long long own = tile * {TILE} + threadIdx.x % {TILE};")
+            self.write(f"const long long column = own < {last} ? own : {last};")
+            if kernel.outer:
+                self.write(f"const long long row = blockIdx.x / {tiles};")
+                self.count_out("row", range(kernel.outer))
+        else:
+            self.write("const long long row = blockIdx.x;")
+            self.count_out("row", range(kernel.outer))
+        for node in kernel.nodes:
+            if node in self.kept:
+                name = f"{self.names[node]}_row[{self.count}]"
+                self.write(f"__shared__ {self.c_type(node)} {name};")
+        self.write_outer(0)
+        for number in range(self.last + 1):
+            self.write_pass(number, alone=False)
+
+    def open_row(self, clauses: list[str], alone: bool) -> None:
+        if self.single:
+            return
+        kernel = self.kernel
+        loops = range(kernel.outer, len(kernel.sizes) - kernel.columns)
+        first, step = "threadIdx.x", "blockDim.x"
+        if kernel.columns:
+            first, step = f"threadIdx.x / {TILE}", f"blockDim.x / {TILE}"
+        self.open(f"for (long long i = {first}; i < {self.count}; i += {step})")
+        self.count_out("i", loops)
+
+    def write_start(self, node: Node) -> list[str]:
+        """Each thread has an accumulator of its own."""
+        name = f"{self.names[node]}_acc"
+        self.write(f"{self.type_of_accumulator(node)} {name} = {self.start(node)};")
+        if node.op in ("max", "min") and node.dtype.kind == "f":
+            self.write(f"int {name.replace('_acc', '_nan')} = 0;")
+        return []
+
+    def reduced(self, node: Node) -> str:
+        width = TILE if self.kernel.columns else 1
+        acc = self.accumulator(node)
+        self.write(f"{acc} = combined_{node.op}({acc}, {width});")
+        if node.op in ("max", "min") and node.dtype.kind == "f":
+            nan = acc.replace("_acc", "_nan")
+            self.write(f"{nan} = combined_any({nan}, {width});")
+        return super().reduced(node)
+
+    def type_of_accumulator(self, node: Node) -> str:
+        """float for float: each thread adds few numbers, and then sums are added to sums."""
+        return "int" if node.op in ("any", "all") else C_TYPES[node.dtype.name]

@@ -168,9 +168,10 @@ if __name__ == "__main__":
         return lambda arrays: graph.run(cpu.xp, arrays)
 
     arrays = [source.array for source in sources]
-    for program in [generate(captured.graph, each, cpu) for each in (counting, "eager", "numpy")]:
-        print(abs(program(arrays)[0] - expected["scores"].array).max() < 1e-6)
+    programs = [generate(captured.graph, each, cpu) for each in (counting, "eager", "numpy")]
     # -> a graph of 2 nodes for 2 arrays
+    for program in programs:
+        print(abs(program(arrays)[0] - expected["scores"].array).max() < 1e-6)
     # -> True
     # -> True
     # -> True

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, without_dead_code
 from tinytorch.compiler.simplify import is_elementwise
 
-# What it costs to compute one element again, in bytes; of other operations a quarter of a byte.
-SLOW = dict.fromkeys("exp expm1 exp2 log log1p log2 log10 tanh sqrt".split(), 6.0)
+# What it costs to compute one element again, in bytes; of other operations one byte.
+SLOW = {"exp": 4.0, "log": 4.0} | dict.fromkeys("expm1 exp2 log1p log2 log10 tanh".split(), 8.0)
 SLOW |= dict.fromkeys("erf sin cos tan power sinh cosh arctan2 remainder".split(), 10.0)
 REDUCTIONS = frozenset("sum prod mean max min any all".split())
 NEVER = math.inf
@@ -55,7 +55,7 @@ def prices(graph: Graph, forward: Graph, kept: set[Node]) -> tuple[dict, dict]:
         elif node.op in VIEWS:
             compute = price[node.args[0]]
         elif is_elementwise(node.op) or node.op == "astype":
-            work = SLOW.get(node.op, 0.25) * math.prod(node.shape)
+            work = SLOW.get(node.op, 1.0) * math.prod(node.shape)
             compute = work + sum(price[x] for x in dict.fromkeys(node.inputs()))
         again[node] = compute <= keep and compute < NEVER
         price[node] = 0 if node in kept else min(keep, compute)

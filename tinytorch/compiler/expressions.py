@@ -11,7 +11,7 @@ from tinytorch.compiler.graph import Node
 
 # What the element types are called in C.
 C_TYPES = {
-    "bool": "bool",
+    "bool": "uint8_t",  # with bool itself gcc leaves a loop as it is, one element after the other
     "uint8": "uint8_t",
     "int8": "int8_t",
     "int16": "int16_t",

@@ -508,7 +508,7 @@ class TracedModule(types.ModuleType):
         if name == "full_like":
             return self.full_like
         if isinstance(function, xp.ufunc):
-            return TracedUfunc(function, name)
+            return TracedUfunc(function, getattr(np, name).__name__)  # "absolute" for abs
         if isinstance(function, type) or not callable(function):
             return function  # a type, or a number such as pi
         return self.either(name, None, function)

@@ -29,6 +29,8 @@ typedef unsigned long long uint64_t;
 #endif
 __device__ inline float erf_float(float x) { return erff(x); }
 __device__ inline double erf_double(double x) { return erf(x); }
+__device__ inline float exp_float(float x) { return expf(x); }
+__device__ inline double exp_double(double x) { return exp(x); }
 """
 # The threads of a block put their numbers side by side, and half of them add those of the others,
 # until `width` numbers are left: one, or one for each column.

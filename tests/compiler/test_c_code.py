@@ -208,3 +208,11 @@ def test_erf(tmp_path):
     np.testing.assert_allclose(got_wide, wide, rtol=1e-14)
     np.testing.assert_allclose(got, single, rtol=4e-7)
     assert got[-4] == 1 and got[-3] == -1 and np.isnan(got[-2])
+
+
+def test_a_float_cut_to_an_integer_and_back_has_no_negative_zero(tmp_path):
+    b = Build(np.array([-0.5, -0.0, 1.5, -2.5] * 9))
+    whole = b.astype(b.inputs[0], np.dtype(np.int32))
+    outputs = [b.astype(whole, np.dtype(float)), b.multiply(whole, 0.5), b.add(whole, b.inputs[0])]
+    for node, got in zip(outputs, Compiled(b.graph(*outputs), tmp_path)(*b.arrays), strict=True):
+        same(got, b.values[node], 0)

@@ -361,7 +361,7 @@ def test_a_check_that_fails(backend):
     graph = builder.graph(builder.add("add", x, 1.0))
     program = compile_graph(graph, backend)
     np.testing.assert_array_equal(program([np.ones(3)])[0], 2)
-    with pytest.raises(CheckFailed, match="Check, here.py:1: a check gave True"):
+    with pytest.raises(CheckFailed, match="a check gave True: check.*# Check, here.py:1"):
         program([-np.ones(3)])
     np.testing.assert_array_equal(program([np.ones(3)])[0], 2)
 

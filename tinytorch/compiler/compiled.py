@@ -72,7 +72,7 @@ class Compiled:
         function: the program's function.
         entries: key of a call -> its graphs; those whose guards fail are passed over.
         breaks: key of a call -> why it runs in eager.
-        log: what has happened, in words, for explain().
+        log: what has happened, in words.
     """
 
     function: Callable

@@ -88,6 +88,7 @@ ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} 
     **{name: f"{LIBRARY[name]}{{f}}({{a}}, {{b}})" for name in ("arctan2", "hypot", "copysign")},
     **dict.fromkeys(("power", "float_power"), "pow{f}({a}, {b})"),
     "erf": "erf_{t}({a})",
+    "exp": "exp_{t}({a})",
     "absolute": "fabs{f}({a})",
     "divide": "{a} / {b}",
     "reciprocal": "1 / {a}",
@@ -231,7 +232,20 @@ def cast(text: str, of: np.dtype, to: np.dtype) -> str:
     """A variable's value in another type."""
     if of == to:
         return text
-    return f"({text} != 0)" if to.kind == "b" else f"({C_TYPES[to.name]}){text}"
+    if to.kind == "b":
+        return f"({text} != 0)"
+    if of.kind == "b":  # GCC makes no vectors of (float)bool
+        return f"({text} ? {literal(1, to)} : {literal(0, to)})"
+    return f"({C_TYPES[to.name]}){text}"
+
+
+def converted(text: str, x: Node, to: np.dtype) -> str:
+    """An operand's value in another type. Of an integer that was cut from a float and becomes one
+    again GCC makes a single step, which keeps the sign of -0.5 as -0.0; hence the question."""
+    value = cast(text, x.dtype, to)
+    if x.op == "astype" and x.dtype.kind in "iu" and to.kind == "f":
+        return f"({text} == 0 ? 0 : {value})"
+    return value
 
 
 def expression(node: Node, operands: Sequence[Any], texts: Sequence[str]) -> str:
@@ -241,11 +255,14 @@ def expression(node: Node, operands: Sequence[Any], texts: Sequence[str]) -> str
     for letter, x, text, dtype in zip("abc", operands, texts, types[:-1], strict=False):
         if node.op.startswith("logical_"):
             dtype = BOOL
-        named[letter] = literal(x, dtype) if text is None else cast(text, x.dtype, dtype)
+        if text is None:
+            named[letter] = literal(x, dtype)
+        else:
+            named[letter] = converted(text, x, dtype)
     name = types[0].name
     named |= {"f": "f" if name == "float32" else "", "t": C_TYPES[name]}
     text = template(node.op, types).format_map(named)
     if node.op in ("astype", "copy"):
-        return cast(text, types[0], node.dtype)
+        return converted(texts[0], operands[0], node.dtype)
     narrow = node.dtype.kind in "iu" and node.dtype.itemsize < 4 and node.op != "where"
     return f"({C_TYPES[node.dtype.name]})({text})" if narrow else text

@@ -17,6 +17,7 @@ from tinytorch.core.version import bump_version
 from tinytorch.nn import normalization
 from tinytorch.nn.attention import Attention
 from tinytorch.nn.embedding import PickRows
+from tinytorch.nn.linear import Addmm
 from tinytorch.nn.pooling import (
     MaxPool,
     SpreadWindows,
@@ -32,6 +33,7 @@ from tinytorch.ops.erf import erf_of
 from tinytorch.ops.extremes import PutAlong, TakeAlong
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut
 from tinytorch.ops.joining import Stack
+from tinytorch.ops.matmul import matmul_arrays
 from tinytorch.ops.nll import NllLoss
 from tinytorch.ops.parts import Diagonal
 from tinytorch.ops.random import generator_for
@@ -136,6 +138,21 @@ class PlainRmsNorm(PlainNormalization):
     """As PlainNormalization, with 0 in the place of the mean."""
 
     centered = False
+
+
+@in_place_of(Addmm)
+class PlainAddmm(Addmm):
+    """Y = X W^T + b. Only for very few rows is (W X^T)^T worth its transposed result: loops that
+    read that in the order of Y cannot be vectorised."""
+
+    def forward(ctx, x: Any, weight: Any, bias: Any = None) -> Any:
+        n = math.prod(x.shape[:-1])
+        if n <= 32 and 2 * n < len(weight):
+            return super().forward(x, weight, bias)
+        ctx.save_for_backward(x, weight)
+        y = matmul_arrays(x.reshape(n, x.shape[-1]), weight.T)
+        y = y if bias is None else y + bias
+        return y.reshape((*x.shape[:-1], len(weight)))
 
 
 @in_place_of(NllLoss)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import Node, call, call_backward
+from tinytorch.compiler.graph import Node, call, call_backward, check, places_of, put
 from tinytorch.ops.erf import erf_of
 
 # NumPy's reductions are methods of its element-wise functions; np.sum finds them, which takes time.
@@ -19,7 +19,7 @@ REDUCTIONS = {
     "any": np.logical_or.reduce,
 }
 # Functions that write into `out`, beside the element-wise ones and the reductions.
-WITH_OUT = frozenset("matmul dot mean concatenate stack".split())
+WITH_OUT = frozenset("matmul dot mean concatenate stack astype copy".split())
 
 
 class Text:
@@ -29,12 +29,13 @@ class Text:
         xp: the array library.
         name_of: the name of a node's result in the text.
         names: what the text means by its other names.
+        special: operations that are no functions of the array library.
     """
 
     def __init__(self, xp: Any, name_of: Callable[[Node], str]):
         self.xp, self.name_of = xp, name_of
         self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
-        self.special = {"call": call, "call_backward": call_backward}
+        self.special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
         self.special["erf"] = lambda x: erf_of(x, xp)
 
     def named(self, name: str, value: Any) -> str:
@@ -50,14 +51,12 @@ class Text:
             return self.name_of(value)
         if isinstance(value, tuple):
             return f"({', '.join(map(self.of, value))}{',' * (len(value) == 1)})"
-        if isinstance(value, list):
-            return f"[{', '.join(map(self.of, value))}]"
         if isinstance(value, slice):
             return f"slice({self.of(value.start)}, {self.of(value.stop)}, {self.of(value.step)})"
+        if isinstance(value, np.floating):
+            return f"{self.of(value.dtype)}.type({value.item()!r})"
         if isinstance(value, np.dtype):
             return self.named(value.name, value)
-        if isinstance(value, np.floating):
-            return f"{self.named(value.dtype.name, value.dtype)}.type({value.item()!r})"
         if isinstance(value, EllipsisType):
             return "..."
         if value is None or type(value) in (bool, int, float, str):
@@ -77,11 +76,11 @@ class Text:
             return part(key)
         return ", ".join(map(part, key)) + "," * (len(key) == 1) if key else "()"
 
-    def call(self, name: str, args: tuple, kwargs: dict, out: str | None) -> str:
-        given = [self.of(value) for value in args]
-        given += [f"{name}={self.of(value)}" for name, value in kwargs.items()]
+    def call(self, function: Any, node: Node, out: str | None) -> str:
+        given = [self.of(value) for value in node.args]
+        given += [f"{name}={self.of(value)}" for name, value in node.kwargs.items()]
         given += [f"out={out}"] * (out is not None)
-        return f"{name}({', '.join(given)})"
+        return f"{function}({', '.join(given)})"
 
     def view(self, array: str, op: str, args: tuple) -> str:
         """The text of a view of `array`."""
@@ -93,38 +92,27 @@ class Text:
 
     def writes_out(self, node: Node) -> bool:
         """Whether the operation can write its result into an array that is there."""
-        op = node.op
-        if op in ("astype", "copy", "put") or op in WITH_OUT or op in REDUCTIONS:
-            return True
-        return self.elementwise(node)
-
-    def elementwise(self, node: Node) -> bool:
+        if node.op == "put":
+            return places_of(node.shape, node.args[2][:-1]) is None
         function = getattr(np, node.op, None)
-        # matmul is a ufunc, too, with a signature.
-        return isinstance(function, np.ufunc) and function.signature is None
+        return isinstance(function, np.ufunc) or node.op in WITH_OUT or node.op in REDUCTIONS
 
     def expression(self, node: Node, out: str | None = None) -> str:
         """The text that computes `node`, and writes it into the array named `out` if there is one.
-        Everything but "put", "constant" and "check"."""
+        Everything but "put" with out, and "constant"."""
         op, args, xp = node.op, node.args, self.xp
         if op in ("astype", "copy"):
-            if out is None:
-                return f"{self.of(args[0])}.{op}({', '.join(map(self.of, args[1:]))})"
-            copy = self.named("copyto", xp.copyto)
-            return f"{copy}({out}, {self.of(args[0])}, casting='unsafe')"
+            return f"{self.named('copyto', xp.copyto)}({out}, {self.of(args[0])}, casting='unsafe')"
         if op in ("reshape", "transpose", "broadcast_to", "view_at", "view_as", "getitem"):
             return self.view(self.of(args[0]), op, args[1:])
         if op == "part":
             return f"{self.of(args[0])}[{args[1]}]"
         if op == "random":
-            draw = self.named(
-                f"draw_{args[1]}", lambda *a, g=args[0]: getattr(g.source, args[1])(*a)
-            )
-            return f"{draw}({', '.join(map(self.of, args[2:]))})"
+            numbers = ", ".join(map(self.of, args[2:]))
+            return f"{self.named('generator', args[0])}.source.{args[1]}({numbers})"
         if op in REDUCTIONS and xp is np:
-            kwargs = {key: value for key, value in node.kwargs.items() if value is not False}
-            return self.call(self.named(f"{op}_of", REDUCTIONS[op]), args, kwargs, out)
+            return self.call(self.named(f"{op}_of", REDUCTIONS[op]), node, out)
         if op == "matmul" and xp is np and len(args[0].shape) == len(args[1].shape) == 2:
             op = "dot" if node.dtype.char in "fd" else op  # the same of BLAS, called faster
         function = self.special.get(op) or getattr(xp, op)
-        return self.call(self.named(op, function), args, node.kwargs, out)
+        return self.call(self.named(op, function), node, out)

@@ -5,7 +5,6 @@ import functools
 import itertools
 import math
 import re
-import struct
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -22,10 +21,9 @@ from tinytorch.compiler.graph import (
     Node,
     nodes_in,
     perform,
-    places_of,
 )
+from tinytorch.compiler.kernel import Kernel
 from tinytorch.compiler.numpy_code import Text
-from tinytorch.core.device import backends
 from tinytorch.threads import blas_libraries
 
 ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
@@ -33,54 +31,12 @@ HOLDS = frozenset(("call", "call_backward"))  # their results may show the memor
 SHOWS = VIEWS | {"view_as", "part"}  # their results may show the memory of the first argument
 
 
-def reads(step: Any) -> list[Node]:
-    """What a step of a schedule, a node or a kernel, reads."""
+def reads(step: Node | Kernel) -> list[Node]:
     return step.inputs() if isinstance(step, Node) else step.inputs
 
 
-def makes(step: Any) -> list[Node]:
+def makes(step: Node | Kernel) -> list[Node]:
     return [step] if isinstance(step, Node) else step.outputs
-
-
-def own(xp: Any, result: Any, *arrays: Any) -> Any:
-    """`result`, or a copy where it shows the memory of one of the arrays."""
-    if not hasattr(result, "dtype"):  # a call, which a backward takes up
-        return result
-    shared = any(xp.may_share_memory(result, a) for a in arrays if hasattr(a, "dtype"))
-    return result.copy() if shared else result
-
-
-def block(xp: Any, size: int) -> Any:
-    """Bytes that begin at a multiple of ALIGNMENT."""
-    memory = xp.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
-    return memory[start : start + size]
-
-
-def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
-    """An array in a block of bytes."""
-    end = offset + math.prod(shape) * dtype.itemsize
-    return memory[offset:end].view(dtype).reshape(shape)
-
-
-@functools.cache
-def thread_counter() -> Callable[[], int]:
-    """get_num_threads, but in a fraction of a microsecond: the function of BLAS that it asks, found
-    once. Always 1 without threadpoolctl."""
-    try:
-        library = blas_libraries().lib_controllers[0]
-    except (ImportError, IndexError):
-        return lambda: 1
-    for before, after in itertools.product(("", "scipy_"), ("", "64_", "_64")):
-        name = f"{before}openblas_get_num_threads{after}"
-        if hasattr(library.dynlib, name):
-            return getattr(library.dynlib, name)
-    return lambda: library.num_threads
-
-
-def threads_now() -> int:
-    """The number of threads that get_num_threads() gives."""
-    return thread_counter()()
 
 
 class Memory:
@@ -128,32 +84,36 @@ class Lives:
             is its own root.
         last: for each root, the last step that reads its memory; len(steps) for what is returned.
         in_place: the "put" nodes that write into their argument itself, as nobody reads it later.
-        returned: for each output, "" if it goes out as it is, "copy", or "own": a copy where it
-            turns out to show what it must not.
-        escaping: roots whose memory leaves the program.
+        copied: the numbers of the outputs that show memory which is not theirs alone.
+        escaping: the roots of all other outputs.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, shared: Collection[int], can_hold: Any):
-        self.graph, self.steps = graph, steps
+    def __init__(self, graph: Graph, steps: Sequence, shared: Collection[int], can_hold: Callable):
+        self.graph, self.steps, self.can_hold = graph, steps, can_hold
         self.in_place: set[Node] = set()
         self.find()
-        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node, can_hold)}
+        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
         self.find()
-        self.find_returned(shared)
+        self.copied, self.escaping, given = set(), set(), set()
+        for number, node in enumerate(graph.outputs):
+            roots = self.roots_of(node)
+            foreign = any(root.op in HOLDS or root.op in ("input", "constant") for root in roots)
+            if (foreign or roots & given) and number not in shared and node.shape is not None:
+                self.copied.add(number)
+            else:
+                self.escaping |= roots
+            given |= roots
 
     def find(self) -> None:
         self.roots: dict[Node, frozenset] = {}
         self.last: dict[Node, int] = {}
         for i, step in enumerate(self.steps):
-            for node in reads(step):
-                self.last.update(dict.fromkeys(self.roots_of(node), i))
             for node in makes(step):
                 shown = self.shown_by(node) if step is node else []
                 roots = frozenset().union(*map(self.roots_of, shown))
-                if node.op in HOLDS or not shown:
-                    roots |= {node}
-                self.roots[node] = roots
-                self.last.update(dict.fromkeys(roots, i))
+                self.roots[node] = roots | {node} if node.op in HOLDS or not shown else roots
+            for node in (*reads(step), *makes(step)):
+                self.last.update(dict.fromkeys(self.roots_of(node), i))
         for node in self.graph.outputs:
             self.last.update(dict.fromkeys(self.roots_of(node), len(self.steps)))
 
@@ -167,31 +127,15 @@ class Lives:
             return node.inputs()
         return [node.args[0]] if node.op in SHOWS or node in self.in_place else []
 
-    def may_write(self, i: int, node: Any, can_hold: Any) -> bool:
-        """Whether a "put" may write into its argument: that has memory of the program, and nobody
-        reads it after this step."""
-        if not isinstance(node, Node) or node.op != "put":
+    def may_write(self, i: int, node: Any) -> bool:
+        """Whether step i is a "put" that may write into its argument: this has memory of the
+        program, and nobody reads it after this step."""
+        if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
             return False
         target, others = node.args[0], nodes_in(node.args[1:])
-        return (
-            self.roots_of(target) == {target}
-            and can_hold(target)
-            and self.last[target] == i
-            and not any(target in self.roots_of(x) for x in others)
-        )
-
-    def find_returned(self, shared: Collection[int]) -> None:
-        self.returned, self.escaping, given = [], set(), set()
-        for number, node in enumerate(self.graph.outputs):
-            roots, how = self.roots_of(node), ""
-            if number not in shared and node.shape is not None:
-                if any(root.op in HOLDS for root in roots):
-                    how = "own"
-                elif roots & given or any(root.op in ("input", "constant") for root in roots):
-                    how = "copy"
-            self.returned.append(how)
-            given |= roots
-            self.escaping |= roots if not how else set()
+        alone = self.roots_of(target) == {target} and self.last[target] == i
+        shown = any(target in self.roots_of(x) for x in others)
+        return alone and not shown and self.can_hold(target)
 
 
 class Writer:
@@ -201,48 +145,36 @@ class Writer:
         v5  in the program's own memory, or a view of what is there, made once for all runs
         o6  an array that leaves the program, new in each run
         t7  whatever else an operation gives in a run
-        i8  an input or a t once more, as a kernel needs it: its elements in a row
 
     The number is that of the node in str(graph).
 
     Attributes:
         layout: for each value whose strides are known, an array that has them, too.
-        buffers: for each value in the program's memory, the number of its buffer.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         start, lines: what each run does, before all else and then.
-        slots: for each array of a kernel, where its id stands in the table that kernels are given.
-        groups: kernels that follow each other; one function in C calls them.
+        released, forgotten: the buffers and names that nobody needs after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.graph, self.xp = graph, xp
+        self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
         self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
-        self.steps = [x for x in steps if not (isinstance(x, Node) and x.op == "constant")]
-        self.by_kernels = {x for step in steps if not isinstance(step, Node) for x in makes(step)}
-        self.text, self.memory = Text(xp, self.name_of), Memory()
+        self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
+        self.by_kernels = {x for step in steps if isinstance(step, Kernel) for x in makes(step)}
         self.lives = Lives(graph, self.steps, shared, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        shapes = [(x.shape, x.dtype) for x in self.number if x.shape is not None]
-        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in shapes]
-        self.paper = np.empty(max(sizes, default=0), np.uint8)  # nobody writes on it
+        arrays = [node for node in self.number if node.shape is not None]
+        size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
+        self.paper = np.empty(size, np.uint8)  # all layouts are in it; nobody reads or writes
         self.layout: dict[Node, np.ndarray] = {}
-        self.buffers: dict[Node, int] = {}
         self.head: list[tuple[str, int]] = []
         self.start: list[str] = []
         self.lines: list[str] = []
-        self.released: dict[int, list] = defaultdict(list)  # after a step: buffers
-        self.forgotten: dict[int, list] = defaultdict(list)  # after a step: names
-        self.in_a_row: dict[Node, str] = {}
-        self.slots: dict[str, int] = {}
-        self.early: list[str] = []  # names whose ids are put into the table at the start
-        self.groups: list[list] = []
-        self.open = False  # whether the last line calls kernels
+        self.released: dict[int, list[int]] = defaultdict(list)
+        self.forgotten: dict[int, list[str]] = defaultdict(list)
         self.write()
 
     def can_hold(self, node: Node) -> bool:
         """Whether a value can be computed into memory that is there already."""
-        if node.op in ("input", "constant"):
-            return False
         return node in self.by_kernels or self.text.writes_out(node)
 
     def name_of(self, node: Node) -> str:
@@ -252,197 +184,98 @@ class Writer:
                 self.layout[node] = node.args[0]
         return self.names[node]
 
-    # Places for values.
-
-    def kind(self, node: Node) -> str:
-        """The text of a value's shape and type."""
-        return f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
-
-    def place(self, node: Node, name: str, buffer: int, last: int) -> str:
-        """Makes an array in a buffer, which is free again after step `last`."""
-        self.released[last].append(buffer)
-        self.head.append((f"{name} = array_at(memory, {{}}, {self.kind(node)})", buffer))
-        return name
-
-    def result(self, node: Node, i: int) -> str:
-        """The name of an array that step i is to write its result into."""
+    def result(self, node: Node) -> str:
+        """The name of an array that an operation is to write its result into."""
         self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
+        kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
         if node in self.lives.escaping:
-            name = self.names[node] = f"o{self.number[node]}"
-            self.start.append(f"{name} = empty({self.kind(node)})")
-            return name
-        used = self.overwritten(node, i)
-        if used is None:
-            buffer = self.memory.take(self.layout[node].nbytes)
+            name = f"o{self.number[node]}"
+            self.start.append(f"{name} = empty({kind})")
         else:
-            buffer = self.buffers[used]
-            self.memory.asked += self.layout[node].nbytes
-            self.released[i].remove(buffer)
-        self.buffers[node] = buffer
-        last = self.lives.last[node]
-        name = self.names[node] = self.place(node, f"v{self.number[node]}", buffer, last)
+            name, buffer = f"v{self.number[node]}", self.memory.take(self.layout[node].nbytes)
+            self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
+            self.released[self.lives.last[node]].append(buffer)
+        self.names[node] = name
         return name
-
-    def overwritten(self, node: Node, i: int) -> Node | None:
-        """An argument that an element-wise operation may overwrite: nobody reads it later."""
-        if isinstance(self.steps[i], Node) and self.text.elementwise(node):
-            for x in node.inputs():
-                alike = x in self.buffers and (x.shape, x.dtype) == (node.shape, node.dtype)
-                if alike and max(self.lives.last[root] for root in self.lives.roots[x]) == i:
-                    return x
-        return None
 
     def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run."""
-        name = self.names[node] = f"t{self.number[node]}"
-        self.forget(node, name)
-        return name
-
-    def forget(self, node: Node, name: str) -> None:
-        """Has a name deleted as soon as nobody needs it."""
-        roots = self.lives.roots[node]
+        """A name for what an operation gives in a run, deleted as soon as nobody needs it."""
+        name, roots = f"t{self.number[node]}", self.lives.roots[node]
         if not any(root.op == "input" for root in roots):
             self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
-
-    # Statements.
-
-    def line(self, text: str, made_by: str = "") -> None:
-        self.lines.append(f"{text}  # {made_by}" if made_by else text)
-        self.open = False
+        self.names[node] = name
+        return name
 
     def write(self) -> None:
         for i, step in enumerate(self.steps):
             if isinstance(step, Node):
-                self.write_node(step, i, ", ".join(x for x in (step.made_by, step.line) if x))
+                line = self.statement(step)
+                made = ", ".join(x for x in (step.made_by, step.line) if x)
             else:
-                self.write_kernel(step, i)
+                line = self.kernel_call(step)
+                made = ", ".join(dict.fromkeys(x.made_by for x in step.nodes if x.made_by))
+            if line:
+                self.lines.append(f"{line}  # {made}" if made else line)
             self.memory.free += self.released.pop(i, [])
             if i in self.forgotten:
-                self.line(f"del {', '.join(self.forgotten.pop(i))}")
-        outputs = [self.output(number) for number in range(len(self.graph.outputs))]
-        self.line(f"return [{', '.join(outputs)}]")
+                self.lines.append(f"del {', '.join(self.forgotten.pop(i))}")
+        outputs = [self.output(*numbered) for numbered in enumerate(self.graph.outputs)]
+        self.lines.append(f"return [{', '.join(outputs)}]")
 
-    def write_node(self, node: Node, i: int, made_by: str) -> None:
+    def statement(self, node: Node) -> str:
+        """The text of one operation; none where it is done once, before all runs."""
         if node.op == "check":
-            expected = node.args[1]
-            negated = "not " * expected
-            self.line(f"if {negated}{self.text.of(node.args[0])}.item():", made_by)
-            self.line(f"    raise CheckFailed({f'{made_by}: a check gave {not expected}'!r})")
-        elif node.op == "put":
-            self.write_put(node, i, made_by)
-        elif node.op in VIEWS or node.op == "view_as":
-            self.write_view(node, made_by)
-        elif self.can_hold(node):
-            out = self.result(node, i)
-            self.line(self.text.expression(node, out), made_by)
-        else:
-            text = self.text.expression(node)
-            self.line(f"{self.temporary(node)} = {text}", made_by)
+            return self.text.expression(node)
+        if node.op == "put" and self.can_hold(node):
+            return self.put(node)
+        if node.op in VIEWS or node.op == "view_as":
+            return self.view(node)
+        if self.can_hold(node):
+            return self.text.expression(node, self.result(node))
+        text = self.text.expression(node)
+        return f"{self.temporary(node)} = {text}"
 
-    def write_view(self, node: Node, made_by: str) -> None:
-        base = node.args[0]
-        name, like = self.name_of(base), self.layout.get(base)
-        text = self.text.view(name, node.op, node.args[1:])
-        shows = True
+    def view(self, node: Node) -> str:
+        base, text = node.args[0], self.text.expression(node)
+        like, shows = self.layout.get(base), True
         if like is not None:
-            view = perform(np, node.op, (like, *node.args[1:]), {})
-            shows = view.size == 0 or np.may_share_memory(view, like)
-            self.layout[node] = view
-        if name[0] not in "vc":
-            self.line(f"{self.temporary(node)} = {text}", made_by)
-        elif shows or all(root.op == "constant" for root in self.lives.roots[node]):
-            self.names[node] = f"v{self.number[node]}"
-            self.head.append((f"{self.names[node]} = {text}", 0))
-        else:  # a reshape that has to copy
-            self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
-            last = max(self.lives.last[root] for root in self.lives.roots[node])
-            buffer = self.memory.take(self.layout[node].nbytes)
-            copy = self.names[node] = self.place(node, f"v{self.number[node]}", buffer, last)
-            self.line(f"{copy}.reshape({self.text.of(base.shape)})[...] = {name}", made_by)
+            self.layout[node] = perform(np, node.op, (like, *node.args[1:]), {})
+            shows = 0 in node.shape or np.may_share_memory(self.layout[node], like)
+        if self.names[base][0] not in "vc" or not shows:  # a reshape may have to copy
+            return f"{self.temporary(node)} = {text}"
+        self.names[node] = f"v{self.number[node]}"
+        self.head.append((f"{self.names[node]} = {text}", 0))
+        return ""
 
-    def write_put(self, node: Node, i: int, made_by: str) -> None:
+    def put(self, node: Node) -> str:
         target, value, (*views, (_, (key,))) = node.args
+        before = self.name_of(target)
         if node in self.lives.in_place:
-            name, self.layout[node] = self.names[target], self.layout[target]
-            self.names[node] = name
-            if target in self.buffers:
-                self.buffers[node] = self.buffers[target]
+            self.names[node], self.layout[node] = before, self.layout[target]
         else:
-            before, name = self.name_of(target), self.result(node, i)
-            self.line(f"copyto({name}, {before})", made_by)
-        places = places_of(node.shape, views)
-        where = self.text.key(key)
-        if places is not None:
-            backend = next(x for x in backends.values() if x and x.xp is self.xp)
-            places = self.text.named("places", backend.from_numpy(places, None))
-            name, where = f"{name}.reshape(-1)", f"{places}[{where}]"
-        else:
-            for op, args in views:
-                name = self.text.view(name, op, args)
-            if views and name[0] == "v":
-                self.head.append((f"p{self.number[node]} = {name}", 0))
-                name = f"p{self.number[node]}"
-        self.line(f"{name}[{where}] = {self.text.of(value)}", made_by)
+            self.lines.append(f"copyto({self.result(node)}, {before})")
+        part = self.names[node]
+        for op, args in views:
+            part = self.text.view(part, op, args)
+        if views and part[0] == "v":
+            self.head.append((f"p{self.number[node]} = {part}", 0))
+            part = f"p{self.number[node]}"
+        return f"{part}[{self.text.key(key)}] = {self.text.of(value)}"
 
-    # Kernels.
+    def kernel_call(self, kernel: Kernel) -> str:
+        arrays = [self.in_a_row(node) for node in kernel.inputs]
+        arrays += [self.result(node) for node in kernel.outputs]
+        return f"{kernel.name}(({', '.join(arrays)},), threads)"
 
-    def write_kernel(self, kernel: Any, i: int) -> None:
-        read = [(node, self.row(node)) for node in kernel.inputs]
-        arrays = [self.slot(name, self.names[node][0] in "xo") for node, name in read]
-        written = [self.result(node, i) for node in kernel.outputs]
-        arrays += [self.slot(name, name[0] == "o") for name in written]
-        if not self.open:
-            made = dict.fromkeys(x.made_by for x in kernel.nodes if x.made_by)
-            self.line(f"kernels_{len(self.groups)}(address)", ", ".join(made))
-            self.groups.append([])
-            self.open = True
-        self.groups[-1].append((kernel, arrays))
-
-    def row(self, node: Node) -> str:
-        """The name of an array that has the elements of a value in a row."""
+    def in_a_row(self, node: Node) -> str:
+        """The text of an array that has the elements of a value in a row, as kernels need it."""
         name, like = self.name_of(node), self.layout.get(node)
-        if like is not None and like.flags.c_contiguous:
-            return name
-        if node not in self.in_a_row:
-            copy = self.in_a_row[node] = f"i{self.number[node]}"
-            if name[0] == "x":
-                self.start.append(f"{copy} = contiguous({name})")
-            else:
-                self.line(f"{copy} = contiguous({name})")
-                self.forget(node, copy)
-        return self.in_a_row[node]
+        known = like is not None and like.flags.c_contiguous
+        return name if known else f"contiguous({name})"
 
-    def slot(self, name: str, early: bool) -> int:
-        """Where in the table the id of an array stands. The first entry is the number of threads;
-        then those that are known when a run starts."""
-        if name not in self.slots:
-            if early:
-                self.early.append(name)
-                self.slots[name] = len(self.early)
-            else:
-                free = len(self.graph.inputs) + len(self.lives.escaping) + 1
-                slot = self.slots[name] = free + len(self.slots) - len(self.early)
-                if name[0] in "vc":
-                    self.head.append((f"table[{slot}] = id({name})", 0))
-                else:
-                    self.line(f"table[{slot}] = id({name})")
-        return self.slots[name]
-
-    def output(self, number: int) -> str:
-        """The text of an output."""
-        node, how = self.graph.outputs[number], self.lives.returned[number]
-        name = self.name_of(node)
-        if how == "own":
-            roots = self.lives.roots[node]
-            others = [x for x in roots if x.op not in HOLDS]
-            for other in self.graph.outputs[:number]:
-                if other.shape is not None and roots & self.lives.roots[other]:
-                    others.append(other)
-            return f"own({', '.join([name, *dict.fromkeys(map(self.name_of, others))])})"
-        name += ".copy()" * (how == "copy")
+    def output(self, number: int, node: Node) -> str:
+        name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
         return f"asarray({name})" if node.shape == () and name[0] == "t" else name
-
-    # The texts.
 
     def python_text(self) -> str:
         """The text of a module: the arrays in the program's memory, and the function `run`."""
@@ -450,40 +283,65 @@ class Writer:
         head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
         given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
         start = [f"{given}= arrays"] * bool(given) + self.start
-        if self.groups:
-            ids = "".join(f", id({name})" for name in self.early)
-            start.append(f"pack(table, 0, threads_now(){ids})")
-        return "\n".join([*head, "", "def run(arrays):"]) + "".join(
-            f"\n    {line}" for line in [*start, *self.lines, ""]
+        start += ["threads = threads_now()"] * bool(self.by_kernels)
+        return "\n".join(
+            [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
         )
 
-    def c_text(self) -> str:
-        """Functions that call kernels, with the arrays whose ids stand in the table."""
-        lines = [
-            "#include <stddef.h>\n",
-            "/* Where an array object of Python keeps the address of its elements. */",
-            f"#define AT(slot) (*(void **)((char *)table[slot] + {object.__basicsize__}))",
-            "#define THREADS ((int)(size_t)table[0])",
-        ]
-        for number, group in enumerate(self.groups):
-            lines.append(f"\nvoid kernels_{number}(void **table) {{")
-            for kernel, slots in group:
-                given = "".join(f"AT({slot}), " for slot in slots)
-                lines.append(f"    {kernel.name}({given}THREADS);")
-            lines.append("}")
-        return "\n".join([*lines, ""])
+
+def block(xp: Any, size: int) -> Any:
+    """Bytes that begin at a multiple of ALIGNMENT."""
+    memory = xp.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
+    return memory[start : start + size]
 
 
-def check_addresses() -> None:
-    """Makes sure that an array object keeps its address where the generated C looks for it.
+def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
+    """An array in a block of bytes."""
+    end = offset + math.prod(shape) * dtype.itemsize
+    return memory[offset:end].view(dtype).reshape(shape)
+
+
+@functools.cache
+def thread_counter() -> Callable[[], int]:
+    """What get_num_threads asks, found once: the function of BLAS itself takes no microsecond."""
+    try:
+        library = blas_libraries().lib_controllers[0]
+    except (ImportError, IndexError):
+        return lambda: 1
+    name = "scipy_openblas_get_num_threads64_"  # as in the packages of NumPy
+    return getattr(library.dynlib, name, library.get_num_threads)
+
+
+def threads_now() -> int:
+    """The number of threads that get_num_threads() gives."""
+    return thread_counter()()
+
+
+def callers(kernels: Sequence[Kernel]) -> str:
+    """A function in C for each kernel that takes the kernel's arrays in a tuple of Python.
+
+    It reads their addresses where CPython and NumPy keep them: a ctypes call with one argument
+    takes a third of the time of one with ten.
 
     Raises:
-        CompilerError: it does not, in this version of Python or NumPy.
+        CompilerError: they keep them elsewhere, in this version.
     """
-    array = np.empty(1)
-    place = id(array) + object.__basicsize__
-    if ctypes.c_void_p.from_address(place).value != array.ctypes.data:
-        raise CompilerError("the address of an array is not where it is expected")
+    word, array = ctypes.sizeof(ctypes.c_void_p), np.empty(1)
+    at, pair = ctypes.c_void_p.from_address, (None, array)
+    item = at(id(pair) + tuple.__basicsize__ + word).value
+    if item != id(array) or at(item + object.__basicsize__).value != array.ctypes.data:
+        raise CompilerError("the addresses of arrays are not where they are expected")
+    lines = [
+        "\n// Arrays from a tuple of Python: its items, and where an array has its elements.",
+        f"#define ITEM(i) (*(char **)(arrays + {tuple.__basicsize__} + {word} * i))",
+        f"#define AT(i) (*(void **)(ITEM(i) + {object.__basicsize__}))",
+    ]
+    for name, kernel in {kernel.name: kernel for kernel in kernels}.items():
+        count = len(kernel.inputs) + len(kernel.outputs)
+        given = "".join(f"AT({i}), " for i in range(count))
+        lines.append(f"void call_{name}(char *arrays, int threads) {{ {name}({given}threads); }}")
+    return "\n".join([*lines, ""])
 
 
 def build_kernels(source: str) -> ctypes.CDLL:
@@ -497,13 +355,9 @@ def build_kernels(source: str) -> ctypes.CDLL:
         return build(source, [*FLAGS, *LIBRARIES])
     except CompilerError as error:
         found = re.search(r"kernels\.c:(\d+)", str(error))
-        lines = source.splitlines()[: int(found[1])] if found else []
-        comments = [i for i, line in enumerate(lines) if line.startswith("// ")]
-        first = comments[-1:]
-        while first and first[0] - 1 in comments:
-            first[0] -= 1
-        made = [lines[i][3:] for i in comments if i >= first[0]]
-        raise CompilerError("\n".join([str(error), *(f"made for: {x}" for x in made)])) from error
+        before = source.splitlines()[: int(found[1])] if found else []
+        comments = re.findall(r"((?:^// .*\n)+)", "\n".join(before), re.MULTILINE)
+        raise CompilerError("\n".join([str(error), *comments[-1:]])) from error
 
 
 class Program:
@@ -514,51 +368,36 @@ class Program:
         python_source, c_source: the generated texts.
         bytes: the memory that a run needs for what does not leave the program.
         bytes_of_all: what it would need if no memory were used again.
+        idle: functions that run the program, each with memory of its own.
     """
 
     count = itertools.count()
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.schedule, writer = list(steps), Writer(graph, steps, xp, shared)
-        self.python_source, self.c_source = writer.python_text(), ""
-        self.xp, self.slots = xp, 1 + len(graph.inputs) + len(writer.lives.escaping)
-        self.slots += len(writer.slots)
+        self.schedule, self.xp, self.idle = list(steps), xp, []
+        kernels = [step for step in steps if isinstance(step, Kernel)]
+        self.c_source = c_source(kernels) + callers(kernels) if kernels else ""
+        writer = Writer(graph, steps, xp, shared)
+        self.python_source = writer.python_text()
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        names = writer.text.names | {
-            "empty": xp.empty,
-            "asarray": xp.asarray,
-            "copyto": xp.copyto,
-            "contiguous": np.ascontiguousarray,
-            "own": functools.partial(own, xp),
-            "array_at": array_at,
-            "CheckFailed": CheckFailed,
-        }
-        if writer.groups:
-            check_addresses()
-            self.c_source = c_source([x for x in steps if not isinstance(x, Node)])
-            self.c_source += writer.c_text()
-            library = build_kernels(self.c_source)
-            for number in range(len(writer.groups)):
-                function = names[f"kernels_{number}"] = library[f"kernels_{number}"]
-                function.restype = None
-            names["pack"] = struct.Struct(f"{1 + len(writer.early)}N").pack_into
-            parallel = "omp parallel" in self.c_source
-            names["threads_now"] = thread_counter() if parallel else lambda: 1
+        self.names = writer.text.names | {"array_at": array_at, "threads_now": thread_counter()}
+        self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
+        self.names["contiguous"] = np.ascontiguousarray
+        library = build_kernels(self.c_source) if kernels else None
+        for kernel in kernels:
+            function = self.names[kernel.name] = library[f"call_{kernel.name}"]
+            function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
         self.file = f"<program {next(Program.count)}>"
-        self.names, self.code = names, compile(self.python_source, self.file, "exec")
-        self.idle: list = []  # functions that run the program, each with memory of its own
+        self.code = compile(self.python_source, self.file, "exec")
 
     @property
     def source(self) -> str:
         """Both texts."""
-        return f"{self.python_source}\n{self.c_source}" if self.c_source else self.python_source
+        return f"{self.python_source}\n{self.c_source}"
 
-    def prepared(self) -> Any:
+    def prepared(self) -> Callable:
         """A function that runs the program, with memory of its own."""
-        table = np.zeros(self.slots, np.uintp)
-        address = ctypes.c_void_p(table.ctypes.data)
-        memory = block(self.xp, self.bytes)
-        names = {**self.names, "memory": memory, "table": table, "address": address}
+        names = {**self.names, "memory": block(self.xp, self.bytes)}
         exec(self.code, names)
         return names.pop("run")  # no cycle: the memory goes with the program
 
@@ -574,8 +413,6 @@ class Program:
             run = self.prepared()
         try:
             return run(arrays)
-        except CheckFailed:
-            raise
         except Exception as error:
             self.explain(error)
             raise
@@ -587,8 +424,10 @@ class Program:
         step = error.__traceback__
         while step is not None:
             if step.tb_frame.f_code.co_filename == self.file:
-                line = self.python_source.splitlines()[step.tb_lineno - 1]
-                error.add_note(f"in the compiled program: {line.strip()}")
+                line = self.python_source.splitlines()[step.tb_lineno - 1].strip()
+                if isinstance(error, CheckFailed):
+                    error.args = (f"{error}: {line}",)
+                error.add_note(f"in the compiled program: {line}")
             step = step.tb_next
 
 

@@ -374,8 +374,9 @@ def nothing_changed(node: Node) -> Node | None:
     return x if node.op != "transpose" or how == tuple(range(len(how))) else None
 
 
-def steps_forward(key: tuple) -> bool:
-    return not any(isinstance(p, slice) and (p.step or 1) < 0 for p in key)
+def steps_forward(key: Any) -> bool:
+    """Whether a basic key has no slice that goes backwards."""
+    return not any(isinstance(p, slice) and (p.step or 1) < 0 for p in key_parts(key))
 
 
 @rule_for("transpose", "view_at", "broadcast_to")
@@ -413,7 +414,7 @@ def covers(shape: tuple[int, ...], path: tuple) -> tuple | None:
     array, size = np.broadcast_to(np.False_, shape), math.prod(shape)
     for op, args in path:
         simple = op == "reshape" or (op in ("view_at", "getitem") and basic(args[0]))
-        if not simple or (op != "reshape" and not steps_forward(key_parts(args[0]))):
+        if not simple or (op != "reshape" and not steps_forward(args[0])):
             return None
         array = array.reshape(*args) if op == "reshape" else array[args[0]]
         if array.size != size:

@@ -17,7 +17,7 @@ from tinytorch.compiler.kernel import Kernel
 from tinytorch.compiler.program import threads_now
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import Number, Tracer, Untraceable
-from tinytorch.core.device import cpu, device_of
+from tinytorch.core.device import device_of
 from tinytorch.optim.flat import FlatOptimizer
 
 
@@ -52,7 +52,7 @@ class CompiledUpdate:
         names = [name for name in state if name not in ("xp", "scratch", "step")]
         options = {name: x for name, x in group.items() if name not in ("params", "lr")}
         first = state["step"] == 1  # the first step of a momentum is another formula
-        key = p.dtype, g.dtype, first, str(options)
+        key = type(p), p.dtype, g.dtype, first, str(options)
         arrays = [p, g, *(state[name] for name in names)]
         if key not in self.loops:
             self.loops[key] = self.loop_for(arrays, names, state["step"], group)
@@ -64,11 +64,10 @@ class CompiledUpdate:
 
     def loop_for(self, arrays: list, names: list, step: int, group: dict) -> Callable | None:
         """The generated function, or None where the formula is no single loop."""
-        if device_of(arrays[0]) is not cpu:
-            return None
         graph, written = self.traced(arrays, names, step, group)
         graph = None if graph is None else simplify(graph)
-        kernels = [] if graph is None else fuse(graph)
+        host = isinstance(arrays[0], np.ndarray)
+        kernels = fuse(graph) if graph is not None and host else []
         if len(kernels) != 1 or not isinstance(kernels[0], Kernel) or len(kernels[0].sizes) != 1:
             return None
         (kernel,) = kernels
@@ -94,7 +93,7 @@ class CompiledUpdate:
 
     def traced(self, arrays: list, names: list, step: int, group: dict) -> tuple:
         """The graph of the formula, and which of the arrays it writes; None where it has none."""
-        trace = Trace(cpu)
+        trace = Trace(device_of(arrays[0]))
         with tracing_lock, trace:
             numbers = [np.asarray(float(x)) for x in (step, group["lr"])]
             inputs = [Node("input", (), {}, x.shape, x.dtype) for x in (*arrays, *numbers)]

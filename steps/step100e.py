@@ -1,9 +1,8 @@
-"""Step 98r: A gradient of a compiled gradient
+"""Step 100e: A gradient of a compiled gradient
 
 Some programs differentiate twice: a penalty on the size of a gradient, Newton's method. With
 create_graph=True the engine asks each node for its backward on Tensors, so that it is recorded. The
-compiled backward works on arrays only. Step 98q fails there with a message about arrays that helps
-nobody.
+compiled backward works on arrays only, and step 100d refuses.
 
 One could trace the backward of the backward. But second derivatives are rare, and it would double
 the time of each compilation. There is a simpler way that is always right: run the function itself

@@ -1,40 +1,42 @@
-"""Step 98w: A check that comes out differently
+"""Step 100k: What a graph is not for
 
-Some decisions are in a graph as nodes (step 97l): cross_entropy looks whether a class is ignored,
-and the trace has seen that none is. A run in which one is ignored raises CheckFailed. In step 98v
-this ends the program.
+Three more things end in eager, each with its reason in the log.
 
-But a run has changed nothing until its end: what it writes is copied last. So give up the run, and
-call the function itself. Only one thing has moved, the stream of random numbers: dropout may have
-drawn before the check. Its state is noted before a run that draws, and set back.
+A function that is compiled again and again: perhaps its argument n counts up, and each number is a
+constant of another graph. After 8 graphs it runs as it is.
 
-A check that fails again and again makes each call slower than eager: the program runs in vain, then
-the function. After 10 times the key is given up.
+One that changes a variable of the program, such as self.calls += 1. A graph has no such node: the
+count would go up when the function is traced, and never again. The watch sees it: it is asked
+before the first run.
 
-The trap is what cannot be done twice. A node that draws random numbers has them in its memory, but
-a second call of the function draws others: for a second gradient (step 98r) that would be another
-function. `once` refuses it.
+And a call with an error of its own, such as shapes that do not fit. Tracing raises it, too; but the
+user should see it where it belongs, in his program, and not through the compiler. So the function
+runs in eager, and raises there.
 
-New: FAILURES. Changed: Compiled.__call__, Entry.once.
-Try: take out `set_state`. Which line of the demo tells?
+`disable` marks a function that is not to be traced at all. What calls it, runs in eager.
+
+The trap is a limit that is silent: a program that is compiled at each step is slower than eager by
+far, and gives the same numbers.
+
+PyTorch's words for it are recompile limit and torch.compiler.disable.
+New: RECOMPILE_LIMIT, disable, is_compiling. Changed: Compiled.entry_for, Compiled.compiled.
+Try: a limit of 20. Which line of the demo changes?
 """
 
 import functools
 import importlib
 import time
-import types
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.modes import enable_grad
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
@@ -46,159 +48,17 @@ from tinytorch.compiler.capture import (
     tensors_in,
     tracing_lock,
 )
-from tinytorch.compiler.graph import CheckFailed, Graph
+from tinytorch.compiler.graph import Graph
+from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, as_device, cpu
-from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.dropout import dropout
+from tinytorch.nn.module import Module
 from tinytorch.ops.creation import ones
-from tinytorch.ops.random import manual_seed, rand, randn
-
-PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
-
-
-def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
-    """A key for an argument. Two arguments with equal keys are alike for a graph; the tensors in
-    it, which may differ in their elements, are added to `tensors`."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
-    if isinstance(value, PLAIN):
-        return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
-    if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
-    if isinstance(value, dict):
-        items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
-        return type(value), tuple(items)
-    return id(value)  # what is inside is watched
-
-
-def objects_in(value: Any) -> list:
-    """The arguments for which a key has only their id."""
-    if isinstance(value, (tuple, list, dict)):
-        items = value.values() if isinstance(value, dict) else value
-        return [found for item in items for found in objects_in(item)]
-    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
-
-
-def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
-    """(what a graph for this call depends on, the tensors among the arguments)."""
-    tensors: list[Tensor] = []
-    key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
-    return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
-
-
-class Watch:
-    """The Python values that a function can see: attributes of its modules, variables of the
-    functions that enclose it, the globals that its code names.
-
-    A graph holds what these were when it was traced. `changed` says what has changed since.
-    """
-
-    def __init__(self, root: Any):
-        self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
-        self.sizes: list[tuple[Any, int]] = []
-        self.cells: list[tuple[Any, Any]] = []
-        self.tensors: list[Tensor] = []
-        self.seen: set[int] = set()
-        self.keep: list = []  # an id in `seen` is not used again
-        self.visit(root)
-
-    def visit(self, value: Any) -> None:
-        if isinstance(value, PLAIN) or id(value) in self.seen:
-            return
-        self.seen.add(id(value))
-        self.keep.append(value)
-        if isinstance(value, Tensor):
-            self.tensors.append(value)
-        elif isinstance(value, (tuple, list)):
-            self.contents(value, enumerate(value))
-        elif isinstance(value, dict):
-            self.contents(value, value.items())
-        elif isinstance(value, types.MethodType):
-            self.visit(value.__self__)
-            self.visit(value.__func__)
-        elif isinstance(value, types.FunctionType):
-            self.function(value)
-        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
-            self.contents(vars(value), vars(value).items())
-            self.visit(getattr(type(value), "forward", None))
-
-    def contents(self, container: Any, items: Any) -> None:
-        if not isinstance(container, tuple):
-            self.sizes.append((container, len(container)))
-        for key, item in list(items):
-            if not isinstance(container, tuple):
-                self.entries.append((container, key, item))
-            self.visit(item)
-
-    def function(self, function: types.FunctionType) -> None:
-        if function.__module__.partition(".")[0] == "tinytorch":
-            return  # the package's own functions depend on nothing else
-        names = function.__globals__
-        for name in names_in(function.__code__):
-            if name in names:
-                self.entries.append((names, name, names[name]))
-                self.visit(names[name])
-        for cell in function.__closure__ or ():
-            try:
-                self.cells.append((cell, cell.cell_contents))
-            except ValueError:
-                continue  # a variable that is not there yet
-            self.visit(cell.cell_contents)
-        self.visit(function.__defaults__)
-        self.visit(function.__kwdefaults__)
-        self.visit(getattr(function, "__wrapped__", None))
-
-    def changed(self) -> str | None:
-        """What is not as it was, in words; None where all is."""
-        try:
-            for container, key, value in self.entries:
-                now = container[key]
-                if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                    return f"{key} is {now!r:.60}, and was {value!r:.60}"
-        except (KeyError, IndexError):
-            return f"{key} is gone"
-        for container, size in self.sizes:
-            if len(container) != size:
-                return f"something was added to, or removed from, {list(container)!r:.80}"
-        for cell, value in self.cells:
-            now = cell.cell_contents
-            if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
-        return None
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two plain values are the same; 0.0 and -0.0 are not."""
-    return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
-
-
-def names_in(code: types.CodeType) -> Iterator[str]:
-    """The globals and attributes that some code names, those of functions inside it too."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from names_in(constant)
-
-
-def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
-    """A key for the open modes, or None where one of them has to see each call as it happens.
-
-    autocast only decides about types: a graph can hold its casts.
-    """
-    if not all(isinstance(mode, autocast) for mode in modes):
-        return None
-    return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
 
 
 class CompiledCall(Function):
@@ -216,8 +76,8 @@ class CompiledCall(Function):
         entry, (function, args, kwargs) = ctx.entry, ctx.call_made
         if entry.once:
             raise RuntimeError(
-                "a compiled function that draws random numbers or writes in place cannot be "
-                "differentiated twice: call the function itself"
+                "a compiled function that writes in place cannot be differentiated twice: "
+                "call the function itself"
             )
         with enable_grad():
             result = function(*args, **kwargs)
@@ -239,8 +99,7 @@ class Entry:
     Attributes:
         places: for each source of the graph, which tensor of the arguments it is; None for one that
             the function found elsewhere, such as a parameter.
-        generator: whose random numbers it draws, or None.
-        once: it cannot run a second time for the same call: it draws random numbers, or writes.
+        once: it cannot run a second time for the same call: it writes.
     """
 
     captured: Captured
@@ -248,14 +107,12 @@ class Entry:
     backward: Callable[[list], list] | None
     watch: Watch
     places: list[int | None]
-    generator: Any
     seconds: float
-    failures: int = 0  # how often a check has failed
     shown: list[int] | None = None  # the saved values that show memory which a run writes
 
     @property
     def once(self) -> bool:
-        return bool(self.generator is not None or self.captured.written)
+        return bool(self.captured.written)
 
     def sources(self, tensors: list[Tensor]) -> list[Tensor]:
         """The tensors that the graph reads, in a call with these among its arguments."""
@@ -304,11 +161,7 @@ class Entry:
         return saved
 
     def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
-        """What the function returns.
-
-        Raises:
-            CheckFailed: the values lead another way than those of the trace. Nothing is changed.
-        """
+        """What the function returns."""
         captured, count = self.captured, self.captured.count
         values = self.forward(arrays)
         saved = self.own(values[count + len(captured.written) :], arrays)
@@ -334,9 +187,6 @@ class Entry:
 
 
 RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
-
-
-FAILURES = 10  # of a graph's checks; after that such calls run in eager
 
 
 class Unsupported(RuntimeError):
@@ -398,17 +248,7 @@ class Compiled:
                 arrays = [tensor.array for tensor in sources]
         if entry is None:
             return self.function(*args, **kwargs)
-        stream = None if entry.generator is None else entry.generator.get_state()
-        try:
-            return entry.run((self.function, args, kwargs), sources, arrays)
-        except CheckFailed as error:
-            self.note(f"runs in eager: {error}")
-            entry.failures += 1
-            if entry.failures > FAILURES:
-                self.refuse(key, f"{error}, {entry.failures} times")
-            if stream is not None:
-                entry.generator.set_state(stream)
-            return self.function(*args, **kwargs)
+        return entry.run((self.function, args, kwargs), sources, arrays)
 
     def note(self, text: str) -> None:
         """Adds to the log."""
@@ -464,10 +304,9 @@ class Compiled:
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
             programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
-        draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
-        return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
+        return Entry(captured, *programs, watch, places, seconds)
 
 
 def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
@@ -510,40 +349,39 @@ if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
+    add = compile(lambda x, n: x + n)
+    print(
+        [add(ones(1), n).item() for n in range(10)] == [float(n + 1) for n in range(10)]
+    )  # -> True
+    print(add.compiled.count, add.compiled.log[-1])
+    # -> 8 runs in eager: it was compiled 8 times; []
 
-    manual_seed(0)
+    class Counting(Module):
+        def __init__(self):
+            super().__init__()
+            self.calls, self.factor = 0, 1.0
 
-    def loss(x, target):
-        return cross_entropy(dropout(x, 0.5), target)
+        def forward(self, x):
+            self.calls += 1
+            return x * self.factor
 
-    compiled = compile(loss, fullgraph=True)
-    x = randn(4, 3)
-    target, ignoring = tensor([0, 1, 2, 1]), tensor([0, 1, 2, -100])
-    for y in (target, ignoring, target):
-        manual_seed(1)
-        expected = [loss(x, y).item() for _ in range(2)]
-        manual_seed(1)
-        found = [compiled(x, y).item() for _ in range(2)]
-        print("as in eager:", [abs(a - b) < 1e-6 for a, b in zip(expected, found, strict=True)])
-    # -> as in eager: [True, True]
-    # -> as in eager: [True, True]
-    # -> as in eager: [True, True]
-    print(len(compiled.compiled.log), compiled.compiled.log[-1].split(": ")[-1])
-    # -> 3 a check gave True
+    model = Counting()
+    compiled = Compiled(model)
+    for _ in range(3):
+        compiled(ones(1))
+    print("counted:", model.calls, compiled.log[0][:59])
+    # -> counted: 4 runs in eager: the function changes a variable of the progr
 
-    for _ in range(10):
-        compiled(x, ignoring)
-    (reason,) = compiled.compiled.breaks.values()
-    print("given up:", reason.split(": ")[1])  # -> given up: a check gave True, 11 times
+    for options in ({}, {"fullgraph": True}):
+        try:
+            compile(lambda x: x @ ones(5, 5), **options)(ones(2, 3))
+        except RuntimeError as error:
+            print(type(error).__name__, str(error)[:43])
+    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
+    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
 
-    w = ones(3, requires_grad=True)
-    try:
-        gradients(compile(lambda w: (w * rand(3)).sum())(w), w, create_graph=True)
-    except RuntimeError as error:
-        print(str(error).split(" cannot")[0])
-        # -> a compiled function that draws random numbers or writes in place
+    @disable()
+    def loose(x):
+        return x * 2
 
-    # A check without random numbers before it.
-    plain = compile(cross_entropy)
-    print(abs(plain(x, target) - cross_entropy(x, target)).item() < 1e-6)  # -> True
-    print(abs(plain(x, ignoring) - cross_entropy(x, ignoring)).item() < 1e-6)  # -> True
+    print(compile(lambda x: loose(x) + 1)(ones(1)).item(), is_compiling())  # -> 3.0 False

@@ -1,28 +1,27 @@
-"""Step 98u: Variables that a function has seen
+"""Step 100g: Attributes that a graph has seen
 
-A plain function has no attributes, and yet it sees more than its arguments:
+A key tells about the arguments, but a function sees more. Call the same network after
+model.eval(), after `layer.factor = 3`, or with another weight: the arguments have not changed, and
+step 100f runs the old graph. It is wrong, and silent about it.
 
-    SCALE = 2.0                        a global
-    def make(n):
-        def f(x): return x * SCALE * n       n: a variable of the function around it
+What a network can see hangs on it: the attributes of its modules, and what their lists and dicts
+contain. `Watch` walks through all that once, when the function is traced, and notes
 
-Change SCALE, and the graph of step 98t still multiplies by 2. Python keeps both where one can look:
-a function's code lists the names that it uses (`co_names`), its `__globals__` is a dict, and its
-`__closure__` holds a cell for each variable of the functions around it. A cell has one value, so it
-is watched without a key. Functions that a function calls are visited too, by the same names.
+    (container, key, value)      for each attribute and item
+    (container, length)          so that something new is noticed
 
-Arguments that are neither tensors nor plain values, such as an object with options, had only their
-id in the key. They are watched now like attributes.
+Before each run, `changed` compares. A number is compared by value, everything else by identity. It
+takes about 50 ns for an entry, so a small network costs microseconds.
 
-The trap: `names` of an inner function are constants of the outer one's code, so the walk goes into
-these. And a cell may still be empty, where a function mentions a variable that is set later.
+The walk finds tensors too: the network's weights, and what else hangs on it. They are sources of
+the graph, and their elements may change.
 
-The package's own functions are left out: they depend on nothing but their arguments, and what is
-set with set_default_dtype is part of the key.
+The trap: an object may be reached on two ways, or contain itself. `seen` holds the ids of what was
+visited, and `keep` the objects: an id is used again when its object is gone.
 
-PyTorch guards the same things, read by read, as it follows the bytecode.
-New: names_in, objects_in, Watch.function. Changed: Watch.visit, Watch.changed.
-Try: let f read an item of a global dict. Is a change noticed?
+PyTorch's guards are found by reading bytecode: they cover what is used, ours all that is there.
+New: same, Watch.
+Try: watch a network of the package. How many entries has a Linear layer?
 """
 
 import functools
@@ -30,7 +29,7 @@ import importlib
 import time
 import types
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +52,7 @@ from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
+from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
 from tinytorch.ops.creation import ones
 
@@ -73,15 +73,7 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
     if isinstance(value, dict):
         items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
         return type(value), tuple(items)
-    return id(value)  # what is inside is watched
-
-
-def objects_in(value: Any) -> list:
-    """The arguments for which a key has only their id."""
-    if isinstance(value, (tuple, list, dict)):
-        items = value.values() if isinstance(value, dict) else value
-        return [found for item in items for found in objects_in(item)]
-    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
+    return id(value)
 
 
 def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
@@ -94,8 +86,7 @@ def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tenso
 
 
 class Watch:
-    """The Python values that a function can see: attributes of its modules, variables of the
-    functions that enclose it, the globals that its code names.
+    """The Python values in a network: attributes of its modules, what lists and dicts contain.
 
     A graph holds what these were when it was traced. `changed` says what has changed since.
     """
@@ -103,7 +94,6 @@ class Watch:
     def __init__(self, root: Any):
         self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
         self.sizes: list[tuple[Any, int]] = []
-        self.cells: list[tuple[Any, Any]] = []
         self.tensors: list[Tensor] = []
         self.seen: set[int] = set()
         self.keep: list = []  # an id in `seen` is not used again
@@ -120,14 +110,8 @@ class Watch:
             self.contents(value, enumerate(value))
         elif isinstance(value, dict):
             self.contents(value, value.items())
-        elif isinstance(value, types.MethodType):
-            self.visit(value.__self__)
-            self.visit(value.__func__)
-        elif isinstance(value, types.FunctionType):
-            self.function(value)
-        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
+        elif hasattr(value, "__dict__"):
             self.contents(vars(value), vars(value).items())
-            self.visit(getattr(type(value), "forward", None))
 
     def contents(self, container: Any, items: Any) -> None:
         if not isinstance(container, tuple):
@@ -136,24 +120,6 @@ class Watch:
             if not isinstance(container, tuple):
                 self.entries.append((container, key, item))
             self.visit(item)
-
-    def function(self, function: types.FunctionType) -> None:
-        if function.__module__.partition(".")[0] == "tinytorch":
-            return  # the package's own functions depend on nothing else
-        names = function.__globals__
-        for name in names_in(function.__code__):
-            if name in names:
-                self.entries.append((names, name, names[name]))
-                self.visit(names[name])
-        for cell in function.__closure__ or ():
-            try:
-                self.cells.append((cell, cell.cell_contents))
-            except ValueError:
-                continue  # a variable that is not there yet
-            self.visit(cell.cell_contents)
-        self.visit(function.__defaults__)
-        self.visit(function.__kwdefaults__)
-        self.visit(getattr(function, "__wrapped__", None))
 
     def changed(self) -> str | None:
         """What is not as it was, in words; None where all is."""
@@ -167,24 +133,12 @@ class Watch:
         for container, size in self.sizes:
             if len(container) != size:
                 return f"something was added to, or removed from, {list(container)!r:.80}"
-        for cell, value in self.cells:
-            now = cell.cell_contents
-            if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
         return None
 
 
 def same(a: Any, b: Any) -> bool:
     """Whether two plain values are the same; 0.0 and -0.0 are not."""
     return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
-
-
-def names_in(code: types.CodeType) -> Iterator[str]:
-    """The globals and attributes that some code names, those of functions inside it too."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from names_in(constant)
 
 
 def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
@@ -241,7 +195,6 @@ class Entry:
     captured: Captured
     forward: Callable[[list], list]
     backward: Callable[[list], list] | None
-    watch: Watch
     places: list[int | None]
     seconds: float
     shown: list[int] | None = None  # the saved values that show memory which a run writes
@@ -256,32 +209,6 @@ class Entry:
             source.tensor if place is None else tensors[place]
             for source, place in zip(self.captured.sources, self.places, strict=True)
         ]
-
-    def changed(self, tensors: list[Tensor]) -> str | None:
-        """Why the graph does not hold for a call, in words; None where it does."""
-        for source, place in zip(self.captured.sources, self.places, strict=True):
-            if place is not None:
-                continue
-            tensor, array = source.tensor, source.tensor.array
-            if array is not source.array:
-                if (array.shape, array.dtype) != (source.array.shape, source.array.dtype):
-                    return f"a tensor of the function is now {array.dtype}{list(array.shape)}"
-                source.array = array
-            if tensor.requires_grad != source.requires_grad:
-                return f"a tensor of the function has requires_grad={tensor.requires_grad} now"
-        return self.overlap(tensors) or self.watch.changed()
-
-    def overlap(self, tensors: list[Tensor]) -> str | None:
-        """Whether a write would change another tensor too. Those that the function found elsewhere
-        were compared with each other when it was traced."""
-        arrays = [tensor.array for tensor in self.sources(tensors)]
-        for number in self.captured.written:
-            for other, place in enumerate(self.places):
-                known = place is None and self.places[number] is None
-                if other != number and not known:
-                    if np.may_share_memory(arrays[number], arrays[other]):
-                        return "memory that several tensors share would be changed in place"
-        return None
 
     def own(self, saved: list, arrays: list) -> list:
         """What backward needs, with copies of those that show memory which is to be written now."""
@@ -352,12 +279,12 @@ class Compiled:
 
     Attributes:
         function: the program's function.
-        entries: key of a call -> its graphs; those whose guards fail are passed over.
+        entries: key of a call -> its graph.
     """
 
     function: Callable
     backend: Any = "inductor"
-    entries: dict[tuple, list[Entry]] = field(default_factory=dict)
+    entries: dict[tuple, Entry] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
@@ -372,32 +299,28 @@ class Compiled:
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """The graph for a call, made where there is none yet."""
-        for entry in self.entries.get(key, ()):
-            if entry.changed(tensors) is None:
-                return entry
-        entry = self.compiled(tensors, args, kwargs)
-        self.entries.setdefault(key, []).append(entry)
-        return entry
+        if key not in self.entries:
+            self.entries[key] = self.compiled(tensors, args, kwargs)
+        return self.entries[key]
 
     def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """Traces the function, and generates code for it."""
-        start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
-        known = list(dict.fromkeys([*tensors, *watch.tensors]))
-        captured = capture(self.function, args, kwargs, known)
+        start = time.perf_counter()
+        captured = capture(self.function, args, kwargs, tensors)
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
         for source, place in zip(captured.sources, places, strict=True):
             source.tracer = source.edge = source.view = source.grad = None
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
-        device = known[0].device if known else cpu
+        device = tensors[0].device if tensors else cpu
         graphs = captured.graph, captured.backward
         kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
             programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
         seconds = time.perf_counter() - start
-        return Entry(captured, *programs, watch, places, seconds)
+        return Entry(captured, *programs, places, seconds)
 
 
 def compile(model: Callable) -> Callable:
@@ -417,74 +340,31 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    SCALE = 2.0
-
-    def doubled(x):
-        return x * SCALE
-
-    def make(n, inside=0.5):
-        def f(x, options=None):
-            shift = (lambda: OFFSET)()  # a function inside the function: its names count, too
-            return doubled(x) * n + shift + (0 if options is None else options.more) + later
-
-        def more():
-            nonlocal n
-            n += 1
-
-        later = 0.0
-        return f, more
-
-    OFFSET = 1.0
-    f, more = make(1)
-    compiled, x = Compiled(f), ones(1)
-    print(compiled(x).item())  # -> 3.0
-    SCALE = 5.0
-    print(compiled(x).item())  # -> 6.0
-    OFFSET = 10.0
-    print(compiled(x).item())  # -> 15.0
-    more()
-    print(compiled(x).item())  # -> 20.0
-
-    class Options:
-        def __init__(self):
-            self.more = 100.0
-
-    options = Options()
-    print(compiled(x, options).item())  # -> 120.0
-    options.more = 200.0
-    print(compiled(x, options).item())  # -> 220.0
-
-    class Model(Module):
+    class Scale(Module):
         def __init__(self):
             super().__init__()
-            self.n = 1.0
+            self.layers = [Linear(2, 2, bias=False)]  # a plain list
+            self.options = {"factor": 2.0, "sizes": (1, 2)}
 
         def forward(self, x):
-            return x * self.n + SCALE
+            y = self.layers[0](x) * self.options["factor"]
+            return y + 1 if self.training else y
 
-        def twice(self, x):
-            return self(self(x))
+    model, x = Scale(), ones(1, 2)
+    compiled = Compiled(model)
+    before = compiled(x)
+    model.eval()
+    print("wrong, and silent:", (compiled(x) == before).all().item())  # -> wrong, and silent: True
 
-    model = Model()
-    method = Compiled(model.twice)  # a bound method: its object is watched, and its function
-    print(method(x).item())  # -> 11.0
-    model.n = 2.0
-    print(method(x).item())  # -> 19.0
-
-    def unfinished():
-        def g(x):
-            return x if x.ndim else missing
-
-        watch = Watch(g)
-        missing = 3
-        return watch, g
-
-    watch, _ = unfinished()
-    print("an empty cell:", watch.cells, watch.changed())  # -> an empty cell: [] None
-    more()
-    print(next(iter(compiled.entries.values()))[0].watch.changed())
-    # -> SCALE is 5.0, and was 2.0
-    g, more = make(7)
-    watch = Watch(g)
-    more()
-    print(watch.changed())  # -> a variable of the enclosing function is 8, was 7
+    watch = Watch(model)
+    model.train()
+    print(watch.changed())  # -> training is True, and was False
+    model.eval()
+    print("tensors:", len(watch.tensors), "changed:", watch.changed())
+    # -> tensors: 1 changed: None
+    model.options["more"] = 1
+    print(watch.changed())
+    # -> something was added to, or removed from, ['factor', 'sizes', 'more']
+    del model.options["more"], model.options["factor"]
+    print(watch.changed())  # -> factor is gone
+    print(same(0.0, -0.0), same(1, 1.0), same(float("inf"), float("inf")))  # -> False False True

@@ -1,4 +1,4 @@
-"""Step 98o: Which calls are alike
+"""Step 100a: Which calls are alike
 
 A traced graph is fast because it knows everything: 4 rows, 3 columns, float32. Given 5 rows, it
 computes nonsense or fails. So before a graph may run, somebody has to know that this call is like

@@ -1,28 +1,27 @@
-"""Step 98t: Attributes that a graph has seen
+"""Step 100f: What the function writes
 
-A key tells about the arguments, but a function sees more. Call the same network after
-model.eval(), after `layer.factor = 3`, or with another weight: the arguments have not changed, and
-step 98s runs the old graph. It is wrong, and silent about it.
+A BatchNorm layer in training writes: it moves its running averages. So does x.add_(1). In a graph
+nothing is overwritten (step 97l): a write made a new node, and the last one is the value that the
+memory has at the end. The program of step 100e computes it, and then throws it away. The averages
+stay where they were.
 
-What a network can see hangs on it: the attributes of its modules, and what their lists and dicts
-contain. `Watch` walks through all that once, when the function is traced, and notes
+So the graph gets one more output for each source that was written, and when the program is done,
+this is copied into the tensor's memory, and its version is counted up:
 
-    (container, key, value)      for each attribute and item
-    (container, length)          so that something new is noticed
+    outputs:   results | what was written | what backward needs
+    then:      array[...] = value,  one more version
 
-Before each run, `changed` compares. A number is compared by value, everything else by identity. It
-takes about 50 ns for an entry, so a small network costs microseconds.
+All writes at the end: until then a run has changed nothing, and can be given up (step 100l).
 
-The walk finds tensors too. These are sources with one more guard: an optimizer may put other
-elements into a weight, which is what sources are for; another shape or another requires_grad needs
-another graph. And two tensors that share memory must not be written by a graph that took them for
-two.
+The trap: the backward may need what an argument was BEFORE the write, and what was kept for it is
+the argument's own memory. A copy is made where that is so. It is the same in each run, so the first
+run finds out.
 
-So one key may now have several graphs: in training, in evaluation. The first that holds, runs.
+And a run that writes cannot be repeated: a second gradient is refused with a plain message.
 
-PyTorch's guards are found by reading bytecode: they cover what is used, ours all that is there.
-New: same, Watch, Entry.changed, Entry.overlap. Changed: Compiled keeps a list for each key.
-Try: change an attribute that the network does not use. What happens?
+PyTorch's word for it is functionalization.
+New: Entry.once, Entry.own. Changed: Entry.run writes.
+Try: leave out the copies of `own`. Which line of the demo is wrong then?
 """
 
 import functools
@@ -53,9 +52,9 @@ from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.norm_layers import BatchNorm1d
 from tinytorch.ops.creation import ones, zeros
+from tinytorch.ops.random import manual_seed, randn
 
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
@@ -84,62 +83,6 @@ def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tenso
     places = {id(tensor): number for number, tensor in enumerate(tensors)}
     alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
     return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
-
-
-class Watch:
-    """The Python values in a network: attributes of its modules, what lists and dicts contain.
-
-    A graph holds what these were when it was traced. `changed` says what has changed since.
-    """
-
-    def __init__(self, root: Any):
-        self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
-        self.sizes: list[tuple[Any, int]] = []
-        self.tensors: list[Tensor] = []
-        self.seen: set[int] = set()
-        self.keep: list = []  # an id in `seen` is not used again
-        self.visit(root)
-
-    def visit(self, value: Any) -> None:
-        if isinstance(value, PLAIN) or id(value) in self.seen:
-            return
-        self.seen.add(id(value))
-        self.keep.append(value)
-        if isinstance(value, Tensor):
-            self.tensors.append(value)
-        elif isinstance(value, (tuple, list)):
-            self.contents(value, enumerate(value))
-        elif isinstance(value, dict):
-            self.contents(value, value.items())
-        elif hasattr(value, "__dict__"):
-            self.contents(vars(value), vars(value).items())
-
-    def contents(self, container: Any, items: Any) -> None:
-        if not isinstance(container, tuple):
-            self.sizes.append((container, len(container)))
-        for key, item in list(items):
-            if not isinstance(container, tuple):
-                self.entries.append((container, key, item))
-            self.visit(item)
-
-    def changed(self) -> str | None:
-        """What is not as it was, in words; None where all is."""
-        try:
-            for container, key, value in self.entries:
-                now = container[key]
-                if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                    return f"{key} is {now!r:.60}, and was {value!r:.60}"
-        except (KeyError, IndexError):
-            return f"{key} is gone"
-        for container, size in self.sizes:
-            if len(container) != size:
-                return f"something was added to, or removed from, {list(container)!r:.80}"
-        return None
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two plain values are the same; 0.0 and -0.0 are not."""
-    return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
 
 
 def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
@@ -196,7 +139,6 @@ class Entry:
     captured: Captured
     forward: Callable[[list], list]
     backward: Callable[[list], list] | None
-    watch: Watch
     places: list[int | None]
     seconds: float
     shown: list[int] | None = None  # the saved values that show memory which a run writes
@@ -211,32 +153,6 @@ class Entry:
             source.tensor if place is None else tensors[place]
             for source, place in zip(self.captured.sources, self.places, strict=True)
         ]
-
-    def changed(self, tensors: list[Tensor]) -> str | None:
-        """Why the graph does not hold for a call, in words; None where it does."""
-        for source, place in zip(self.captured.sources, self.places, strict=True):
-            if place is not None:
-                continue
-            tensor, array = source.tensor, source.tensor.array
-            if array is not source.array:
-                if (array.shape, array.dtype) != (source.array.shape, source.array.dtype):
-                    return f"a tensor of the function is now {array.dtype}{list(array.shape)}"
-                source.array = array
-            if tensor.requires_grad != source.requires_grad:
-                return f"a tensor of the function has requires_grad={tensor.requires_grad} now"
-        return self.overlap(tensors) or self.watch.changed()
-
-    def overlap(self, tensors: list[Tensor]) -> str | None:
-        """Whether a write would change another tensor too. Those that the function found elsewhere
-        were compared with each other when it was traced."""
-        arrays = [tensor.array for tensor in self.sources(tensors)]
-        for number in self.captured.written:
-            for other, place in enumerate(self.places):
-                known = place is None and self.places[number] is None
-                if other != number and not known:
-                    if np.may_share_memory(arrays[number], arrays[other]):
-                        return "memory that several tensors share would be changed in place"
-        return None
 
     def own(self, saved: list, arrays: list) -> list:
         """What backward needs, with copies of those that show memory which is to be written now."""
@@ -307,12 +223,12 @@ class Compiled:
 
     Attributes:
         function: the program's function.
-        entries: key of a call -> its graphs; those whose guards fail are passed over.
+        entries: key of a call -> its graph.
     """
 
     function: Callable
     backend: Any = "inductor"
-    entries: dict[tuple, list[Entry]] = field(default_factory=dict)
+    entries: dict[tuple, Entry] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
@@ -327,32 +243,28 @@ class Compiled:
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """The graph for a call, made where there is none yet."""
-        for entry in self.entries.get(key, ()):
-            if entry.changed(tensors) is None:
-                return entry
-        entry = self.compiled(tensors, args, kwargs)
-        self.entries.setdefault(key, []).append(entry)
-        return entry
+        if key not in self.entries:
+            self.entries[key] = self.compiled(tensors, args, kwargs)
+        return self.entries[key]
 
     def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """Traces the function, and generates code for it."""
-        start, watch = time.perf_counter(), Watch(self.function)
-        known = list(dict.fromkeys([*tensors, *watch.tensors]))
-        captured = capture(self.function, args, kwargs, known)
+        start = time.perf_counter()
+        captured = capture(self.function, args, kwargs, tensors)
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
         for source, place in zip(captured.sources, places, strict=True):
             source.tracer = source.edge = source.view = source.grad = None
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
-        device = known[0].device if known else cpu
+        device = tensors[0].device if tensors else cpu
         graphs = captured.graph, captured.backward
         kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
             programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
         seconds = time.perf_counter() - start
-        return Entry(captured, *programs, watch, places, seconds)
+        return Entry(captured, *programs, places, seconds)
 
 
 def compile(model: Callable) -> Callable:
@@ -372,59 +284,51 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    class Scale(Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = [Linear(2, 2, bias=False)]  # a plain list
-            self.options = {"factor": 2.0, "sizes": (1, 2)}
+    manual_seed(0)
+    norm = BatchNorm1d(3)
+    compiled = compile(lambda x: norm(x))
+    x = randn(100, 3) + 5
+    before = norm.running_mean.tolist()
+    compiled(x)
+    print("moved:", before, [round(n, 1) for n in norm.running_mean.tolist()])
+    # -> moved: [0.0, 0.0, 0.0] [0.5, 0.5, 0.5]
+    print("batches:", norm.num_batches_tracked.item())  # -> batches: 1
 
-        def forward(self, x):
-            y = self.layers[0](x) * self.options["factor"]
-            return y + 1 if self.training else y
+    def step_back(x, y):
+        x.sub_(y)
+        x[0] = 0
+        return x
 
-    def times(compiled):
-        return sum(len(entries) for entries in compiled.entries.values())
+    a, b = ones(3), ones(3) * 0.5
+    result = compile(step_back)(a, b)
+    print(result is a, a.tolist(), a._version > 0)  # -> True [0.0, 0.5, 0.5] True
 
-    model = Scale()
-    model.layers[0].weight.data.fill_(1.0)
-    compiled, x = Compiled(model), ones(1, 2)
-    print(compiled(x).tolist(), times(compiled))  # -> [[5.0, 5.0]] 1
-    model.eval()
-    print(compiled(x).tolist(), times(compiled))  # -> [[4.0, 4.0]] 2
-    model.train()
-    print(compiled(x).tolist(), times(compiled))  # -> [[5.0, 5.0]] 2
-    model.options["factor"] = 3.0
-    print(compiled(x).tolist(), times(compiled))  # -> [[7.0, 7.0]] 3
-    model.layers[0].weight.data.fill_(2.0)  # elements may change
-    print(compiled(x).tolist(), times(compiled))  # -> [[13.0, 13.0]] 3
+    class Odd(Function):
+        """y = x, with the slope exp(c): computed in forward, and only backward needs it."""
 
-    watch = Watch(model)
-    print("tensors:", len(watch.tensors), "changed:", watch.changed())
-    # -> tensors: 1 changed: None
-    model.options["more"] = 1
-    print(watch.changed())
-    # -> something was added to, or removed from, ['factor', 'sizes', 'more']
-    del model.options["more"], model.options["factor"]
-    print(watch.changed())  # -> factor is gone
-    print(same(0.0, -0.0), same(1, 1.0), same(float("inf"), float("inf")))  # -> False False True
+        def forward(ctx, x, c):
+            ctx.saved = (ctx.xp.exp(c),)
+            return x + 0 * c
 
-    # The tensors that were found have guards of their own.
-    weight = Linear(2, 2, bias=False).weight
-    found = Compiled(holder := Scale())
-    holder.layers = [Linear(2, 2, bias=False)]
-    found(x)
-    ((entry,),) = found.entries.values()
-    w = holder.layers[0].weight
-    w.requires_grad_(False)
-    print(entry.changed([x]))  # -> a tensor of the function has requires_grad=False now
-    w.requires_grad_(True)
-    w.data = zeros(2, 2)
-    print(entry.changed([x]))  # -> None
-    w.data = zeros(3, 2)
-    print(entry.changed([x]))  # -> a tensor of the function is now float32[3, 2]
-    adds = Compiled(lambda a, b: a.add_(b))
-    a = zeros(3)
-    adds(a, ones(3))
-    ((entry,),) = adds.entries.values()
-    print(entry.changed([a, ones(3)]), "|", entry.changed([a, a.detach()]))
-    # -> None | memory that several tensors share would be changed in place
+        def backward(ctx, g):
+            return g * ctx.saved[0], None
+
+    # So the compiled backward computes it, from c as it was before the write.
+    @compile
+    def odd(x, c):
+        y = Odd.apply(x, c)
+        c.add_(1)
+        return y.sum()
+
+    c, w = zeros(2), ones(2, requires_grad=True)
+    for _ in range(2):
+        w.grad = None
+        odd(w, c).backward()
+        print("gradient:", [round(n, 3) for n in w.grad.tolist()], "c:", c.tolist())
+    # -> gradient: [1.0, 1.0] c: [1.0, 1.0]
+    # -> gradient: [2.718, 2.718] c: [2.0, 2.0]
+    try:
+        gradients(odd(w, c), w, create_graph=True)
+    except RuntimeError as error:
+        print(str(error).split(":")[0])
+        # -> a compiled function that writes in place cannot be differentiated twice

@@ -1,27 +1,24 @@
-"""Step 98x: A compiled network is a network
+"""Step 100h: Several graphs for one kind of call
 
-compile(model) so far gives a function. Programs want more of a network: parameters() for the
-optimizer, train() and eval(), state_dict() for a file, hooks. So a compiled network is a Module
-with one part, the network itself; everything but the call goes on to it:
+Now Compiled asks before it runs. A graph is made for what the watch has seen; where something has
+changed since, it is passed over. So one key has a list of graphs: one for training, one for
+evaluation. The first that holds, runs; if none does, the function is traced once more.
 
-    OptimizedModule
-        _orig_mod: Sequential(...)           the same parameters, not copies
+The tensors that a graph has found have guards of their own. Their elements may change: that is what
+a source is for. An optimizer may even put another array into a weight. But another shape or type
+needs another graph, and so does another requires_grad.
 
-Its state_dict has the keys "_orig_mod.0.weight", as PyTorch's has, and hooks on the parts run when
-the network is traced. Attributes that the wrapper does not have are the network's.
+One more thing is asked where a graph writes (step 100f): do two of its tensors share memory? In the
+trace they did not. In a call f(x, x.view(-1)) they do, and the graph, which took them for two,
+would give something else.
 
-compile itself gets PyTorch's arguments. Most choose nothing here, and are checked nevertheless: a
-backend that does not exist is an error, and not another backend. Without a model it is a decorator:
+The trap is to compare too much: tensors that the function found itself were compared when it was
+traced, so only pairs with an argument among them are looked at. A network with 20 BatchNorm layers
+would spend a millisecond else.
 
-    @compile(fullgraph=True)
-    def f(x): ...
-
-The trap: __getattr__ is called for `_orig_mod` too, before it is registered or for a copy; it must
-not call itself.
-
-PyTorch's word for it is OptimizedModule.
-New: OptimizedModule, BACKENDS, MODES. Changed: compile has its options.
-Try: save a compiled network's state_dict. What has to be done before the plain network loads it?
+PyTorch does the same, and calls it recompilation.
+New: Entry.changed, Entry.overlap. Changed: Compiled keeps a list for each key.
+Try: change an attribute that the network does not use. What happens?
 """
 
 import functools
@@ -29,7 +26,7 @@ import importlib
 import time
 import types
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,16 +39,8 @@ from tinytorch.autograd.engine import grad as gradients
 from tinytorch.autograd.modes import FunctionMode, enable_grad
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import (
-    Break,
-    Captured,
-    Output,
-    capture,
-    rebuilt,
-    tensors_in,
-    tracing_lock,
-)
-from tinytorch.compiler.graph import CheckFailed, Graph
+from tinytorch.compiler.capture import Captured, Output, capture, rebuilt, tensors_in, tracing_lock
+from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
@@ -60,15 +49,9 @@ from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.container import Sequential
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.nn.norm_layers import BatchNorm1d
-from tinytorch.ops.creation import ones
-from tinytorch.ops.random import manual_seed, randn
-from tinytorch.optim.adam import Adam
+from tinytorch.ops.creation import ones, zeros
 
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
@@ -87,15 +70,7 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
     if isinstance(value, dict):
         items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
         return type(value), tuple(items)
-    return id(value)  # what is inside is watched
-
-
-def objects_in(value: Any) -> list:
-    """The arguments for which a key has only their id."""
-    if isinstance(value, (tuple, list, dict)):
-        items = value.values() if isinstance(value, dict) else value
-        return [found for item in items for found in objects_in(item)]
-    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
+    return id(value)
 
 
 def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
@@ -108,8 +83,7 @@ def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tenso
 
 
 class Watch:
-    """The Python values that a function can see: attributes of its modules, variables of the
-    functions that enclose it, the globals that its code names.
+    """The Python values in a network: attributes of its modules, what lists and dicts contain.
 
     A graph holds what these were when it was traced. `changed` says what has changed since.
     """
@@ -117,7 +91,6 @@ class Watch:
     def __init__(self, root: Any):
         self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
         self.sizes: list[tuple[Any, int]] = []
-        self.cells: list[tuple[Any, Any]] = []
         self.tensors: list[Tensor] = []
         self.seen: set[int] = set()
         self.keep: list = []  # an id in `seen` is not used again
@@ -134,14 +107,8 @@ class Watch:
             self.contents(value, enumerate(value))
         elif isinstance(value, dict):
             self.contents(value, value.items())
-        elif isinstance(value, types.MethodType):
-            self.visit(value.__self__)
-            self.visit(value.__func__)
-        elif isinstance(value, types.FunctionType):
-            self.function(value)
-        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
+        elif hasattr(value, "__dict__"):
             self.contents(vars(value), vars(value).items())
-            self.visit(getattr(type(value), "forward", None))
 
     def contents(self, container: Any, items: Any) -> None:
         if not isinstance(container, tuple):
@@ -150,24 +117,6 @@ class Watch:
             if not isinstance(container, tuple):
                 self.entries.append((container, key, item))
             self.visit(item)
-
-    def function(self, function: types.FunctionType) -> None:
-        if function.__module__.partition(".")[0] == "tinytorch":
-            return  # the package's own functions depend on nothing else
-        names = function.__globals__
-        for name in names_in(function.__code__):
-            if name in names:
-                self.entries.append((names, name, names[name]))
-                self.visit(names[name])
-        for cell in function.__closure__ or ():
-            try:
-                self.cells.append((cell, cell.cell_contents))
-            except ValueError:
-                continue  # a variable that is not there yet
-            self.visit(cell.cell_contents)
-        self.visit(function.__defaults__)
-        self.visit(function.__kwdefaults__)
-        self.visit(getattr(function, "__wrapped__", None))
 
     def changed(self) -> str | None:
         """What is not as it was, in words; None where all is."""
@@ -181,24 +130,12 @@ class Watch:
         for container, size in self.sizes:
             if len(container) != size:
                 return f"something was added to, or removed from, {list(container)!r:.80}"
-        for cell, value in self.cells:
-            now = cell.cell_contents
-            if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
         return None
 
 
 def same(a: Any, b: Any) -> bool:
     """Whether two plain values are the same; 0.0 and -0.0 are not."""
     return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
-
-
-def names_in(code: types.CodeType) -> Iterator[str]:
-    """The globals and attributes that some code names, those of functions inside it too."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from names_in(constant)
 
 
 def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
@@ -226,8 +163,8 @@ class CompiledCall(Function):
         entry, (function, args, kwargs) = ctx.entry, ctx.call_made
         if entry.once:
             raise RuntimeError(
-                "a compiled function that draws random numbers or writes in place cannot be "
-                "differentiated twice: call the function itself"
+                "a compiled function that writes in place cannot be differentiated twice: "
+                "call the function itself"
             )
         with enable_grad():
             result = function(*args, **kwargs)
@@ -249,8 +186,7 @@ class Entry:
     Attributes:
         places: for each source of the graph, which tensor of the arguments it is; None for one that
             the function found elsewhere, such as a parameter.
-        generator: whose random numbers it draws, or None.
-        once: it cannot run a second time for the same call: it draws random numbers, or writes.
+        once: it cannot run a second time for the same call: it writes.
     """
 
     captured: Captured
@@ -258,14 +194,12 @@ class Entry:
     backward: Callable[[list], list] | None
     watch: Watch
     places: list[int | None]
-    generator: Any
     seconds: float
-    failures: int = 0  # how often a check has failed
     shown: list[int] | None = None  # the saved values that show memory which a run writes
 
     @property
     def once(self) -> bool:
-        return bool(self.generator is not None or self.captured.written)
+        return bool(self.captured.written)
 
     def sources(self, tensors: list[Tensor]) -> list[Tensor]:
         """The tensors that the graph reads, in a call with these among its arguments."""
@@ -314,11 +248,7 @@ class Entry:
         return saved
 
     def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
-        """What the function returns.
-
-        Raises:
-            CheckFailed: the values lead another way than those of the trace. Nothing is changed.
-        """
+        """What the function returns."""
         captured, count = self.captured, self.captured.count
         values = self.forward(arrays)
         saved = self.own(values[count + len(captured.written) :], arrays)
@@ -341,16 +271,6 @@ class Entry:
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
         return rebuilt(captured.result, leaf)
-
-
-RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
-
-
-FAILURES = 10  # of a graph's checks; after that such calls run in eager
-
-
-class Unsupported(RuntimeError):
-    """With fullgraph=True: something in the function cannot be part of one graph."""
 
 
 def generate(
@@ -384,18 +304,11 @@ class Compiled:
     Attributes:
         function: the program's function.
         entries: key of a call -> its graphs; those whose guards fail are passed over.
-        breaks: key of a call -> why it runs in eager.
-        log: what has happened, in words.
     """
 
     function: Callable
     backend: Any = "inductor"
-    mode: str | None = None
-    fullgraph: bool = False
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
-    breaks: dict[tuple, str] = field(default_factory=dict)
-    log: list[str] = field(default_factory=list)
-    count: int = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
@@ -403,66 +316,25 @@ class Compiled:
             return self.function(*args, **kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
-            entry = None if key in self.breaks else self.entry_for(key, tensors, args, kwargs)
-            if entry is not None:
-                sources = entry.sources(tensors)
-                arrays = [tensor.array for tensor in sources]
-        if entry is None:
-            return self.function(*args, **kwargs)
-        stream = None if entry.generator is None else entry.generator.get_state()
-        try:
-            return entry.run((self.function, args, kwargs), sources, arrays)
-        except CheckFailed as error:
-            self.note(f"runs in eager: {error}")
-            entry.failures += 1
-            if entry.failures > FAILURES:
-                self.refuse(key, f"{error}, {entry.failures} times")
-            if stream is not None:
-                entry.generator.set_state(stream)
-            return self.function(*args, **kwargs)
+            entry = self.entry_for(key, tensors, args, kwargs)
+            sources = entry.sources(tensors)
+            arrays = [tensor.array for tensor in sources]
+        return entry.run((self.function, args, kwargs), sources, arrays)
 
-    def note(self, text: str) -> None:
-        """Adds to the log."""
-        self.log.append(text)
-
-    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
-        """The graph for a call, made where there is none yet; None where it has to run in eager."""
-        reasons = []
+    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry:
+        """The graph for a call, made where there is none yet."""
         for entry in self.entries.get(key, ()):
-            reason = entry.changed(tensors)
-            if reason is None:
+            if entry.changed(tensors) is None:
                 return entry
-            reasons.append(reason)
-        if self.count >= RECOMPILE_LIMIT:
-            return self.refuse(key, f"it was compiled {RECOMPILE_LIMIT} times; {reasons[-1:]}")
-        if reasons:
-            self.note(f"compiled anew: {reasons[-1]}")
-        try:
-            entry = self.compiled(tensors, args, kwargs)
-        except Break as reason:
-            if self.fullgraph:
-                raise Unsupported(str(reason)) from reason
-            return self.refuse(key, str(reason))
-        except Exception as error:  # in eager, the program's own error is raised where it belongs
-            if self.fullgraph:
-                raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
+        entry = self.compiled(tensors, args, kwargs)
         self.entries.setdefault(key, []).append(entry)
-        self.count += 1
         return entry
-
-    def refuse(self, key: tuple, reason: str) -> None:
-        """Notes why a call runs in eager, and all calls like it."""
-        self.note(f"runs in eager: {reason}")
-        self.breaks[key] = reason
 
     def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """Traces the function, and generates code for it."""
-        start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
+        start, watch = time.perf_counter(), Watch(self.function)
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         captured = capture(self.function, args, kwargs, known)
-        if reason := watch.changed():
-            raise Break(f"the function changes a variable of the program: {reason}")
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
         for source, place in zip(captured.sources, places, strict=True):
@@ -475,81 +347,13 @@ class Compiled:
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
             programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
-        draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
-        self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
-        return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
+        return Entry(captured, *programs, watch, places, seconds)
 
 
-BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
-
-
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-
-
-class OptimizedModule(Module):
-    """A network that is compiled. It shares its parameters and buffers with `_orig_mod`."""
-
-    def __init__(self, module: Module, **options: Any):
-        super().__init__()
-        self._orig_mod = module
-        self.__dict__["compiled"] = Compiled(module, **options)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.compiled(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_orig_mod":
-            return self._modules["_orig_mod"]
-        return getattr(self._orig_mod, name)
-
-
-def compile(
-    model: Callable | None = None,
-    *,
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
-    backend: str | Callable = "inductor",
-    mode: str | None = None,
-    options: dict | None = None,
-    disable: bool = False,
-) -> Any:
-    """A function or network that runs as generated code, and gives what it gave before.
-
-    The first call traces it: it runs once on arrays that write down what is done to them. Later
-    calls of the same kind run the code that was generated from that. Also a decorator:
-    `@compile` or `@compile(fullgraph=True)`.
-
-    Args:
-        model: a function or a Module.
-        fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
-            without it the function then runs as it is.
-        dynamic: has no effect: each shape has a graph of its own.
-        backend: "inductor" (the best that there is: "c" on the CPU, "cuda" on a GPU), "c", "cuda",
-            "numpy" (generated Python), "eager" (the graph, operation by operation); or a function
-            (graph, example arrays) -> function from a list of arrays to a list of arrays.
-        mode: "default"; "reduce-overhead" uses CUDA graphs; "max-autotune" is the default here.
-        options: has no effect.
-        disable: return the model as it is.
-    Raises:
-        RuntimeError: there is no such backend or mode.
-        TypeError: the model is not callable.
-    """
-    if model is None:
-        settings = dict(fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode)
-        return functools.partial(compile, **settings, options=options, disable=disable)
-    if not callable(model):
-        raise TypeError(f"compile(): argument 'model' must be callable, not {type(model).__name__}")
-    if not callable(backend) and backend not in BACKENDS:
-        raise RuntimeError(f"Invalid backend: {backend!r}, known are {', '.join(BACKENDS)}")
-    if mode is not None and mode not in MODES:
-        raise RuntimeError(f"Unrecognized mode={mode!r}, should be one of: {', '.join(MODES)}")
-    if disable:
-        return model
-    chosen = dict(backend=backend, mode=mode, fullgraph=fullgraph)
-    if isinstance(model, Module):
-        return OptimizedModule(model, **chosen)
-    compiled = Compiled(model, **chosen)
+def compile(model: Callable) -> Callable:
+    """A function that runs as a graph, and gives what it gave before."""
+    compiled = Compiled(model)
 
     @functools.wraps(model)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -559,62 +363,53 @@ def compile(
     return call
 
 
-def disable(function: Callable | None = None, recursive: bool = True) -> Callable:
-    """A function that is never part of a graph: what calls it runs in eager. Also a decorator."""
-    if function is None:
-        return disable
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            raise Break(f"{function.__name__} is disabled")
-        return function(*args, **kwargs)
-
-    return call
-
-
-def is_compiling() -> bool:
-    """Whether the program runs on tracers now."""
-    return tracing.trace is not None
-
-
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    manual_seed(0)
-    model = Sequential(Linear(4, 8), ReLU(), BatchNorm1d(8), Linear(8, 2))
-    network = compile(model, fullgraph=True, mode="max-autotune")
-    x = randn(16, 4)
-    print(type(network).__name__, list(network.state_dict())[0])
-    # -> OptimizedModule _orig_mod.0.weight
-    print("shared:", next(network.parameters()) is next(model.parameters()))  # -> shared: True
-    print("an attribute of the network:", network.append == model.append)
-    # -> an attribute of the network: True
+    class Scale(Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = [Linear(2, 2, bias=False)]  # a plain list
+            self.options = {"factor": 2.0, "sizes": (1, 2)}
 
-    optimizer, target = Adam(network.parameters(), 0.05), (x[:, 0] > 0).long()
-    for _ in range(50):
-        loss = cross_entropy(network(x), target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    print("learned:", loss.item() < 0.05, "graphs:", network.compiled.count)
-    # -> learned: True graphs: 1
-    network.eval()
-    print("evaluation:", model.training, (network(x) - model(x)).abs().max().item() < 1e-5)
-    # -> evaluation: False True
+        def forward(self, x):
+            y = self.layers[0](x) * self.options["factor"]
+            return y + 1 if self.training else y
 
-    @compile(backend="eager")
-    def f(x):
-        return x + 1
+    def times(compiled):
+        return sum(len(entries) for entries in compiled.entries.values())
 
-    print(f(ones(1)).item(), compile(model, disable=True) is model)  # -> 2.0 True
-    for wrong in ({"backend": "fortran"}, {"mode": "fast"}, {"model": 3}):
-        try:
-            compile(**{"model": model, **wrong})
-        except (RuntimeError, TypeError) as error:
-            print(str(error)[:50])
-    # -> Invalid backend: 'fortran', known are inductor, c,
-    # -> Unrecognized mode='fast', should be one of: defaul
-    # -> compile(): argument 'model' must be call
+    model = Scale()
+    model.layers[0].weight.data.fill_(1.0)
+    compiled, x = Compiled(model), ones(1, 2)
+    print(compiled(x).tolist(), times(compiled))  # -> [[5.0, 5.0]] 1
+    model.eval()
+    print(compiled(x).tolist(), times(compiled))  # -> [[4.0, 4.0]] 2
+    model.train()
+    print(compiled(x).tolist(), times(compiled))  # -> [[5.0, 5.0]] 2
+    model.options["factor"] = 3.0
+    print(compiled(x).tolist(), times(compiled))  # -> [[7.0, 7.0]] 3
+    model.layers[0].weight.data.fill_(2.0)  # elements may change
+    print(compiled(x).tolist(), times(compiled))  # -> [[13.0, 13.0]] 3
+
+    # The tensors that were found have guards of their own.
+    found = Compiled(holder := Scale())
+    holder.layers = [Linear(2, 2, bias=False)]
+    found(x)
+    ((entry,),) = found.entries.values()
+    w = holder.layers[0].weight
+    w.requires_grad_(False)
+    print(entry.changed([x]))  # -> a tensor of the function has requires_grad=False now
+    w.requires_grad_(True)
+    w.data = zeros(2, 2)
+    print(entry.changed([x]))  # -> None
+    w.data = zeros(3, 2)
+    print(entry.changed([x]))  # -> a tensor of the function is now float32[3, 2]
+    adds = Compiled(lambda a, b: a.add_(b))
+    a = zeros(3)
+    adds(a, ones(3))
+    ((entry,),) = adds.entries.values()
+    print(entry.changed([a, ones(3)]), "|", entry.changed([a, a.detach()]))
+    # -> None | memory that several tensors share would be changed in place

@@ -1,45 +1,38 @@
-"""Step 98v: What cannot be one graph still runs
+"""Step 100l: A check that comes out differently
 
-    def f(x):
-        if x.sum() > 0: ...
+Some decisions are in a graph as nodes (step 97r): cross_entropy looks whether a class is ignored,
+and the trace has seen that none is. A run in which one is ignored raises CheckFailed. In step 100k
+this ends the program.
 
-Which way? A tracer does not say; it raises, and so does step 98u. But the program was right, and
-compile() promised that it gives what it gave. So a function that breaks the rules of tracing simply
-runs as it is, in eager. The reason is noted with the line of the program, and the key is
-remembered: the next call of this kind is not traced in vain.
+But a run has changed nothing until its end: what it writes is copied last. So give up the run, and
+call the function itself. Only one thing has moved, the stream of random numbers: dropout may have
+drawn before the check. Its state is noted before a run that draws, and set back.
 
-Who wants to know asks for it: with fullgraph=True the same is an error, Unsupported.
+A check that fails again and again makes each call slower than eager: the program runs in vain, then
+the function. After 10 times the key is given up.
 
-Three other things end in eager as well. A function that was compiled 8 times is not what a graph is
-for: perhaps its argument n counts up. One that changes a variable of the program, such as
-self.calls += 1, would do so only when it is traced. And a call with an error of its own: in eager
-the user sees it where it belongs.
+The trap is what cannot be done twice. A node that draws random numbers has them in its memory, but
+a second call of the function draws others: for a second gradient (step 100e) that would be another
+function. `once` refuses it.
 
-The trap is to catch errors in the middle: nothing of the program may have changed by then. A trace
-puts everything back (step 97m), so it holds.
-
-PyTorch compiles the parts before and after the break; here the whole function runs in eager.
-PyTorch's words for it are graph break and recompile limit.
-New: Unsupported, RECOMPILE_LIMIT, Compiled.note, Compiled.refuse, disable, is_compiling.
-Try: print(compiled.log) after each call of the demo.
+New: FAILURES. Changed: Compiled.__call__, Entry.once.
+Try: take out `set_state`. Which line of the demo tells?
 """
 
 import functools
 import importlib
 import time
-import types
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.modes import enable_grad
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
@@ -51,158 +44,19 @@ from tinytorch.compiler.capture import (
     tensors_in,
     tracing_lock,
 )
-from tinytorch.compiler.graph import Graph
+from tinytorch.compiler.graph import CheckFailed, Graph
+from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, as_device, cpu
-from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.linear import Linear
-from tinytorch.nn.module import Module
+from tinytorch.nn.class_loss import cross_entropy
+from tinytorch.nn.dropout import dropout
 from tinytorch.ops.creation import ones
-
-PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
-
-
-def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
-    """A key for an argument. Two arguments with equal keys are alike for a graph; the tensors in
-    it, which may differ in their elements, are added to `tensors`."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
-    if isinstance(value, PLAIN):
-        return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
-    if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
-    if isinstance(value, dict):
-        items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
-        return type(value), tuple(items)
-    return id(value)  # what is inside is watched
-
-
-def objects_in(value: Any) -> list:
-    """The arguments for which a key has only their id."""
-    if isinstance(value, (tuple, list, dict)):
-        items = value.values() if isinstance(value, dict) else value
-        return [found for item in items for found in objects_in(item)]
-    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
-
-
-def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
-    """(what a graph for this call depends on, the tensors among the arguments)."""
-    tensors: list[Tensor] = []
-    key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
-    return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
-
-
-class Watch:
-    """The Python values that a function can see: attributes of its modules, variables of the
-    functions that enclose it, the globals that its code names.
-
-    A graph holds what these were when it was traced. `changed` says what has changed since.
-    """
-
-    def __init__(self, root: Any):
-        self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
-        self.sizes: list[tuple[Any, int]] = []
-        self.cells: list[tuple[Any, Any]] = []
-        self.tensors: list[Tensor] = []
-        self.seen: set[int] = set()
-        self.keep: list = []  # an id in `seen` is not used again
-        self.visit(root)
-
-    def visit(self, value: Any) -> None:
-        if isinstance(value, PLAIN) or id(value) in self.seen:
-            return
-        self.seen.add(id(value))
-        self.keep.append(value)
-        if isinstance(value, Tensor):
-            self.tensors.append(value)
-        elif isinstance(value, (tuple, list)):
-            self.contents(value, enumerate(value))
-        elif isinstance(value, dict):
-            self.contents(value, value.items())
-        elif isinstance(value, types.MethodType):
-            self.visit(value.__self__)
-            self.visit(value.__func__)
-        elif isinstance(value, types.FunctionType):
-            self.function(value)
-        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
-            self.contents(vars(value), vars(value).items())
-            self.visit(getattr(type(value), "forward", None))
-
-    def contents(self, container: Any, items: Any) -> None:
-        if not isinstance(container, tuple):
-            self.sizes.append((container, len(container)))
-        for key, item in list(items):
-            if not isinstance(container, tuple):
-                self.entries.append((container, key, item))
-            self.visit(item)
-
-    def function(self, function: types.FunctionType) -> None:
-        if function.__module__.partition(".")[0] == "tinytorch":
-            return  # the package's own functions depend on nothing else
-        names = function.__globals__
-        for name in names_in(function.__code__):
-            if name in names:
-                self.entries.append((names, name, names[name]))
-                self.visit(names[name])
-        for cell in function.__closure__ or ():
-            try:
-                self.cells.append((cell, cell.cell_contents))
-            except ValueError:
-                continue  # a variable that is not there yet
-            self.visit(cell.cell_contents)
-        self.visit(function.__defaults__)
-        self.visit(function.__kwdefaults__)
-        self.visit(getattr(function, "__wrapped__", None))
-
-    def changed(self) -> str | None:
-        """What is not as it was, in words; None where all is."""
-        try:
-            for container, key, value in self.entries:
-                now = container[key]
-                if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                    return f"{key} is {now!r:.60}, and was {value!r:.60}"
-        except (KeyError, IndexError):
-            return f"{key} is gone"
-        for container, size in self.sizes:
-            if len(container) != size:
-                return f"something was added to, or removed from, {list(container)!r:.80}"
-        for cell, value in self.cells:
-            now = cell.cell_contents
-            if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
-        return None
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two plain values are the same; 0.0 and -0.0 are not."""
-    return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
-
-
-def names_in(code: types.CodeType) -> Iterator[str]:
-    """The globals and attributes that some code names, those of functions inside it too."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from names_in(constant)
-
-
-def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
-    """A key for the open modes, or None where one of them has to see each call as it happens.
-
-    autocast only decides about types: a graph can hold its casts.
-    """
-    if not all(isinstance(mode, autocast) for mode in modes):
-        return None
-    return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
+from tinytorch.ops.random import manual_seed, rand, randn
 
 
 class CompiledCall(Function):
@@ -220,8 +74,8 @@ class CompiledCall(Function):
         entry, (function, args, kwargs) = ctx.entry, ctx.call_made
         if entry.once:
             raise RuntimeError(
-                "a compiled function that writes in place cannot be differentiated twice: "
-                "call the function itself"
+                "a compiled function that draws random numbers or writes in place cannot be "
+                "differentiated twice: call the function itself"
             )
         with enable_grad():
             result = function(*args, **kwargs)
@@ -243,7 +97,8 @@ class Entry:
     Attributes:
         places: for each source of the graph, which tensor of the arguments it is; None for one that
             the function found elsewhere, such as a parameter.
-        once: it cannot run a second time for the same call: it writes.
+        generator: whose random numbers it draws, or None.
+        once: it cannot run a second time for the same call: it draws random numbers, or writes.
     """
 
     captured: Captured
@@ -251,12 +106,14 @@ class Entry:
     backward: Callable[[list], list] | None
     watch: Watch
     places: list[int | None]
+    generator: Any
     seconds: float
+    failures: int = 0  # how often a check has failed
     shown: list[int] | None = None  # the saved values that show memory which a run writes
 
     @property
     def once(self) -> bool:
-        return bool(self.captured.written)
+        return bool(self.generator is not None or self.captured.written)
 
     def sources(self, tensors: list[Tensor]) -> list[Tensor]:
         """The tensors that the graph reads, in a call with these among its arguments."""
@@ -305,7 +162,11 @@ class Entry:
         return saved
 
     def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
-        """What the function returns."""
+        """What the function returns.
+
+        Raises:
+            CheckFailed: the values lead another way than those of the trace. Nothing is changed.
+        """
         captured, count = self.captured, self.captured.count
         values = self.forward(arrays)
         saved = self.own(values[count + len(captured.written) :], arrays)
@@ -331,6 +192,9 @@ class Entry:
 
 
 RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
+
+
+FAILURES = 10  # of a graph's checks; after that such calls run in eager
 
 
 class Unsupported(RuntimeError):
@@ -392,7 +256,17 @@ class Compiled:
                 arrays = [tensor.array for tensor in sources]
         if entry is None:
             return self.function(*args, **kwargs)
-        return entry.run((self.function, args, kwargs), sources, arrays)
+        stream = None if entry.generator is None else entry.generator.get_state()
+        try:
+            return entry.run((self.function, args, kwargs), sources, arrays)
+        except CheckFailed as error:
+            self.note(f"runs in eager: {error}")
+            entry.failures += 1
+            if entry.failures > FAILURES:
+                self.refuse(key, f"{error}, {entry.failures} times")
+            if stream is not None:
+                entry.generator.set_state(stream)
+            return self.function(*args, **kwargs)
 
     def note(self, text: str) -> None:
         """Adds to the log."""
@@ -448,9 +322,10 @@ class Compiled:
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
             programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
+        draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
-        return Entry(captured, *programs, watch, places, seconds)
+        return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
 
 
 def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
@@ -494,65 +369,39 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    @compile
-    def absolute(x):
-        if x.sum() > 0:
-            return x
-        return -x
+    manual_seed(0)
 
-    print(absolute(ones(2)).tolist(), absolute(ones(2) * -3).tolist())  # -> [1.0, 1.0] [3.0, 3.0]
-    print("runs in eager:", len(absolute.compiled.breaks))  # -> runs in eager: 1
-    line, reason = absolute.compiled.log[0].split(".py:")
-    print(reason.split(": ", 1)[1])
-    # -> the value of an element is needed while the function is traced
+    def loss(x, target):
+        return cross_entropy(dropout(x, 0.5), target)
 
-    strict = compile(lambda x: x * x.sum().item(), fullgraph=True)
+    compiled = compile(loss, fullgraph=True)
+    x = randn(4, 3)
+    target, ignoring = tensor([0, 1, 2, 1]), tensor([0, 1, 2, -100])
+    for y in (target, ignoring, target):
+        manual_seed(1)
+        expected = [loss(x, y).item() for _ in range(2)]
+        manual_seed(1)
+        found = [compiled(x, y).item() for _ in range(2)]
+        print("as in eager:", [abs(a - b) < 1e-6 for a, b in zip(expected, found, strict=True)])
+    # -> as in eager: [True, True]
+    # -> as in eager: [True, True]
+    # -> as in eager: [True, True]
+    print(len(compiled.compiled.log), compiled.compiled.log[-1].split(": ")[-1])
+    # -> 3 a check gave True
+
+    for _ in range(10):
+        compiled(x, ignoring)
+    (reason,) = compiled.compiled.breaks.values()
+    print("given up:", reason.split(": ")[1])  # -> given up: a check gave True, 11 times
+
+    w = ones(3, requires_grad=True)
     try:
-        strict(ones(2))
-    except Unsupported as error:
-        print("with fullgraph:", error)
-        # -> with fullgraph: ...: the value of an element is needed while the function is traced
+        gradients(compile(lambda w: (w * rand(3)).sum())(w), w, create_graph=True)
+    except RuntimeError as error:
+        print(str(error).split(" cannot")[0])
+        # -> a compiled function that draws random numbers or writes in place
 
-    add = compile(lambda x, n: x + n)
-    print(
-        [add(ones(1), n).item() for n in range(10)] == [float(n + 1) for n in range(10)]
-    )  # -> True
-    print(add.compiled.count, add.compiled.log[-1])
-    # -> 8 runs in eager: it was compiled 8 times; []
-
-    class Counting(Module):
-        def __init__(self):
-            super().__init__()
-            self.calls, self.factor = 0, 1.0
-
-        def forward(self, x):
-            self.calls += 1
-            return x * self.factor
-
-    model = Counting()
-    compiled = Compiled(model)
-    for _ in range(3):
-        compiled(ones(1))
-    print("counted:", model.calls, compiled.log[0][:59])
-    # -> counted: 4 runs in eager: the function changes a variable of the progr
-
-    fixed = Compiled(Linear(2, 2))
-    fixed(ones(1, 2))
-    fixed.function.eval()
-    fixed(ones(1, 2))
-    print(fixed.log[1])  # -> compiled anew: training is False, and was True
-
-    wrong = compile(lambda x: x @ ones(5, 5))
-    for options in ({}, {"fullgraph": True}):
-        try:
-            compile(lambda x: x @ ones(5, 5), **options)(ones(2, 3))
-        except RuntimeError as error:
-            print(type(error).__name__, str(error)[:43])
-    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (2
-    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (2
-
-    @disable()
-    def loose(x):
-        return x * 2
-
-    print(compile(lambda x: loose(x) + 1)(ones(1)).item(), is_compiling())  # -> 3.0 False
+    # A check without random numbers before it.
+    plain = compile(cross_entropy)
+    print(abs(plain(x, target) - cross_entropy(x, target)).item() < 1e-6)  # -> True
+    print(abs(plain(x, ignoring) - cross_entropy(x, ignoring)).item() < 1e-6)  # -> True

@@ -1,348 +1,67 @@
-"""Step 98y: The step of an optimizer
+"""Step 100p: One loop for all parameters
 
-Adam's formula makes twelve passes over all parameters: each `m *= beta1` reads and writes memory.
-In one loop each element is read once, and written once. But optimizer.step() is no function of
-tensors: it counts steps, looks at options, and writes.
+Step 100o has a program for each size: a network with ten shapes of weights waits for ten runs of
+the C compiler. And each result is a new array that is copied back.
 
-Its formula is, though: `update_chunk` (step 77a) gets flat arrays and a dict of numbers. So only
-that is traced, and only where it becomes one loop over all elements, as it does for each optimizer
-of the package, is that loop used. It writes where it reads, so nothing is copied; and as it does
-the same for each element, it takes arrays of any length. The loop around it stays in Python.
+The formula does the same for each element, so its kernel is one loop, and a loop can have any
+length. `LoopOverAll` writes it with a parameter n in place of the size:
 
-Two numbers change: the count of steps and the learning rate. As constants they would make a new
-graph in each step. They are a `Number`, a tracer for a Python number: an input of the graph, which
-takes the type of the array that it meets, as Python's numbers do.
+    void step(const float *in0, ..., float *out0, ..., int threads, long n)
 
-The trap: momentum begins with another formula (`if step == 1`). So the first step has a loop of
-its own.
+It may write where it reads: p, m and v are inputs and outputs. C's `restrict` promises that arrays
+do not overlap, so it is left out here. The loop is right all the same: each element is read before
+it is written, in the same round.
 
-PyTorch compiles the step of an optimizer, too: torch.compile(optimizer.step).
-New: LoopOverAll, CompiledUpdate, compile_step. Changed: compile.
+Where the formula is no single loop, or there is no C compiler, the step runs in NumPy, as before.
+
+The trap: the outputs of the kernel are nodes, in an order of its own. `order` says which array each
+parameter of the C function is.
+
+PyTorch's word for it is a fused (horizontally fused: foreach) optimizer.
+New: LoopOverAll. Changed: CompiledUpdate.
 Try: print(step.compiled.sources[-1]). Where are the twelve passes?
 """
 
 import ctypes
 import functools
 import importlib
+import os
+import tempfile
 import time
-import types
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tinytorch.amp.autocast_mode import autocast
-from tinytorch.autograd.engine import edge_of
-from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode, enable_grad
-from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError, build
 from tinytorch.compiler.c_code import FLAGS, CFunction, c_file, comment_of
 from tinytorch.compiler.capture import (
     Break,
-    Captured,
-    Output,
     Trace,
     capture,
-    rebuilt,
-    tensors_in,
     tracing_device,
     tracing_lock,
+    without_dead_code,
 )
+from tinytorch.compiler.entry import Entry
 from tinytorch.compiler.fuse import fuse
-from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
+from tinytorch.compiler.graph import CheckFailed, Graph, Node
+from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
 from tinytorch.compiler.kernel import Kernel
 from tinytorch.compiler.program import compile_graph, threads_now
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import Number, Tracer, Untraceable, tracing
 from tinytorch.core.device import Device, as_device, cpu, device_of
-from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.optim.adam import Adam
 from tinytorch.optim.flat import FlatOptimizer
 from tinytorch.optim.optimizer import Optimizer
-
-PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
-
-
-def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
-    """A key for an argument. Two arguments with equal keys are alike for a graph; the tensors in
-    it, which may differ in their elements, are added to `tensors`."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
-    if isinstance(value, PLAIN):
-        return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
-    if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
-    if isinstance(value, dict):
-        items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
-        return type(value), tuple(items)
-    return id(value)  # what is inside is watched
-
-
-def objects_in(value: Any) -> list:
-    """The arguments for which a key has only their id."""
-    if isinstance(value, (tuple, list, dict)):
-        items = value.values() if isinstance(value, dict) else value
-        return [found for item in items for found in objects_in(item)]
-    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
-
-
-def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
-    """(what a graph for this call depends on, the tensors among the arguments)."""
-    tensors: list[Tensor] = []
-    key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
-    return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
-
-
-class Watch:
-    """The Python values that a function can see: attributes of its modules, variables of the
-    functions that enclose it, the globals that its code names.
-
-    A graph holds what these were when it was traced. `changed` says what has changed since.
-    """
-
-    def __init__(self, root: Any):
-        self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
-        self.sizes: list[tuple[Any, int]] = []
-        self.cells: list[tuple[Any, Any]] = []
-        self.tensors: list[Tensor] = []
-        self.seen: set[int] = set()
-        self.keep: list = []  # an id in `seen` is not used again
-        self.visit(root)
-
-    def visit(self, value: Any) -> None:
-        if isinstance(value, PLAIN) or id(value) in self.seen:
-            return
-        self.seen.add(id(value))
-        self.keep.append(value)
-        if isinstance(value, Tensor):
-            self.tensors.append(value)
-        elif isinstance(value, (tuple, list)):
-            self.contents(value, enumerate(value))
-        elif isinstance(value, dict):
-            self.contents(value, value.items())
-        elif isinstance(value, types.MethodType):
-            self.visit(value.__self__)
-            self.visit(value.__func__)
-        elif isinstance(value, types.FunctionType):
-            self.function(value)
-        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
-            self.contents(vars(value), vars(value).items())
-            self.visit(getattr(type(value), "forward", None))
-
-    def contents(self, container: Any, items: Any) -> None:
-        if not isinstance(container, tuple):
-            self.sizes.append((container, len(container)))
-        for key, item in list(items):
-            if not isinstance(container, tuple):
-                self.entries.append((container, key, item))
-            self.visit(item)
-
-    def function(self, function: types.FunctionType) -> None:
-        if function.__module__.partition(".")[0] == "tinytorch":
-            return  # the package's own functions depend on nothing else
-        names = function.__globals__
-        for name in names_in(function.__code__):
-            if name in names:
-                self.entries.append((names, name, names[name]))
-                self.visit(names[name])
-        for cell in function.__closure__ or ():
-            try:
-                self.cells.append((cell, cell.cell_contents))
-            except ValueError:
-                continue  # a variable that is not there yet
-            self.visit(cell.cell_contents)
-        self.visit(function.__defaults__)
-        self.visit(function.__kwdefaults__)
-        self.visit(getattr(function, "__wrapped__", None))
-
-    def changed(self) -> str | None:
-        """What is not as it was, in words; None where all is."""
-        try:
-            for container, key, value in self.entries:
-                now = container[key]
-                if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                    return f"{key} is {now!r:.60}, and was {value!r:.60}"
-        except (KeyError, IndexError):
-            return f"{key} is gone"
-        for container, size in self.sizes:
-            if len(container) != size:
-                return f"something was added to, or removed from, {list(container)!r:.80}"
-        for cell, value in self.cells:
-            now = cell.cell_contents
-            if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
-        return None
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two plain values are the same; 0.0 and -0.0 are not."""
-    return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
-
-
-def names_in(code: types.CodeType) -> Iterator[str]:
-    """The globals and attributes that some code names, those of functions inside it too."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from names_in(constant)
-
-
-def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
-    """A key for the open modes, or None where one of them has to see each call as it happens.
-
-    autocast only decides about types: a graph can hold its casts.
-    """
-    if not all(isinstance(mode, autocast) for mode in modes):
-        return None
-    return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
-
-
-class CompiledCall(Function):
-    """One run of a compiled function in the graph of autograd: its backward is generated, too."""
-
-    entry: "Entry"
-    call_made: tuple  # (function, args, kwargs)
-    sources: list[Tensor]
-
-    def backward(ctx, *grads: Any) -> tuple:
-        return tuple(ctx.entry.backward([*ctx.saved, *grads]))
-
-    def gradients(ctx, grads: list) -> tuple:
-        """Gradients that are to be differentiated: the function runs once more, in eager."""
-        entry, (function, args, kwargs) = ctx.entry, ctx.call_made
-        if entry.once:
-            raise RuntimeError(
-                "a compiled function that draws random numbers or writes in place cannot be "
-                "differentiated twice: call the function itself"
-            )
-        with enable_grad():
-            result = function(*args, **kwargs)
-        given = {id(source) for source in ctx.sources}
-        roots = [x for x in dict.fromkeys(tensors_in(result)) if x._edge and id(x) not in given]
-        pairs = [(x, g) for x, g in zip(roots, grads, strict=True) if g is not None]
-        wanted = [ctx.sources[number] for number in entry.captured.wanted]
-        outs, gs = zip(*pairs, strict=True)
-        return gradients(outs, wanted, gs, create_graph=True, allow_unused=True)
-
-    def name(ctx) -> str:
-        return "CompiledFunctionBackward"
-
-
-@dataclass
-class Entry:
-    """A graph of a function, compiled, with what it holds for.
-
-    Attributes:
-        places: for each source of the graph, which tensor of the arguments it is; None for one that
-            the function found elsewhere, such as a parameter.
-        generator: whose random numbers it draws, or None.
-        once: it cannot run a second time for the same call: it draws random numbers, or writes.
-    """
-
-    captured: Captured
-    forward: Callable[[list], list]
-    backward: Callable[[list], list] | None
-    watch: Watch
-    places: list[int | None]
-    generator: Any
-    seconds: float
-    failures: int = 0  # how often a check has failed
-    shown: list[int] | None = None  # the saved values that show memory which a run writes
-
-    @property
-    def once(self) -> bool:
-        return bool(self.generator is not None or self.captured.written)
-
-    def sources(self, tensors: list[Tensor]) -> list[Tensor]:
-        """The tensors that the graph reads, in a call with these among its arguments."""
-        return [
-            source.tensor if place is None else tensors[place]
-            for source, place in zip(self.captured.sources, self.places, strict=True)
-        ]
-
-    def changed(self, tensors: list[Tensor]) -> str | None:
-        """Why the graph does not hold for a call, in words; None where it does."""
-        for source, place in zip(self.captured.sources, self.places, strict=True):
-            if place is not None:
-                continue
-            tensor, array = source.tensor, source.tensor.array
-            if array is not source.array:
-                if (array.shape, array.dtype) != (source.array.shape, source.array.dtype):
-                    return f"a tensor of the function is now {array.dtype}{list(array.shape)}"
-                source.array = array
-            if tensor.requires_grad != source.requires_grad:
-                return f"a tensor of the function has requires_grad={tensor.requires_grad} now"
-        return self.overlap(tensors) or self.watch.changed()
-
-    def overlap(self, tensors: list[Tensor]) -> str | None:
-        """Whether a write would change another tensor too. Those that the function found elsewhere
-        were compared with each other when it was traced."""
-        arrays = [tensor.array for tensor in self.sources(tensors)]
-        for number in self.captured.written:
-            for other, place in enumerate(self.places):
-                known = place is None and self.places[number] is None
-                if other != number and not known:
-                    if np.may_share_memory(arrays[number], arrays[other]):
-                        return "memory that several tensors share would be changed in place"
-        return None
-
-    def own(self, saved: list, arrays: list) -> list:
-        """What backward needs, with copies of those that show memory which is to be written now."""
-        if self.shown is None:
-            written = [arrays[number] for number in self.captured.written]
-            self.shown = [
-                number
-                for number, value in enumerate(saved)
-                if hasattr(value, "dtype") and any(np.may_share_memory(value, x) for x in written)
-            ]
-        for number in self.shown:
-            saved[number] = saved[number].copy()
-        return saved
-
-    def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
-        """What the function returns.
-
-        Raises:
-            CheckFailed: the values lead another way than those of the trace. Nothing is changed.
-        """
-        captured, count = self.captured, self.captured.count
-        values = self.forward(arrays)
-        saved = self.own(values[count + len(captured.written) :], arrays)
-        for number, value in zip(captured.written, values[count:], strict=False):
-            arrays[number][...] = value
-            bump_version(arrays[number])
-        device = sources[0].device if sources else cpu
-        outs = [wrap(value, device) for value in values[:count]]
-        if self.backward is not None:
-            ctx = new(CompiledCall)
-            ctx.device, ctx.xp, ctx.entry, ctx.call_made = device, device.xp, self, call
-            ctx.edges = [edge_of(sources[number]) for number in captured.wanted]
-            ctx.sources, ctx.saved = sources, tuple(saved)
-            ctx.sequence_nr = next_sequence_nr()
-            ctx.record_outputs([outs[number] for number in captured.roots])
-
-        def leaf(x: Any) -> Tensor:
-            if isinstance(x, Tensor):
-                return x
-            return outs[x.number] if isinstance(x, Output) else sources[x.number]
-
-        return rebuilt(captured.result, leaf)
-
 
 RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
 
@@ -513,7 +232,7 @@ class CompiledUpdate:
         names = [name for name in state if name not in ("xp", "scratch", "step")]
         options = {name: x for name, x in group.items() if name not in ("params", "lr")}
         first = state["step"] == 1  # the first step of a momentum is another formula
-        key = p.dtype, g.dtype, first, str(options)
+        key = type(p), p.dtype, g.dtype, first, str(options)
         arrays = [p, g, *(state[name] for name in names)]
         if key not in self.loops:
             self.loops[key] = self.loop_for(arrays, names, state["step"], group)
@@ -525,11 +244,10 @@ class CompiledUpdate:
 
     def loop_for(self, arrays: list, names: list, step: int, group: dict) -> Callable | None:
         """The generated function, or None where the formula is no single loop."""
-        if device_of(arrays[0]) is not cpu:
-            return None
         graph, written = self.traced(arrays, names, step, group)
         graph = None if graph is None else simplify(graph)
-        kernels = [] if graph is None else fuse(graph)
+        host = isinstance(arrays[0], np.ndarray)
+        kernels = fuse(graph) if graph is not None and host else []
         if len(kernels) != 1 or not isinstance(kernels[0], Kernel) or len(kernels[0].sizes) != 1:
             return None
         (kernel,) = kernels
@@ -555,7 +273,7 @@ class CompiledUpdate:
 
     def traced(self, arrays: list, names: list, step: int, group: dict) -> tuple:
         """The graph of the formula, and which of the arrays it writes; None where it has none."""
-        trace = Trace(cpu)
+        trace = Trace(device_of(arrays[0]))
         with tracing_lock, trace:
             numbers = [np.asarray(float(x)) for x in (step, group["lr"])]
             inputs = [Node("input", (), {}, x.shape, x.dtype) for x in (*arrays, *numbers)]
@@ -741,13 +459,9 @@ if __name__ == "__main__":
     )
     # -> in eager: 0.0 {None}
 
-    class Own(Optimizer):
-        """Without update_chunk there is nothing to compile."""
-
-        def __init__(self, params):
-            super().__init__(params, {"lr": 0.1})
-
-        def step(self, closure=None):
-            return "as it is"
-
-    print(compile(Own([Parameter(ones(1))]).step)())  # -> as it is
+    # Without a C compiler.
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        os.environ.update(CC="/bin/false", TINYTORCH_CACHE=folder)
+        found, step = trained(lambda params: Adam(params, eps=1e-3), compile)
+        print(set(step.compiled.loops.values()), "warned:", len(caught))  # -> {None} warned: 2

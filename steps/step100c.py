@@ -1,26 +1,19 @@
-"""Step 98q: A compiled function in the graph of autograd
+"""Step 100c: Traced once, run many times
 
-The compiled softmax of step 98p returns tensors without history: loss.backward() stops there. But
-the trace has found the backward, too (step 97p): a second program, which takes what the forward has
-saved and the gradients of the results, and returns the gradients of the sources.
+An entry runs. What is missing is somebody who decides, at each call, whether to trace or to run.
+That is `Compiled`, and it stands where the function stood:
 
-So for autograd the whole function becomes ONE node. Its forward is the one program, its backward
-the other:
+    call  ->  key  ->  is there a graph for it?  --no-->  trace, simplify, generate code
+                              | yes                                    |
+                              +------------------>  run  <-------------+
 
-    w --+                     +--> loss
-        +--> CompiledCall ----+              backward: saved, g  ->  gradients of w and x
-    x --+                     +--> count
+The trap: while one thread traces a function, the tensors of the function hold tracers. Another
+thread must not look at them then. So both sides hold a lock, and take the arrays out of the tensors
+before they let go.
 
-The node is filled by hand. Function.apply would run a formula; here the results are there already.
-`edges` leads to the sources that get a gradient, `saved` holds arrays for the backward, and
-`record_outputs` makes the tensors its results.
-
-The trap is the order of time: `sequence_nr` is taken after the forward has run. The engine visits
-nodes from the newest to the oldest, and refuses values that were written after it.
-
-PyTorch's word for it is CompiledFunction; its ahead-of-time autograd is called AOTAutograd.
-New: CompiledCall. Changed: Entry has a backward, and run records it.
-Try: return the same tensor twice, `return x, x`, from a compiled function. What does backward give?
+PyTorch's word for it is torch.compile.
+New: Compiled, compile.
+Try: print compiled.compiled.entries. What is in a key?
 """
 
 import functools
@@ -28,34 +21,26 @@ import importlib
 import time
 import types
 import warnings
-from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tinytorch.amp.autocast_mode import autocast
-from tinytorch.autograd.engine import edge_of
-from tinytorch.autograd.engine import grad as gradients
 from tinytorch.autograd.modes import FunctionMode
-from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import Captured, Output, capture, rebuilt, tracing_lock
 from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
-from tinytorch.core.device import Device, as_device, cpu
+from tinytorch.core.device import Device, cpu
 from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.core.version import next_sequence_nr
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.ops.random import manual_seed, randint, randn
+from tinytorch.ops.creation import ones, zeros
+from tinytorch.ops.random import manual_seed, randn
 
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
@@ -96,18 +81,6 @@ def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
     return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
 
 
-class CompiledCall(Function):
-    """One run of a compiled function in the graph of autograd: its backward is generated, too."""
-
-    entry: "Entry"
-
-    def backward(ctx, *grads: Any) -> tuple:
-        return tuple(ctx.entry.backward([*ctx.saved, *grads]))
-
-    def name(ctx) -> str:
-        return "CompiledFunctionBackward"
-
-
 @dataclass
 class Entry:
     """A graph of a function, compiled, with what it holds for.
@@ -119,7 +92,6 @@ class Entry:
 
     captured: Captured
     forward: Callable[[list], list]
-    backward: Callable[[list], list] | None
     places: list[int | None]
     seconds: float
 
@@ -132,37 +104,19 @@ class Entry:
 
     def run(self, sources: list[Tensor], arrays: list) -> Any:
         """What the function returns."""
-        captured, count = self.captured, self.captured.count
-        values = self.forward(arrays)
         device = sources[0].device if sources else cpu
-        outs = [wrap(value, device) for value in values[:count]]
-        if self.backward is not None:
-            ctx = new(CompiledCall)
-            ctx.device, ctx.xp, ctx.entry = device, device.xp, self
-            ctx.edges = [edge_of(sources[number]) for number in captured.wanted]
-            ctx.saved = tuple(values[count:])
-            ctx.sequence_nr = next_sequence_nr()
-            ctx.record_outputs([outs[number] for number in captured.roots])
+        outs = [wrap(value, device) for value in self.forward(arrays)]
 
         def leaf(x: Any) -> Tensor:
             if isinstance(x, Tensor):
                 return x
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
-        return rebuilt(captured.result, leaf)
+        return rebuilt(self.captured.result, leaf)
 
 
-def generate(
-    graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
-) -> Callable[[list], list] | None:
-    """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
-
-    Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
-    """
-    as_device(None)  # in a new thread this silences NumPy
-    if graph is None:
-        return None
+def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], list]:
+    """A function from the arrays of a graph's inputs to those of its outputs."""
     if callable(backend):
         return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
     if backend == "eager":
@@ -170,10 +124,10 @@ def generate(
     graph = simplify(graph)
     if device.type == "cpu" and backend in ("inductor", "c"):
         try:
-            return compile_graph(graph, "c", device.xp, shared)
+            return compile_graph(graph, "c", device.xp)
         except CompilerError as error:
             warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
-    return compile_graph(graph, "numpy", device.xp, shared)
+    return compile_graph(graph, "numpy", device.xp)
 
 
 @dataclass(eq=False)
@@ -217,13 +171,9 @@ class Compiled:
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
         device = tensors[0].device if tensors else cpu
-        graphs = captured.graph, captured.backward
-        kept = range(captured.count, len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
+        program = generate(captured.graph, self.backend, device)
         seconds = time.perf_counter() - start
-        return Entry(captured, *programs, places, seconds)
+        return Entry(captured, program, places, seconds)
 
 
 def compile(model: Callable) -> Callable:
@@ -243,34 +193,37 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
+    calls = []
+
+    def normalized(x):
+        calls.append(x.shape)  # a Python function runs; a graph does not
+        e = (x - x.amax(-1, keepdim=True)).exp()
+        return {"softmax": e / e.sum(-1, keepdim=True), "count": len(x)}
+
+    compiled = compile(normalized)
     manual_seed(0)
-    model = Sequential(Linear(4, 16), ReLU(), Linear(16, 3))
-    x, target = randn(8, 4), randint(3, (8,))
+    for shape in ((2, 3), (2, 3), (2, 3), (4, 3), (4, 3)):
+        x = randn(*shape)
+        right = (compiled(x)["softmax"] - normalized(x)["softmax"]).abs().max().item() < 1e-6
+        calls.pop()  # that was the call for comparison
+        print(shape, "right:", right, "traced so far:", len(calls))
+    # -> (2, 3) right: True traced so far: 1
+    # -> (2, 3) right: True traced so far: 1
+    # -> (2, 3) right: True traced so far: 1
+    # -> (4, 3) right: True traced so far: 2
+    # -> (4, 3) right: True traced so far: 2
+    print("with a mode:", compiled.compiled(ones(2, 3))["count"], len(calls))  # -> with a mode: 2 2
+    with FunctionMode():  # it wants to see each call: no graph
+        compiled(ones(2, 3))
+    print("and now:", len(calls))  # -> and now: 3
 
-    def loss_of(x, target):
-        return cross_entropy(model(x), target)
+    # A function of a function: the outer trace goes through the inner one.
+    outer = compile(lambda x: compiled(x)["softmax"] * 2)
+    print([round(n, 3) for n in outer(zeros(1, 4)).tolist()[0]])  # -> [0.5, 0.5, 0.5, 0.5]
 
-    loss = loss_of(x, target)
-    print("nodes in eager:", loss.grad_fn.name())  # -> nodes in eager: NllLossBackward0
-    expected = gradients(loss, list(model.parameters()))
-
-    compiled = compile(lambda w, x: ((x @ w).tanh() ** 2).sum())
-    w = randn(4, 3).requires_grad_()
-    y = compiled(w, x)
-    print("one node:", y.grad_fn.name(), [edge[0] is w for edge in y.grad_fn.edges])
-    # -> one node: CompiledFunctionBackward [True]
-    y.backward()
-    v = w.detach().clone().requires_grad_()
-    ((x @ v).tanh() ** 2).sum().backward()
-    print("same gradient:", (w.grad - v.grad).abs().max().item() < 1e-5)  # -> same gradient: True
-
-    # In front of it and behind it, the graph goes on as ever.
-    w.grad = None
-    (compiled(w * 2, x) * 3).backward()
-    print("through both sides:", w.grad.shape == w.shape)  # -> through both sides: True
-
-    # The weights of a network are not arguments. They are found, and get their gradients.
-    network = compile(loss_of)
-    found = gradients(network(x, target), list(model.parameters()))
-    worst = max((a - b).abs().max().item() for a, b in zip(expected, found, strict=True))
-    print("all gradients of the network:", worst < 1e-6)  # -> all gradients of the network: True
+    # Many small calls become one program: fewer steps.
+    many = compile(lambda x: ((x * 2 + 1).tanh() * 3 - x).exp())
+    many(ones(1000))
+    ((entry,),) = [many.compiled.entries.values()]
+    print("operations in the graph:", len(entry.captured.graph.nodes))
+    # -> operations in the graph: 6

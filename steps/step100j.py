@@ -1,0 +1,340 @@
+"""Step 100j: What cannot be one graph still runs
+
+    def f(x):
+        if x.sum() > 0: ...
+
+Which way? A tracer does not say; it raises, and so does step 100i. But the program was right, and
+compile() promised that it gives what it gave. So a function that breaks the rules of tracing simply
+runs as it is, in eager. The reason is noted with the line of the program, and the key is
+remembered: the next call of this kind is not traced in vain.
+
+Who wants to know asks for it: with fullgraph=True the same is an error, Unsupported.
+
+The trap is to catch errors in the middle: nothing of the program may have changed by then. A trace
+puts everything back (step 97s), so it holds.
+
+PyTorch compiles the parts before and after the break; here the whole function runs in eager.
+PyTorch's word for it is graph break.
+New: Unsupported, Compiled.note, Compiled.refuse. Changed: Compiled.entry_for, compile.
+Try: print(absolute.compiled.log) after each call of the demo.
+"""
+
+import functools
+import importlib
+import time
+import warnings
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.engine import edge_of
+from tinytorch.autograd.engine import grad as gradients
+from tinytorch.autograd.modes import enable_grad
+from tinytorch.autograd.node import Function, new
+from tinytorch.compiler.build import CompilerError
+from tinytorch.compiler.capture import (
+    Break,
+    Captured,
+    Output,
+    capture,
+    rebuilt,
+    tensors_in,
+    tracing_lock,
+)
+from tinytorch.compiler.graph import Graph
+from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
+from tinytorch.compiler.program import compile_graph
+from tinytorch.compiler.simplify import simplify
+from tinytorch.compiler.tracer import tracing
+from tinytorch.core.device import Device, as_device, cpu
+from tinytorch.core.state import state
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.version import bump_version, next_sequence_nr
+from tinytorch.nn.linear import Linear
+from tinytorch.ops.creation import ones
+
+
+class CompiledCall(Function):
+    """One run of a compiled function in the graph of autograd: its backward is generated, too."""
+
+    entry: "Entry"
+    call_made: tuple  # (function, args, kwargs)
+    sources: list[Tensor]
+
+    def backward(ctx, *grads: Any) -> tuple:
+        return tuple(ctx.entry.backward([*ctx.saved, *grads]))
+
+    def gradients(ctx, grads: list) -> tuple:
+        """Gradients that are to be differentiated: the function runs once more, in eager."""
+        entry, (function, args, kwargs) = ctx.entry, ctx.call_made
+        if entry.once:
+            raise RuntimeError(
+                "a compiled function that writes in place cannot be differentiated twice: "
+                "call the function itself"
+            )
+        with enable_grad():
+            result = function(*args, **kwargs)
+        given = {id(source) for source in ctx.sources}
+        roots = [x for x in dict.fromkeys(tensors_in(result)) if x._edge and id(x) not in given]
+        pairs = [(x, g) for x, g in zip(roots, grads, strict=True) if g is not None]
+        wanted = [ctx.sources[number] for number in entry.captured.wanted]
+        outs, gs = zip(*pairs, strict=True)
+        return gradients(outs, wanted, gs, create_graph=True, allow_unused=True)
+
+    def name(ctx) -> str:
+        return "CompiledFunctionBackward"
+
+
+@dataclass
+class Entry:
+    """A graph of a function, compiled, with what it holds for.
+
+    Attributes:
+        places: for each source of the graph, which tensor of the arguments it is; None for one that
+            the function found elsewhere, such as a parameter.
+        once: it cannot run a second time for the same call: it writes.
+    """
+
+    captured: Captured
+    forward: Callable[[list], list]
+    backward: Callable[[list], list] | None
+    watch: Watch
+    places: list[int | None]
+    seconds: float
+    shown: list[int] | None = None  # the saved values that show memory which a run writes
+
+    @property
+    def once(self) -> bool:
+        return bool(self.captured.written)
+
+    def sources(self, tensors: list[Tensor]) -> list[Tensor]:
+        """The tensors that the graph reads, in a call with these among its arguments."""
+        return [
+            source.tensor if place is None else tensors[place]
+            for source, place in zip(self.captured.sources, self.places, strict=True)
+        ]
+
+    def changed(self, tensors: list[Tensor]) -> str | None:
+        """Why the graph does not hold for a call, in words; None where it does."""
+        for source, place in zip(self.captured.sources, self.places, strict=True):
+            if place is not None:
+                continue
+            tensor, array = source.tensor, source.tensor.array
+            if array is not source.array:
+                if (array.shape, array.dtype) != (source.array.shape, source.array.dtype):
+                    return f"a tensor of the function is now {array.dtype}{list(array.shape)}"
+                source.array = array
+            if tensor.requires_grad != source.requires_grad:
+                return f"a tensor of the function has requires_grad={tensor.requires_grad} now"
+        return self.overlap(tensors) or self.watch.changed()
+
+    def overlap(self, tensors: list[Tensor]) -> str | None:
+        """Whether a write would change another tensor too. Those that the function found elsewhere
+        were compared with each other when it was traced."""
+        arrays = [tensor.array for tensor in self.sources(tensors)]
+        for number in self.captured.written:
+            for other, place in enumerate(self.places):
+                known = place is None and self.places[number] is None
+                if other != number and not known:
+                    if np.may_share_memory(arrays[number], arrays[other]):
+                        return "memory that several tensors share would be changed in place"
+        return None
+
+    def own(self, saved: list, arrays: list) -> list:
+        """What backward needs, with copies of those that show memory which is to be written now."""
+        if self.shown is None:
+            written = [arrays[number] for number in self.captured.written]
+            self.shown = [
+                number
+                for number, value in enumerate(saved)
+                if hasattr(value, "dtype") and any(np.may_share_memory(value, x) for x in written)
+            ]
+        for number in self.shown:
+            saved[number] = saved[number].copy()
+        return saved
+
+    def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
+        """What the function returns."""
+        captured, count = self.captured, self.captured.count
+        values = self.forward(arrays)
+        saved = self.own(values[count + len(captured.written) :], arrays)
+        for number, value in zip(captured.written, values[count:], strict=False):
+            arrays[number][...] = value
+            bump_version(arrays[number])
+        device = sources[0].device if sources else cpu
+        outs = [wrap(value, device) for value in values[:count]]
+        if self.backward is not None:
+            ctx = new(CompiledCall)
+            ctx.device, ctx.xp, ctx.entry, ctx.call_made = device, device.xp, self, call
+            ctx.edges = [edge_of(sources[number]) for number in captured.wanted]
+            ctx.sources, ctx.saved = sources, tuple(saved)
+            ctx.sequence_nr = next_sequence_nr()
+            ctx.record_outputs([outs[number] for number in captured.roots])
+
+        def leaf(x: Any) -> Tensor:
+            if isinstance(x, Tensor):
+                return x
+            return outs[x.number] if isinstance(x, Output) else sources[x.number]
+
+        return rebuilt(captured.result, leaf)
+
+
+class Unsupported(RuntimeError):
+    """With fullgraph=True: something in the function cannot be part of one graph."""
+
+
+def generate(
+    graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
+) -> Callable[[list], list] | None:
+    """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
+
+    Args:
+        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+    """
+    as_device(None)  # in a new thread this silences NumPy
+    if graph is None:
+        return None
+    if callable(backend):
+        return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
+    if backend == "eager":
+        return functools.partial(graph.run, device.xp)
+    graph = simplify(graph)
+    if device.type == "cpu" and backend in ("inductor", "c"):
+        try:
+            return compile_graph(graph, "c", device.xp, shared)
+        except CompilerError as error:
+            warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
+    return compile_graph(graph, "numpy", device.xp, shared)
+
+
+@dataclass(eq=False)
+class Compiled:
+    """What stands for a function: its graphs, for each kind of arguments.
+
+    Attributes:
+        function: the program's function.
+        entries: key of a call -> its graphs; those whose guards fail are passed over.
+        breaks: key of a call -> why it runs in eager.
+        log: what has happened, in words.
+    """
+
+    function: Callable
+    backend: Any = "inductor"
+    fullgraph: bool = False
+    entries: dict[tuple, list[Entry]] = field(default_factory=dict)
+    breaks: dict[tuple, str] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        modes = describe_modes(state.modes) if state.modes else ()
+        if modes is None or tracing.trace is not None:
+            return self.function(*args, **kwargs)
+        with tracing_lock:  # while a function is traced, its tensors are not what they are
+            key, tensors = call_key(args, kwargs, modes)
+            entry = None if key in self.breaks else self.entry_for(key, tensors, args, kwargs)
+            if entry is not None:
+                sources = entry.sources(tensors)
+                arrays = [tensor.array for tensor in sources]
+        if entry is None:
+            return self.function(*args, **kwargs)
+        return entry.run((self.function, args, kwargs), sources, arrays)
+
+    def note(self, text: str) -> None:
+        """Adds to the log."""
+        self.log.append(text)
+
+    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
+        """The graph for a call, made where there is none yet; None where it has to run in eager."""
+        reasons = []
+        for entry in self.entries.get(key, ()):
+            reason = entry.changed(tensors)
+            if reason is None:
+                return entry
+            reasons.append(reason)
+        if reasons:
+            self.note(f"compiled anew: {reasons[-1]}")
+        try:
+            entry = self.compiled(tensors, args, kwargs)
+        except Break as reason:
+            if self.fullgraph:
+                raise Unsupported(str(reason)) from reason
+            return self.refuse(key, str(reason))
+        self.entries.setdefault(key, []).append(entry)
+        return entry
+
+    def refuse(self, key: tuple, reason: str) -> None:
+        """Notes why a call runs in eager, and all calls like it."""
+        self.note(f"runs in eager: {reason}")
+        self.breaks[key] = reason
+
+    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
+        """Traces the function, and generates code for it."""
+        start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
+        known = list(dict.fromkeys([*tensors, *watch.tensors]))
+        captured = capture(self.function, args, kwargs, known)
+        numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
+        places = [numbers.get(id(source.tensor)) for source in captured.sources]
+        for source, place in zip(captured.sources, places, strict=True):
+            source.tracer = source.edge = source.view = source.grad = None
+            if place is not None:  # the arguments of this call are not kept
+                source.tensor = source.array = None
+        device = known[0].device if known else cpu
+        graphs = captured.graph, captured.backward
+        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
+        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
+            backends, devices = (self.backend,) * 2, (device,) * 2
+            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
+        seconds = time.perf_counter() - start
+        self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
+        return Entry(captured, *programs, watch, places, seconds)
+
+
+def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
+    """A function that runs as a graph, and gives what it gave before.
+
+    Args:
+        fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
+            without it the function then runs as it is.
+    """
+    compiled = Compiled(model, fullgraph=fullgraph)
+
+    @functools.wraps(model)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return compiled(*args, **kwargs)
+
+    call.compiled = compiled
+    return call
+
+
+if __name__ == "__main__":
+    for name in "comparison elementwise indexing matmul reduction sampling shape".split():
+        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
+    importlib.import_module("tinytorch.core.printing")
+
+    @compile
+    def absolute(x):
+        if x.sum() > 0:
+            return x
+        return -x
+
+    print(absolute(ones(2)).tolist(), absolute(ones(2) * -3).tolist())  # -> [1.0, 1.0] [3.0, 3.0]
+    print("runs in eager:", len(absolute.compiled.breaks))  # -> runs in eager: 1
+    line, reason = absolute.compiled.log[0].split(".py:")
+    print(reason.split(": ", 1)[1])
+    # -> the value of an element is needed while the function is traced
+
+    strict = compile(lambda x: x * x.sum().item(), fullgraph=True)
+    try:
+        strict(ones(2))
+    except Unsupported as error:
+        print("with fullgraph:", error)
+        # -> with fullgraph: ...: the value of an element is needed while the function is traced
+
+    fixed = Compiled(Linear(2, 2))
+    fixed(ones(1, 2))
+    fixed.function.eval()
+    fixed(ones(1, 2))
+    print(fixed.log[1])  # -> compiled anew: training is False, and was True

@@ -14,8 +14,8 @@ are inputs and outputs. To run it is a loop: a dict holds the value of each node
 the arguments up there, and call the function of the array library with the node's name.
 
 No Tensor, no Function, no mode: what is left of the framework is one dict. In the demo, a chain of
-30 operations on four numbers takes two thirds of eager's time, and that is the slowest way to run
-a graph. Later steps write C for it.
+30 operations on four numbers takes about two thirds of eager's time, and that is the slowest way to
+run a graph. Later steps write C for it.
 
 The trap is the order. With a node before its argument, the loop finds nothing in the dict.
 

@@ -232,7 +232,11 @@ def cast(text: str, of: np.dtype, to: np.dtype) -> str:
     """A variable's value in another type."""
     if of == to:
         return text
-    return f"({text} != 0)" if to.kind == "b" else f"({C_TYPES[to.name]}){text}"
+    if to.kind == "b":
+        return f"({text} != 0)"
+    if of.kind == "b":  # GCC makes no vectors of (float)bool
+        return f"({text} ? {literal(1, to)} : {literal(0, to)})"
+    return f"({C_TYPES[to.name]}){text}"
 
 
 def converted(text: str, x: Node, to: np.dtype) -> str:

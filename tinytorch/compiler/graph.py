@@ -161,6 +161,8 @@ def text_of(value: Any, names: dict[Node, str]) -> str:
         return ":".join(ends) + ("" if value.step is None else f":{text_of(value.step, names)}")
     if isinstance(value, np.ndarray):
         return str(value.item()) if value.size == 1 else f"array{list(value.shape)}"
+    if type(value).__repr__ is object.__repr__:
+        return type(value).__name__
     return getattr(value, "__name__", None) or str(value)
 
 

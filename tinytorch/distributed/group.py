@@ -1,0 +1,283 @@
+"""Process groups: which processes talk to one another, and how."""
+
+import datetime
+import os
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from tinytorch.distributed.mpi import Job, MPIBackend, world
+from tinytorch.distributed.nccl import NCCLBackend
+from tinytorch.distributed.simulator import Here, here
+from tinytorch.distributed.types import DistBackendError
+
+default_pg_timeout = datetime.timedelta(minutes=30)
+give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
+
+
+class Work:
+    """A collective that has begun. Its tensors are to be left alone until it is complete."""
+
+    def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
+        self.group, self.name, self.request, self.finish = group, name, request, finish
+        self.done = False
+
+    def is_completed(self) -> bool:
+        """Whether the result is there. Asking lets the call make progress."""
+        if not self.done:
+            try:
+                self.done = self.request.Test()
+            except self.group.errors as error:
+                raise self.group.failure(self.name, str(error)) from None
+            if self.done and self.finish is not None:
+                self.finish()
+        return self.done
+
+    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
+        """Wait until the result is there.
+
+        Raises:
+            DistBackendError: it has not come within the timeout, or MPI has reported an error.
+        """
+        for _ in range(100):  # most results come soon
+            if self.is_completed():
+                return True
+        seconds = self.group.timeout if timeout is None else check_timeout(timeout)
+        deadline = time.monotonic() + seconds
+        while not self.is_completed():
+            give_way()
+            if time.monotonic() > deadline:
+                raise self.group.failure(
+                    self.name,
+                    f"timed out after {seconds:g} s: the other processes have not made this call, "
+                    f"or have ended",
+                )
+        return True
+
+    def is_success(self) -> bool:
+        return self.is_completed()
+
+
+class ProcessGroup:
+    """Processes that make collective calls together.
+
+    Attributes:
+        name: the backend that was asked for.
+        ranks: the global ranks of its members; a member's own rank is its place among them.
+        backend: what moves arrays.
+        host: what moves objects, which are never on a GPU.
+        timeout: how long a call may wait for the others, in seconds.
+    """
+
+    def __init__(self, name: str, ranks: list[int], host: MPIBackend, timeout: float):
+        self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
+        self.backend = NCCLBackend(host) if name == "nccl" else host
+        self.errors = (host.error, self.backend.error)
+        self.checked = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
+
+    def rank(self) -> int:
+        return self.host.rank
+
+    def size(self) -> int:
+        return self.host.size
+
+    def failure(self, name: str, reason: str) -> DistBackendError:
+        """The error of a call. After it, this process can only end the job."""
+        Job.broken = here.comm is None
+        return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
+
+    def start(
+        self,
+        name: str,
+        args: tuple,
+        finish: Callable | None = None,
+        async_op: bool = False,
+        backend: Any = None,
+    ) -> Work | None:
+        """Begin a call of the backend, and without async_op wait for its result."""
+        try:
+            request = getattr(backend or self.backend, name)(*args)
+        except self.errors as error:
+            raise self.failure(name, str(error)) from None
+        work = Work(self, name, request, finish)
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+
+class GroupMember:
+    NON_GROUP_MEMBER = object()  # what new_group returns to processes outside of the group
+
+
+class DefaultGroup(type):
+    @property
+    def WORLD(cls) -> ProcessGroup | None:
+        return here.group
+
+
+class group(metaclass=DefaultGroup):
+    """group.WORLD is the group of all processes, or None before init_process_group."""
+
+
+def check_timeout(timeout: Any) -> float:
+    if not isinstance(timeout, datetime.timedelta):
+        raise TypeError(
+            f"Expected timeout argument to be of type datetime.timedelta, got {timeout}"
+        )
+    return timeout.total_seconds()
+
+
+def is_initialized() -> bool:
+    return here.group is not None
+
+
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: datetime.timedelta | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: Any = None,
+    group_name: str = "",
+    pg_options: Any = None,
+    device_id: Any = None,
+) -> None:
+    """Make the group of all processes that mpiexec or tinytorch.distributed.run has started.
+
+    Args:
+        backend: "mpi"; "nccl" for tensors on GPUs; "gloo", which MPI serves here.
+        init_method: "env://" or another way of PyTorch's; MPI itself finds the processes.
+        timeout: how long a call waits for the other processes: 30 minutes.
+        world_size, rank: checked, where they are given or in the environment; MPI knows them.
+
+    Raises:
+        ValueError: there is a group already, or world_size or rank are not what MPI says.
+        RuntimeError: mpi4py or MPI is missing.
+    """
+    seconds = check_timeout(default_pg_timeout if timeout is None else timeout)
+    if here.group is not None:
+        raise ValueError("trying to initialize the default process group twice!")
+    name = (backend or "mpi").lower()
+    if name not in ("mpi", "nccl", "gloo"):
+        raise ValueError(f"Invalid backend: '{backend}' is not one of mpi, nccl, gloo")
+    if store is not None:
+        raise ValueError("a store is not supported: MPI knows the processes")
+    mpi, comm = world()
+    for what, given, true in (
+        ("world_size", world_size, comm.size),
+        ("rank", rank, comm.rank),
+    ):
+        if given == -1 and here.comm is None:
+            given = int(os.environ.get(what.upper(), -1))
+        if given not in (-1, true):
+            raise ValueError(
+                f"{what} is {given}, but MPI says {true}. Start the program with mpiexec or "
+                f"python -m tinytorch.distributed.run"
+            )
+    if name == "gloo" and comm.rank == 0:
+        warnings.warn("the backend gloo is served by MPI", stacklevel=2)
+    whole = ProcessGroup(name, list(range(comm.size)), MPIBackend(mpi, comm), seconds)
+    whole.start("barrier", (), backend=whole.host)
+    # A communicator of its own, so that no message of the program's own use of MPI comes between.
+    whole = ProcessGroup(name, whole.ranks, whole.host.part(0), seconds)
+    # A simulated rank has a group of its own; else all threads of the process share one.
+    (Here if here.comm is None else here).group = whole
+
+
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
+    """Free a group; without an argument, the one of all processes."""
+    assert here.group is not None, "Process group cannot be None"
+    if group is GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("Invalid process group specified")
+    found = here.group if group is None else group
+    found.backend.close()
+    if found is here.group:
+        (Here if here.comm is None else here).group = None
+
+
+def default_group() -> ProcessGroup:
+    """The group of all processes.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if here.group is None:
+        raise ValueError(
+            "Default process group has not been initialized, please make sure to call "
+            "init_process_group."
+        )
+    return here.group
+
+
+def get_rank(group: ProcessGroup | None = None) -> int:
+    """The number of this process in the group, or -1 where it does not belong to it."""
+    whole = default_group()
+    return -1 if group is GroupMember.NON_GROUP_MEMBER else (group or whole).rank()
+
+
+def get_world_size(group: ProcessGroup | None = None) -> int:
+    """The number of processes in the group, or -1 where this one does not belong to it."""
+    whole = default_group()
+    return -1 if group is GroupMember.NON_GROUP_MEMBER else (group or whole).size()
+
+
+def get_backend(group: ProcessGroup | None = None) -> str:
+    whole = default_group()
+    if group is GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("Invalid process group specified")
+    return (group or whole).name
+
+
+def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
+    """The global ranks of the members."""
+    return list((group or default_group()).ranks)
+
+
+def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
+    """The rank among all processes of the member with this rank in the group."""
+    return group.ranks[group_rank]
+
+
+def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
+    """The rank in the group of the process with this rank among all.
+
+    Raises:
+        ValueError: it does not belong to the group.
+    """
+    if global_rank not in group.ranks:
+        raise ValueError(f"Global rank {global_rank} is not part of group {group.ranks}")
+    return group.ranks.index(global_rank)
+
+
+def new_group(
+    ranks: list[int] | None = None,
+    timeout: datetime.timedelta | None = None,
+    backend: str | None = None,
+    pg_options: Any = None,
+    use_local_synchronization: bool = False,
+    group_desc: str | None = None,
+    device_id: Any = None,
+) -> ProcessGroup | object:
+    """A group of the processes with these global ranks. All processes must call it, in one order.
+
+    Returns GroupMember.NON_GROUP_MEMBER to the others.
+    Raises:
+        ValueError: a rank occurs twice; there is no default group.
+        RuntimeError: a rank is not below the number of processes.
+    """
+    whole = default_group()
+    seconds = whole.timeout if timeout is None else check_timeout(timeout)
+    ranks = sorted(whole.ranks if ranks is None else ranks)
+    if len(set(ranks)) < len(ranks):
+        raise ValueError(f"the ranks of a group must differ, got {ranks}")
+    if len(ranks) > whole.size():
+        raise ValueError("the new group's world size should be less or equal to the world's")
+    if ranks and not 0 <= ranks[0] <= ranks[-1] < whole.size():
+        raise ValueError("The new group's rank should be within the world_size")
+    whole.start("barrier", (), backend=whole.host)
+    host = whole.host.part(0 if whole.rank() in ranks else None)
+    if host is None:
+        return GroupMember.NON_GROUP_MEMBER
+    return ProcessGroup((backend or whole.name).lower(), ranks, host, seconds)

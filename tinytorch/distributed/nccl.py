@@ -1,0 +1,3 @@
+class NCCLBackend:
+    def __init__(self, host):
+        raise RuntimeError("nccl is not there yet")

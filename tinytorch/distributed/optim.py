@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import tinytorch.distributed as dist
 from tinytorch.core.tensor import Tensor
+from tinytorch.distributed.collectives import broadcast
+from tinytorch.distributed.group import get_rank, get_world_size
+from tinytorch.distributed.objects import gather_object
 from tinytorch.optim.optimizer import Optimizer
 
 
@@ -33,8 +35,8 @@ class ZeroRedundancyOptimizer(Optimizer):
             raise RuntimeError("overlap_with_ddp=True is not supported")
         self.process_group = process_group
         self.rank, self.world_size = (
-            dist.get_rank(process_group),
-            dist.get_world_size(process_group),
+            get_rank(process_group),
+            get_world_size(process_group),
         )
         self.owners: dict[Tensor, int] = {}  # which process moves a parameter
         self.sizes = [0] * self.world_size  # how many elements each process moves
@@ -72,12 +74,9 @@ class ZeroRedundancyOptimizer(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         self.copy_options(self.param_groups, self.optim.param_groups)
         loss = self.optim.step(closure)
-        works = []
-        for param, owner in self.owners.items():
-            group = self.process_group
-            root = owner if group is None else dist.get_global_rank(group, owner)
-            works.append(dist.broadcast(param.detach(), root, group, async_op=True))
-        for work in works:
+        options = {"group": self.process_group, "async_op": True}
+        owners = self.owners.items()
+        for work in [broadcast(p.detach(), group_src=rank, **options) for p, rank in owners]:
             work.wait()
         self.copy_options(self.optim.param_groups, self.param_groups)
         return loss
@@ -85,7 +84,7 @@ class ZeroRedundancyOptimizer(Optimizer):
     def consolidate_state_dict(self, to: int = 0) -> None:
         """Sends the state of all processes to one, whose state_dict() then has all of it."""
         found: list | None = [None] * self.world_size if self.rank == to else None
-        dist.gather_object(self.optim.state_dict(), found, to, self.process_group)
+        gather_object(self.optim.state_dict(), found, group=self.process_group, group_dst=to)
         self.state_dicts = found or []
 
     def state_dict(self) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-import tinytorch.distributed as dist
 from tinytorch.core.tensor import Tensor
+from tinytorch.distributed.group import get_world_size, is_initialized
 from tinytorch.distributed.nn.functional import AllReduce, GroupFunction
 from tinytorch.nn.module import Module
 from tinytorch.nn.norm_layers import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm
@@ -62,8 +62,8 @@ class SyncBatchNorm(_BatchNorm):
         self, input: Tensor, mean: Tensor | None, var: Tensor | None, weight: Tensor | None,
         bias: Tensor | None, training: bool, momentum: float, eps: float,
     ) -> Tensor:  # fmt: skip
-        together = self.training and dist.is_available() and dist.is_initialized()
-        if not together or dist.get_world_size(self.process_group) == 1:
+        together = self.training and is_initialized()
+        if not together or get_world_size(self.process_group) == 1:
             return batch_norm(input, mean, var, weight, bias, training, momentum, eps)
         others = weight, bias, mean, var
         check("batch_norm", input, input.shape[1:2], *others)

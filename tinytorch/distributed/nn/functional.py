@@ -2,10 +2,12 @@
 
 from typing import Any
 
-import tinytorch.distributed as dist
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.distributed import ReduceOp
+from tinytorch.distributed import collectives
+from tinytorch.distributed.collectives import all_gather_into_tensor
+from tinytorch.distributed.group import get_rank, get_world_size
+from tinytorch.distributed.types import ReduceOp
 
 
 class GroupFunction(Function):
@@ -14,20 +16,20 @@ class GroupFunction(Function):
     def sum_of_all(ctx, x: Any) -> Any:
         """The sum of the arrays of all processes, as a new array."""
         total = wrap(ctx.xp.array(x), ctx.device)
-        dist.all_reduce(total, group=ctx.group)
+        collectives.all_reduce(total, group=ctx.group)
         return total.array
 
     def gather_last(ctx, x: Any) -> Any:
         """The arrays of all processes, joined along the last dimension."""
-        x, size = ctx.xp.ascontiguousarray(x), dist.get_world_size(ctx.group)
+        x, size = ctx.xp.ascontiguousarray(x), get_world_size(ctx.group)
         out = ctx.xp.empty((size, *x.shape), x.dtype)
-        dist.all_gather_into_tensor(wrap(out, ctx.device), wrap(x, ctx.device), group=ctx.group)
+        all_gather_into_tensor(wrap(out, ctx.device), wrap(x, ctx.device), group=ctx.group)
         return ctx.xp.concatenate(list(out), axis=-1)
 
     def part_of_last(ctx, x: Any) -> Any:
         """This process's part of the last dimension."""
-        size = x.shape[-1] // dist.get_world_size(ctx.group)
-        start = dist.get_rank(ctx.group) * size
+        size = x.shape[-1] // get_world_size(ctx.group)
+        start = get_rank(ctx.group) * size
         return ctx.xp.ascontiguousarray(x[..., start : start + size])
 
 

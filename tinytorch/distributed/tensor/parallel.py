@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import tinytorch.distributed as dist
 from tinytorch.core.tensor import Tensor
+from tinytorch.distributed.group import get_rank, get_world_size
 from tinytorch.distributed.nn.functional import GroupFunction
 from tinytorch.nn.linear import Linear, linear
 from tinytorch.nn.parameter import Parameter
@@ -61,10 +61,10 @@ def own_part(whole: Tensor, dim: int, group: Any) -> Parameter:
     Raises:
         ValueError: it cannot be divided into equal parts.
     """
-    size = dist.get_world_size(group)
+    size = get_world_size(group)
     if whole.shape[dim] % size:
         raise ValueError(f"{whole.shape[dim]} features cannot be divided among {size} processes")
-    return Parameter(whole.detach().chunk(size, dim)[dist.get_rank(group)].clone())
+    return Parameter(whole.detach().chunk(size, dim)[get_rank(group)].clone())
 
 
 class ColumnParallelLinear(Linear):

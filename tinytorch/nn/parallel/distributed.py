@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import tinytorch.distributed as dist
 from tinytorch.autograd.engine import edge_of, parts_to_come
 from tinytorch.core.dtype import int32
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.core.version import bump_version
+from tinytorch.distributed.collectives import all_reduce, broadcast
+from tinytorch.distributed.group import get_rank, get_world_size
+from tinytorch.distributed.objects import all_gather_object
 from tinytorch.nn.module import Module
 from tinytorch.ops.creation import zeros
 from tinytorch.utils.checkpoint import tensors_in
@@ -84,7 +86,7 @@ class DistributedDataParallel(Module):
         static_graph: bool = False,
     ):  # fmt: skip
         super().__init__()
-        self.world_size = dist.get_world_size(process_group)
+        self.world_size = get_world_size(process_group)
         self.module, self.process_group = module, process_group
         self.device_ids, self.output_device, self.dim = device_ids, output_device, dim
         self.broadcast_buffers, self.static_graph = broadcast_buffers, static_graph
@@ -122,7 +124,7 @@ class DistributedDataParallel(Module):
         """Raises RuntimeError, in all processes, if the networks differ."""
         found: list = [None] * self.world_size
         mine = [tuple(param.shape) for param in self.module.parameters()]
-        dist.all_gather_object(found, mine, group=self.process_group)
+        all_gather_object(found, mine, group=self.process_group)
         for rank, theirs in enumerate(found):
             if len(theirs) != len(found[0]):
                 raise RuntimeError(
@@ -138,9 +140,8 @@ class DistributedDataParallel(Module):
 
     def send(self, tensors: list[Tensor]) -> None:
         """Makes these tensors those of the first process."""
-        group = self.process_group
-        first = 0 if group is None else dist.get_global_rank(group, 0)
-        for work in [dist.broadcast(t.detach(), first, group, async_op=True) for t in tensors]:
+        options = {"group": self.process_group, "group_src": 0, "async_op": True}
+        for work in [broadcast(x.detach(), **options) for x in tensors]:
             work.wait()
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -186,7 +187,7 @@ class DistributedDataParallel(Module):
                 "`torch.nn.parallel.DistributedDataParallel`, and by making sure all `forward` "
                 "function outputs participate in calculating loss.\n"
                 f"Parameter indices which did not receive grad for rank "
-                f"{dist.get_rank(self.process_group)}: {' '.join(numbers)}"
+                f"{get_rank(self.process_group)}: {' '.join(numbers)}"
             )
 
     def gradient_ready(self, param: Tensor) -> None:
@@ -196,10 +197,12 @@ class DistributedDataParallel(Module):
             for unused in self.unused:
                 self.fill(unused)
         self.fill(param)
+        for bucket in self.buckets[: self.launched]:
+            bucket.work.is_completed()  # MPI works on a message while it is asked
         # In one order in all processes: messages are told apart by their order only.
         while self.launched < len(self.buckets) and not self.buckets[self.launched].missing:
             bucket = self.buckets[self.launched]
-            bucket.work = dist.all_reduce(bucket.flat, group=self.process_group, async_op=True)
+            bucket.work = all_reduce(bucket.flat, group=self.process_group, async_op=True)
             self.launched += 1
         if self.launched == len(self.buckets):
             self.finish()
@@ -243,5 +246,5 @@ class DistributedDataParallel(Module):
         """The parameters whose gradient no process has computed."""
         is_used = [param not in self.unused for param in self.params]
         counts = tensor(is_used, dtype=int32, device=self.params[0].device)
-        dist.all_reduce(counts, group=self.process_group)
+        all_reduce(counts, group=self.process_group)
         return {p for p, count in zip(self.params, counts.tolist(), strict=True) if not count}

@@ -19,7 +19,7 @@ A module may have a function `__getattr__`, which Python asks for a name that it
 And DistributedSampler gives all processes shares of one length, some items twice if need be: if
 one process had a batch more than the others, it would wait for them for ever.
 
-New: backends/cudnn.py, mps.py, cuda.py; distributed.py, multiprocessing.py, nn/parallel.py,
+New: backends/cudnn.py, mps.py, cuda.py; distributed.py, multiprocessing.py, nn/parallel/data_parallel.py,
 nn/modules.py, utils/einops.py, utils/data/distributed.py.
 Try: give the samplers of the demo different seeds. Which items does no process see?
 """
@@ -88,13 +88,6 @@ class DataParallel(Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         return self.module(*inputs, **kwargs)
-
-
-class DistributedDataParallel(Module):
-    """It is there to be named. Making one raises ValueError: there are no process groups yet."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        raise ValueError("Default process group has not been initialized: there are none yet")
 
 
 NAMES = (
@@ -230,7 +223,6 @@ if __name__ == "__main__":
         lambda: set_float32_matmul_precision("low"),
         lambda: DistributedSampler(range(10), 3, 3),
         lambda: DistributedSampler(range(10)),
-        lambda: DistributedDataParallel(model),
     )
     for mistake in mistakes:
         try:
@@ -240,7 +232,6 @@ if __name__ == "__main__":
     # -> low is not one of 'highest', 'high' or 'medium'
     # -> Invalid rank 3, rank should be in the interval [0, 2]
     # -> Requires distributed package to be available
-    # -> Default process group has not been initialized: there are none yet
 
     # einops asks each backend whether a tensor is its own. This one says how to call tinytorch.
     print(TinytorchBackend().framework_name)  # -> tinytorch

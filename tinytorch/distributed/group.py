@@ -7,12 +7,26 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tinytorch.distributed.mpi import Job, MPIBackend, world
 from tinytorch.distributed.nccl import NCCLBackend
 from tinytorch.distributed.simulator import Here, here
 from tinytorch.distributed.types import DistBackendError
 
 default_pg_timeout = datetime.timedelta(minutes=30)
+SPINS = range(200)  # how often to look for a result before others may have the core
+WRONG = "Do all processes make the same call, with tensors of the same size? "
+# Which argument of a call has the same size and type in all processes.
+COMPARED = {
+    "all_reduce": 0,
+    "broadcast": 0,
+    "reduce": 0,
+    "scatter": 0,
+    "reduce_scatter": 0,
+    "all_gather": 1,
+    "gather": 1,
+}
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
 
 
@@ -40,9 +54,6 @@ class Work:
         Raises:
             DistBackendError: it has not come within the timeout, or MPI has reported an error.
         """
-        for _ in range(100):  # most results come soon
-            if self.is_completed():
-                return True
         seconds = self.group.timeout if timeout is None else check_timeout(timeout)
         deadline = time.monotonic() + seconds
         while not self.is_completed():
@@ -74,7 +85,8 @@ class ProcessGroup:
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
         self.backend = NCCLBackend(host) if name == "nccl" else host
         self.errors = (host.error, self.backend.error)
-        self.checked = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
+        self.seen: set = set()  # what calls all processes were found to make
+        self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
 
     def rank(self) -> int:
         return self.host.rank
@@ -87,6 +99,26 @@ class ProcessGroup:
         Job.broken = here.comm is None
         return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
+    def compare(self, name: str, args: tuple) -> None:
+        """Check that all processes make the same call, where that has not been seen yet.
+
+        With the environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL it is checked each time.
+        """
+        array = args[COMPARED[name]] if name in COMPARED else np.empty(0)
+        call = name, array.dtype.char, array.size
+        if call in self.seen:
+            return
+        if not self.detail:
+            self.seen.add(call)
+        text = f"{name} of {array.dtype.name} {array.shape}" if name in COMPARED else name
+        mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
+        mine[: len(text)] = memoryview(text.encode())
+        Work(self, name, self.host.all_gather(texts, mine), None).wait()
+        found = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in texts]
+        if found.count(text) < self.size():
+            lines = [f"rank {r} calls {c}" for r, c in zip(self.ranks, found, strict=True)]
+            raise self.failure(name, f"mismatch between the processes: {', '.join(lines)}")
+
     def start(
         self,
         name: str,
@@ -96,10 +128,19 @@ class ProcessGroup:
         backend: Any = None,
     ) -> Work | None:
         """Begin a call of the backend, and without async_op wait for its result."""
+        if name in COMPARED or self.detail and name not in ("send", "recv"):
+            self.compare(name, args)
         try:
             request = getattr(backend or self.backend, name)(*args)
+            if not async_op:
+                test = request.Test
+                for _ in SPINS:  # most results come soon
+                    if test():
+                        if finish is not None:
+                            finish()
+                        return None
         except self.errors as error:
-            raise self.failure(name, str(error)) from None
+            raise self.failure(name, WRONG + str(error)) from None
         work = Work(self, name, request, finish)
         if async_op:
             return work
@@ -139,10 +180,6 @@ def init_process_group(
     timeout: datetime.timedelta | None = None,
     world_size: int = -1,
     rank: int = -1,
-    store: Any = None,
-    group_name: str = "",
-    pg_options: Any = None,
-    device_id: Any = None,
 ) -> None:
     """Make the group of all processes that mpiexec or tinytorch.distributed.run has started.
 
@@ -162,13 +199,8 @@ def init_process_group(
     name = (backend or "mpi").lower()
     if name not in ("mpi", "nccl", "gloo"):
         raise ValueError(f"Invalid backend: '{backend}' is not one of mpi, nccl, gloo")
-    if store is not None:
-        raise ValueError("a store is not supported: MPI knows the processes")
     mpi, comm = world()
-    for what, given, true in (
-        ("world_size", world_size, comm.size),
-        ("rank", rank, comm.rank),
-    ):
+    for what, given, true in ("world_size", world_size, comm.size), ("rank", rank, comm.rank):
         if given == -1 and here.comm is None:
             given = int(os.environ.get(what.upper(), -1))
         if given not in (-1, true):
@@ -203,12 +235,13 @@ def default_group() -> ProcessGroup:
     Raises:
         ValueError: there is none.
     """
-    if here.group is None:
+    group = here.group
+    if group is None:
         raise ValueError(
             "Default process group has not been initialized, please make sure to call "
             "init_process_group."
         )
-    return here.group
+    return group
 
 
 def get_rank(group: ProcessGroup | None = None) -> int:
@@ -255,27 +288,20 @@ def new_group(
     ranks: list[int] | None = None,
     timeout: datetime.timedelta | None = None,
     backend: str | None = None,
-    pg_options: Any = None,
-    use_local_synchronization: bool = False,
-    group_desc: str | None = None,
-    device_id: Any = None,
 ) -> ProcessGroup | object:
     """A group of the processes with these global ranks. All processes must call it, in one order.
 
     Returns GroupMember.NON_GROUP_MEMBER to the others.
     Raises:
-        ValueError: a rank occurs twice; there is no default group.
-        RuntimeError: a rank is not below the number of processes.
+        ValueError: a rank occurs twice, or does not exist; there is no default group.
     """
     whole = default_group()
     seconds = whole.timeout if timeout is None else check_timeout(timeout)
     ranks = sorted(whole.ranks if ranks is None else ranks)
     if len(set(ranks)) < len(ranks):
         raise ValueError(f"the ranks of a group must differ, got {ranks}")
-    if len(ranks) > whole.size():
-        raise ValueError("the new group's world size should be less or equal to the world's")
     if ranks and not 0 <= ranks[0] <= ranks[-1] < whole.size():
-        raise ValueError("The new group's rank should be within the world_size")
+        raise ValueError(f"the ranks of a group should be within the world_size, got {ranks}")
     whole.start("barrier", (), backend=whole.host)
     host = whole.host.part(0 if whole.rank() in ranks else None)
     if host is None:

@@ -95,22 +95,14 @@ class MPIBackend:
     Each call returns a request at once. MPI works on it while Test() is being called.
     """
 
-    device = "cpu"
+    device, xp = "cpu", np
     native = frozenset("bBhHiIlLqQfd")  # type codes of the elements that all MPIs compute with
 
     def __init__(self, mpi: Any, comm: Any):
         self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.Get_rank(), comm.Get_size()
         self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
-        self.ops = {
-            ReduceOp.SUM: mpi.SUM,
-            ReduceOp.AVG: mpi.SUM,
-            ReduceOp.PRODUCT: mpi.PROD,
-            ReduceOp.MIN: mpi.MIN,
-            ReduceOp.MAX: mpi.MAX,
-            ReduceOp.BAND: mpi.BAND,
-            ReduceOp.BOR: mpi.BOR,
-            ReduceOp.BXOR: mpi.BXOR,
-        }
+        # In the order of ReduceOp. An average is a sum that is divided afterwards.
+        self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
 
     def empty(self, size: int, dtype: Any) -> np.ndarray:
         return np.empty(size, dtype)
@@ -122,9 +114,11 @@ class MPIBackend:
 
     def reducible(self, array: np.ndarray) -> np.ndarray:
         """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.itemsize == 2 and array.dtype.char not in self.native:
-            return np.asarray(array, np.float32, order="C")
-        return self.movable(array)
+        if array.dtype.char in self.native:
+            return np.ascontiguousarray(array)
+        if array.itemsize == 1:
+            return self.movable(array)
+        return np.asarray(array, np.float32, order="C")
 
     def all_reduce(self, array: np.ndarray, op: ReduceOp) -> Any:
         return self.comm.Iallreduce(self.in_place, array, self.ops[op])

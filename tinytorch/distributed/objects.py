@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.distributed.collectives import member, root_of
-from tinytorch.distributed.group import ProcessGroup
+from tinytorch.distributed.collectives import member
+from tinytorch.distributed.group import ProcessGroup, get_group_rank
 
 
 def packed(thing: Any) -> np.ndarray:
@@ -35,19 +35,15 @@ def all_gather_object(object_list: list, obj: Any, group: Any = None) -> None:
 def gather_object(
     obj: Any,
     object_gather_list: list | None = None,
-    dst: int | None = None,
+    dst: int = 0,
     group: Any = None,
-    group_dst: int | None = None,
 ) -> None:
     """all_gather_object of which only process `dst` (0) gets the result."""
-    group = member("gather_object", group)
-    if group is None:
+    if (group := member("gather_object", group)) is None:
         return
-    root = root_of(group, 0 if dst is None and group_dst is None else dst, group_dst)
+    root = get_group_rank(group, dst)
     if group.rank() == root and not object_gather_list:
-        raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
-    if group.rank() != root and object_gather_list:
-        raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
+        raise ValueError("object_gather_list must be specified on the destination rank")
     found = exchange(obj, group)
     if group.rank() == root:
         object_gather_list[: group.size()] = found
@@ -66,32 +62,29 @@ def broadcast_object(thing: Any, root: int, group: ProcessGroup) -> Any:
 
 def broadcast_object_list(
     object_list: list,
-    src: int | None = None,
+    src: int = 0,
     group: Any = None,
     device: Any = None,
-    group_src: int | None = None,
 ) -> None:
     """Replace the objects of the list by those of process `src` (0)."""
     group = member("broadcast_object_list", group)
     if group is not None:
-        root = root_of(group, 0 if src is None and group_src is None else src, group_src)
+        root = get_group_rank(group, src)
         object_list[:] = broadcast_object(object_list, root, group)
 
 
 def scatter_object_list(
     scatter_object_output_list: list,
     scatter_object_input_list: list | None = None,
-    src: int | None = None,
+    src: int = 0,
     group: Any = None,
-    group_src: int | None = None,
 ) -> None:
     """Put the rank-th object of the list of process `src` (0) into each output list, at place 0."""
-    group = member("scatter_object_list", group)
-    if group is None:
+    if (group := member("scatter_object_list", group)) is None:
         return
     if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
         raise ValueError("Expected argument scatter_object_output_list to be a list of size >= 1.")
-    root = root_of(group, 0 if src is None and group_src is None else src, group_src)
+    root = get_group_rank(group, src)
     things = scatter_object_input_list
     if group.rank() == root and len(things or ()) != group.size():
         raise ValueError("Argument scatter_object_input_list must have an object for each process.")

@@ -3,44 +3,38 @@
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.distributed.collectives import check_tensor, member, root_of, store
-from tinytorch.distributed.group import ProcessGroup, Work
+from tinytorch.distributed.collectives import arrival, check_tensor, member
+from tinytorch.distributed.group import ProcessGroup, Work, get_group_rank
 
 
 def check_other(group: ProcessGroup, rank: int, word: str) -> None:
     if rank == group.rank():
-        raise ValueError(
-            f"Invalid {word} rank: {word} rank should not be the same as the rank of the current "
-            f"process."
-        )
+        raise ValueError(f"Invalid {word} rank: it is the rank of the current process")
 
 
 def isend(
     tensor: Tensor,
-    dst: int | None = None,
+    dst: int,
     group: Any = None,
     tag: int = 0,
-    group_dst: int | None = None,
 ) -> Work | None:
     """Begin to send the tensor to process `dst`."""
-    group = member("isend", group)
-    if group is None:
+    if (group := member("isend", group)) is None:
         return None
     check_tensor(tensor, "tensor", group)
-    rank = root_of(group, dst, group_dst)
+    rank = get_group_rank(group, dst)
     check_other(group, rank, "destination")
     return group.start("send", (group.backend.movable(tensor.array), rank, tag), None, True)
 
 
 def send(
     tensor: Tensor,
-    dst: int | None = None,
+    dst: int,
     group: Any = None,
     tag: int = 0,
-    group_dst: int | None = None,
 ) -> None:
     """Send the tensor to process `dst`, and wait until it may be changed."""
-    work = isend(tensor, dst, group, tag, group_dst)
+    work = isend(tensor, dst, group, tag)
     if work is not None:
         work.wait()
 
@@ -50,19 +44,17 @@ def irecv(
     src: int | None = None,
     group: Any = None,
     tag: int = 0,
-    group_src: int | None = None,
 ) -> Work | None:
     """Begin to receive a tensor from process `src`, or from any."""
-    group = member("irecv", group)
-    if group is None:
+    if (group := member("irecv", group)) is None:
         return None
     check_tensor(tensor, "tensor", group)
     rank = None
-    if src is not None or group_src is not None:
-        rank = root_of(group, src, group_src)
+    if src is not None:
+        rank = get_group_rank(group, src)
         check_other(group, rank, "source")
     wire = group.backend.movable(tensor.array)
-    return group.start("recv", (wire, rank, tag), lambda: store(tensor, wire), True)
+    return group.start("recv", (wire, rank, tag), arrival(tensor, wire), True)
 
 
 def recv(
@@ -70,10 +62,9 @@ def recv(
     src: int | None = None,
     group: Any = None,
     tag: int = 0,
-    group_src: int | None = None,
 ) -> int:
     """Receive a tensor from process `src`, or from any; the rank of the sender, -1 outside."""
-    work = irecv(tensor, src, group, tag, group_src)
+    work = irecv(tensor, src, group, tag)
     if work is None:
         return -1
     work.wait()

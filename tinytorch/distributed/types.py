@@ -3,7 +3,7 @@
 import enum
 
 
-class ReduceOp(enum.Enum):
+class ReduceOp(enum.IntEnum):
     """How all_reduce and its kin make one element of those of all processes."""
 
     SUM = 0

@@ -1,0 +1,124 @@
+"""Starts a program as several processes: python -m tinytorch.distributed.run train.py
+
+It takes torchrun's options, and sets what programs for torchrun read: RANK, LOCAL_RANK, WORLD_SIZE,
+LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. mpiexec starts the processes, and ends all of them
+when one fails.
+"""
+
+import argparse
+import os
+import runpy
+import shutil
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+# Where the launchers of MPICH, Open MPI and Slurm tell a process its place.
+PLACES = {
+    "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"),
+    "LOCAL_RANK": ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"),
+    "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"),
+    "LOCAL_WORLD_SIZE": ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+}
+
+
+def set_places() -> None:
+    """Give this process torchrun's variables, from those of the launcher of MPI."""
+    for name, sources in PLACES.items():
+        found = [os.environ[source] for source in sources if source in os.environ]
+        if found:
+            os.environ[name] = found[0]
+
+
+def leave(code: int) -> NoReturn:
+    """End this process and with it the job, without waiting for the others."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and not mpi.Is_finalized():
+        mpi.COMM_WORLD.Abort(code)
+    os._exit(code)
+
+
+def work() -> None:
+    """What each process does: it runs the program, and ends the job if that fails."""
+    set_places()
+    del sys.argv[0]
+    try:
+        if sys.argv[0] == "-m":
+            del sys.argv[0]
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
+            runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            print(f"rank {os.environ.get('RANK')} has ended: {end.code}", file=sys.stderr)
+            leave(end.code if isinstance(end.code, int) else 1)
+    except BaseException as error:
+        print(f"rank {os.environ.get('RANK')} has failed:", file=sys.stderr)
+        trace = error.__traceback__
+        while trace and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+            trace = trace.tb_next  # the traceback begins with the program
+        traceback.print_exception(type(error), error, trace)
+        leave(1)
+
+
+def find_mpiexec() -> str:
+    """The path of mpiexec: beside this Python, or where the shell finds it.
+
+    Raises:
+        SystemExit: there is none, or mpi4py is missing.
+    """
+    from tinytorch.distributed.mpi import is_available
+
+    beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+    found = beside or shutil.which("mpiexec")
+    if found is None or not is_available():
+        missing = "mpi4py" if found else "mpiexec"
+        raise SystemExit(f"{missing} is not installed: pip install 'tinytorch[distributed]'")
+    return found
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Become mpiexec, with the options that the arguments ask for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tinytorch.distributed.run", description=__doc__
+    )
+    add = parser.add_argument
+    add(
+        "--nproc-per-node", "--nproc_per_node", default="1", help="processes; gpu: one for each GPU"
+    )
+    add("--nnodes", default="1", help="only 1: for more, call mpiexec with its list of hosts")
+    add("--master-addr", "--master_addr", default="127.0.0.1", help="sets MASTER_ADDR")
+    add("--master-port", "--master_port", default="29500", help="sets MASTER_PORT")
+    add("-m", "--module", action="store_true", help="the program is a module")
+    for name in "node-rank rdzv-backend rdzv-endpoint rdzv-id max-restarts".split():
+        add(f"--{name}", f"--{name.replace('-', '_')}", help="taken, and not used")
+    add("--standalone", action="store_true", help="taken, and not used")
+    add("program", help="a script, or with -m a module")
+    add("args", nargs=argparse.REMAINDER, help="arguments of the program")
+    options = parser.parse_args(arguments)
+    if options.nnodes not in ("1", "1:1"):
+        parser.error("--nnodes: only 1. On more machines call mpiexec with its list of hosts")
+    count = options.nproc_per_node
+    if count == "gpu":
+        from tinytorch.cuda.backend import device_count
+
+        count = str(device_count())
+    elif count in ("cpu", "auto"):
+        count = str(os.cpu_count())
+    if not count.isdigit() or int(count) < 1:
+        parser.error(f"--nproc-per-node: {options.nproc_per_node} gives no number of processes")
+    os.environ |= {"MASTER_ADDR": options.master_addr, "MASTER_PORT": options.master_port}
+    if int(count) > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
+    start = "from tinytorch.distributed.run import work; work()"
+    command = [find_mpiexec(), "-n", count, sys.executable, "-c", start]
+    command += ["-m"] * options.module + [options.program, *options.args]
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

@@ -19,8 +19,8 @@ A module may have a function `__getattr__`, which Python asks for a name that it
 And DistributedSampler gives all processes shares of one length, some items twice if need be: if
 one process had a batch more than the others, it would wait for them for ever.
 
-New: backends/cudnn.py, mps.py, cuda.py; distributed.py, multiprocessing.py, nn/parallel/data_parallel.py,
-nn/modules.py, utils/einops.py, utils/data/distributed.py.
+New: backends/cudnn.py, mps.py, cuda.py; distributed.py, multiprocessing.py, nn/modules.py,
+nn/parallel/data_parallel.py, utils/einops.py, utils/data/distributed.py.
 Try: give the samplers of the demo different seeds. Which items does no process see?
 """
 

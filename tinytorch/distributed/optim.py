@@ -5,7 +5,7 @@ from typing import Any
 
 from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.collectives import broadcast
-from tinytorch.distributed.group import get_rank, get_world_size
+from tinytorch.distributed.group import get_process_group_ranks, get_rank, get_world_size
 from tinytorch.distributed.objects import gather_object
 from tinytorch.optim.optimizer import Optimizer
 
@@ -74,9 +74,9 @@ class ZeroRedundancyOptimizer(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         self.copy_options(self.param_groups, self.optim.param_groups)
         loss = self.optim.step(closure)
-        options = {"group": self.process_group, "async_op": True}
-        owners = self.owners.items()
-        for work in [broadcast(p.detach(), group_src=rank, **options) for p, rank in owners]:
+        group, ranks = self.process_group, get_process_group_ranks(self.process_group)
+        owned = self.owners.items()
+        for work in [broadcast(p.detach(), ranks[i], group, async_op=True) for p, i in owned]:
             work.wait()
         self.copy_options(self.optim.param_groups, self.param_groups)
         return loss
@@ -84,7 +84,8 @@ class ZeroRedundancyOptimizer(Optimizer):
     def consolidate_state_dict(self, to: int = 0) -> None:
         """Sends the state of all processes to one, whose state_dict() then has all of it."""
         found: list | None = [None] * self.world_size if self.rank == to else None
-        gather_object(self.optim.state_dict(), found, group=self.process_group, group_dst=to)
+        ranks = get_process_group_ranks(self.process_group)
+        gather_object(self.optim.state_dict(), found, ranks[to], self.process_group)
         self.state_dicts = found or []
 
     def state_dict(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.core.version import bump_version
 from tinytorch.distributed.collectives import all_reduce, broadcast
-from tinytorch.distributed.group import get_rank, get_world_size
+from tinytorch.distributed.group import get_process_group_ranks, get_rank, get_world_size
 from tinytorch.distributed.objects import all_gather_object
 from tinytorch.nn.module import Module
 from tinytorch.ops.creation import zeros
@@ -140,8 +140,8 @@ class DistributedDataParallel(Module):
 
     def send(self, tensors: list[Tensor]) -> None:
         """Makes these tensors those of the first process."""
-        options = {"group": self.process_group, "group_src": 0, "async_op": True}
-        for work in [broadcast(x.detach(), **options) for x in tensors]:
+        first, group = get_process_group_ranks(self.process_group)[0], self.process_group
+        for work in [broadcast(x.detach(), first, group, async_op=True) for x in tensors]:
             work.wait()
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:

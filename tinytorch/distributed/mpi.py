@@ -4,6 +4,7 @@ import atexit
 import importlib.util
 import os
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,12 @@ class Job:
     broken = False  # whether a call has failed, so that the others may wait for ever
 
 
-def end_job(mpi: Any) -> None:
+def end_job(mpi: Any, code: int = 1) -> None:
     """End all processes of the job, this one too."""
     sys.stdout.flush()
     sys.stderr.flush()
-    mpi.COMM_WORLD.Abort(1)
+    time.sleep(0.2)  # for mpiexec to pass on what was printed
+    mpi.COMM_WORLD.Abort(code)
 
 
 def end_job_on_error(mpi: Any) -> None:

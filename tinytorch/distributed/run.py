@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tinytorch.cuda.backend import device_count
-from tinytorch.distributed.mpi import is_available
+from tinytorch.distributed.mpi import end_job, is_available
 
 # Where the launchers of MPICH, Open MPI and Slurm tell a process its place.
 PLACES = {
@@ -37,11 +37,10 @@ def set_places() -> None:
 
 def leave(code: int) -> NoReturn:
     """End this process and with it the job, without waiting for the others."""
-    sys.stdout.flush()
-    sys.stderr.flush()
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and not mpi.Is_finalized():
-        mpi.COMM_WORLD.Abort(code)
+        end_job(mpi, code)
+    sys.stderr.flush()
     os.kill(os.getpid(), signal.SIGKILL)  # mpiexec ignores another end before MPI has begun
 
 

@@ -32,6 +32,7 @@ from tinytorch.distributed.group import (
     new_group,
 )
 from tinytorch.distributed.mpi import is_available
+from tinytorch.distributed.nccl import NCCLBackend
 from tinytorch.distributed.objects import (
     all_gather_object,
     broadcast_object_list,

@@ -10,24 +10,25 @@ from typing import Any
 import numpy as np
 
 from tinytorch.distributed.mpi import Job, MPIBackend, world
-from tinytorch.distributed.nccl import NCCLBackend
 from tinytorch.distributed.simulator import Here, here
 from tinytorch.distributed.types import DistBackendError
 
 default_pg_timeout = datetime.timedelta(minutes=30)
 SPINS = range(200)  # how often to look for a result before others may have the core
-WRONG = "Do all processes make the same call, with tensors of the same size? "
-# Which argument of a call has the same size and type in all processes.
-COMPARED = {
-    "all_reduce": 0,
-    "broadcast": 0,
-    "reduce": 0,
-    "scatter": 0,
-    "reduce_scatter": 0,
-    "all_gather": 1,
-    "gather": 1,
-}
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
+# What moves the tensors of a group, by the name of its backend and from what moves its objects.
+BACKENDS: dict[str, Callable[[MPIBackend], Any]] = {"mpi": lambda host: host}
+BACKENDS["gloo"] = BACKENDS["mpi"]
+# Which argument of a call has the same size and type in all processes.
+COMPARED = {"all_reduce": 0, "broadcast": 0, "reduce": 0, "scatter": 0, "reduce_scatter": 0}
+COMPARED |= {"all_gather": 1, "gather": 1}
+
+
+def check_timeout(timeout: Any) -> float:
+    """Seconds. Raises TypeError: it is not a timedelta."""
+    if not isinstance(timeout, datetime.timedelta):
+        raise TypeError(f"Expected timeout of type datetime.timedelta, got {timeout!r}")
+    return timeout.total_seconds()
 
 
 class Work:
@@ -38,12 +39,12 @@ class Work:
         self.done = False
 
     def is_completed(self) -> bool:
-        """Whether the result is there. Asking lets the call make progress."""
+        """Whether the result is there. Asking lets all calls of this process make progress."""
         if not self.done:
             try:
                 self.done = self.request.Test()
             except self.group.errors as error:
-                raise self.group.failure(self.name, str(error)) from None
+                raise self.group.failure(self.name, error) from None
             if self.done and self.finish is not None:
                 self.finish()
         return self.done
@@ -60,14 +61,13 @@ class Work:
             give_way()
             if time.monotonic() > deadline:
                 raise self.group.failure(
-                    self.name,
-                    f"timed out after {seconds:g} s: the other processes have not made this call, "
-                    f"or have ended",
+                    self.name, f"timed out after {seconds:g} s: did all processes make this call?"
                 )
         return True
 
-    def is_success(self) -> bool:
-        return self.is_completed()
+
+class GroupMember:
+    NON_GROUP_MEMBER = object()  # what new_group returns to processes outside of the group
 
 
 class ProcessGroup:
@@ -76,16 +76,16 @@ class ProcessGroup:
     Attributes:
         name: the backend that was asked for.
         ranks: the global ranks of its members; a member's own rank is its place among them.
-        backend: what moves arrays.
         host: what moves objects, which are never on a GPU.
+        backend: what moves tensors.
         timeout: how long a call may wait for the others, in seconds.
     """
 
     def __init__(self, name: str, ranks: list[int], host: MPIBackend, timeout: float):
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
-        self.backend = NCCLBackend(host) if name == "nccl" else host
+        self.backend = BACKENDS[name](host)
         self.errors = (host.error, self.backend.error)
-        self.seen: set = set()  # what calls all processes were found to make
+        self.seen: set = set()  # the calls that all processes were found to make
         self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
 
     def rank(self) -> int:
@@ -94,30 +94,30 @@ class ProcessGroup:
     def size(self) -> int:
         return self.host.size
 
-    def failure(self, name: str, reason: str) -> DistBackendError:
+    def failure(self, name: str, reason: Any) -> DistBackendError:
         """The error of a call. After it, this process can only end the job."""
         Job.broken = here.comm is None
         return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
-    def compare(self, name: str, args: tuple) -> None:
-        """Check that all processes make the same call, where that has not been seen yet.
+    def compare(self, name: str, array: Any) -> None:
+        """Check that all processes make the same call, when it is new to this one.
 
         With the environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL it is checked each time.
         """
-        array = args[COMPARED[name]] if name in COMPARED else np.empty(0)
         call = name, array.dtype.char, array.size
         if call in self.seen:
             return
         if not self.detail:
             self.seen.add(call)
-        text = f"{name} of {array.dtype.name} {array.shape}" if name in COMPARED else name
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
-        mine[: len(text)] = memoryview(text.encode())
+        text = f"{name} of {array.dtype.name} {array.shape}".encode()[:100]
+        mine[: len(text)] = memoryview(text)
         Work(self, name, self.host.all_gather(texts, mine), None).wait()
-        found = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in texts]
+        found = [bytes(row).rstrip(b"\0") for row in texts]
         if found.count(text) < self.size():
-            lines = [f"rank {r} calls {c}" for r, c in zip(self.ranks, found, strict=True)]
-            raise self.failure(name, f"mismatch between the processes: {', '.join(lines)}")
+            calls = zip(self.ranks, (row.decode(errors="replace") for row in found), strict=True)
+            texts = [f"rank {rank} calls {call}" for rank, call in calls]
+            raise self.failure(name, f"mismatch between the processes: {', '.join(texts)}")
 
     def start(
         self,
@@ -128,28 +128,29 @@ class ProcessGroup:
         backend: Any = None,
     ) -> Work | None:
         """Begin a call of the backend, and without async_op wait for its result."""
-        if name in COMPARED or self.detail and name not in ("send", "recv"):
-            self.compare(name, args)
+        if name in COMPARED:
+            self.compare(name, args[COMPARED[name]])
         try:
             request = getattr(backend or self.backend, name)(*args)
-            if not async_op:
-                test = request.Test
-                for _ in SPINS:  # most results come soon
-                    if test():
-                        if finish is not None:
-                            finish()
-                        return None
+            for _ in () if async_op else SPINS:  # most results come soon
+                if request.Test():
+                    if finish is not None:
+                        finish()
+                    return None
         except self.errors as error:
-            raise self.failure(name, WRONG + str(error)) from None
+            raise self.failure(name, error) from None
         work = Work(self, name, request, finish)
-        if async_op:
-            return work
-        work.wait()
-        return None
+        if not async_op:
+            work.wait()
+        return work if async_op else None
 
-
-class GroupMember:
-    NON_GROUP_MEMBER = object()  # what new_group returns to processes outside of the group
+    def part(self, name: str, ranks: list[int], timeout: float) -> "ProcessGroup | object":
+        """The group of some of its members, with a communicator of its own. All members call it."""
+        self.start("barrier", (), backend=self.host)  # which a timeout ends
+        host = self.host.part(self.ranks[self.rank()] in ranks)
+        if host is None:
+            return GroupMember.NON_GROUP_MEMBER
+        return ProcessGroup(name, ranks, host, timeout)
 
 
 class DefaultGroup(type):
@@ -162,16 +163,13 @@ class group(metaclass=DefaultGroup):
     """group.WORLD is the group of all processes, or None before init_process_group."""
 
 
-def check_timeout(timeout: Any) -> float:
-    if not isinstance(timeout, datetime.timedelta):
-        raise TypeError(
-            f"Expected timeout argument to be of type datetime.timedelta, got {timeout}"
-        )
-    return timeout.total_seconds()
-
-
 def is_initialized() -> bool:
     return here.group is not None
+
+
+def set_default_group(group: ProcessGroup | None) -> None:
+    """A simulated rank has a group of its own; else all threads of the process share one."""
+    (Here if here.comm is None else here).group = group
 
 
 def init_process_group(
@@ -197,8 +195,8 @@ def init_process_group(
     if here.group is not None:
         raise ValueError("trying to initialize the default process group twice!")
     name = (backend or "mpi").lower()
-    if name not in ("mpi", "nccl", "gloo"):
-        raise ValueError(f"Invalid backend: '{backend}' is not one of mpi, nccl, gloo")
+    if name not in BACKENDS:
+        raise ValueError(f"Invalid backend: '{backend}' is not one of {', '.join(BACKENDS)}")
     mpi, comm = world()
     for what, given, true in ("world_size", world_size, comm.size), ("rank", rank, comm.rank):
         if given == -1 and here.comm is None:
@@ -210,23 +208,9 @@ def init_process_group(
             )
     if name == "gloo" and comm.rank == 0:
         warnings.warn("the backend gloo is served by MPI", stacklevel=2)
-    whole = ProcessGroup(name, list(range(comm.size)), MPIBackend(mpi, comm), seconds)
-    whole.start("barrier", (), backend=whole.host)
-    # A communicator of its own, so that no message of the program's own use of MPI comes between.
-    whole = ProcessGroup(name, whole.ranks, whole.host.part(0), seconds)
-    # A simulated rank has a group of its own; else all threads of the process share one.
-    (Here if here.comm is None else here).group = whole
-
-
-def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Free a group; without an argument, the one of all processes."""
-    assert here.group is not None, "Process group cannot be None"
-    if group is GroupMember.NON_GROUP_MEMBER:
-        raise ValueError("Invalid process group specified")
-    found = here.group if group is None else group
-    found.backend.close()
-    if found is here.group:
-        (Here if here.comm is None else here).group = None
+    whole = ProcessGroup("mpi", list(range(comm.size)), MPIBackend(mpi, comm), seconds)
+    # A communicator of its own: messages of the program's own use of MPI do not come between.
+    set_default_group(whole.part(name, whole.ranks, seconds))
 
 
 def default_group() -> ProcessGroup:
@@ -244,23 +228,30 @@ def default_group() -> ProcessGroup:
     return group
 
 
-def get_rank(group: ProcessGroup | None = None) -> int:
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
+    """Free a group; without an argument, the one of all processes."""
+    assert here.group is not None, "Process group cannot be None"
+    found = here.group if group is None else group
+    found.backend.close()
+    if found is here.group:
+        set_default_group(None)
+
+
+def get_rank(group: Any = None) -> int:
     """The number of this process in the group, or -1 where it does not belong to it."""
-    whole = default_group()
-    return -1 if group is GroupMember.NON_GROUP_MEMBER else (group or whole).rank()
+    found = default_group() if group is None else group
+    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.rank()
 
 
-def get_world_size(group: ProcessGroup | None = None) -> int:
+def get_world_size(group: Any = None) -> int:
     """The number of processes in the group, or -1 where this one does not belong to it."""
-    whole = default_group()
-    return -1 if group is GroupMember.NON_GROUP_MEMBER else (group or whole).size()
+    found = default_group() if group is None else group
+    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.size()
 
 
 def get_backend(group: ProcessGroup | None = None) -> str:
-    whole = default_group()
-    if group is GroupMember.NON_GROUP_MEMBER:
-        raise ValueError("Invalid process group specified")
-    return (group or whole).name
+    """The name of the backend that was asked for."""
+    return (group or default_group()).name
 
 
 def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
@@ -298,12 +289,6 @@ def new_group(
     whole = default_group()
     seconds = whole.timeout if timeout is None else check_timeout(timeout)
     ranks = sorted(whole.ranks if ranks is None else ranks)
-    if len(set(ranks)) < len(ranks):
-        raise ValueError(f"the ranks of a group must differ, got {ranks}")
-    if ranks and not 0 <= ranks[0] <= ranks[-1] < whole.size():
-        raise ValueError(f"the ranks of a group should be within the world_size, got {ranks}")
-    whole.start("barrier", (), backend=whole.host)
-    host = whole.host.part(0 if whole.rank() in ranks else None)
-    if host is None:
-        return GroupMember.NON_GROUP_MEMBER
-    return ProcessGroup((backend or whole.name).lower(), ranks, host, seconds)
+    if len(set(ranks)) < len(ranks) or not set(ranks) <= set(whole.ranks):
+        raise ValueError(f"the ranks of a group should differ and exist, got {ranks}")
+    return whole.part((backend or whole.name).lower(), ranks, seconds)

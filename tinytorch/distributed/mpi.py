@@ -4,6 +4,7 @@ import atexit
 import importlib.util
 import os
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,12 @@ class Job:
     broken = False  # whether a call has failed, so that the others may wait for ever
 
 
-def end_job(mpi: Any) -> None:
+def end_job(mpi: Any, code: int = 1) -> None:
     """End all processes of the job, this one too."""
     sys.stdout.flush()
     sys.stderr.flush()
-    mpi.COMM_WORLD.Abort(1)
+    time.sleep(0.2)  # for mpiexec to pass on what was printed
+    mpi.COMM_WORLD.Abort(code)
 
 
 def end_job_on_error(mpi: Any) -> None:
@@ -99,7 +101,7 @@ class MPIBackend:
     native = frozenset("bBhHiIlLqQfd")  # type codes of the elements that all MPIs compute with
 
     def __init__(self, mpi: Any, comm: Any):
-        self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.Get_rank(), comm.Get_size()
+        self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
         self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
         # In the order of ReduceOp. An average is a sum that is divided afterwards.
         self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
@@ -158,10 +160,10 @@ class MPIBackend:
     def barrier(self) -> Any:
         return self.comm.Ibarrier()
 
-    def part(self, color: int | None) -> "MPIBackend | None":
-        """The backend of those ranks that call with the same color; None where it is None."""
-        comm = self.comm.Split(self.mpi.UNDEFINED if color is None else color, self.rank)
-        return None if color is None else MPIBackend(self.mpi, comm)
+    def part(self, mine: bool) -> "MPIBackend | None":
+        """The backend of those ranks that call it with True; None for the others."""
+        comm = self.comm.Split(0 if mine else self.mpi.UNDEFINED, self.rank)
+        return MPIBackend(self.mpi, comm) if mine else None
 
     def close(self) -> None:
         self.comm.Free()

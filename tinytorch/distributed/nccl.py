@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.cuda.backend import check_available, cupy
+from tinytorch.distributed.group import BACKENDS
 from tinytorch.distributed.mpi import MPIBackend
 from tinytorch.distributed.types import ReduceOp
 
@@ -126,3 +127,6 @@ class NCCLBackend:
 
     def close(self) -> None:
         self.comm.destroy()
+
+
+BACKENDS["nccl"] = NCCLBackend

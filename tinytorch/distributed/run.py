@@ -9,10 +9,14 @@ import argparse
 import os
 import runpy
 import shutil
+import signal
 import sys
 import traceback
 from pathlib import Path
 from typing import NoReturn
+
+from tinytorch.cuda.backend import device_count
+from tinytorch.distributed.mpi import end_job, is_available
 
 # Where the launchers of MPICH, Open MPI and Slurm tell a process its place.
 PLACES = {
@@ -33,12 +37,11 @@ def set_places() -> None:
 
 def leave(code: int) -> NoReturn:
     """End this process and with it the job, without waiting for the others."""
-    sys.stdout.flush()
-    sys.stderr.flush()
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and not mpi.Is_finalized():
-        mpi.COMM_WORLD.Abort(code)
-    os._exit(code)
+        end_job(mpi, code)
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)  # mpiexec ignores another end before MPI has begun
 
 
 def work() -> None:
@@ -71,8 +74,6 @@ def find_mpiexec() -> str:
     Raises:
         SystemExit: there is none, or mpi4py is missing.
     """
-    from tinytorch.distributed.mpi import is_available
-
     beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
     found = beside or shutil.which("mpiexec")
     if found is None or not is_available():
@@ -86,33 +87,33 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     parser = argparse.ArgumentParser(
         prog="python -m tinytorch.distributed.run", description=__doc__
     )
-    add = parser.add_argument
-    add(
-        "--nproc-per-node", "--nproc_per_node", default="1", help="processes; gpu: one for each GPU"
-    )
-    add("--nnodes", default="1", help="only 1: for more, call mpiexec with its list of hosts")
-    add("--master-addr", "--master_addr", default="127.0.0.1", help="sets MASTER_ADDR")
-    add("--master-port", "--master_port", default="29500", help="sets MASTER_PORT")
-    add("-m", "--module", action="store_true", help="the program is a module")
-    for name in "node-rank rdzv-backend rdzv-endpoint rdzv-id max-restarts".split():
-        add(f"--{name}", f"--{name.replace('-', '_')}", help="taken, and not used")
-    add("--standalone", action="store_true", help="taken, and not used")
-    add("program", help="a script, or with -m a module")
-    add("args", nargs=argparse.REMAINDER, help="arguments of the program")
+    for name, default, text in (
+        ("nproc-per-node", "1", "the number of processes, or gpu: one for each GPU"),
+        ("nnodes", "1", "only 1: for more, call mpiexec with its list of hosts"),
+        ("master-addr", "127.0.0.1", "the value of MASTER_ADDR"),
+        ("master-port", "29500", "the value of MASTER_PORT"),
+        *((name, None, "has no effect") for name in "node-rank rdzv-backend rdzv-endpoint".split()),
+        *((name, None, "has no effect") for name in "rdzv-id max-restarts".split()),
+    ):
+        names = sorted({f"--{name}", f"--{name.replace('-', '_')}"})
+        parser.add_argument(*names, default=default, help=text)
+    parser.add_argument("--standalone", action="store_true", help="has no effect")
+    parser.add_argument("-m", "--module", action="store_true", help="the program is a module")
+    parser.add_argument("program", help="a script, or with -m a module")
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="the arguments of the program")
     options = parser.parse_args(arguments)
+    counts = {
+        "gpu": device_count(),
+        "cpu": os.cpu_count(),
+        "auto": device_count() or os.cpu_count(),
+    }
+    count = str(counts.get(options.nproc_per_node, options.nproc_per_node))
+    if not count.isdigit() or count == "0":
+        parser.error(f"--nproc-per-node: {options.nproc_per_node} gives no number of processes")
     if options.nnodes not in ("1", "1:1"):
         parser.error("--nnodes: only 1. On more machines call mpiexec with its list of hosts")
-    count = options.nproc_per_node
-    if count == "gpu":
-        from tinytorch.cuda.backend import device_count
-
-        count = str(device_count())
-    elif count in ("cpu", "auto"):
-        count = str(os.cpu_count())
-    if not count.isdigit() or int(count) < 1:
-        parser.error(f"--nproc-per-node: {options.nproc_per_node} gives no number of processes")
     os.environ |= {"MASTER_ADDR": options.master_addr, "MASTER_PORT": options.master_port}
-    if int(count) > 1:
+    if count != "1":
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
     start = "from tinytorch.distributed.run import work; work()"
     command = [find_mpiexec(), "-n", count, sys.executable, "-c", start]

@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Here(threading.local):
-    """What a thread knows of its place: in a simulated rank its world, else None."""
+    """What a thread knows of its place. Only a simulated rank has mpi and comm."""
 
     mpi: Any = None  # what stands for the module mpi4py.MPI
     comm: Any = None  # what stands for MPI.COMM_WORLD
@@ -20,32 +20,31 @@ here = Here()
 
 
 class Turns:
-    """Lets one thread run at a time, in the order of the ranks, so that each run is the same."""
+    """Lets one thread run at a time, in the order of the ranks, so that all runs are the same."""
 
     def __init__(self, size: int):
         self.changed, self.turn, self.running = threading.Condition(), 0, list(range(size))
         self.error: BaseException | None = None
 
     def wait(self, rank: int) -> None:
-        with self.changed:
-            self.changed.wait_for(lambda: self.turn == rank)
-
-    def pass_on(self, rank: int) -> None:
-        """Let the other ranks run until each of them waits, ends or fails.
+        """Wait for this rank's turn.
 
         Raises:
-            SystemExit: another rank has failed, and the job ends.
+            SystemExit: another rank has failed, so that all end.
         """
+        with self.changed:
+            self.changed.wait_for(lambda: self.turn == rank)
+        if self.error is not None:
+            raise SystemExit
+
+    def pass_on(self, rank: int) -> None:
+        """Let the next rank run."""
         with self.changed:
             later = [other for other in self.running if other > rank]
             self.turn = (later or self.running or [rank])[0]
             self.changed.notify_all()
-        if rank in self.running:
-            self.wait(rank)
-            if self.error is not None:
-                raise SystemExit
 
-    def leave(self, rank: int, error: BaseException | None = None) -> None:
+    def leave(self, rank: int, error: BaseException | None) -> None:
         self.running.remove(rank)
         if self.error is None and not isinstance(error, SystemExit):
             self.error = error
@@ -53,19 +52,17 @@ class Turns:
 
 
 class Request:
-    """A call that has begun. Test() tells whether it is done, and lets the other ranks go on."""
+    """A call that has begun. Test() tells whether it is done; if not, the other ranks go on."""
 
-    def __init__(self, turns: Turns, rank: int, attempt: Callable[[], bool]):
+    def __init__(self, turns: Turns, rank: int, attempt: Callable[["Request"], bool]):
         self.turns, self.rank, self.attempt, self.done = turns, rank, attempt, False
-        self.source, self.count = -1, 0  # of a message that was received
 
     def Test(self, status: Any = None) -> bool:
-        if not self.done and not self.attempt(self):
+        self.status = status
+        self.done = self.done or self.attempt(self)
+        if not self.done:
             self.turns.pass_on(self.rank)
-        elif not self.done:
-            self.done = True
-        if self.done and status is not None:
-            status.source, status.count = self.source, self.count
+            self.turns.wait(self.rank)
         return self.done
 
     def Wait(self) -> None:
@@ -74,44 +71,47 @@ class Request:
 
 
 class Status:
-    """Who has sent a message, and how long it was."""
+    """Who has sent a message, and how long it is."""
 
-    source, count = -1, 0
+    source = nbytes = 0
 
     def Get_source(self) -> int:
         return self.source
 
     def Get_count(self, datatype: Any) -> int:
-        return self.count
+        return self.nbytes
 
 
 class MPI:
-    """Stands for mpi4py.MPI: its constants. A reduction is a NumPy function of two arrays."""
+    """Stands for mpi4py.MPI. A reduction is a NumPy function of two arrays."""
 
     SUM, PROD, MIN, MAX = np.add, np.multiply, np.minimum, np.maximum
     BAND, BOR, BXOR = np.bitwise_and, np.bitwise_or, np.bitwise_xor
-    IN_PLACE, UNDEFINED, COMM_NULL, ANY_SOURCE, BYTE = "in place", -1, None, -1, "byte"
-    Status = Status
-    Exception = RuntimeError
+    IN_PLACE, UNDEFINED, ANY_SOURCE, BYTE = "in place", -1, -1, "byte"
+    Status, Exception = Status, ValueError
+
+
+def fill(array: np.ndarray, values: np.ndarray) -> None:
+    """Write the values over the first elements of the array.
+
+    Raises:
+        ValueError: there are more values than elements.
+    """
+    array.reshape(-1)[: values.size] = values.reshape(-1)
 
 
 class Comm:
-    """Stands for MPI.COMM_WORLD, or for a part of it: the ranks that can talk to one another."""
+    """Stands for MPI.COMM_WORLD, or for a part of it: ranks that can talk to one another.
+
+    A call that begins with I returns a Request at once. It has the name and arguments of mpi4py's.
+    """
 
     def __init__(self, turns: Turns, board: dict, key: tuple, ranks: list[int], rank: int):
         self.turns, self.board, self.key, self.ranks = turns, board, key, ranks
         self.rank, self.size, self.calls = rank, len(ranks), 0
 
-    def Get_rank(self) -> int:
-        return self.rank
-
-    def Get_size(self) -> int:
-        return self.size
-
-    def request(self, attempt: Callable[[], bool]) -> Request:
+    def request(self, attempt: Callable[[Request], bool]) -> Request:
         return Request(self.turns, self.ranks[self.rank], attempt)
-
-    # Messages: the board has a list for each receiver.
 
     def Isend(self, array: np.ndarray, dest: int, tag: int = 0) -> Request:
         letters = self.board.setdefault((self.key, "to", dest), [])
@@ -125,7 +125,8 @@ class Comm:
             for i, (sender, its_tag, sent) in enumerate(letters):
                 if source in (sender, MPI.ANY_SOURCE) and its_tag == tag:
                     fill(array, sent)
-                    request.source, request.count = sender, sent.nbytes
+                    if request.status is not None:
+                        request.status.source, request.status.nbytes = sender, sent.nbytes
                     del letters[i]
                     return True
             return False
@@ -138,34 +139,31 @@ class Comm:
     def Recv(self, array: np.ndarray, source: int = -1, tag: int = 0) -> None:
         self.Irecv(array, source, tag).Wait()
 
-    # Collectives: the board has the parts of all ranks, for each call.
-
     def meet(self, part: Any, finish: Callable[[list], None]) -> Request:
-        """Put up this rank's part of a call; when all parts are there, finish(parts) is called."""
+        """Put up this rank's part of a call that all make. When all are there: finish(parts)."""
         place = (self.key, self.calls)
         self.calls += 1
-        parts = self.board.setdefault(place, [None] * self.size)
-        parts[self.rank] = (part,)
-        if None not in parts:
-            del self.board[place]  # all have it in hand
+        parts = self.board.setdefault(place, {})
+        parts[self.rank] = part
+        if len(parts) == self.size:
+            del self.board[place]  # each has it in hand
 
         def attempt(request: Request) -> bool:
-            if None in parts:
-                return False
-            finish([part for (part,) in parts])
-            return True
+            if len(parts) == self.size:
+                finish([parts[rank] for rank in range(self.size)])
+            return len(parts) == self.size
 
         return self.request(attempt)
-
-    def Ibarrier(self) -> Request:
-        return self.meet(0, lambda parts: None)
-
-    def Ibcast(self, array: np.ndarray, root: int = 0) -> Request:
-        return self.meet(array.copy(), lambda parts: fill(array, parts[root]))
 
     def Iallreduce(self, send: Any, out: np.ndarray, op: Any = np.add) -> Request:
         part = out if send is MPI.IN_PLACE else send
         return self.meet(part.copy(), lambda parts: fill(out, functools.reduce(op, parts)))
+
+    def Ibcast(self, array: np.ndarray, root: int = 0) -> Request:
+        return self.meet(array.copy(), lambda parts: fill(array, parts[root]))
+
+    def Ibarrier(self) -> Request:
+        return self.meet(None, len)
 
     def Ireduce(self, send: Any, out: Any, op: Any = np.add, root: int = 0) -> Request:
         part = out if send is MPI.IN_PLACE else send
@@ -175,65 +173,46 @@ class Comm:
     def Iallgather(self, send: np.ndarray, out: np.ndarray) -> Request:
         return self.meet(send.copy(), lambda parts: fill(out, np.stack(parts)))
 
-    def Igather(self, send: np.ndarray, out: np.ndarray | None, root: int = 0) -> Request:
+    def Igather(self, send: np.ndarray, out: Any, root: int = 0) -> Request:
         target = out if self.rank == root else np.empty((self.size, send.size), send.dtype)
         return self.Iallgather(send, target)
 
-    def Iscatter(self, send: np.ndarray | None, out: np.ndarray, root: int = 0) -> Request:
-        part = None if send is None else send.reshape(self.size, -1).copy()
-        return self.meet(part, lambda parts: fill(out, parts[root][self.rank]))
+    def Iscatter(self, send: Any, out: np.ndarray, root: int = 0) -> Request:
+        part = send.copy() if self.rank == root else None
+        return self.meet(
+            part, lambda parts: fill(out, parts[root].reshape(self.size, -1)[self.rank])
+        )
 
     def Ireduce_scatter_block(self, send: np.ndarray, out: np.ndarray, op: Any) -> Request:
-        def finish(parts: list) -> None:
-            fill(out, functools.reduce(op, parts).reshape(self.size, -1)[self.rank])
-
-        return self.meet(send.copy(), finish)
+        whole = send.reshape(self.size, -1).copy()
+        return self.meet(whole, lambda parts: fill(out, functools.reduce(op, parts)[self.rank]))
 
     def Ialltoallv(self, send: list, out: list) -> Request:
-        pieces = np.split(send[0].copy(), np.cumsum(send[1])[:-1])
+        flat, ends = send[0].reshape(-1).copy(), np.cumsum(send[1])
+        pieces = np.split(flat, ends[:-1])
         return self.meet(
             pieces, lambda parts: fill(out[0], np.concatenate([p[self.rank] for p in parts]))
         )
 
-    def Allreduce(self, send: Any, out: np.ndarray, op: Any = np.add) -> None:
-        self.Iallreduce(send, out, op).Wait()
-
-    # Parts of a communicator.
-
     def Split(self, color: int = 0, key: int = 0) -> "Comm | None":
-        """A communicator of those ranks that name the same color; they are ordered by key."""
-        found: list = []
-        name = (*self.key, self.calls, color)
+        """A communicator of the ranks that name the same color, in the order of their keys."""
+        name, found = (*self.key, self.calls, color), []
         self.meet((color, key, self.rank), found.extend).Wait()
         members = [rank for its_color, _, rank in sorted(found) if its_color == color]
         if color == MPI.UNDEFINED:
-            return MPI.COMM_NULL
+            return None
         ranks = [self.ranks[rank] for rank in members]
         return Comm(self.turns, self.board, name, ranks, members.index(self.rank))
-
-    def Dup(self) -> "Comm":
-        return self.Split(0, self.rank)
 
     def Free(self) -> None:
         pass
 
 
-def fill(array: np.ndarray, values: np.ndarray) -> None:
-    """Write `values` over the first elements of `array`.
-
-    Raises:
-        RuntimeError: there are more values than elements.
-    """
-    if values.size > array.size:
-        raise MPI.Exception(f"Message truncated: {values.size} elements for {array.size}")
-    array.reshape(-1)[: values.size] = values.reshape(-1)
-
-
 def simulate(size: int, function: Callable, *args: Any) -> list:
     """Call function(*args) in `size` threads, the ranks of a world; their results by rank.
 
-    In each of them `here.comm` is the rank's communicator, and init_process_group("mpi") uses it.
-    A rank runs until it waits for a message; then the next one does.
+    A rank runs until it waits for a message; then the next one does. In each of them `here.comm` is
+    its communicator, which init_process_group("mpi") uses.
 
     Raises:
         Exception: what the first rank that failed has raised; the others end.
@@ -241,11 +220,11 @@ def simulate(size: int, function: Callable, *args: Any) -> list:
     turns, board, results = Turns(size), {}, [None] * size
 
     def run(rank: int) -> None:
-        turns.wait(rank)
-        here.mpi, here.comm = MPI, Comm(turns, board, (), list(range(size)), rank)
-        here.group = None
         error = None
         try:
+            turns.wait(rank)
+            here.mpi, here.group = MPI, None
+            here.comm = Comm(turns, board, (), list(range(size)), rank)
             results[rank] = function(*args)
         except BaseException as raised:
             raised.add_note(f"raised by rank {rank} of {size}")

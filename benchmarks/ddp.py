@@ -50,7 +50,7 @@ def rounds(name, rank, size, count=7, steps=8):
     x, y = tinytorch.randn(*shape), tinytorch.randint(0, 10, shape[:1])
     alone, ddp = make(), DistributedDataParallel(make())
     optimizers = [tinytorch.optim.SGD(m.parameters(), lr=0.01) for m in (alone, ddp)]
-    ratios, waits = [], []
+    found, waits = [], []
     for _ in range(count + 1):
         dist.barrier()
         one = train(alone, optimizers[0], x, y, steps) if rank == 0 else 0.0
@@ -61,8 +61,8 @@ def rounds(name, rank, size, count=7, steps=8):
         times = tinytorch.tensor([one, together])
         dist.all_reduce(times, dist.ReduceOp.MAX)
         one, together = times.tolist()
-        ratios.append(size * one / together)
-    return ratios[1:], waits[1:]  # the first one warms up
+        found.append((one, together))
+    return found[1:], waits[1:]  # the first one warms up
 
 
 class Waiting:
@@ -86,12 +86,14 @@ def main():
     dist.init_process_group("mpi")
     rank, size = dist.get_rank(), dist.get_world_size()
     for name in NETWORKS:
-        ratios, waits = rounds(name, rank, size)
+        times, waits = rounds(name, rank, size)
         if rank == 0:
-            low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
+            gains = sorted(size * one / together for one, together in times)
+            fastest = size * min(times)[0] / min(together for _, together in times)
             print(
-                f"{name}: {size} processes are {middle:.2f} times as fast as one "
-                f"({low:.2f} to {high:.2f}); finish takes {statistics.median(waits):.1%} of a step",
+                f"{name}: {size} processes are {statistics.median(gains):.2f} times as fast as one "
+                f"({gains[0]:.2f} to {gains[-1]:.2f}, of the fastest steps {fastest:.2f}: "
+                f"{min(times)[0] * 1e3:.1f} ms); finish takes {statistics.median(waits):.1%}",
                 flush=True,
             )
 

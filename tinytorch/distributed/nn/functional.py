@@ -5,8 +5,6 @@ from typing import Any
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.distributed import collectives
-from tinytorch.distributed.collectives import all_gather_into_tensor
-from tinytorch.distributed.group import get_rank, get_world_size
 from tinytorch.distributed.types import ReduceOp
 
 
@@ -18,19 +16,6 @@ class GroupFunction(Function):
         total = wrap(ctx.xp.array(x), ctx.device)
         collectives.all_reduce(total, group=ctx.group)
         return total.array
-
-    def gather_last(ctx, x: Any) -> Any:
-        """The arrays of all processes, joined along the last dimension."""
-        x, size = ctx.xp.ascontiguousarray(x), get_world_size(ctx.group)
-        out = ctx.xp.empty((size, *x.shape), x.dtype)
-        all_gather_into_tensor(wrap(out, ctx.device), wrap(x, ctx.device), group=ctx.group)
-        return ctx.xp.concatenate(list(out), axis=-1)
-
-    def part_of_last(ctx, x: Any) -> Any:
-        """This process's part of the last dimension."""
-        size = x.shape[-1] // get_world_size(ctx.group)
-        start = get_rank(ctx.group) * size
-        return ctx.xp.ascontiguousarray(x[..., start : start + size])
 
 
 class AllReduce(GroupFunction):
@@ -52,5 +37,5 @@ def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None) -
         NotImplementedError: for another operation.
     """
     if op != ReduceOp.SUM:
-        raise NotImplementedError(f"only the sum has a gradient here, not {op}")
+        raise NotImplementedError(f"only the sum has a gradient here, not {op.name}")
     return AllReduce.apply(tensor, group)

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tinytorch.core.tensor import Tensor
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.distributed.collectives import all_gather_into_tensor
 from tinytorch.distributed.group import get_rank, get_world_size
 from tinytorch.distributed.nn.functional import GroupFunction
 from tinytorch.nn.linear import Linear, linear
@@ -38,7 +39,9 @@ class SplitLast(GroupFunction):
 
     def forward(ctx, x: Any, group: Any) -> Any:
         ctx.group = group
-        return ctx.part_of_last(x)
+        size = x.shape[-1] // get_world_size(group)
+        start = get_rank(group) * size
+        return ctx.xp.ascontiguousarray(x[..., start : start + size])
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(GatherLast, g, ctx.group)
@@ -49,7 +52,9 @@ class GatherLast(GroupFunction):
 
     def forward(ctx, x: Any, group: Any) -> Any:
         ctx.group = group
-        return ctx.gather_last(x)
+        out = ctx.xp.empty((get_world_size(group), *x.shape), x.dtype)
+        all_gather_into_tensor(wrap(out, ctx.device), wrap(x, ctx.device), group)
+        return ctx.xp.concatenate(list(out), axis=-1)
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(SplitLast, g, ctx.group)

@@ -63,8 +63,8 @@ class DistributedDataParallel(Module):
         self.params = [param for param in module.parameters() if param.requires_grad]
         if not self.params:
             raise RuntimeError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameters "
-                "that require a gradient."
+                "DistributedDataParallel is not needed when a module doesn't have any parameter "
+                "that requires a gradient."
             )
         if init_sync:
             self.check_shapes()
@@ -175,6 +175,6 @@ if __name__ == "__main__":
 
     for number in range(3):
         print(simulate(2, mistake, number)[0][:80].strip())
-    # -> DistributedDataParallel is not needed when a module doesn't have any parameters
+    # -> DistributedDataParallel is not needed when a module doesn't have any parameter t
     # -> [1]: params[0] in this process with sizes [5, 3] appears not to match sizes of t
     # -> DDP expects same model across all ranks, but Rank 0 has 2 params, while rank 1 h

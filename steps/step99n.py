@@ -8,7 +8,7 @@ complete when backward has hardly begun. They can travel while the others are co
     now         forward | backward ................          |   wait | step
                               send 3 | send 2 |        send 1 |
 
-With async_op=True, all_reduce begins a message and returns at once (step 99j); `finish` waits for
+With async_op=True, all_reduce begins a message and returns at once (step 99e); `finish` waits for
 all of them. So buckets are filled in the order in which gradients come, the last layer first, and
 each is sent when it is full. The first bucket is smaller than the others, so that something is on
 its way early.
@@ -107,8 +107,8 @@ class DistributedDataParallel(Module):
         self.params = [param for param in module.parameters() if param.requires_grad]
         if not self.params:
             raise RuntimeError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameters "
-                "that require a gradient."
+                "DistributedDataParallel is not needed when a module doesn't have any parameter "
+                "that requires a gradient."
             )
         if init_sync:
             self.check_shapes()

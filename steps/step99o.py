@@ -124,8 +124,8 @@ class DistributedDataParallel(Module):
         self.params = [param for param in module.parameters() if param.requires_grad]
         if not self.params:
             raise RuntimeError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameters "
-                "that require a gradient."
+                "DistributedDataParallel is not needed when a module doesn't have any parameter "
+                "that requires a gradient."
             )
         if init_sync:
             self.check_shapes()

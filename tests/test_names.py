@@ -132,7 +132,7 @@ def test_a_share_in_a_loader():
     ]
     seen = [i for loader in loaders for batch in loader for i in batch.tolist()]
     assert sorted(seen) == data
-    with pytest.raises(RuntimeError):
+    with pytest.raises(ValueError, match="process group"):
         DistributedSampler(data)
     with pytest.raises(ValueError, match="Invalid rank"):
         DistributedSampler(data, 2, 2)

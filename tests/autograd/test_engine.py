@@ -518,16 +518,17 @@ def test_post_accumulate_hooks(device):
 
 def test_a_long_chain_of_views_takes_time_in_proportion_to_its_length():
     def seconds(length):
-        x, start = leaf([[1.0, 2.0]]), time.perf_counter()
+        x, start = leaf([[1.0, 2.0]]), time.process_time()
         y = x
         for _ in range(length):
             y = y.view(1, 2)
         y.sum().backward()
         assert x.grad.tolist() == [[1.0, 1.0]]
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     few = min(seconds(1000) for _ in range(3))
-    assert seconds(20_000) < 100 * few  # with a tuple of all calls in each view: 400 and more
+    many = min(seconds(20_000) for _ in range(2))
+    assert many < 100 * few  # with a tuple of all calls in each view: 400 and more
 
 
 def test_gradients_of_one_leaf_from_several_threads():

@@ -8,7 +8,7 @@ from .model import dotted_name
 from .source import Import, Source, SourceError
 
 OPTIONAL = set(
-    "cupy cupyx einops ml_dtypes graphviz matplotlib IPython safetensors threadpoolctl".split()
+    "cupy cupyx einops ml_dtypes graphviz matplotlib IPython mpi4py safetensors threadpoolctl".split()
 )
 
 

@@ -1,18 +1,12 @@
 """Programs on several processes: process groups, collectives and messages, over MPI or NCCL."""
 
 from tinytorch.distributed.collectives import (
-    all_gather,
     all_gather_into_tensor,
     all_reduce,
-    all_to_all,
-    all_to_all_single,
     barrier,
     broadcast,
-    gather,
     reduce,
-    reduce_scatter,
     reduce_scatter_tensor,
-    scatter,
 )
 from tinytorch.distributed.group import (
     GroupMember,
@@ -31,13 +25,19 @@ from tinytorch.distributed.group import (
     is_initialized,
     new_group,
 )
+from tinytorch.distributed.lists import (
+    all_gather,
+    all_to_all,
+    all_to_all_single,
+    gather,
+    reduce_scatter,
+    scatter,
+)
 from tinytorch.distributed.mpi import is_available
-from tinytorch.distributed.nccl import NCCLBackend
 from tinytorch.distributed.objects import (
     all_gather_object,
     broadcast_object_list,
     gather_object,
     scatter_object_list,
 )
-from tinytorch.distributed.p2p import irecv, isend, recv, send
 from tinytorch.distributed.types import DistBackendError, DistError, ReduceOp

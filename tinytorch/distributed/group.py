@@ -17,11 +17,12 @@ default_pg_timeout = datetime.timedelta(minutes=30)
 SPINS = range(200)  # how often to look for a result before others may have the core
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
 # What moves the tensors of a group, by the name of its backend and from what moves its objects.
-BACKENDS: dict[str, Callable[[MPIBackend], Any]] = {"mpi": lambda host: host}
-BACKENDS["gloo"] = BACKENDS["mpi"]
+BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host: host)
 # Which argument of a call has the same size and type in all processes.
-COMPARED = {"all_reduce": 0, "broadcast": 0, "reduce": 0, "scatter": 0, "reduce_scatter": 0}
-COMPARED |= {"all_gather": 1, "gather": 1}
+COMPARED = dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0) | {
+    "all_gather": 1,
+    "gather": 1,
+}
 
 
 def check_timeout(timeout: Any) -> float:

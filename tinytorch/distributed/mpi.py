@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.distributed.simulator import here
-from tinytorch.distributed.types import DistBackendError, ReduceOp
+from tinytorch.distributed.types import ReduceOp
 
 
 def is_available() -> bool:
@@ -73,24 +73,6 @@ def world() -> tuple[Any, Any]:
     return MPI, MPI.COMM_WORLD
 
 
-class Message:
-    """A message that is on its way to this process: a request that knows its sender."""
-
-    source = -1
-
-    def __init__(self, mpi: Any, request: Any, nbytes: int):
-        self.mpi, self.request, self.nbytes, self.status = mpi, request, nbytes, mpi.Status()
-
-    def Test(self) -> bool:
-        if not self.request.Test(self.status):
-            return False
-        self.source = self.status.Get_source()
-        sent = self.status.Get_count(self.mpi.BYTE)
-        if sent != self.nbytes:
-            raise DistBackendError(f"recv: a message of {sent} bytes for {self.nbytes} bytes")
-        return True
-
-
 class MPIBackend:
     """MPI's collectives, begun on arrays whose elements lie side by side.
 
@@ -149,13 +131,6 @@ class MPIBackend:
         self, out: np.ndarray, out_counts: list[int], array: np.ndarray, counts: list[int]
     ) -> Any:
         return self.comm.Ialltoallv([array, counts], [out, out_counts])
-
-    def send(self, array: np.ndarray, rank: int, tag: int) -> Any:
-        return self.comm.Isend(array, rank, tag)
-
-    def recv(self, array: np.ndarray, rank: int | None, tag: int) -> Any:
-        source = self.mpi.ANY_SOURCE if rank is None else rank
-        return Message(self.mpi, self.comm.Irecv(array, source, tag), array.nbytes)
 
     def barrier(self) -> Any:
         return self.comm.Ibarrier()

@@ -18,21 +18,19 @@ from typing import NoReturn
 from tinytorch.cuda.backend import device_count
 from tinytorch.distributed.mpi import end_job, is_available
 
-# Where the launchers of MPICH, Open MPI and Slurm tell a process its place.
+# torchrun's names, and where MPICH's mpiexec and that of Open MPI tell a process the same.
 PLACES = {
-    "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"),
-    "LOCAL_RANK": ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"),
-    "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"),
+    "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK"),
+    "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"),
+    "LOCAL_RANK": ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK"),
     "LOCAL_WORLD_SIZE": ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"),
 }
-
-
-def set_places() -> None:
-    """Give this process torchrun's variables, from those of the launcher of MPI."""
-    for name, sources in PLACES.items():
-        found = [os.environ[source] for source in sources if source in os.environ]
-        if found:
-            os.environ[name] = found[0]
+OPTIONS = dict.fromkeys("node-rank rdzv-backend rdzv-endpoint rdzv-id max-restarts".split()) | {
+    "nproc-per-node": "1",
+    "nnodes": "1",
+    "master-addr": "127.0.0.1",
+    "master-port": "29500",
+}
 
 
 def leave(code: int) -> NoReturn:
@@ -46,7 +44,10 @@ def leave(code: int) -> NoReturn:
 
 def work() -> None:
     """What each process does: it runs the program, and ends the job if that fails."""
-    set_places()
+    for name, sources in PLACES.items():
+        for source in sources:
+            if source in os.environ:
+                os.environ[name] = os.environ[source]
     del sys.argv[0]
     try:
         if sys.argv[0] == "-m":
@@ -87,27 +88,17 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     parser = argparse.ArgumentParser(
         prog="python -m tinytorch.distributed.run", description=__doc__
     )
-    for name, default, text in (
-        ("nproc-per-node", "1", "the number of processes, or gpu: one for each GPU"),
-        ("nnodes", "1", "only 1: for more, call mpiexec with its list of hosts"),
-        ("master-addr", "127.0.0.1", "the value of MASTER_ADDR"),
-        ("master-port", "29500", "the value of MASTER_PORT"),
-        *((name, None, "has no effect") for name in "node-rank rdzv-backend rdzv-endpoint".split()),
-        *((name, None, "has no effect") for name in "rdzv-id max-restarts".split()),
-    ):
+    for name, default in OPTIONS.items():
         names = sorted({f"--{name}", f"--{name.replace('-', '_')}"})
-        parser.add_argument(*names, default=default, help=text)
+        parser.add_argument(*names, default=default)
     parser.add_argument("--standalone", action="store_true", help="has no effect")
     parser.add_argument("-m", "--module", action="store_true", help="the program is a module")
-    parser.add_argument("program", help="a script, or with -m a module")
-    parser.add_argument("args", nargs=argparse.REMAINDER, help="the arguments of the program")
+    parser.add_argument("program")
+    parser.add_argument("args", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
-    counts = {
-        "gpu": device_count(),
-        "cpu": os.cpu_count(),
-        "auto": device_count() or os.cpu_count(),
-    }
-    count = str(counts.get(options.nproc_per_node, options.nproc_per_node))
+    cores, gpus = os.cpu_count(), device_count()
+    count = {"cpu": cores, "gpu": gpus, "auto": gpus or cores}.get(options.nproc_per_node)
+    count = str(count or options.nproc_per_node)
     if not count.isdigit() or count == "0":
         parser.error(f"--nproc-per-node: {options.nproc_per_node} gives no number of processes")
     if options.nnodes not in ("1", "1:1"):
@@ -117,8 +108,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
     start = "from tinytorch.distributed.run import work; work()"
     command = [find_mpiexec(), "-n", count, sys.executable, "-c", start]
-    command += ["-m"] * options.module + [options.program, *options.args]
-    os.execv(command[0], command)
+    os.execv(command[0], [*command, *["-m"] * options.module, options.program, *options.args])
 
 
 if __name__ == "__main__":

@@ -110,13 +110,10 @@ class Comm:
         self.turns, self.board, self.key, self.ranks = turns, board, key, ranks
         self.rank, self.size, self.calls = rank, len(ranks), 0
 
-    def request(self, attempt: Callable[[Request], bool]) -> Request:
-        return Request(self.turns, self.ranks[self.rank], attempt)
-
     def Isend(self, array: np.ndarray, dest: int, tag: int = 0) -> Request:
         letters = self.board.setdefault((self.key, "to", dest), [])
         letters.append((self.rank, tag, array.copy()))
-        return self.request(lambda request: True)
+        return Request(self.turns, self.ranks[self.rank], lambda request: True)
 
     def Irecv(self, array: np.ndarray, source: int = -1, tag: int = 0) -> Request:
         letters = self.board.setdefault((self.key, "to", self.rank), [])
@@ -131,7 +128,7 @@ class Comm:
                     return True
             return False
 
-        return self.request(attempt)
+        return Request(self.turns, self.ranks[self.rank], attempt)
 
     def Send(self, array: np.ndarray, dest: int, tag: int = 0) -> None:
         self.Isend(array, dest, tag).Wait()
@@ -153,7 +150,7 @@ class Comm:
                 finish([parts[rank] for rank in range(self.size)])
             return len(parts) == self.size
 
-        return self.request(attempt)
+        return Request(self.turns, self.ranks[self.rank], attempt)
 
     def Iallreduce(self, send: Any, out: np.ndarray, op: Any = np.add) -> Request:
         part = out if send is MPI.IN_PLACE else send
@@ -178,21 +175,20 @@ class Comm:
         return self.Iallgather(send, target)
 
     def Iscatter(self, send: Any, out: np.ndarray, root: int = 0) -> Request:
-        part = send.copy() if self.rank == root else None
-        return self.meet(
-            part, lambda parts: fill(out, parts[root].reshape(self.size, -1)[self.rank])
-        )
+        whole = send.reshape(self.size, -1).copy() if self.rank == root else None
+        return self.meet(whole, lambda parts: fill(out, parts[root][self.rank]))
 
     def Ireduce_scatter_block(self, send: np.ndarray, out: np.ndarray, op: Any) -> Request:
         whole = send.reshape(self.size, -1).copy()
         return self.meet(whole, lambda parts: fill(out, functools.reduce(op, parts)[self.rank]))
 
     def Ialltoallv(self, send: list, out: list) -> Request:
-        flat, ends = send[0].reshape(-1).copy(), np.cumsum(send[1])
-        pieces = np.split(flat, ends[:-1])
-        return self.meet(
-            pieces, lambda parts: fill(out[0], np.concatenate([p[self.rank] for p in parts]))
-        )
+        pieces = np.split(send[0].reshape(-1).copy(), np.cumsum(send[1])[:-1])
+
+        def finish(parts: list) -> None:
+            fill(out[0], np.concatenate([part[self.rank] for part in parts]))
+
+        return self.meet(pieces, finish)
 
     def Split(self, color: int = 0, key: int = 0) -> "Comm | None":
         """A communicator of the ranks that name the same color, in the order of their keys."""

@@ -5,7 +5,7 @@ name that it only asks about, so the names that common programs ask for are here
 that is true of tinytorch:
 
     backends.cudnn.benchmark = True       a switch, which changes nothing here
-    backends.mps, distributed             is_available() is False
+    backends.mps                          is_available() is False
     multiprocessing                       Python's own
     nn.modules.batchnorm._BatchNorm       whatever tinytorch.nn and its modules have under the name
     nn.DataParallel(model)                calls the model: there is one device
@@ -19,8 +19,8 @@ A module may have a function `__getattr__`, which Python asks for a name that it
 And DistributedSampler gives all processes shares of one length, some items twice if need be: if
 one process had a batch more than the others, it would wait for them for ever.
 
-New: backends/cudnn.py, mps.py, cuda.py; distributed.py, multiprocessing.py, nn/parallel.py,
-nn/modules.py, utils/einops.py, utils/data/distributed.py.
+New: backends/cudnn.py, mps.py, cuda.py; multiprocessing.py, nn/parallel.py, nn/modules.py,
+utils/einops.py, utils/data/distributed.py.
 Try: give the samplers of the demo different seeds. Which items does no process see?
 """
 
@@ -70,9 +70,6 @@ def set_float32_matmul_precision(precision: str) -> None:
     """
     if precision not in ("highest", "high", "medium"):
         raise ValueError(f"{precision} is not one of 'highest', 'high' or 'medium'")
-
-
-is_initialized = is_available
 
 
 class DataParallel(Module):
@@ -197,8 +194,8 @@ if __name__ == "__main__":
 
     importlib.import_module("tinytorch.core.printing")
 
-    print(is_available(), is_built(), is_initialized(), enabled, benchmark, matmul.allow_tf32)
-    # -> False False False False False False
+    print(is_available(), is_built(), enabled, benchmark, matmul.allow_tf32)
+    # -> False False False False False
 
     # Names in the places where PyTorch has them.
     place = importlib.import_module("tinytorch.nn.modules.linear")

@@ -94,7 +94,7 @@ def test_notebook_runs_from_the_first_cell_to_the_last(path):
     notebook.cells += solved(notebook)
     client = NotebookClient(
         notebook,
-        timeout=60,
+        timeout=300,
         kernel_name="python3",
         resources={"metadata": {"path": str(FOLDER)}},
     )

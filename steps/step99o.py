@@ -2,7 +2,7 @@
 
 A batch that does not fit into memory is computed in parts whose gradients add up in .grad (step
 14). With the wrapper, each part sends all gradients, though only the last sum is used: four parts
-send four times as much. And the result is wrong in no way, only late, so nobody notices.
+send four times as much. The result is right, only late, so the waste is easy to miss.
 
     with ddp.no_sync():
         loss(ddp(first)).backward()          own gradients, in .grad
@@ -22,8 +22,8 @@ The trap: without no_sync, sums are averaged that are averages already, plus a n
 right too: the mean of equal numbers changes nothing.
 
 The hooks no longer keep the wrapper alive: a network that is wrapped a second time would send all
-twice. Nor can it be copied: the network in it can. And the arguments are PyTorch's from here on;
-some only are accepted.
+twice. The wrapper cannot be copied; the network in it can. The arguments are PyTorch's from here
+on, and some of them change nothing.
 
 Changed: DistributedDataParallel.
 Try: put only the backward call inside no_sync. How many messages are sent?

@@ -1,324 +1,179 @@
-"""Step 99c: Catalogue: ranks as threads, with MPI's calls
+"""Step 99c: A process group, and all_reduce of tensors
 
-Skim this one: there is nothing to learn in it but how a few ranks can be watched at once. Messages
-and all-reduce were steps 99a and 99b; MPI has both, and a dozen calls of the same kind. MPI is a
-program that not every machine has, and several processes are hard to look into. So here is a
-stand-in: `simulate(3, function)` calls the function in three threads, whose communicator has the
-names and arguments of mpi4py's. Every demo of this stage uses it, and each program runs unchanged
-with MPI:
+With MPI alone a program deals with communicators, buffers and datatypes. What it wants to say is:
+replace this tensor, everywhere, by the sum of all. So there are three layers:
 
-    pip install 'tinytorch[distributed]'; mpiexec -n 3 python program.py
+    all_reduce(x)       a tensor; in the group of all processes
+    ProcessGroup        which processes talk to one another, and how
+    MPIBackend          begins MPI's call, on an array as MPI wants it
 
-A rank runs until it waits for a message, and then the next one does. So the lines are printed in
-the same order each time. (Under mpiexec all ranks run at once, and the order changes from run to
-run.)
+MPI wants the elements side by side, in a type that it can add. A transposed matrix must be copied,
+and copied back. MPI knows neither bfloat16 nor NumPy's bool. And a sum of halves should not be
+rounded after each addition: in float16 2048 + 1 is 2048, and so is 2048 + 1 + 1, as the demo
+shows. So halves travel as float32, and the sum is rounded once.
 
-A call that begins with I, like Isend, only begins: it returns a request. request.Wait() waits
-until the message is there; request.Test() asks, and lets the others go on in the meantime. A
-collective is a call that all ranks make. The simulation puts up what each rank brings; when all
-parts are there, each takes its result:
+The trap: all processes must make the same calls in the same order. `if rank == 0:
+all_reduce(loss)` waits for ever, for ranks that never come. Step 99g gives it a time limit.
 
-    Ibcast     one rank's array for all     Iallreduce             the sum for all
-    Ireduce    the sum for one              Ireduce_scatter_block  a part of the sum for each
-    Igather    all arrays for one           Iallgather             all arrays for all
-    Iscatter   a part for each from one     Ialltoallv             a part for each from each
-
-Split divides the ranks into groups that have collectives of their own.
-New: Here, Turns, Request, Status, MPI, fill, Comm, simulate. They make simulator.py.
-Try: leave out the Isend of the demo. Which rank waits, and for how long?
+(PyTorch: torch.distributed, with the same names. MPI is one of its backends, too.)
+New: ReduceOp, is_available, MPIBackend, ProcessGroup, init_process_group, get_rank,
+get_world_size, all_reduce.
+Try: call all_reduce of x only in the ranks above 0. (Ctrl-C ends it.)
 """
 
-import functools
-import threading
-from collections.abc import Callable
+import enum
+import importlib.util
 from typing import Any
 
 import numpy as np
 
-
-class Here(threading.local):
-    """What a thread knows of its place. Only a simulated rank has mpi and comm."""
-
-    mpi: Any = None  # what stands for the module mpi4py.MPI
-    comm: Any = None  # what stands for MPI.COMM_WORLD
-    group: Any = None  # the default process group
+from tinytorch.core.tensor import Tensor
+from tinytorch.distributed.simulator import here
 
 
-here = Here()
+class ReduceOp(enum.IntEnum):
+    """How all_reduce and its kin make one element of those of all processes."""
+
+    SUM = 0
+    AVG = 1
+    PRODUCT = 2
+    MIN = 3
+    MAX = 4
+    BAND = 5
+    BOR = 6
+    BXOR = 7
 
 
-class Turns:
-    """Lets one thread run at a time, in the order of the ranks, so that all runs are the same."""
-
-    def __init__(self, size: int):
-        self.changed, self.turn, self.running = threading.Condition(), 0, list(range(size))
-        self.error: BaseException | None = None
-
-    def wait(self, rank: int) -> None:
-        """Wait for this rank's turn.
-
-        Raises:
-            SystemExit: another rank has failed, so that all end.
-        """
-        with self.changed:
-            self.changed.wait_for(lambda: self.turn == rank)
-        if self.error is not None:
-            raise SystemExit
-
-    def pass_on(self, rank: int) -> None:
-        """Let the next rank run."""
-        with self.changed:
-            later = [other for other in self.running if other > rank]
-            self.turn = (later or self.running or [rank])[0]
-            self.changed.notify_all()
-
-    def leave(self, rank: int, error: BaseException | None) -> None:
-        self.running.remove(rank)
-        if self.error is None and not isinstance(error, SystemExit):
-            self.error = error
-        self.pass_on(rank)
+def is_available() -> bool:
+    """Whether mpi4py is installed: pip install 'tinytorch[distributed]'."""
+    return importlib.util.find_spec("mpi4py") is not None
 
 
-class Request:
-    """A call that has begun. Test() tells whether it is done; if not, the other ranks go on."""
+class MPIBackend:
+    """MPI's collectives, begun on arrays whose elements lie side by side.
 
-    def __init__(self, turns: Turns, rank: int, attempt: Callable[["Request"], bool]):
-        self.turns, self.rank, self.attempt, self.done = turns, rank, attempt, False
+    Each call returns a request at once. MPI works on it while Test() is being called.
+    """
 
-    def Test(self, status: Any = None) -> bool:
-        self.status = status
-        self.done = self.done or self.attempt(self)
-        if not self.done:
-            self.turns.pass_on(self.rank)
-            self.turns.wait(self.rank)
-        return self.done
+    device, xp = "cpu", np
+    native = frozenset("bBhHiIlLqQfd")  # type codes of the elements that all MPIs compute with
 
-    def Wait(self) -> None:
-        while not self.Test():
-            pass
+    def __init__(self, mpi: Any, comm: Any):
+        self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
+        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
+        # In the order of ReduceOp. An average is a sum that is divided afterwards.
+        self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
 
+    def movable(self, array: np.ndarray) -> np.ndarray:
+        """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
+        array = np.ascontiguousarray(array)
+        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
 
-class Status:
-    """Who has sent a message, and how long it is."""
+    def reducible(self, array: np.ndarray) -> np.ndarray:
+        """The same to compute with: bytes for booleans, float32 for halves."""
+        if array.dtype.char in self.native:
+            return np.ascontiguousarray(array)
+        if array.itemsize == 1:
+            return self.movable(array)
+        return np.asarray(array, np.float32, order="C")
 
-    source = nbytes = 0
-
-    def Get_source(self) -> int:
-        return self.source
-
-    def Get_count(self, datatype: Any) -> int:
-        return self.nbytes
-
-
-class MPI:
-    """Stands for mpi4py.MPI. A reduction is a NumPy function of two arrays."""
-
-    SUM, PROD, MIN, MAX = np.add, np.multiply, np.minimum, np.maximum
-    BAND, BOR, BXOR = np.bitwise_and, np.bitwise_or, np.bitwise_xor
-    IN_PLACE, UNDEFINED, ANY_SOURCE, BYTE = "in place", -1, -1, "byte"
-    Status, Exception = Status, ValueError
+    def all_reduce(self, array: np.ndarray, op: ReduceOp) -> Any:
+        return self.comm.Iallreduce(self.in_place, array, self.ops[op])
 
 
-def fill(array: np.ndarray, values: np.ndarray) -> None:
-    """Write the values over the first elements of the array.
+class ProcessGroup:
+    """Processes that make collective calls together.
+
+    Attributes:
+        name: the backend that was asked for.
+        ranks: the global ranks of its members; a member's own rank is its place among them.
+        host: what moves objects, which are never on a GPU.
+        backend: what moves tensors.
+    """
+
+    def __init__(self, name: str, ranks: list[int], host: MPIBackend):
+        self.name, self.ranks, self.host = name, ranks, host
+        self.backend = host
+
+    def rank(self) -> int:
+        return self.host.rank
+
+    def size(self) -> int:
+        return self.host.size
+
+    def start(self, name: str, args: tuple) -> None:
+        """Begin a call of the backend, and wait for its result."""
+        getattr(self.backend, name)(*args).Wait()
+
+
+def init_process_group(backend: str | None = None) -> None:
+    """Make the group of all processes.
 
     Raises:
-        ValueError: there are more values than elements.
+        ValueError: there is a group already.
     """
-    array.reshape(-1)[: values.size] = values.reshape(-1)
+    if here.group is not None:
+        raise ValueError("trying to initialize the default process group twice!")
+    name = (backend or "mpi").lower()
+    mpi, comm = here.mpi, here.comm
+    here.group = ProcessGroup(name, list(range(comm.size)), MPIBackend(mpi, comm))
 
 
-class Comm:
-    """Stands for MPI.COMM_WORLD, or for a part of it: ranks that can talk to one another.
+def get_rank() -> int:
+    """The number of this process in the group of all."""
+    return here.group.rank()
 
-    A call that begins with I returns a Request at once. It has the name and arguments of mpi4py's.
+
+def get_world_size() -> int:
+    """The number of processes in the group of all."""
+    return here.group.size()
+
+
+def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> None:
+    """Replace the tensor in all processes by the reduction of all of them, element by element.
+
+    With MPI halves are added in float32 and rounded once.
     """
-
-    def __init__(self, turns: Turns, board: dict, key: tuple, ranks: list[int], rank: int):
-        self.turns, self.board, self.key, self.ranks = turns, board, key, ranks
-        self.rank, self.size, self.calls = rank, len(ranks), 0
-
-    def Isend(self, array: np.ndarray, dest: int, tag: int = 0) -> Request:
-        letters = self.board.setdefault((self.key, "to", dest), [])
-        letters.append((self.rank, tag, array.copy()))
-        return Request(self.turns, self.ranks[self.rank], lambda request: True)
-
-    def Irecv(self, array: np.ndarray, source: int = -1, tag: int = 0) -> Request:
-        letters = self.board.setdefault((self.key, "to", self.rank), [])
-
-        def attempt(request: Request) -> bool:
-            for i, (sender, its_tag, sent) in enumerate(letters):
-                if source in (sender, MPI.ANY_SOURCE) and its_tag == tag:
-                    fill(array, sent)
-                    if request.status is not None:
-                        request.status.source, request.status.nbytes = sender, sent.nbytes
-                    del letters[i]
-                    return True
-            return False
-
-        return Request(self.turns, self.ranks[self.rank], attempt)
-
-    def Send(self, array: np.ndarray, dest: int, tag: int = 0) -> None:
-        self.Isend(array, dest, tag).Wait()
-
-    def Recv(self, array: np.ndarray, source: int = -1, tag: int = 0) -> None:
-        self.Irecv(array, source, tag).Wait()
-
-    def meet(self, part: Any, finish: Callable[[list], None]) -> Request:
-        """Put up this rank's part of a call that all make. When all are there: finish(parts)."""
-        place = (self.key, self.calls)
-        self.calls += 1
-        parts = self.board.setdefault(place, {})
-        parts[self.rank] = part
-        if len(parts) == self.size:
-            del self.board[place]  # each has it in hand
-
-        def attempt(request: Request) -> bool:
-            if len(parts) == self.size:
-                finish([parts[rank] for rank in range(self.size)])
-            return len(parts) == self.size
-
-        return Request(self.turns, self.ranks[self.rank], attempt)
-
-    def Iallreduce(self, send: Any, out: np.ndarray, op: Any = np.add) -> Request:
-        part = out if send is MPI.IN_PLACE else send
-        return self.meet(part.copy(), lambda parts: fill(out, functools.reduce(op, parts)))
-
-    def Ibcast(self, array: np.ndarray, root: int = 0) -> Request:
-        return self.meet(array.copy(), lambda parts: fill(array, parts[root]))
-
-    def Ibarrier(self) -> Request:
-        return self.meet(None, len)
-
-    def Ireduce(self, send: Any, out: Any, op: Any = np.add, root: int = 0) -> Request:
-        part = out if send is MPI.IN_PLACE else send
-        target = out if self.rank == root else np.empty_like(part)
-        return self.meet(part.copy(), lambda parts: fill(target, functools.reduce(op, parts)))
-
-    def Iallgather(self, send: np.ndarray, out: np.ndarray) -> Request:
-        return self.meet(send.copy(), lambda parts: fill(out, np.stack(parts)))
-
-    def Igather(self, send: np.ndarray, out: Any, root: int = 0) -> Request:
-        target = out if self.rank == root else np.empty((self.size, send.size), send.dtype)
-        return self.Iallgather(send, target)
-
-    def Iscatter(self, send: Any, out: np.ndarray, root: int = 0) -> Request:
-        whole = send.reshape(self.size, -1).copy() if self.rank == root else None
-        return self.meet(whole, lambda parts: fill(out, parts[root][self.rank]))
-
-    def Ireduce_scatter_block(self, send: np.ndarray, out: np.ndarray, op: Any) -> Request:
-        whole = send.reshape(self.size, -1).copy()
-        return self.meet(whole, lambda parts: fill(out, functools.reduce(op, parts)[self.rank]))
-
-    def Ialltoallv(self, send: list, out: list) -> Request:
-        pieces = np.split(send[0].reshape(-1).copy(), np.cumsum(send[1])[:-1])
-
-        def finish(parts: list) -> None:
-            fill(out[0], np.concatenate([part[self.rank] for part in parts]))
-
-        return self.meet(pieces, finish)
-
-    def Split(self, color: int = 0, key: int = 0) -> "Comm | None":
-        """A communicator of the ranks that name the same color, in the order of their keys."""
-        name, found = (*self.key, self.calls, color), []
-        self.meet((color, key, self.rank), found.extend).Wait()
-        members = [rank for its_color, _, rank in sorted(found) if its_color == color]
-        if color == MPI.UNDEFINED:
-            return None
-        ranks = [self.ranks[rank] for rank in members]
-        return Comm(self.turns, self.board, name, ranks, members.index(self.rank))
-
-    def Free(self) -> None:
-        pass
-
-
-def simulate(size: int, function: Callable, *args: Any) -> list:
-    """Call function(*args) in `size` threads, the ranks of a world; their results by rank.
-
-    A rank runs until it waits for a message; then the next one does. In each of them `here.comm` is
-    its communicator, which init_process_group("mpi") uses.
-
-    Raises:
-        Exception: what the first rank that failed has raised; the others end.
-    """
-    turns, board, results = Turns(size), {}, [None] * size
-
-    def run(rank: int) -> None:
-        error = None
-        try:
-            turns.wait(rank)
-            here.mpi, here.group = MPI, None
-            here.comm = Comm(turns, board, (), list(range(size)), rank)
-            results[rank] = function(*args)
-        except BaseException as raised:
-            raised.add_note(f"raised by rank {rank} of {size}")
-            error = raised
-        turns.leave(rank, error)
-
-    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if turns.error is not None:
-        raise turns.error
-    return results
+    group = here.group
+    wire = group.backend.reducible(tensor.array)
+    group.start("all_reduce", (wire, op))
+    if op is ReduceOp.AVG:
+        group.backend.xp.divide(wire, group.size(), out=wire)
+    tensor.array[...] = wire.reshape(tensor.shape)
 
 
 if __name__ == "__main__":
+    import importlib
 
-    def program(data):
-        comm, notes = here.comm, []
-        rank, last = comm.rank, comm.size - 1
-        if rank == 0:
-            comm.Send(np.array([1.0, 2.0]), last, tag=7)
-        if rank == last:
-            message, status = np.zeros(2), Status()
-            comm.Irecv(message, MPI.ANY_SOURCE, tag=7).Test(status)
-            notes += status.Get_source(), status.Get_count(MPI.BYTE)
-            comm.Send(message + 1, 0)
-        if rank == 0:
-            comm.Recv(message := np.zeros(2))
-            notes += message.tolist()
+    from tinytorch.core.tensor import tensor
+    from tinytorch.distributed.simulator import simulate
 
-        mine, root = data[rank], 1
-        total, largest, first = mine.copy(), np.zeros(3), mine.copy()
-        comm.Iallreduce(MPI.IN_PLACE, total).Wait()
-        comm.Ireduce(mine, largest, MPI.MAX, root).Wait()
-        comm.Ibcast(first).Wait()
-        everything, collected = np.zeros((comm.size, 3)), np.zeros((comm.size, 3))
-        comm.Iallgather(mine, everything).Wait()
-        comm.Igather(mine, collected, root).Wait()
-        own, share, exchanged = np.zeros(1), np.zeros(1), np.zeros(3)
-        comm.Iscatter(first if rank == root else None, own, root).Wait()
-        comm.Ireduce_scatter_block(mine, share, MPI.SUM).Wait()
-        comm.Ialltoallv([mine, [1, 1, 1]], [exchanged, [1, 1, 1]]).Wait()
-        comm.Ibarrier().Wait()
-        pair = comm.Split(0 if rank < 2 else MPI.UNDEFINED, -rank)
-        if pair is not None:
-            notes.append(f"rank {pair.rank} of the pair")
-            pair.Free()
-        sums = total, largest, share
-        return notes, sums, (first, own, exchanged), (everything, collected)
+    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
+        importlib.import_module(f"tinytorch.{name}")
 
-    data = [np.array([1.0, 2, 3]), np.array([10.0, 20, 30]), np.array([100.0, 200, 300])]
-    results = simulate(3, program, data)
-    print([notes for notes, *_ in results])
-    # -> [[2.0, 3.0, 'rank 1 of the pair'], ['rank 0 of the pair'], [0, 16]]
-    _, sums, parts, (everything, collected) = results[1]
-    print("all-reduce {}  reduce {}  reduce-scatter {}".format(*sums))
-    # -> all-reduce [111. 222. 333.]  reduce [100. 200. 300.]  reduce-scatter [222.]
-    print("broadcast {}  scatter {}  all-to-all {}".format(*parts))
-    # -> broadcast [1. 2. 3.]  scatter [2.]  all-to-all [  2.  20. 200.]
-    print("all-gather", everything.sum(1).tolist(), "gather", collected.sum(1).tolist())
-    # -> all-gather [6.0, 60.0, 600.0] gather [6.0, 60.0, 600.0]
+    def program():
+        init_process_group("mpi")
+        rank, size = get_rank(), get_world_size()
+        x = tensor([[1.0, 2.0], [3.0, 4.0]]).T * 10**rank
+        all_reduce(x)
+        mean, largest = tensor(float(rank)), tensor([rank, -rank])
+        all_reduce(mean, ReduceOp.AVG)
+        all_reduce(largest, ReduceOp.MAX)
+        halves, found = tensor([2048.0 if rank == 0 else 1.0]).half(), tensor([rank > 0])
+        all_reduce(halves)
+        all_reduce(found, ReduceOp.MAX)
+        try:
+            init_process_group("mpi")
+        except ValueError as error:
+            return size, x.tolist(), mean.item(), largest.tolist(), halves, found, str(error)
 
-    def failing():
-        if here.comm.rank == 1:
-            raise KeyError("lost")
-        here.comm.Recv(np.zeros(1))  # from nobody: without the error of rank 1, for ever
-
-    try:
-        simulate(3, failing)
-    except KeyError as error:
-        print(error, *error.__notes__)  # -> 'lost' raised by rank 1 of 3
+    size, x, mean, largest, halves, found, error = simulate(3, program)[2]
+    print(size, "ranks:", x, mean, largest)
+    # -> 3 ranks: [[111.0, 333.0], [222.0, 444.0]] 1.0 [2, 0]
+    print(halves, found)  # -> tensor([2050.], dtype=tinytorch.float16) tensor([True])
+    print(error)  # -> trying to initialize the default process group twice!
+    print("MPI, too:", is_available())  # -> ...
+    total = np.float16(2048)
+    for _ in range(2):
+        total += np.float16(1)
+    print("rounded after each addition:", total)  # -> rounded after each addition: 2.048e+03

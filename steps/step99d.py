@@ -1,33 +1,42 @@
-"""Step 99d: A process group, and all_reduce of tensors
+"""Step 99d: Handles: compute while the others are waited for
 
-With MPI alone a program deals with communicators, buffers and datatypes. What it wants to say is:
-replace this tensor, everywhere, by the sum of all. So there are three layers:
+all_reduce waits until all have sent their part. While the numbers are under way a process could
+compute something else: in backward, the gradients of the next layers. With async_op=True the call
+returns a handle at once; handle.wait() waits for the result when it is needed.
 
-    all_reduce(x)       a tensor; in the group of all processes
-    ProcessGroup        which processes talk to one another, and how
-    MPIBackend          begins MPI's call, on an array as MPI wants it
+    work = all_reduce(x, async_op=True)     x is being sent: leave it alone
+    y = ...                                 compute meanwhile
+    work.wait()                             now x is the sum
 
-MPI wants the elements side by side, in a type that it can add. A transposed matrix must be copied,
-and copied back. MPI knows neither bfloat16 nor NumPy's bool. And a sum of halves should not be
-rounded after each addition: in float16 2048 + 1 is 2048, and so is 2048 + 1 + 1, as the demo
-shows. So halves travel as float32, and the sum is rounded once.
+What has to be done when the result has come (rounding, copying back into a transposed tensor) is
+kept in the handle as `finish`. MPI has no thread of its own: it makes progress inside of its
+calls, with all its requests at once. So a program that computes for long asks is_completed() now
+and then. Between two questions the handle lets another process have the core, with sched_yield.
 
-The trap: all processes must make the same calls in the same order. `if rank == 0:
-all_reduce(loss)` waits for ever, for ranks that never come. Step 99h gives it a time limit.
+The trap: the memory of a tensor belongs to the call until it is complete. A write in between sends
+old numbers, or new ones, or some of each. And the result is written in place, so it counts as a
+write (step 49a): backward then sees that a saved tensor has changed.
 
-(PyTorch: torch.distributed, with the same names. MPI is one of its backends, too.)
-New: ReduceOp, is_available, MPIBackend, ProcessGroup, init_process_group, get_rank,
-get_world_size, all_reduce.
-Try: call all_reduce of x only in the ranks above 0. (Ctrl-C ends it.)
+An error of MPI may appear when the call begins, or only while it is asked. Both become a
+DistBackendError that names the rank and the call.
+
+(PyTorch: async_op=True, Work, DistBackendError.)
+
+Changed: ProcessGroup, all_reduce. New: DistError, DistBackendError, Work, give_way.
+Try: leave out the wait() of the demo. What does rank 0 have, and what rank 1?
 """
 
 import enum
 import importlib.util
+import os
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tinytorch.core.tensor import Tensor
+from tinytorch.core.version import bump_version
 from tinytorch.distributed.simulator import here
 
 
@@ -42,6 +51,14 @@ class ReduceOp(enum.IntEnum):
     BAND = 5
     BOR = 6
     BXOR = 7
+
+
+class DistError(RuntimeError):
+    """An error of the distributed package."""
+
+
+class DistBackendError(DistError):
+    """MPI or NCCL has failed, or other processes have not come in time."""
 
 
 def is_available() -> bool:
@@ -81,6 +98,34 @@ class MPIBackend:
         return self.comm.Iallreduce(self.in_place, array, self.ops[op])
 
 
+give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
+
+
+class Work:
+    """A collective that has begun. Its tensors are to be left alone until it is complete."""
+
+    def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
+        self.group, self.name, self.request, self.finish = group, name, request, finish
+        self.done = False
+
+    def is_completed(self) -> bool:
+        """Whether the result is there. Asking lets all calls of this process make progress."""
+        if not self.done:
+            try:
+                self.done = self.request.Test()
+            except self.group.errors as error:
+                raise self.group.failure(self.name, error) from None
+            if self.done and self.finish is not None:
+                self.finish()
+        return self.done
+
+    def wait(self) -> bool:
+        """Wait until the result is there."""
+        while not self.is_completed():
+            give_way()
+        return True
+
+
 class ProcessGroup:
     """Processes that make collective calls together.
 
@@ -94,6 +139,7 @@ class ProcessGroup:
     def __init__(self, name: str, ranks: list[int], host: MPIBackend):
         self.name, self.ranks, self.host = name, ranks, host
         self.backend = host
+        self.errors = (host.error, self.backend.error)
 
     def rank(self) -> int:
         return self.host.rank
@@ -101,9 +147,27 @@ class ProcessGroup:
     def size(self) -> int:
         return self.host.size
 
-    def start(self, name: str, args: tuple) -> None:
-        """Begin a call of the backend, and wait for its result."""
-        getattr(self.backend, name)(*args).Wait()
+    def failure(self, name: str, reason: Any) -> DistBackendError:
+        """The error of a call. After it, this process can only end the job."""
+        return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
+
+    def start(
+        self,
+        name: str,
+        args: tuple,
+        finish: Callable | None = None,
+        async_op: bool = False,
+        backend: Any = None,
+    ) -> Work | None:
+        """Begin a call of the backend, and without async_op wait for its result."""
+        try:
+            request = getattr(backend or self.backend, name)(*args)
+        except self.errors as error:
+            raise self.failure(name, error) from None
+        work = Work(self, name, request, finish)
+        if not async_op:
+            work.wait()
+        return work if async_op else None
 
 
 def init_process_group(backend: str | None = None) -> None:
@@ -129,17 +193,21 @@ def get_world_size() -> int:
     return here.group.size()
 
 
-def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> None:
+def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, async_op: bool = False) -> Work | None:
     """Replace the tensor in all processes by the reduction of all of them, element by element.
 
     With MPI halves are added in float32 and rounded once.
     """
     group = here.group
     wire = group.backend.reducible(tensor.array)
-    group.start("all_reduce", (wire, op))
-    if op is ReduceOp.AVG:
-        group.backend.xp.divide(wire, group.size(), out=wire)
-    tensor.array[...] = wire.reshape(tensor.shape)
+
+    def finish() -> None:
+        if op is ReduceOp.AVG:
+            group.backend.xp.divide(wire, group.size(), out=wire)
+        tensor.array[...] = wire.reshape(tensor.shape)
+        bump_version(tensor.array)
+
+    return group.start("all_reduce", (wire, op), finish, async_op)
 
 
 if __name__ == "__main__":
@@ -153,27 +221,37 @@ if __name__ == "__main__":
 
     def program():
         init_process_group("mpi")
-        rank, size = get_rank(), get_world_size()
-        x = tensor([[1.0, 2.0], [3.0, 4.0]]).T * 10**rank
-        all_reduce(x)
-        mean, largest = tensor(float(rank)), tensor([rank, -rank])
-        all_reduce(mean, ReduceOp.AVG)
-        all_reduce(largest, ReduceOp.MAX)
-        halves, found = tensor([2048.0 if rank == 0 else 1.0]).half(), tensor([rank > 0])
-        all_reduce(halves)
-        all_reduce(found, ReduceOp.MAX)
-        try:
-            init_process_group("mpi")
-        except ValueError as error:
-            return size, x.tolist(), mean.item(), largest.tolist(), halves, found, str(error)
+        rank = get_rank()
+        x, halves = tensor([1.0, 2.0]) * (rank + 1), tensor([[1.0, rank]]).half().T
+        version = x._version
+        works = [all_reduce(x, async_op=True), all_reduce(halves, ReduceOp.AVG, async_op=True)]
+        early = works[0].is_completed()
+        computed = sum(range(10))  # meanwhile
+        for work in works:
+            work.wait()
+        written = x._version - version
+        all_reduce(halves, ReduceOp.AVG)
+        return early, computed, x.tolist(), halves.tolist(), written, get_world_size()
 
-    size, x, mean, largest, halves, found, error = simulate(3, program)[2]
-    print(size, "ranks:", x, mean, largest)
-    # -> 3 ranks: [[111.0, 333.0], [222.0, 444.0]] 1.0 [2, 0]
-    print(halves, found)  # -> tensor([2050.], dtype=tinytorch.float16) tensor([True])
-    print(error)  # -> trying to initialize the default process group twice!
-    print("MPI, too:", is_available())  # -> ...
-    total = np.float16(2048)
-    for _ in range(2):
-        total += np.float16(1)
-    print("rounded after each addition:", total)  # -> rounded after each addition: 2.048e+03
+    for rank, result in enumerate(simulate(2, program)):
+        print(rank, *result)
+    # -> 0 False 45 [3.0, 6.0] [[1.0], [0.5]] 1 2
+    # -> 1 True 45 [3.0, 6.0] [[1.0], [0.5]] 1 2
+
+    def different():
+        init_process_group("mpi")
+        all_reduce(tensor([1.0] * (2 + get_rank())))
+
+    def unknown():
+        init_process_group("mpi")
+        here.group.backend.comm.calls = None  # so that MPI's call cannot begin
+        here.group.errors += (TypeError,)
+        all_reduce(tensor([1.0]))
+
+    for mistake in (different, unknown):
+        try:
+            simulate(2, mistake)
+        except DistBackendError as error:
+            print(str(error).strip())
+    # -> rank 1, all_reduce: operands could not be broadcast together with shapes (2,) (3,)
+    # -> rank 0, all_reduce: ...

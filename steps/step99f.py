@@ -1,41 +1,44 @@
-"""Step 99f: Catalogue: the collectives of one tensor
+"""Step 99f: Catalogue: collectives of lists, and groups of some processes
 
-Skim this one. all_reduce has shown how a call is made; broadcast, reduce, barrier and two more are
-the same with another name. Three things are worth a look:
+Skim this one as well. A list with a tensor for each process takes the place of one large tensor:
+what has to be sent is joined, and what has come is divided. `check_list` finds what can be found
+wrong before anything is sent. (What the others have cannot be seen: step 99g.)
 
-    ready       finds the group of a call and looks at its tensors. A process outside of the group
-                gets a warning and None.
-    check_op    the sum of two booleans would be the byte 2, which is not a boolean. So it is MAX.
-    arrival     where MPI has written into the memory of the tensor itself, nothing is left to do.
-                Else `store` copies what has come over the wire.
+    all_gather, gather      out[rank] is the tensor of that rank, everywhere or in one process
+    scatter                 the other way round
+    reduce_scatter          each process gets the sum of what all have for it
+    all_to_all              process r gets the r-th tensor of each: a transposition, of processes
 
-And the default group: in a real process it belongs to the class Here, so that all threads see it.
-A simulated rank is a thread, and sets an attribute of `here` in its own thread, which hides the
-class's.
+New is a group of some processes, for example of those that share the parts of one matrix.
+new_group is a collective of ALL processes, since MPI makes the new communicator in one call
+(Split). Those who are not meant get GroupMember.NON_GROUP_MEMBER.
 
-    all_gather_into_tensor    [a], [b]        ->  [a, b] in both
-    reduce_scatter_tensor     [a, b], [c, d]  ->  [a + c] and [b + d]
+The trap: a collective of a group still names its processes by their global ranks: src=2 is process
+2, which may be the first member of its group. Inside of the group it has another rank.
 
-One after the other they are an all_reduce: these are the two rounds of the ring of step 99b.
-
-Changed: init_process_group, get_rank, get_world_size, all_reduce. New: GroupMember, group,
-default_group, get_group_rank, ready, check_tensor, check_op, store, arrival, reduced, broadcast,
-reduce, barrier, all_gather_into_tensor, reduce_scatter_tensor and others.
-Try: take the check of booleans out, and add up two tensors of True.
+Changed: ProcessGroup, MPIBackend. New: check_list, join, divide, split, all_gather, gather,
+scatter, reduce_scatter, all_to_all, all_to_all_single, new_group, destroy_process_group,
+get_backend and others.
+Try: let rank 0 skip new_group, because it does not belong to it.
 """
 
 import importlib.util
 import os
 import time
-import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.core.version import bump_version
+from tinytorch.distributed.collectives import (
+    SUM,
+    arrival,
+    check_tensor,
+    ready,
+    start_reduce_scatter,
+    store,
+)
 from tinytorch.distributed.simulator import Here, here
 from tinytorch.distributed.types import DistBackendError, ReduceOp
 
@@ -90,11 +93,36 @@ class MPIBackend:
     def all_gather(self, out: np.ndarray, array: np.ndarray) -> Any:
         return self.comm.Iallgather(array, out)
 
+    def gather(self, out: np.ndarray | None, array: np.ndarray, root: int) -> Any:
+        return self.comm.Igather(array, out, root)
+
+    def scatter(self, out: np.ndarray, array: np.ndarray | None, root: int) -> Any:
+        return self.comm.Iscatter(array, out, root)
+
     def reduce_scatter(self, out: np.ndarray, array: np.ndarray, op: ReduceOp) -> Any:
         return self.comm.Ireduce_scatter_block(array, out, self.ops[op])
 
+    def all_to_all(
+        self, out: np.ndarray, out_counts: list[int], array: np.ndarray, counts: list[int]
+    ) -> Any:
+        return self.comm.Ialltoallv([array, counts], [out, out_counts])
+
+    def send(self, array: np.ndarray, rank: int, tag: int) -> Any:
+        return self.comm.Isend(array, rank, tag)
+
+    def recv(self, array: np.ndarray, rank: int | None, tag: int) -> Any:
+        return self.comm.Irecv(array, self.mpi.ANY_SOURCE if rank is None else rank, tag)
+
     def barrier(self) -> Any:
         return self.comm.Ibarrier()
+
+    def part(self, mine: bool) -> "MPIBackend | None":
+        """The backend of those ranks that call it with True; None for the others."""
+        comm = self.comm.Split(0 if mine else self.mpi.UNDEFINED, self.rank)
+        return MPIBackend(self.mpi, comm) if mine else None
+
+    def close(self) -> None:
+        self.comm.Free()
 
 
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
@@ -172,6 +200,14 @@ class ProcessGroup:
             work.wait()
         return work if async_op else None
 
+    def part(self, name: str, ranks: list[int]) -> "ProcessGroup | object":
+        """The group of some of its members, with a communicator of its own. All members call it."""
+        self.start("barrier", (), backend=self.host)
+        host = self.host.part(self.ranks[self.rank()] in ranks)
+        if host is None:
+            return GroupMember.NON_GROUP_MEMBER
+        return ProcessGroup(name, ranks, host)
+
 
 class DefaultGroup(type):
     @property
@@ -220,6 +256,15 @@ def default_group() -> ProcessGroup:
     return group
 
 
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
+    """Free a group; without an argument, the one of all processes."""
+    assert here.group is not None, "Process group cannot be None"
+    found = here.group if group is None else group
+    found.backend.close()
+    if found is here.group:
+        set_default_group(None)
+
+
 def get_rank(group: Any = None) -> int:
     """The number of this process in the group, or -1 where it does not belong to it."""
     found = default_group() if group is None else group
@@ -230,6 +275,21 @@ def get_world_size(group: Any = None) -> int:
     """The number of processes in the group, or -1 where this one does not belong to it."""
     found = default_group() if group is None else group
     return -1 if found is GroupMember.NON_GROUP_MEMBER else found.size()
+
+
+def get_backend(group: ProcessGroup | None = None) -> str:
+    """The name of the backend that was asked for."""
+    return (group or default_group()).name
+
+
+def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
+    """The global ranks of the members."""
+    return list((group or default_group()).ranks)
+
+
+def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
+    """The rank among all processes of the member with this rank in the group."""
+    return group.ranks[group_rank]
 
 
 def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
@@ -243,173 +303,185 @@ def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
     return group.ranks.index(global_rank)
 
 
-SUM, AVG = ReduceOp.SUM, ReduceOp.AVG  # an attribute of an enumeration takes 0.15 us each time
+def new_group(
+    ranks: list[int] | None = None,
+    backend: str | None = None,
+) -> ProcessGroup | object:
+    """A group of the processes with these global ranks. All processes must call it, in one order.
 
-
-def check_tensor(tensor: Any, group: ProcessGroup) -> None:
-    """Raises:
-    TypeError: it is not a Tensor.
-    RuntimeError: the group's backend does not serve its device.
+    Returns GroupMember.NON_GROUP_MEMBER to the others.
+    Raises:
+        ValueError: a rank occurs twice, or does not exist; there is no default group.
     """
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"Invalid function argument. Expected a tinytorch.Tensor, got {tensor!r}")
-    if tensor.device.type != group.backend.device:
-        raise RuntimeError(f"No backend type associated with device type {tensor.device.type}")
+    whole = default_group()
+    ranks = sorted(whole.ranks if ranks is None else ranks)
+    if len(set(ranks)) < len(ranks) or not set(ranks) <= set(whole.ranks):
+        raise ValueError(f"the ranks of a group should differ and exist, got {ranks}")
+    return whole.part((backend or whole.name).lower(), ranks)
 
 
-def ready(name: str, group: Any, *tensors: Tensor) -> ProcessGroup | None:
-    """The group of a call, where its tensors suit it.
-
-    None, with a warning, where this process does not belong to it.
-    """
-    if group is None:
-        group = default_group()
-    elif group is GroupMember.NON_GROUP_MEMBER:
-        whole = default_group()
-        warnings.warn(
-            f"Running {name} on global rank {whole.rank()} which does not belong to the given "
-            f"group.",
-            stacklevel=3,
-        )
-        return None
-    for tensor in tensors:
-        check_tensor(tensor, group)
-    return group
-
-
-def check_op(op: Any, tensor: Tensor) -> ReduceOp:
-    """The reduction of what is on the wire.
+def check_list(tensors: Any, group: ProcessGroup, model: Tensor | None = None) -> None:
+    """Check a list that has a tensor for each process; with `model`, of its shape and dtype.
 
     Raises:
-        TypeError: it is not a ReduceOp.
-        RuntimeError: it does not suit the dtype.
+        TypeError: it is not a list of Tensors.
+        ValueError: dtypes differ.
+        RuntimeError: there are not as many as processes, or shapes differ.
     """
-    if op is SUM:
-        # Whether one of several booleans is true: the largest byte. A sum of bytes would overflow.
-        return ReduceOp.MAX if tensor.array.dtype.char == "?" else op
-    if not isinstance(op, ReduceOp):
-        raise TypeError(f"expected a ReduceOp, got {op!r}")
-    if (tensor.dtype.is_floating_point and op.name.startswith("B")) or (
-        op is AVG and not tensor.dtype.is_floating_point
-    ):
-        raise RuntimeError(f"Cannot use ReduceOp.{op.name} with {tensor.dtype}")
-    return op
+    if not isinstance(tensors, (list, tuple)):
+        raise TypeError(f"Invalid function argument. Expected a list of tensors, got {tensors!r}")
+    if len(tensors) != group.size():
+        raise RuntimeError(f"a list of {len(tensors)} tensors for {group.size()} processes")
+    for tensor in tensors:
+        check_tensor(tensor, group)
+        if model is not None and tensor.dtype != model.dtype:
+            raise ValueError(f"tensors of different dtypes: {tensor.dtype} and {model.dtype}")
+        if model is not None and tensor.shape != model.shape:
+            raise RuntimeError(f"expected a tensor of {model.shape}, got one of {tensor.shape}")
 
 
-def store(tensor: Tensor, wire: Any) -> None:
-    """Write what has come over the wire into the tensor, unless it is its memory."""
-    array = tensor.array
-    if wire is not array:
-        if wire.nbytes == array.nbytes:  # the same bits, under the name of another type
-            wire = wire.view(array.dtype)
-        array[...] = wire.reshape(array.shape)
-    bump_version(array)
+def join(tensors: list[Tensor], prepare: Callable, group: ProcessGroup) -> Any:
+    """The elements of all tensors in one array, as the backend wants them."""
+    flat = [prepare(tensor.array).reshape(-1) for tensor in tensors]
+    return group.backend.xp.concatenate(flat)
 
 
-def arrival(tensor: Tensor, wire: Any) -> Callable | None:
-    """What writes the wire into the tensor, when it has come."""
-    if wire is not tensor.array:
-        return partial(store, tensor, wire)
-    bump_version(wire)
-    return None
-
-
-def reduced(tensor: Tensor, wire: Any, op: ReduceOp, group: ProcessGroup) -> Callable | None:
-    """What writes a reduction into the tensor, when it has come."""
-    if op is not AVG:
-        return arrival(tensor, wire)
+def divide(wire: Any, sizes: list[int], tensors: list[Tensor]) -> Callable:
+    """What writes parts of an array into the tensors, when it has come."""
 
     def finish() -> None:
-        group.backend.xp.divide(wire, group.size(), out=wire)
-        store(tensor, wire)
+        end = 0
+        for tensor, size in zip(tensors, sizes, strict=True):
+            end += size
+            store(tensor, wire[end - size : end])
 
     return finish
 
 
-def all_reduce(
-    tensor: Tensor, op: ReduceOp = SUM, group: Any = None, async_op: bool = False
+def all_gather(
+    tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Replace the tensor in all processes by the reduction of all of them, element by element.
-
-    With MPI halves are added in float32 and rounded once.
-    """
-    if (group := ready("all_reduce", group, tensor)) is None:
+    """Collect the tensors of all processes in each of them: tensor_list[rank]."""
+    if (group := ready("all_gather", group, tensor)) is None:
         return None
-    args = group.backend.reducible(tensor.array), check_op(op, tensor)
-    return group.start("all_reduce", args, reduced(tensor, args[0], op, group), async_op)
+    check_list(tensor_list, group, tensor)
+    wire = group.backend.movable(tensor.array)
+    out = group.backend.empty(group.size() * wire.size, wire.dtype)
+    finish = divide(out, [wire.size] * group.size(), tensor_list)
+    return group.start("all_gather", (out, wire), finish, async_op)
 
 
-def broadcast(tensor: Tensor, src: int, group: Any = None, async_op: bool = False) -> Work | None:
-    """Send the tensor of process `src` to all others, into theirs."""
-    if (group := ready("broadcast", group, tensor)) is None:
-        return None
-    args = group.backend.movable(tensor.array), get_group_rank(group, src)
-    return group.start("broadcast", args, arrival(tensor, args[0]), async_op)
-
-
-def reduce(
-    tensor: Tensor, dst: int, op: ReduceOp = SUM, group: Any = None, async_op: bool = False
+def gather(
+    tensor: Tensor,
+    gather_list: list[Tensor] | None = None,
+    dst: int = 0,
+    group: Any = None,
+    async_op: bool = False,
 ) -> Work | None:
-    """all_reduce of which only process `dst` gets the result."""
-    if (group := ready("reduce", group, tensor)) is None:
+    """Collect the tensors of all processes in process `dst`: gather_list[rank]."""
+    if (group := ready("gather", group, tensor)) is None:
         return None
-    root, wire = get_group_rank(group, dst), group.backend.reducible(tensor.array)
-    args = wire, check_op(op, tensor), root
-    finish = reduced(tensor, wire, op, group) if group.rank() == root else None
-    return group.start("reduce", args, finish, async_op)
+    root, out, finish = get_group_rank(group, dst), None, None
+    if bool(gather_list) != (group.rank() == root):
+        raise ValueError("gather_list must be specified on the destination rank, and only there")
+    wire = group.backend.movable(tensor.array)
+    if gather_list:
+        check_list(gather_list, group, tensor)
+        out = group.backend.empty(group.size() * wire.size, wire.dtype)
+        finish = divide(out, [wire.size] * group.size(), gather_list)
+    return group.start("gather", (out, wire, root), finish, async_op)
 
 
-def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
-    """Wait until all processes of the group have come here."""
-    group = ready("barrier", group)
-    return None if group is None else group.start("barrier", (), None, async_op, group.host)
-
-
-def check_whole(whole: Tensor, part: Tensor, group: ProcessGroup) -> None:
-    """Raises:
-    RuntimeError: `whole` does not have the dtype of `part`, and room for those of all processes.
-    """
-    if whole.dtype != part.dtype or whole.numel() != part.numel() * group.size():
-        raise RuntimeError(
-            f"expected {group.size()} times {part.shape} of {part.dtype}, got {whole.shape} of "
-            f"{whole.dtype}"
-        )
-
-
-def all_gather_into_tensor(
-    output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
+def scatter(
+    tensor: Tensor,
+    scatter_list: list[Tensor] | None = None,
+    src: int = 0,
+    group: Any = None,
+    async_op: bool = False,
 ) -> Work | None:
-    """all_gather into one tensor: along dimension 0, or along a new one in front."""
-    if (group := ready("all_gather_into_tensor", group, output_tensor, input_tensor)) is None:
+    """Send scatter_list[rank] of process `src` to each process, into its tensor."""
+    if (group := ready("scatter", group, tensor)) is None:
         return None
-    check_whole(output_tensor, input_tensor, group)
-    args = tuple(group.backend.movable(tensor.array) for tensor in (output_tensor, input_tensor))
-    return group.start("all_gather", args, arrival(output_tensor, args[0]), async_op)
+    root, whole = get_group_rank(group, src), None
+    if bool(scatter_list) != (group.rank() == root):
+        raise ValueError("scatter_list must be specified on the source rank, and only there")
+    if scatter_list:
+        check_list(scatter_list, group, tensor)
+        whole = join(scatter_list, group.backend.movable, group)
+    wire = group.backend.movable(tensor.array)
+    return group.start("scatter", (wire, whole, root), arrival(tensor, wire), async_op)
 
 
-def start_reduce_scatter(
-    output: Tensor, whole: Any, op: ReduceOp, group: ProcessGroup, async_op: bool
+def reduce_scatter(
+    output: Tensor,
+    input_list: list[Tensor],
+    op: ReduceOp = SUM,
+    group: Any = None,
+    async_op: bool = False,
 ) -> Work | None:
-    wire = group.backend.empty(output.numel(), whole.dtype)
-    args = wire, whole, check_op(op, output)
-    return group.start("reduce_scatter", args, reduced(output, wire, op, group), async_op)
-
-
-def reduce_scatter_tensor(
-    output: Tensor, input: Tensor, op: ReduceOp = SUM, group: Any = None, async_op: bool = False
-) -> Work | None:
-    """reduce_scatter of one tensor, which holds the parts one after the other."""
-    if (group := ready("reduce_scatter_tensor", group, output, input)) is None:
+    """Reduce a list, of which each process gets the tensor at its place."""
+    if (group := ready("reduce_scatter", group, output)) is None:
         return None
-    check_whole(input, output, group)
-    whole = group.backend.reducible(input.array)
+    check_list(input_list, group, output)
+    whole = join(input_list, group.backend.reducible, group)
     return start_reduce_scatter(output, whole, op, group, async_op)
+
+
+def all_to_all(
+    output_tensor_list: list[Tensor],
+    input_tensor_list: list[Tensor],
+    group: Any = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Send the r-th tensor to process r; output_tensor_list[r] comes from process r."""
+    if (group := ready("all_to_all", group)) is None:
+        return None
+    counts = []
+    for tensors in output_tensor_list, input_tensor_list:
+        check_list(tensors, group)
+        counts.append([group.backend.movable(tensor.array).size for tensor in tensors])
+    wire = join(input_tensor_list, group.backend.movable, group)
+    out = group.backend.empty(sum(counts[0]), wire.dtype)
+    finish = divide(out, counts[0], output_tensor_list)
+    return group.start("all_to_all", (out, counts[0], wire, counts[1]), finish, async_op)
+
+
+def split(tensor: Tensor, sizes: list[int] | None, group: ProcessGroup) -> tuple[Any, list[int]]:
+    """The tensor on the wire, and how many of its elements there belong to each process.
+
+    Raises:
+        RuntimeError: the sizes, or equal ones, do not add up to the first dimension.
+    """
+    rows, wire = tensor.shape[0], group.backend.movable(tensor.array)
+    if not sizes:
+        sizes = [rows // group.size()] * group.size()
+    if len(sizes) != group.size() or sum(sizes) != rows:
+        raise RuntimeError(f"parts of {sizes} of {rows} rows for {group.size()} processes")
+    return wire, [size * (wire.size // max(rows, 1)) for size in sizes]
+
+
+def all_to_all_single(
+    output: Tensor,
+    input: Tensor,
+    output_split_sizes: list[int] | None = None,
+    input_split_sizes: list[int] | None = None,
+    group: Any = None,
+    async_op: bool = False,
+) -> Work | None:
+    """all_to_all of the parts of one tensor along dimension 0: equal ones, or of given sizes."""
+    if (group := ready("all_to_all_single", group, output, input)) is None:
+        return None
+    args = *split(output, output_split_sizes, group), *split(input, input_split_sizes, group)
+    return group.start("all_to_all", args, arrival(output, args[0]), async_op)
 
 
 if __name__ == "__main__":
     import importlib
+    import warnings
 
     from tinytorch.core.tensor import tensor
+    from tinytorch.distributed.collectives import GroupMember as FinishedMember
+    from tinytorch.distributed.collectives import all_reduce
     from tinytorch.distributed.simulator import simulate
     from tinytorch.ops.creation import zeros
 
@@ -417,75 +489,68 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.{name}")
 
     def program():
-        init_process_group()
-        rank = get_rank(group.WORLD)
-        x, truth, mean = tensor([1.0, 2.0]) * 10**rank, tensor([True, rank > 0]), tensor(rank / 2)
-        broadcasted, reduced, whole, part = x.T.clone(), x.clone(), zeros(2, 2), zeros(1)
-        all_reduce(truth)
-        all_reduce(mean, AVG)
-        broadcast(broadcasted, 1)
-        reduce(reduced, 0, ReduceOp.MAX)
-        work = all_gather_into_tensor(whole, x, async_op=True)
-        barrier()
-        work.wait()
-        reduce_scatter_tensor(part, x)
-        halves = x.half()
-        all_reduce(halves)
-        results = truth, mean, broadcasted, reduced, whole, part, halves
-        assert is_initialized() and get_world_size() == 2
-        return [result.tolist() for result in results]
+        init_process_group("mpi")
+        rank, size = get_rank(), get_world_size()
+        x = tensor([float(rank)])
+        lists = [[zeros(1) for _ in range(size)] for _ in range(3)]
+        all_gather(lists[0], x)
+        gather(x, lists[1] if rank == 1 else None, 1)
+        part, total, columns = zeros(1), zeros(1), zeros(3)
+        scatter(part, [x + i for i in range(size)] if rank == 2 else None, 2)
+        reduce_scatter(total, [x * i for i in range(size)])
+        all_to_all(lists[2], [x + 10 * i for i in range(size)])
+        all_to_all_single(columns, tensor([10.0 * rank, 10 * rank + 1, 10 * rank + 2]))
 
-    for first, second in zip(*simulate(2, program), strict=True):
-        print(first, second)
-    # -> [True, True] [True, True]
-    # -> 0.25 0.25
-    # -> [10.0, 20.0] [10.0, 20.0]
-    # -> [10.0, 20.0] [10.0, 20.0]
-    # -> [[1.0, 2.0], [10.0, 20.0]] [[1.0, 2.0], [10.0, 20.0]]
-    # -> [11.0] [22.0]
-    # -> [11.0, 22.0] [11.0, 22.0]
+        some = new_group([1, 2])
+        if rank > 0:
+            all_reduce(x, group=some)
+            assert get_global_rank(some, get_rank(some)) == rank
+            assert get_process_group_ranks(some) == [1, 2] and get_backend(some) == "mpi"
+        destroy_process_group(some if rank > 0 else None)
+        listed = [[tensor.item() for tensor in tensors] for tensors in lists]
+        return *listed, part.item(), total.item(), columns.tolist(), x.item()
+
+    for rank, results in enumerate(simulate(3, program)):
+        print(rank, *results)
+    # -> 0 [0.0, 1.0, 2.0] [0.0, 0.0, 0.0] [0.0, 1.0, 2.0] 2.0 0.0 [0.0, 10.0, 20.0] 0.0
+    # -> 1 [0.0, 1.0, 2.0] [0.0, 1.0, 2.0] [10.0, 11.0, 12.0] 3.0 3.0 [1.0, 11.0, 21.0] 3.0
+    # -> 2 [0.0, 1.0, 2.0] [0.0, 0.0, 0.0] [20.0, 21.0, 22.0] 4.0 6.0 [2.0, 12.0, 22.0] 3.0
 
     def mistakes():
-        x, outside = tensor([1.0, 2.0]), GroupMember.NON_GROUP_MEMBER
-        found = []
+        init_process_group("mpi")
+        x, found = zeros(2), []
+        outside = FinishedMember.NON_GROUP_MEMBER
         for mistake in (
-            barrier,
-            init_process_group,
-            init_process_group,
-            lambda: all_reduce([1.0]),
-            lambda: all_reduce(x, "sum"),
-            lambda: all_reduce(x, ReduceOp.BAND),
-            lambda: broadcast(x, 5),
-            lambda: reduce_scatter_tensor(x, x.long()),
-            lambda: all_reduce(x, group=outside),
-            lambda: broadcast(x, 0, outside),
-            lambda: reduce(x, 0, group=outside),
-            lambda: barrier(outside),
-            lambda: all_gather_into_tensor(x, x, outside),
-            lambda: reduce_scatter_tensor(x, x, group=outside),
+            lambda: all_gather(x, x),
+            lambda: all_gather([x, x], x),
+            lambda: all_gather([zeros(3)], x),
+            lambda: all_gather([x.long()], x),
+            lambda: gather(x),
+            lambda: scatter(x),
+            lambda: all_to_all_single(x, x, [1]),
+            lambda: new_group([0, 0]),
         ):
             try:
-                with warnings.catch_warnings(record=True) as caught:
-                    warnings.simplefilter("always")
-                    mistake()
-                found += [str(warning.message)[:52] for warning in caught]
+                mistake()
             except (ValueError, TypeError, RuntimeError) as error:
                 found.append(str(error)[:70])
-        return [*found, get_rank(outside)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found.append(all_gather([x], x, outside) or gather(x, [x], 0, outside))
+            found.append(scatter(x, [x], 0, outside) or reduce_scatter(x, [x], group=outside))
+            found.append(all_to_all([x], [x], outside) or all_to_all_single(x, x, group=outside))
+        return found
 
     for text in simulate(1, mistakes)[0]:
         print(text)
-    # -> Default process group has not been initialized, please make sure to ca
-    # -> trying to initialize the default process group twice!
-    # -> Invalid function argument. Expected a tinytorch.Tensor, got [1.0]
-    # -> expected a ReduceOp, got 'sum'
-    # -> Cannot use ReduceOp.BAND with tinytorch.float32
-    # -> Global rank 5 is not part of group [0]
-    # -> expected 1 times tinytorch.Size([2]) of tinytorch.float32, got tinytor
-    # -> Running all_reduce on global rank 0 which does not b
-    # -> Running broadcast on global rank 0 which does not be
-    # -> Running reduce on global rank 0 which does not belon
-    # -> Running barrier on global rank 0 which does not belo
-    # -> Running all_gather_into_tensor on global rank 0 whic
-    # -> Running reduce_scatter_tensor on global rank 0 which
-    # -> -1
+    # -> Invalid function argument. Expected a list of tensors, got tensor([0.,
+    # -> a list of 2 tensors for 1 processes
+    # -> expected a tensor of tinytorch.Size([2]), got one of tinytorch.Size([3
+    # -> tensors of different dtypes: tinytorch.int64 and tinytorch.float32
+    # -> gather_list must be specified on the destination rank, and only there
+    # -> scatter_list must be specified on the source rank, and only there
+    # -> parts of [1] of 2 rows for 1 processes
+    # -> the ranks of a group should differ and exist, got [0, 0]
+    # -> None
+    # -> None
+    # -> None

@@ -1,27 +1,30 @@
-"""Step 99g: Catalogue: collectives of lists, and groups of some processes
+"""Step 99g: A call that not all make: time limits, and calls compared
 
-Skim this one as well. A list with a tensor for each process takes the place of one large tensor:
-what has to be sent is joined, and what has come is divided. `check_list` finds what can be found
-wrong before anything is sent. (What the others have cannot be seen: step 99h.)
+The worst fault of a parallel program is silent. One rank skips a collective, because of an `if`
+that only it takes, and the others wait for ever. Or one rank's last batch is shorter: then MPI
+adds what it gets, and a wrong number comes out, or nothing.
 
-    all_gather, gather      out[rank] is the tensor of that rank, everywhere or in one process
-    scatter                 the other way round
-    reduce_scatter          each process gets the sum of what all have for it
-    all_to_all              process r gets the r-th tensor of each: a transposition, of processes
+Against the first there is a time limit. A handle asks again and again whether the result is there,
+so it can look at the clock as well. The error says who waited in which call; the rank that is
+missing is the one without an error. (A look at the clock costs as much as a question, and most
+results come within microseconds. So `start` asks 200 times before it begins to look.)
 
-New is a group of some processes, for example of those that share the parts of one matrix.
-new_group is a collective of ALL processes, since MPI makes the new communicator in one call
-(Split). Those who are not meant get GroupMember.NON_GROUP_MEMBER.
+Against the second, the processes tell each other what they are going to call: one small all_gather
+of text before each collective. That would double the time of small messages. So a call is compared
+only when its kind, type and size are new to this process: in a training, in its first step.
 
-The trap: a collective of a group still names its processes by their global ranks: src=2 is process
-2, which may be the first member of its group. Inside of the group it has another rank.
+    rank 0 calls all_reduce of float32 (3,), rank 1 calls all_reduce of float32 (4,)
 
-Changed: ProcessGroup, MPIBackend. New: check_list, join, divide, split, all_gather, gather,
-scatter, reduce_scatter, all_to_all, all_to_all_single, new_group, destroy_process_group,
-get_backend and others.
-Try: let rank 0 skip new_group, because it does not belong to it.
+The trap: with sizes that have all occurred before, a mismatch is not seen. The environment
+variable TORCH_DISTRIBUTED_DEBUG=DETAIL, PyTorch's, compares each time.
+
+(PyTorch: init_process_group(timeout=...), 30 minutes by default.)
+
+Changed: Work, ProcessGroup, init_process_group, new_group. New: check_timeout, COMPARED.
+Try: a timeout that is shorter than a rank's computation. What does the other say?
 """
 
+import datetime
 import importlib.util
 import os
 import time
@@ -30,15 +33,6 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.core.tensor import Tensor
-from tinytorch.distributed.collectives import (
-    SUM,
-    arrival,
-    check_tensor,
-    ready,
-    start_reduce_scatter,
-    store,
-)
 from tinytorch.distributed.simulator import Here, here
 from tinytorch.distributed.types import DistBackendError, ReduceOp
 
@@ -107,6 +101,12 @@ class MPIBackend:
     ) -> Any:
         return self.comm.Ialltoallv([array, counts], [out, out_counts])
 
+    def send(self, array: np.ndarray, rank: int, tag: int) -> Any:
+        return self.comm.Isend(array, rank, tag)
+
+    def recv(self, array: np.ndarray, rank: int | None, tag: int) -> Any:
+        return self.comm.Irecv(array, self.mpi.ANY_SOURCE if rank is None else rank, tag)
+
     def barrier(self) -> Any:
         return self.comm.Ibarrier()
 
@@ -119,7 +119,21 @@ class MPIBackend:
         self.comm.Free()
 
 
+default_pg_timeout = datetime.timedelta(minutes=30)
+SPINS = range(200)  # how often to look for a result before others may have the core
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
+# Which argument of a call has the same size and type in all processes.
+COMPARED = dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0) | {
+    "all_gather": 1,
+    "gather": 1,
+}
+
+
+def check_timeout(timeout: Any) -> float:
+    """Seconds. Raises TypeError: it is not a timedelta."""
+    if not isinstance(timeout, datetime.timedelta):
+        raise TypeError(f"Expected timeout of type datetime.timedelta, got {timeout!r}")
+    return timeout.total_seconds()
 
 
 class Work:
@@ -140,10 +154,20 @@ class Work:
                 self.finish()
         return self.done
 
-    def wait(self) -> bool:
-        """Wait until the result is there."""
+    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
+        """Wait until the result is there.
+
+        Raises:
+            DistBackendError: it has not come within the timeout, or MPI has reported an error.
+        """
+        seconds = self.group.timeout if timeout is None else check_timeout(timeout)
+        deadline = time.monotonic() + seconds
         while not self.is_completed():
             give_way()
+            if time.monotonic() > deadline:
+                raise self.group.failure(
+                    self.name, f"timed out after {seconds:g} s: did all processes make this call?"
+                )
         return True
 
 
@@ -159,12 +183,15 @@ class ProcessGroup:
         ranks: the global ranks of its members; a member's own rank is its place among them.
         host: what moves objects, which are never on a GPU.
         backend: what moves tensors.
+        timeout: how long a call may wait for the others, in seconds.
     """
 
-    def __init__(self, name: str, ranks: list[int], host: MPIBackend):
-        self.name, self.ranks, self.host = name, ranks, host
+    def __init__(self, name: str, ranks: list[int], host: MPIBackend, timeout: float):
+        self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
         self.backend = host
         self.errors = (host.error, self.backend.error)
+        self.seen: set = set()  # the calls that all processes were found to make
+        self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
 
     def rank(self) -> int:
         return self.host.rank
@@ -176,6 +203,26 @@ class ProcessGroup:
         """The error of a call. After it, this process can only end the job."""
         return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
+    def compare(self, name: str, array: Any) -> None:
+        """Check that all processes make the same call, when it is new to this one.
+
+        With the environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL it is checked each time.
+        """
+        call = name, array.dtype.char, array.size
+        if call in self.seen:
+            return
+        if not self.detail:
+            self.seen.add(call)
+        mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
+        text = f"{name} of {array.dtype.name} {array.shape}".encode()[:100]
+        mine[: len(text)] = memoryview(text)
+        Work(self, name, self.host.all_gather(texts, mine), None).wait()
+        found = [bytes(row).rstrip(b"\0") for row in texts]
+        if found.count(text) < self.size():
+            calls = zip(self.ranks, (row.decode(errors="replace") for row in found), strict=True)
+            texts = [f"rank {rank} calls {call}" for rank, call in calls]
+            raise self.failure(name, f"mismatch between the processes: {', '.join(texts)}")
+
     def start(
         self,
         name: str,
@@ -185,8 +232,15 @@ class ProcessGroup:
         backend: Any = None,
     ) -> Work | None:
         """Begin a call of the backend, and without async_op wait for its result."""
+        if name in COMPARED:
+            self.compare(name, args[COMPARED[name]])
         try:
             request = getattr(backend or self.backend, name)(*args)
+            for _ in () if async_op else SPINS:  # most results come soon
+                if request.Test():
+                    if finish is not None:
+                        finish()
+                    return None
         except self.errors as error:
             raise self.failure(name, error) from None
         work = Work(self, name, request, finish)
@@ -194,13 +248,13 @@ class ProcessGroup:
             work.wait()
         return work if async_op else None
 
-    def part(self, name: str, ranks: list[int]) -> "ProcessGroup | object":
+    def part(self, name: str, ranks: list[int], timeout: float) -> "ProcessGroup | object":
         """The group of some of its members, with a communicator of its own. All members call it."""
-        self.start("barrier", (), backend=self.host)
+        self.start("barrier", (), backend=self.host)  # which a timeout ends
         host = self.host.part(self.ranks[self.rank()] in ranks)
         if host is None:
             return GroupMember.NON_GROUP_MEMBER
-        return ProcessGroup(name, ranks, host)
+        return ProcessGroup(name, ranks, host, timeout)
 
 
 class DefaultGroup(type):
@@ -222,17 +276,26 @@ def set_default_group(group: ProcessGroup | None) -> None:
     (Here if here.comm is None else here).group = group
 
 
-def init_process_group(backend: str | None = None) -> None:
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: datetime.timedelta | None = None,
+) -> None:
     """Make the group of all processes.
+
+    Args:
+        timeout: how long a call waits for the other processes: 30 minutes.
 
     Raises:
         ValueError: there is a group already.
     """
+    seconds = check_timeout(default_pg_timeout if timeout is None else timeout)
     if here.group is not None:
         raise ValueError("trying to initialize the default process group twice!")
     name = (backend or "mpi").lower()
     mpi, comm = here.mpi, here.comm
-    set_default_group(ProcessGroup(name, list(range(comm.size)), MPIBackend(mpi, comm)))
+    whole = ProcessGroup(name, list(range(comm.size)), MPIBackend(mpi, comm), seconds)
+    set_default_group(whole)
 
 
 def default_group() -> ProcessGroup:
@@ -299,6 +362,7 @@ def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
 
 def new_group(
     ranks: list[int] | None = None,
+    timeout: datetime.timedelta | None = None,
     backend: str | None = None,
 ) -> ProcessGroup | object:
     """A group of the processes with these global ranks. All processes must call it, in one order.
@@ -308,243 +372,74 @@ def new_group(
         ValueError: a rank occurs twice, or does not exist; there is no default group.
     """
     whole = default_group()
+    seconds = whole.timeout if timeout is None else check_timeout(timeout)
     ranks = sorted(whole.ranks if ranks is None else ranks)
     if len(set(ranks)) < len(ranks) or not set(ranks) <= set(whole.ranks):
         raise ValueError(f"the ranks of a group should differ and exist, got {ranks}")
-    return whole.part((backend or whole.name).lower(), ranks)
-
-
-def check_list(tensors: Any, group: ProcessGroup, model: Tensor | None = None) -> None:
-    """Check a list that has a tensor for each process; with `model`, of its shape and dtype.
-
-    Raises:
-        TypeError: it is not a list of Tensors.
-        ValueError: dtypes differ.
-        RuntimeError: there are not as many as processes, or shapes differ.
-    """
-    if not isinstance(tensors, (list, tuple)):
-        raise TypeError(f"Invalid function argument. Expected a list of tensors, got {tensors!r}")
-    if len(tensors) != group.size():
-        raise RuntimeError(f"a list of {len(tensors)} tensors for {group.size()} processes")
-    for tensor in tensors:
-        check_tensor(tensor, group)
-        if model is not None and tensor.dtype != model.dtype:
-            raise ValueError(f"tensors of different dtypes: {tensor.dtype} and {model.dtype}")
-        if model is not None and tensor.shape != model.shape:
-            raise RuntimeError(f"expected a tensor of {model.shape}, got one of {tensor.shape}")
-
-
-def join(tensors: list[Tensor], prepare: Callable, group: ProcessGroup) -> Any:
-    """The elements of all tensors in one array, as the backend wants them."""
-    flat = [prepare(tensor.array).reshape(-1) for tensor in tensors]
-    return group.backend.xp.concatenate(flat)
-
-
-def divide(wire: Any, sizes: list[int], tensors: list[Tensor]) -> Callable:
-    """What writes parts of an array into the tensors, when it has come."""
-
-    def finish() -> None:
-        end = 0
-        for tensor, size in zip(tensors, sizes, strict=True):
-            end += size
-            store(tensor, wire[end - size : end])
-
-    return finish
-
-
-def all_gather(
-    tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False
-) -> Work | None:
-    """Collect the tensors of all processes in each of them: tensor_list[rank]."""
-    if (group := ready("all_gather", group, tensor)) is None:
-        return None
-    check_list(tensor_list, group, tensor)
-    wire = group.backend.movable(tensor.array)
-    out = group.backend.empty(group.size() * wire.size, wire.dtype)
-    finish = divide(out, [wire.size] * group.size(), tensor_list)
-    return group.start("all_gather", (out, wire), finish, async_op)
-
-
-def gather(
-    tensor: Tensor,
-    gather_list: list[Tensor] | None = None,
-    dst: int = 0,
-    group: Any = None,
-    async_op: bool = False,
-) -> Work | None:
-    """Collect the tensors of all processes in process `dst`: gather_list[rank]."""
-    if (group := ready("gather", group, tensor)) is None:
-        return None
-    root, out, finish = get_group_rank(group, dst), None, None
-    if bool(gather_list) != (group.rank() == root):
-        raise ValueError("gather_list must be specified on the destination rank, and only there")
-    wire = group.backend.movable(tensor.array)
-    if gather_list:
-        check_list(gather_list, group, tensor)
-        out = group.backend.empty(group.size() * wire.size, wire.dtype)
-        finish = divide(out, [wire.size] * group.size(), gather_list)
-    return group.start("gather", (out, wire, root), finish, async_op)
-
-
-def scatter(
-    tensor: Tensor,
-    scatter_list: list[Tensor] | None = None,
-    src: int = 0,
-    group: Any = None,
-    async_op: bool = False,
-) -> Work | None:
-    """Send scatter_list[rank] of process `src` to each process, into its tensor."""
-    if (group := ready("scatter", group, tensor)) is None:
-        return None
-    root, whole = get_group_rank(group, src), None
-    if bool(scatter_list) != (group.rank() == root):
-        raise ValueError("scatter_list must be specified on the source rank, and only there")
-    if scatter_list:
-        check_list(scatter_list, group, tensor)
-        whole = join(scatter_list, group.backend.movable, group)
-    wire = group.backend.movable(tensor.array)
-    return group.start("scatter", (wire, whole, root), arrival(tensor, wire), async_op)
-
-
-def reduce_scatter(
-    output: Tensor,
-    input_list: list[Tensor],
-    op: ReduceOp = SUM,
-    group: Any = None,
-    async_op: bool = False,
-) -> Work | None:
-    """Reduce a list, of which each process gets the tensor at its place."""
-    if (group := ready("reduce_scatter", group, output)) is None:
-        return None
-    check_list(input_list, group, output)
-    whole = join(input_list, group.backend.reducible, group)
-    return start_reduce_scatter(output, whole, op, group, async_op)
-
-
-def all_to_all(
-    output_tensor_list: list[Tensor],
-    input_tensor_list: list[Tensor],
-    group: Any = None,
-    async_op: bool = False,
-) -> Work | None:
-    """Send the r-th tensor to process r; output_tensor_list[r] comes from process r."""
-    if (group := ready("all_to_all", group)) is None:
-        return None
-    counts = []
-    for tensors in output_tensor_list, input_tensor_list:
-        check_list(tensors, group)
-        counts.append([group.backend.movable(tensor.array).size for tensor in tensors])
-    wire = join(input_tensor_list, group.backend.movable, group)
-    out = group.backend.empty(sum(counts[0]), wire.dtype)
-    finish = divide(out, counts[0], output_tensor_list)
-    return group.start("all_to_all", (out, counts[0], wire, counts[1]), finish, async_op)
-
-
-def split(tensor: Tensor, sizes: list[int] | None, group: ProcessGroup) -> tuple[Any, list[int]]:
-    """The tensor on the wire, and how many of its elements there belong to each process.
-
-    Raises:
-        RuntimeError: the sizes, or equal ones, do not add up to the first dimension.
-    """
-    rows, wire = tensor.shape[0], group.backend.movable(tensor.array)
-    if not sizes:
-        sizes = [rows // group.size()] * group.size()
-    if len(sizes) != group.size() or sum(sizes) != rows:
-        raise RuntimeError(f"parts of {sizes} of {rows} rows for {group.size()} processes")
-    return wire, [size * (wire.size // max(rows, 1)) for size in sizes]
-
-
-def all_to_all_single(
-    output: Tensor,
-    input: Tensor,
-    output_split_sizes: list[int] | None = None,
-    input_split_sizes: list[int] | None = None,
-    group: Any = None,
-    async_op: bool = False,
-) -> Work | None:
-    """all_to_all of the parts of one tensor along dimension 0: equal ones, or of given sizes."""
-    if (group := ready("all_to_all_single", group, output, input)) is None:
-        return None
-    args = *split(output, output_split_sizes, group), *split(input, input_split_sizes, group)
-    return group.start("all_to_all", args, arrival(output, args[0]), async_op)
+    return whole.part((backend or whole.name).lower(), ranks, seconds)
 
 
 if __name__ == "__main__":
     import importlib
-    import warnings
 
     from tinytorch.core.tensor import tensor
-    from tinytorch.distributed.collectives import GroupMember as FinishedMember
-    from tinytorch.distributed.collectives import all_reduce
+    from tinytorch.distributed.collectives import all_reduce, broadcast
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.ops.creation import zeros
 
-    for name in "core.printing ops.arithmetic ops.comparison ops.conversion ops.shape".split():
+    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
         importlib.import_module(f"tinytorch.{name}")
+    short = datetime.timedelta(seconds=0.1)
 
-    def program():
+    def forgetful():
+        init_process_group("mpi", timeout=short)
+        if get_rank() == 0:
+            all_reduce(tensor([1.0]))
+
+    def different(detail):
         init_process_group("mpi")
-        rank, size = get_rank(), get_world_size()
-        x = tensor([float(rank)])
-        lists = [[zeros(1) for _ in range(size)] for _ in range(3)]
-        all_gather(lists[0], x)
-        gather(x, lists[1] if rank == 1 else None, 1)
-        part, total, columns = zeros(1), zeros(1), zeros(3)
-        scatter(part, [x + i for i in range(size)] if rank == 2 else None, 2)
-        reduce_scatter(total, [x * i for i in range(size)])
-        all_to_all(lists[2], [x + 10 * i for i in range(size)])
-        all_to_all_single(columns, tensor([10.0 * rank, 10 * rank + 1, 10 * rank + 2]))
+        rank = get_rank()
+        half = new_group([0, 1], timeout=short)
+        half.detail = detail
+        for size in (3, 4):
+            all_reduce(tensor([1.0] * size), group=half)
+        all_reduce(tensor([1.0] * (3 + rank)), group=half)  # both sizes have occurred before
 
-        some = new_group([1, 2])
-        if rank > 0:
-            all_reduce(x, group=some)
-            assert get_global_rank(some, get_rank(some)) == rank
-            assert get_process_group_ranks(some) == [1, 2] and get_backend(some) == "mpi"
-        destroy_process_group(some if rank > 0 else None)
-        listed = [[tensor.item() for tensor in tensors] for tensors in lists]
-        return *listed, part.item(), total.item(), columns.tolist(), x.item()
-
-    for rank, results in enumerate(simulate(3, program)):
-        print(rank, *results)
-    # -> 0 [0.0, 1.0, 2.0] [0.0, 0.0, 0.0] [0.0, 1.0, 2.0] 2.0 0.0 [0.0, 10.0, 20.0] 0.0
-    # -> 1 [0.0, 1.0, 2.0] [0.0, 1.0, 2.0] [10.0, 11.0, 12.0] 3.0 3.0 [1.0, 11.0, 21.0] 3.0
-    # -> 2 [0.0, 1.0, 2.0] [0.0, 0.0, 0.0] [20.0, 21.0, 22.0] 4.0 6.0 [2.0, 12.0, 22.0] 3.0
-
-    def mistakes():
+    def another_call():
         init_process_group("mpi")
-        x, found = zeros(2), []
-        outside = FinishedMember.NON_GROUP_MEMBER
-        for mistake in (
-            lambda: all_gather(x, x),
-            lambda: all_gather([x, x], x),
-            lambda: all_gather([zeros(3)], x),
-            lambda: all_gather([x.long()], x),
-            lambda: gather(x),
-            lambda: scatter(x),
-            lambda: all_to_all_single(x, x, [1]),
-            lambda: new_group([0, 0]),
-        ):
-            try:
-                mistake()
-            except (ValueError, TypeError, RuntimeError) as error:
-                found.append(str(error)[:70])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found.append(all_gather([x], x, outside) or gather(x, [x], 0, outside))
-            found.append(scatter(x, [x], 0, outside) or reduce_scatter(x, [x], group=outside))
-            found.append(all_to_all([x], [x], outside) or all_to_all_single(x, x, group=outside))
-        return found
+        x = tensor([1.0])
+        all_reduce(x) if get_rank() == 0 else broadcast(x, 0)
 
-    for text in simulate(1, mistakes)[0]:
-        print(text)
-    # -> Invalid function argument. Expected a list of tensors, got tensor([0.,
-    # -> a list of 2 tensors for 1 processes
-    # -> expected a tensor of tinytorch.Size([2]), got one of tinytorch.Size([3
-    # -> tensors of different dtypes: tinytorch.int64 and tinytorch.float32
-    # -> gather_list must be specified on the destination rank, and only there
-    # -> scatter_list must be specified on the source rank, and only there
-    # -> parts of [1] of 2 rows for 1 processes
-    # -> the ranks of a group should differ and exist, got [0, 0]
-    # -> None
-    # -> None
-    # -> None
+    def late():
+        init_process_group("mpi")
+        x = tensor([1.0])
+        work = all_reduce(x, async_op=True)
+        if get_rank() == 0:
+            time.sleep(0.01)
+        work.wait(datetime.timedelta(seconds=5))
+        all_reduce(x)  # the last one to come has its result at once
+        twice = tensor([x.item(), x.item()]).half()
+        all_reduce(twice)
+        return x.item(), twice.tolist()
+
+    print(simulate(2, late)[0])  # -> (4.0, [8.0, 8.0])
+    for program, *args in (
+        (forgetful,),
+        (different, False),
+        (different, True),
+        (another_call,),
+        (init_process_group, "mpi", None, 3),
+    ):
+        try:
+            print(simulate(2, program, *args)[0])
+        except (DistBackendError, TypeError) as error:
+            for part in str(error).strip().split(": ", 1):
+                print(part)
+    # -> rank 0, all_reduce
+    # -> timed out after 0.1 s: did all processes make this call?
+    # -> rank 1, all_reduce
+    # -> operands could not be broadcast together with shapes (3,) (4,)
+    # -> rank 1, all_reduce
+    # -> ...
+    # -> rank 1, broadcast
+    # -> ...
+    # -> Expected timeout of type datetime.timedelta, got 3

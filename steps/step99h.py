@@ -1,33 +1,36 @@
-"""Step 99h: A call that not all make: time limits, and calls compared
+"""Step 99h: Real processes, and what happens when one of them dies
 
-The worst fault of a parallel program is silent. One rank skips a collective, because of an `if`
-that only it takes, and the others wait for ever. Or one rank's last batch is shorter: then MPI
-adds what it gets, and a wrong number comes out, or nothing.
+Until now the ranks were simulated. `world` takes mpi4py where there is no simulated rank. It is
+imported here and not above: importing it begins MPI, which an `import tinytorch` should not do.
 
-Against the first there is a time limit. A handle asks again and again whether the result is there,
-so it can look at the clock as well. The error says who waited in which call; the rank that is
-missing is the one without an error. (A look at the clock costs as much as a question, and most
-results come within microseconds. So `start` asks 200 times before it begins to look.)
+With real processes come real deaths. MPI has no way to go on without a process, so the others
+should end as well, at once, and somebody should be told why. Without help they do not: an
+exception ends its process, MPI waits in that process's exit for the others, and they wait for its
+part of the sum.
 
-Against the second, the processes tell each other what they are going to call: one small all_gather
-of text before each collective. That would double the time of small messages. So a call is compared
-only when its kind, type and size are new to this process: in a training, in its first step.
+    killed (kill -9, out of memory)    mpiexec sees it, and ends the other processes
+    an exception that is not caught    sys.excepthook: name the rank, print the traceback, MPI_Abort
+    a time limit, caught               the process may go on, but not end in peace: MPI would wait
+                                       for the call that never ends. So the exit becomes MPI_Abort
+    sys.exit(1)                        Python tells nobody: step 99i catches it around the program
 
-    rank 0 calls all_reduce of float32 (3,), rank 1 calls all_reduce of float32 (4,)
+The trap: a process that is forked by a rank has the same hook, and is not a rank. It would end the
+whole job because a worker of a DataLoader failed. So the hook knows the number of its process.
 
-The trap: with sizes that have all occurred before, a mismatch is not seen. The environment
-variable TORCH_DISTRIBUTED_DEBUG=DETAIL, PyTorch's, compares each time.
+(PyTorch: torchrun watches its processes, and ends them all when one fails.)
 
-(PyTorch: init_process_group(timeout=...), 30 minutes by default.)
-
-Changed: Work, ProcessGroup, init_process_group, new_group. New: check_timeout, COMPARED.
-Try: a timeout that is shorter than a rank's computation. What does the other say?
+Changed: ProcessGroup, MPIBackend, init_process_group. New: Job, end_job, end_job_on_error,
+world, BACKENDS.
+Try: with MPI installed, let rank 1 of 2 raise an error, under mpiexec.
 """
 
+import atexit
 import datetime
 import importlib.util
 import os
+import sys
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +43,61 @@ from tinytorch.distributed.types import DistBackendError, ReduceOp
 def is_available() -> bool:
     """Whether mpi4py is installed: pip install 'tinytorch[distributed]'."""
     return importlib.util.find_spec("mpi4py") is not None
+
+
+class Job:
+    """What this process has to know when it ends."""
+
+    watched = False  # whether its exceptions end the job
+    broken = False  # whether a call has failed, so that the others may wait for ever
+
+
+def end_job(mpi: Any, code: int = 1) -> None:
+    """End all processes of the job, this one too."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(0.2)  # for mpiexec to pass on what was printed
+    mpi.COMM_WORLD.Abort(code)
+
+
+def end_job_on_error(mpi: Any) -> None:
+    """Let an exception that is not caught end the whole job, and name the rank."""
+    comm, process, previous = mpi.COMM_WORLD, os.getpid(), sys.excepthook
+
+    def hook(kind: type, error: BaseException, trace: Any) -> None:
+        if os.getpid() == process:  # a forked process is not a rank
+            print(f"rank {comm.rank} of {comm.size} has failed:", file=sys.stderr)
+        previous(kind, error, trace)
+        if os.getpid() == process and comm.size > 1:
+            end_job(mpi)
+
+    def at_exit() -> None:
+        if Job.broken and os.getpid() == process:
+            end_job(mpi)  # MPI would wait for a call that never ends
+
+    sys.excepthook = hook
+    atexit.register(at_exit)
+
+
+def world() -> tuple[Any, Any]:
+    """MPI and the communicator of all processes: mpi4py's, or those of a simulated rank.
+
+    Raises:
+        RuntimeError: mpi4py or an MPI library is not installed.
+    """
+    if here.comm is not None:
+        return here.mpi, here.comm
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise RuntimeError(
+            f"process groups need mpi4py and an MPI library ({error}): "
+            f"pip install 'tinytorch[distributed]'"
+        ) from None
+    if not Job.watched:
+        Job.watched = True
+        end_job_on_error(MPI)
+    return MPI, MPI.COMM_WORLD
 
 
 class MPIBackend:
@@ -101,6 +159,12 @@ class MPIBackend:
     ) -> Any:
         return self.comm.Ialltoallv([array, counts], [out, out_counts])
 
+    def send(self, array: np.ndarray, rank: int, tag: int) -> Any:
+        return self.comm.Isend(array, rank, tag)
+
+    def recv(self, array: np.ndarray, rank: int | None, tag: int) -> Any:
+        return self.comm.Irecv(array, self.mpi.ANY_SOURCE if rank is None else rank, tag)
+
     def barrier(self) -> Any:
         return self.comm.Ibarrier()
 
@@ -116,6 +180,8 @@ class MPIBackend:
 default_pg_timeout = datetime.timedelta(minutes=30)
 SPINS = range(200)  # how often to look for a result before others may have the core
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
+# What moves the tensors of a group, by the name of its backend and from what moves its objects.
+BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host: host)
 # Which argument of a call has the same size and type in all processes.
 COMPARED = dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0) | {
     "all_gather": 1,
@@ -182,7 +248,7 @@ class ProcessGroup:
 
     def __init__(self, name: str, ranks: list[int], host: MPIBackend, timeout: float):
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
-        self.backend = host
+        self.backend = BACKENDS[name](host)
         self.errors = (host.error, self.backend.error)
         self.seen: set = set()  # the calls that all processes were found to make
         self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
@@ -195,6 +261,7 @@ class ProcessGroup:
 
     def failure(self, name: str, reason: Any) -> DistBackendError:
         """The error of a call. After it, this process can only end the job."""
+        Job.broken = here.comm is None
         return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
     def compare(self, name: str, array: Any) -> None:
@@ -274,22 +341,41 @@ def init_process_group(
     backend: str | None = None,
     init_method: str | None = None,
     timeout: datetime.timedelta | None = None,
+    world_size: int = -1,
+    rank: int = -1,
 ) -> None:
-    """Make the group of all processes.
+    """Make the group of all processes that mpiexec or tinytorch.distributed.run has started.
 
     Args:
+        backend: "mpi"; "nccl" for tensors on GPUs; "gloo", which MPI serves here.
+        init_method: "env://" or another way of PyTorch's; MPI itself finds the processes.
         timeout: how long a call waits for the other processes: 30 minutes.
+        world_size, rank: checked, where they are given or in the environment; MPI knows them.
 
     Raises:
-        ValueError: there is a group already.
+        ValueError: there is a group already, or world_size or rank are not what MPI says.
+        RuntimeError: mpi4py or MPI is missing.
     """
     seconds = check_timeout(default_pg_timeout if timeout is None else timeout)
     if here.group is not None:
         raise ValueError("trying to initialize the default process group twice!")
     name = (backend or "mpi").lower()
-    mpi, comm = here.mpi, here.comm
-    whole = ProcessGroup(name, list(range(comm.size)), MPIBackend(mpi, comm), seconds)
-    set_default_group(whole)
+    if name not in BACKENDS:
+        raise ValueError(f"Invalid backend: '{backend}' is not one of {', '.join(BACKENDS)}")
+    mpi, comm = world()
+    for what, given, true in ("world_size", world_size, comm.size), ("rank", rank, comm.rank):
+        if given == -1 and here.comm is None:
+            given = int(os.environ.get(what.upper(), -1))
+        if given not in (-1, true):
+            raise ValueError(
+                f"{what} is {given}, but MPI says {true}. Start the program with mpiexec or "
+                f"python -m tinytorch.distributed.run"
+            )
+    if name == "gloo" and comm.rank == 0:
+        warnings.warn("the backend gloo is served by MPI", stacklevel=2)
+    whole = ProcessGroup("mpi", list(range(comm.size)), MPIBackend(mpi, comm), seconds)
+    # A communicator of its own: messages of the program's own use of MPI do not come between.
+    set_default_group(whole.part(name, whole.ranks, seconds))
 
 
 def default_group() -> ProcessGroup:
@@ -374,66 +460,69 @@ def new_group(
 
 
 if __name__ == "__main__":
-    import importlib
+    import contextlib
+    import io
+    import types
 
-    from tinytorch.core.tensor import tensor
-    from tinytorch.distributed.collectives import all_reduce, broadcast
+    from tinytorch.distributed.simulator import MPI as simulator_mpi
     from tinytorch.distributed.simulator import simulate
 
-    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
-        importlib.import_module(f"tinytorch.{name}")
-    short = datetime.timedelta(seconds=0.1)
+    # Stands for mpi4py with two processes: this one, and one that never answers.
+    ended = []
+    comm = types.SimpleNamespace(rank=1, size=2, Abort=ended.append)
+    mpi4py = types.ModuleType("mpi4py")
+    mpi4py.MPI = types.SimpleNamespace(COMM_WORLD=comm)
 
-    def forgetful():
-        init_process_group("mpi", timeout=short)
-        if get_rank() == 0:
-            all_reduce(tensor([1.0]))
-
-    def different(detail):
-        init_process_group("mpi")
-        rank = get_rank()
-        half = new_group([0, 1], timeout=short)
-        half.detail = detail
-        for size in (3, 4):
-            all_reduce(tensor([1.0] * size), group=half)
-        all_reduce(tensor([1.0] * (3 + rank)), group=half)  # both sizes have occurred before
-
-    def another_call():
-        init_process_group("mpi")
-        x = tensor([1.0])
-        all_reduce(x) if get_rank() == 0 else broadcast(x, 0)
-
-    def late():
-        init_process_group("mpi")
-        x = tensor([1.0])
-        work = all_reduce(x, async_op=True)
-        if get_rank() == 0:
-            time.sleep(0.01)
-        work.wait(datetime.timedelta(seconds=5))
-        all_reduce(x)  # the last one to come has its result at once
-        twice = tensor([x.item(), x.item()]).half()
-        all_reduce(twice)
-        return x.item(), twice.tolist()
-
-    print(simulate(2, late)[0])  # -> (4.0, [8.0, 8.0])
-    for program, *args in (
-        (forgetful,),
-        (different, False),
-        (different, True),
-        (another_call,),
-        (init_process_group, "mpi", None, 3),
-    ):
+    def without(package, call):
+        """What the call says when the package is missing, or is the one that is given."""
+        kept = sys.modules.get("mpi4py")
+        sys.modules["mpi4py"] = package
         try:
-            print(simulate(2, program, *args)[0])
-        except (DistBackendError, TypeError) as error:
-            for part in str(error).strip().split(": ", 1):
-                print(part)
-    # -> rank 0, all_reduce
-    # -> timed out after 0.1 s: did all processes make this call?
-    # -> rank 1, all_reduce
-    # -> operands could not be broadcast together with shapes (3,) (4,)
-    # -> rank 1, all_reduce
-    # -> ...
-    # -> rank 1, broadcast
-    # -> ...
-    # -> Expected timeout of type datetime.timedelta, got 3
+            return call()
+        except RuntimeError as error:
+            return str(error).split(" (")[0]
+        finally:
+            sys.modules.pop("mpi4py")
+            if kept is not None:
+                sys.modules["mpi4py"] = kept
+
+    print(without(None, world))  # -> process groups need mpi4py and an MPI library
+
+    at_exit, atexit.register = [], lambda call: at_exit.append(call)
+    hook = sys.excepthook
+    print(without(mpi4py, world)[1].rank)  # -> 1
+    with contextlib.redirect_stderr(io.StringIO()) as printed:
+        sys.excepthook(KeyError, KeyError("lost"), None)
+    print(printed.getvalue().splitlines(), ended)
+    # -> ['rank 1 of 2 has failed:', "KeyError: 'lost'"] [1]
+    group = ProcessGroup("mpi", [0, 1], MPIBackend(simulator_mpi, comm), 1.0)
+    print(group.failure("barrier", "timed out"), Job.broken)
+    # -> rank 1, barrier: timed out True
+    at_exit[0]()
+    print("and when it ends after a caught time limit:", ended)
+    # -> and when it ends after a caught time limit: [1, 1]
+    Job.broken, sys.excepthook = False, hook
+
+    def program(*args):
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                init_process_group(*args)
+            name = get_backend()
+            destroy_process_group()
+            return name, len(caught), is_initialized()
+        except ValueError as error:
+            return str(error)[:66]
+
+    os.environ["RANK"] = "5"
+    mpi4py.MPI = simulator_mpi
+    mpi4py.MPI.COMM_WORLD = comm
+    print(
+        without(mpi4py, program)
+    )  # -> rank is 5, but MPI says 1. Start the program with mpiexec or pytho
+    del os.environ["RANK"]
+    print(simulate(2, program, "gloo"))  # -> [('gloo', 1, False), ('gloo', 0, False)]
+    print(simulate(2, program, "smoke")[0])
+    # -> Invalid backend: 'smoke' is not one of mpi, gloo
+    print(simulate(2, program, "mpi", None, None, 4)[0])
+    # -> world_size is 4, but MPI says 2. Start the program with mpiexec or

@@ -1,522 +1,311 @@
-"""Step 99i: Real processes, and what happens when one of them dies
+"""Step 99i: Catalogue: objects, and a launcher
 
-Until now the ranks were simulated. `world` takes mpi4py where there is no simulated rank. It is
-imported here and not above: importing it begins MPI, which an `import tinytorch` should not do.
+Skim this one: two things that programs expect, and no new idea.
 
-With real processes come real deaths. MPI has no way to go on without a process, so the others
-should end as well, at once, and somebody should be told why. Without help they do not: an
-exception ends its process, MPI waits in that process's exit for the others, and they wait for its
-part of the sum.
+Objects (a dictionary, a path, a number of samples) are sent as bytes: pickled, with their length
+first, since the receiver must have room for them. all_gather_object sends as many bytes for each
+process as the longest object needs. The trap is pickle's: loading runs code, so use it only among
+your own processes.
 
-    killed (kill -9, out of memory)    mpiexec sees it, and ends the other processes
-    an exception that is not caught    sys.excepthook: name the rank, print the traceback, MPI_Abort
-    a time limit, caught               the process may go on, but not end in peace: MPI would wait
-                                       for the call that never ends. So the exit becomes MPI_Abort
-    sys.exit(1)                        Python tells nobody: step 99j catches it around the program
+The launcher starts a program n times and tells each process its place, as PyTorch's torchrun does:
 
-The trap: a process that is forked by a rank has the same hook, and is not a rank. It would end the
-whole job because a worker of a DataLoader failed. So the hook knows the number of its process.
+    python -m tinytorch.distributed.run --nproc_per_node=2 train.py --epochs 3
 
-(PyTorch: torchrun watches its processes, and ends them all when one fails.)
+    main    becomes mpiexec, so that no process stands between it and the terminal (Ctrl-C, kill)
+    work    in each process: sets RANK, LOCAL_RANK, WORLD_SIZE and so on from mpiexec's variables,
+            then runs the program as Python does, with the name __main__
+    leave   what mpiexec does not see by itself: an exception before MPI has begun, or sys.exit(1)
 
-Changed: ProcessGroup, MPIBackend, init_process_group. New: Job, end_job, end_job_on_error,
-world, BACKENDS.
-Try: with MPI installed, let rank 1 of 2 raise an error, under mpiexec.
+With OMP_NUM_THREADS=1 the processes do not fight for the cores: each has one for its products.
+New: exchange, distribute, all_gather_object, gather_object, broadcast_object_list,
+scatter_object_list; leave, work, find_mpiexec, main. Group, collectives and launcher are complete.
+Try: with mpich and mpi4py installed, let a program of yours print its rank, with
+--nproc_per_node=4.
 """
 
-import atexit
-import datetime
-import importlib.util
+import argparse
 import os
+import pickle
+import runpy
+import shutil
+import signal
 import sys
-import time
-import warnings
-from collections.abc import Callable
-from typing import Any
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 
-from tinytorch.distributed.simulator import Here, here
-from tinytorch.distributed.types import DistBackendError, ReduceOp
+from tinytorch.cuda.backend import device_count
+from tinytorch.distributed.collectives import ready
+from tinytorch.distributed.group import ProcessGroup, get_group_rank
+from tinytorch.distributed.mpi import end_job, is_available
 
 
-def is_available() -> bool:
-    """Whether mpi4py is installed: pip install 'tinytorch[distributed]'."""
-    return importlib.util.find_spec("mpi4py") is not None
+def exchange(thing: Any, group: ProcessGroup) -> list:
+    """The objects of all processes, by rank."""
+    data = np.frombuffer(pickle.dumps(thing), np.uint8)
+    sizes = np.empty(group.size(), np.int64)
+    group.start("all_gather", (sizes, np.array([data.size])), backend=group.host)
+    padded, everything = np.zeros(sizes.max(), np.uint8), np.empty((sizes.size, sizes.max()), "u1")
+    padded[: data.size] = data
+    group.start("all_gather", (everything, padded), backend=group.host)
+    return [pickle.loads(row[:n].tobytes()) for row, n in zip(everything, sizes, strict=True)]
 
 
-class Job:
-    """What this process has to know when it ends."""
-
-    watched = False  # whether its exceptions end the job
-    broken = False  # whether a call has failed, so that the others may wait for ever
-
-
-def end_job(mpi: Any, code: int = 1) -> None:
-    """End all processes of the job, this one too."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    time.sleep(0.2)  # for mpiexec to pass on what was printed
-    mpi.COMM_WORLD.Abort(code)
+def distribute(thing: Any, root: int, group: ProcessGroup) -> Any:
+    """The object of the process `root`, in all of them."""
+    data = np.frombuffer(pickle.dumps(thing), np.uint8).copy()
+    size = np.array([data.size])
+    group.start("broadcast", (size, root), backend=group.host)
+    if group.rank() != root:
+        data = np.empty(size[0], np.uint8)
+    group.start("broadcast", (data, root), backend=group.host)
+    return pickle.loads(data.tobytes())
 
 
-def end_job_on_error(mpi: Any) -> None:
-    """Let an exception that is not caught end the whole job, and name the rank."""
-    comm, process, previous = mpi.COMM_WORLD, os.getpid(), sys.excepthook
-
-    def hook(kind: type, error: BaseException, trace: Any) -> None:
-        if os.getpid() == process:  # a forked process is not a rank
-            print(f"rank {comm.rank} of {comm.size} has failed:", file=sys.stderr)
-        previous(kind, error, trace)
-        if os.getpid() == process and comm.size > 1:
-            end_job(mpi)
-
-    def at_exit() -> None:
-        if Job.broken and os.getpid() == process:
-            end_job(mpi)  # MPI would wait for a call that never ends
-
-    sys.excepthook = hook
-    atexit.register(at_exit)
+def all_gather_object(object_list: list, obj: Any, group: Any = None) -> None:
+    """Fill object_list with the objects of all processes, in the order of their ranks."""
+    if (group := ready("all_gather_object", group)) is not None:
+        object_list[: group.size()] = exchange(obj, group)
 
 
-def world() -> tuple[Any, Any]:
-    """MPI and the communicator of all processes: mpi4py's, or those of a simulated rank.
-
-    Raises:
-        RuntimeError: mpi4py or an MPI library is not installed.
-    """
-    if here.comm is not None:
-        return here.mpi, here.comm
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        raise RuntimeError(
-            f"process groups need mpi4py and an MPI library ({error}): "
-            f"pip install 'tinytorch[distributed]'"
-        ) from None
-    if not Job.watched:
-        Job.watched = True
-        end_job_on_error(MPI)
-    return MPI, MPI.COMM_WORLD
+def gather_object(
+    obj: Any, object_gather_list: list | None = None, dst: int = 0, group: Any = None
+) -> None:
+    """all_gather_object of which only process `dst` gets the result."""
+    if (group := ready("gather_object", group)) is None:
+        return
+    wanted = get_group_rank(group, dst) == group.rank()
+    if wanted and not object_gather_list:
+        raise ValueError("object_gather_list must be specified on the destination rank")
+    found = exchange(obj, group)
+    if wanted:
+        object_gather_list[: group.size()] = found
 
 
-class MPIBackend:
-    """MPI's collectives, begun on arrays whose elements lie side by side.
-
-    Each call returns a request at once. MPI works on it while Test() is being called.
-    """
-
-    device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # type codes of the elements that all MPIs compute with
-
-    def __init__(self, mpi: Any, comm: Any):
-        self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
-        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
-        # In the order of ReduceOp. An average is a sum that is divided afterwards.
-        self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
-
-    def empty(self, size: int, dtype: Any) -> np.ndarray:
-        return np.empty(size, dtype)
-
-    def movable(self, array: np.ndarray) -> np.ndarray:
-        """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
-        array = np.ascontiguousarray(array)
-        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
-
-    def reducible(self, array: np.ndarray) -> np.ndarray:
-        """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.char in self.native:
-            return np.ascontiguousarray(array)
-        if array.itemsize == 1:
-            return self.movable(array)
-        return np.asarray(array, np.float32, order="C")
-
-    def all_reduce(self, array: np.ndarray, op: ReduceOp) -> Any:
-        return self.comm.Iallreduce(self.in_place, array, self.ops[op])
-
-    def broadcast(self, array: np.ndarray, root: int) -> Any:
-        return self.comm.Ibcast(array, root)
-
-    def reduce(self, array: np.ndarray, op: ReduceOp, root: int) -> Any:
-        if self.rank == root:
-            return self.comm.Ireduce(self.in_place, array, self.ops[op], root)
-        return self.comm.Ireduce(array, None, self.ops[op], root)
-
-    def all_gather(self, out: np.ndarray, array: np.ndarray) -> Any:
-        return self.comm.Iallgather(array, out)
-
-    def gather(self, out: np.ndarray | None, array: np.ndarray, root: int) -> Any:
-        return self.comm.Igather(array, out, root)
-
-    def scatter(self, out: np.ndarray, array: np.ndarray | None, root: int) -> Any:
-        return self.comm.Iscatter(array, out, root)
-
-    def reduce_scatter(self, out: np.ndarray, array: np.ndarray, op: ReduceOp) -> Any:
-        return self.comm.Ireduce_scatter_block(array, out, self.ops[op])
-
-    def all_to_all(
-        self, out: np.ndarray, out_counts: list[int], array: np.ndarray, counts: list[int]
-    ) -> Any:
-        return self.comm.Ialltoallv([array, counts], [out, out_counts])
-
-    def barrier(self) -> Any:
-        return self.comm.Ibarrier()
-
-    def part(self, mine: bool) -> "MPIBackend | None":
-        """The backend of those ranks that call it with True; None for the others."""
-        comm = self.comm.Split(0 if mine else self.mpi.UNDEFINED, self.rank)
-        return MPIBackend(self.mpi, comm) if mine else None
-
-    def close(self) -> None:
-        self.comm.Free()
+def broadcast_object_list(
+    object_list: list, src: int = 0, group: Any = None, device: Any = None
+) -> None:
+    """Replace the objects of the list by those of process `src`."""
+    if (group := ready("broadcast_object_list", group)) is not None:
+        object_list[:] = distribute(object_list, get_group_rank(group, src), group)
 
 
-default_pg_timeout = datetime.timedelta(minutes=30)
-SPINS = range(200)  # how often to look for a result before others may have the core
-give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
-# What moves the tensors of a group, by the name of its backend and from what moves its objects.
-BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host: host)
-# Which argument of a call has the same size and type in all processes.
-COMPARED = dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0) | {
-    "all_gather": 1,
-    "gather": 1,
+def scatter_object_list(
+    scatter_object_output_list: list,
+    scatter_object_input_list: list | None = None,
+    src: int = 0,
+    group: Any = None,
+) -> None:
+    """Put the object for this process, of the list of process `src`, at place 0 of its list."""
+    if (group := ready("scatter_object_list", group)) is None:
+        return
+    root, things = get_group_rank(group, src), scatter_object_input_list
+    if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
+        raise ValueError("scatter_object_output_list should be a list of size >= 1")
+    if group.rank() == root and len(things or ()) != group.size():
+        raise ValueError("scatter_object_input_list must have an object for each process")
+    scatter_object_output_list[0] = distribute(things, root, group)[group.rank()]
+
+
+# torchrun's names, and where MPICH's mpiexec and that of Open MPI tell a process the same.
+PLACES = {
+    "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK"),
+    "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"),
+    "LOCAL_RANK": ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    "LOCAL_WORLD_SIZE": ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+}
+OPTIONS = dict.fromkeys("node-rank rdzv-backend rdzv-endpoint rdzv-id max-restarts".split()) | {
+    "nproc-per-node": "1",
+    "nnodes": "1",
+    "master-addr": "127.0.0.1",
+    "master-port": "29500",
 }
 
 
-def check_timeout(timeout: Any) -> float:
-    """Seconds. Raises TypeError: it is not a timedelta."""
-    if not isinstance(timeout, datetime.timedelta):
-        raise TypeError(f"Expected timeout of type datetime.timedelta, got {timeout!r}")
-    return timeout.total_seconds()
+def leave(code: int) -> NoReturn:
+    """End this process and with it the job, without waiting for the others."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and not mpi.Is_finalized():
+        end_job(mpi, code)
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)  # mpiexec ignores another end before MPI has begun
 
 
-class Work:
-    """A collective that has begun. Its tensors are to be left alone until it is complete."""
-
-    def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
-        self.group, self.name, self.request, self.finish = group, name, request, finish
-        self.done = False
-
-    def is_completed(self) -> bool:
-        """Whether the result is there. Asking lets all calls of this process make progress."""
-        if not self.done:
-            try:
-                self.done = self.request.Test()
-            except self.group.errors as error:
-                raise self.group.failure(self.name, error) from None
-            if self.done and self.finish is not None:
-                self.finish()
-        return self.done
-
-    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
-        """Wait until the result is there.
-
-        Raises:
-            DistBackendError: it has not come within the timeout, or MPI has reported an error.
-        """
-        seconds = self.group.timeout if timeout is None else check_timeout(timeout)
-        deadline = time.monotonic() + seconds
-        while not self.is_completed():
-            give_way()
-            if time.monotonic() > deadline:
-                raise self.group.failure(
-                    self.name, f"timed out after {seconds:g} s: did all processes make this call?"
-                )
-        return True
+def work() -> None:
+    """What each process does: it runs the program, and ends the job if that fails."""
+    for name, sources in PLACES.items():
+        for source in sources:
+            if source in os.environ:
+                os.environ[name] = os.environ[source]
+    del sys.argv[0]
+    try:
+        if sys.argv[0] == "-m":
+            del sys.argv[0]
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
+            runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            print(f"rank {os.environ.get('RANK')} has ended: {end.code}", file=sys.stderr)
+            leave(end.code if isinstance(end.code, int) else 1)
+    except BaseException as error:
+        print(f"rank {os.environ.get('RANK')} has failed:", file=sys.stderr)
+        trace = error.__traceback__
+        while trace and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+            trace = trace.tb_next  # the traceback begins with the program
+        traceback.print_exception(type(error), error, trace)
+        leave(1)
 
 
-class GroupMember:
-    NON_GROUP_MEMBER = object()  # what new_group returns to processes outside of the group
-
-
-class ProcessGroup:
-    """Processes that make collective calls together.
-
-    Attributes:
-        name: the backend that was asked for.
-        ranks: the global ranks of its members; a member's own rank is its place among them.
-        host: what moves objects, which are never on a GPU.
-        backend: what moves tensors.
-        timeout: how long a call may wait for the others, in seconds.
-    """
-
-    def __init__(self, name: str, ranks: list[int], host: MPIBackend, timeout: float):
-        self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
-        self.backend = BACKENDS[name](host)
-        self.errors = (host.error, self.backend.error)
-        self.seen: set = set()  # the calls that all processes were found to make
-        self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
-
-    def rank(self) -> int:
-        return self.host.rank
-
-    def size(self) -> int:
-        return self.host.size
-
-    def failure(self, name: str, reason: Any) -> DistBackendError:
-        """The error of a call. After it, this process can only end the job."""
-        Job.broken = here.comm is None
-        return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
-
-    def compare(self, name: str, array: Any) -> None:
-        """Check that all processes make the same call, when it is new to this one.
-
-        With the environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL it is checked each time.
-        """
-        call = name, array.dtype.char, array.size
-        if call in self.seen:
-            return
-        if not self.detail:
-            self.seen.add(call)
-        mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
-        text = f"{name} of {array.dtype.name} {array.shape}".encode()[:100]
-        mine[: len(text)] = memoryview(text)
-        Work(self, name, self.host.all_gather(texts, mine), None).wait()
-        found = [bytes(row).rstrip(b"\0") for row in texts]
-        if found.count(text) < self.size():
-            calls = zip(self.ranks, (row.decode(errors="replace") for row in found), strict=True)
-            texts = [f"rank {rank} calls {call}" for rank, call in calls]
-            raise self.failure(name, f"mismatch between the processes: {', '.join(texts)}")
-
-    def start(
-        self,
-        name: str,
-        args: tuple,
-        finish: Callable | None = None,
-        async_op: bool = False,
-        backend: Any = None,
-    ) -> Work | None:
-        """Begin a call of the backend, and without async_op wait for its result."""
-        if name in COMPARED:
-            self.compare(name, args[COMPARED[name]])
-        try:
-            request = getattr(backend or self.backend, name)(*args)
-            for _ in () if async_op else SPINS:  # most results come soon
-                if request.Test():
-                    if finish is not None:
-                        finish()
-                    return None
-        except self.errors as error:
-            raise self.failure(name, error) from None
-        work = Work(self, name, request, finish)
-        if not async_op:
-            work.wait()
-        return work if async_op else None
-
-    def part(self, name: str, ranks: list[int], timeout: float) -> "ProcessGroup | object":
-        """The group of some of its members, with a communicator of its own. All members call it."""
-        self.start("barrier", (), backend=self.host)  # which a timeout ends
-        host = self.host.part(self.ranks[self.rank()] in ranks)
-        if host is None:
-            return GroupMember.NON_GROUP_MEMBER
-        return ProcessGroup(name, ranks, host, timeout)
-
-
-class DefaultGroup(type):
-    @property
-    def WORLD(cls) -> ProcessGroup | None:
-        return here.group
-
-
-class group(metaclass=DefaultGroup):
-    """group.WORLD is the group of all processes, or None before init_process_group."""
-
-
-def is_initialized() -> bool:
-    return here.group is not None
-
-
-def set_default_group(group: ProcessGroup | None) -> None:
-    """A simulated rank has a group of its own; else all threads of the process share one."""
-    (Here if here.comm is None else here).group = group
-
-
-def init_process_group(
-    backend: str | None = None,
-    init_method: str | None = None,
-    timeout: datetime.timedelta | None = None,
-    world_size: int = -1,
-    rank: int = -1,
-) -> None:
-    """Make the group of all processes that mpiexec or tinytorch.distributed.run has started.
-
-    Args:
-        backend: "mpi"; "nccl" for tensors on GPUs; "gloo", which MPI serves here.
-        init_method: "env://" or another way of PyTorch's; MPI itself finds the processes.
-        timeout: how long a call waits for the other processes: 30 minutes.
-        world_size, rank: checked, where they are given or in the environment; MPI knows them.
+def find_mpiexec() -> str:
+    """The path of mpiexec: beside this Python, or where the shell finds it.
 
     Raises:
-        ValueError: there is a group already, or world_size or rank are not what MPI says.
-        RuntimeError: mpi4py or MPI is missing.
+        SystemExit: there is none, or mpi4py is missing.
     """
-    seconds = check_timeout(default_pg_timeout if timeout is None else timeout)
-    if here.group is not None:
-        raise ValueError("trying to initialize the default process group twice!")
-    name = (backend or "mpi").lower()
-    if name not in BACKENDS:
-        raise ValueError(f"Invalid backend: '{backend}' is not one of {', '.join(BACKENDS)}")
-    mpi, comm = world()
-    for what, given, true in ("world_size", world_size, comm.size), ("rank", rank, comm.rank):
-        if given == -1 and here.comm is None:
-            given = int(os.environ.get(what.upper(), -1))
-        if given not in (-1, true):
-            raise ValueError(
-                f"{what} is {given}, but MPI says {true}. Start the program with mpiexec or "
-                f"python -m tinytorch.distributed.run"
-            )
-    if name == "gloo" and comm.rank == 0:
-        warnings.warn("the backend gloo is served by MPI", stacklevel=2)
-    whole = ProcessGroup("mpi", list(range(comm.size)), MPIBackend(mpi, comm), seconds)
-    # A communicator of its own: messages of the program's own use of MPI do not come between.
-    set_default_group(whole.part(name, whole.ranks, seconds))
+    beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+    found = beside or shutil.which("mpiexec")
+    if found is None or not is_available():
+        missing = "mpi4py" if found else "mpiexec"
+        raise SystemExit(f"{missing} is not installed: pip install 'tinytorch[distributed]'")
+    return found
 
 
-def default_group() -> ProcessGroup:
-    """The group of all processes.
-
-    Raises:
-        ValueError: there is none.
-    """
-    group = here.group
-    if group is None:
-        raise ValueError(
-            "Default process group has not been initialized, please make sure to call "
-            "init_process_group."
-        )
-    return group
-
-
-def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Free a group; without an argument, the one of all processes."""
-    assert here.group is not None, "Process group cannot be None"
-    found = here.group if group is None else group
-    found.backend.close()
-    if found is here.group:
-        set_default_group(None)
-
-
-def get_rank(group: Any = None) -> int:
-    """The number of this process in the group, or -1 where it does not belong to it."""
-    found = default_group() if group is None else group
-    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.rank()
-
-
-def get_world_size(group: Any = None) -> int:
-    """The number of processes in the group, or -1 where this one does not belong to it."""
-    found = default_group() if group is None else group
-    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.size()
-
-
-def get_backend(group: ProcessGroup | None = None) -> str:
-    """The name of the backend that was asked for."""
-    return (group or default_group()).name
-
-
-def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
-    """The global ranks of the members."""
-    return list((group or default_group()).ranks)
-
-
-def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
-    """The rank among all processes of the member with this rank in the group."""
-    return group.ranks[group_rank]
-
-
-def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
-    """The rank in the group of the process with this rank among all.
-
-    Raises:
-        ValueError: it does not belong to the group.
-    """
-    if global_rank not in group.ranks:
-        raise ValueError(f"Global rank {global_rank} is not part of group {group.ranks}")
-    return group.ranks.index(global_rank)
-
-
-def new_group(
-    ranks: list[int] | None = None,
-    timeout: datetime.timedelta | None = None,
-    backend: str | None = None,
-) -> ProcessGroup | object:
-    """A group of the processes with these global ranks. All processes must call it, in one order.
-
-    Returns GroupMember.NON_GROUP_MEMBER to the others.
-    Raises:
-        ValueError: a rank occurs twice, or does not exist; there is no default group.
-    """
-    whole = default_group()
-    seconds = whole.timeout if timeout is None else check_timeout(timeout)
-    ranks = sorted(whole.ranks if ranks is None else ranks)
-    if len(set(ranks)) < len(ranks) or not set(ranks) <= set(whole.ranks):
-        raise ValueError(f"the ranks of a group should differ and exist, got {ranks}")
-    return whole.part((backend or whole.name).lower(), ranks, seconds)
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Become mpiexec, with the options that the arguments ask for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tinytorch.distributed.run", description=__doc__
+    )
+    for name, default in OPTIONS.items():
+        names = sorted({f"--{name}", f"--{name.replace('-', '_')}"})
+        parser.add_argument(*names, default=default)
+    parser.add_argument("--standalone", action="store_true", help="has no effect")
+    parser.add_argument("-m", "--module", action="store_true", help="the program is a module")
+    parser.add_argument("program")
+    parser.add_argument("args", nargs=argparse.REMAINDER)
+    options = parser.parse_args(arguments)
+    cores, gpus = os.cpu_count(), device_count()
+    count = {"cpu": cores, "gpu": gpus, "auto": gpus or cores}.get(options.nproc_per_node)
+    count = str(count or options.nproc_per_node)
+    if not count.isdigit() or count == "0":
+        parser.error(f"--nproc-per-node: {options.nproc_per_node} gives no number of processes")
+    if options.nnodes not in ("1", "1:1"):
+        parser.error("--nnodes: only 1. On more machines call mpiexec with its list of hosts")
+    os.environ |= {"MASTER_ADDR": options.master_addr, "MASTER_PORT": options.master_port}
+    if count != "1":
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
+    start = "from tinytorch.distributed.run import work; work()"
+    command = [find_mpiexec(), "-n", count, sys.executable, "-c", start]
+    os.execv(command[0], [*command, *["-m"] * options.module, options.program, *options.args])
 
 
 if __name__ == "__main__":
     import contextlib
     import io
-    import types
+    import tempfile
+    import warnings
 
-    from tinytorch.distributed.simulator import MPI as simulator_mpi
+    from tinytorch.distributed.group import GroupMember, get_rank, init_process_group
     from tinytorch.distributed.simulator import simulate
 
-    # Stands for mpi4py with two processes: this one, and one that never answers.
-    ended = []
-    comm = types.SimpleNamespace(rank=1, size=2, Abort=ended.append)
-    mpi4py = types.ModuleType("mpi4py")
-    mpi4py.MPI = types.SimpleNamespace(COMM_WORLD=comm)
+    def program():
+        init_process_group("mpi")
+        rank, found, collected = get_rank(), [None] * 2, [None] * 2 if get_rank() == 1 else None
+        all_gather_object(found, {"rank": rank, "text": "long " * rank})
+        gather_object(rank * 10, collected, 1)
+        settings, share = ["lr", 0.1 * (rank + 1)], [None]
+        broadcast_object_list(settings)
+        scatter_object_list(share, ["a", "b"] if rank == 0 else None)
+        return found[1], collected, settings, share
 
-    def without(package, call):
-        """What the call says when the package is missing, or is the one that is given."""
-        kept = sys.modules.get("mpi4py")
-        sys.modules["mpi4py"] = package
+    for results in simulate(2, program):
+        print(*results)
+    # -> {'rank': 1, 'text': 'long '} None ['lr', 0.1] ['a']
+    # -> {'rank': 1, 'text': 'long '} [0, 10] ['lr', 0.1] ['b']
+
+    def mistakes():
+        init_process_group("mpi")
+        outside, found = GroupMember.NON_GROUP_MEMBER, []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gather_object(1, group=outside)
+            scatter_object_list([], group=outside)
+        for mistake in (
+            lambda: gather_object(1),
+            lambda: scatter_object_list([]),
+            lambda: scatter_object_list([None], [1, 2]),
+        ):
+            try:
+                mistake()
+            except ValueError as error:
+                found.append(str(error))
+        return found
+
+    for text in simulate(1, mistakes)[0]:
+        print(text)
+    # -> object_gather_list must be specified on the destination rank
+    # -> scatter_object_output_list should be a list of size >= 1
+    # -> scatter_object_input_list must have an object for each process
+
+    # The launcher would become mpiexec here. It is stopped before it does.
+    def launch(*arguments):
+        commands = []
+        os.execv = lambda path, command: commands.append(command[1:])
+        is_there, shutil.which = shutil.which, lambda name, path=None: f"/bin/{name}"
         try:
-            return call()
-        except RuntimeError as error:
-            return str(error).split(" (")[0]
+            with contextlib.redirect_stderr(io.StringIO()) as printed:
+                main([*arguments])
+        except SystemExit as end:
+            return (
+                printed.getvalue().splitlines()[-1].partition(".run: ")[2] if end.code == 2 else end
+            )
         finally:
-            sys.modules.pop("mpi4py")
-            if kept is not None:
-                sys.modules["mpi4py"] = kept
+            shutil.which = is_there
+        return commands[0]
 
-    print(without(None, world))  # -> process groups need mpi4py and an MPI library
+    def is_available():
+        return True
 
-    at_exit, atexit.register = [], lambda call: at_exit.append(call)
-    hook = sys.excepthook
-    print(without(mpi4py, world)[1].rank)  # -> 1
-    with contextlib.redirect_stderr(io.StringIO()) as printed:
-        sys.excepthook(KeyError, KeyError("lost"), None)
-    print(printed.getvalue().splitlines(), ended)
-    # -> ['rank 1 of 2 has failed:', "KeyError: 'lost'"] [1]
-    group = ProcessGroup("mpi", [0, 1], MPIBackend(simulator_mpi, comm), 1.0)
-    print(group.failure("barrier", "timed out"), Job.broken)
-    # -> rank 1, barrier: timed out True
-    at_exit[0]()
-    print("and when it ends after a caught time limit:", ended)
-    # -> and when it ends after a caught time limit: [1, 1]
-    Job.broken, sys.excepthook = False, hook
+    command = launch("--nproc_per_node=2", "--standalone", "train.py", "--lr=1")
+    print(command[:2], command[-2:], os.environ["MASTER_PORT"])
+    # -> ['-n', '2'] ['train.py', '--lr=1'] 29500
+    print(launch("--nproc-per-node=cpu", "-m", "tool")[-2:])  # -> ['-m', 'tool']
+    print(launch("--nproc_per_node=many", "train.py"))
+    # -> error: --nproc-per-node: many gives no number of processes
+    print(launch("--nnodes=2", "train.py").partition(". ")[0])  # -> error: --nnodes: only 1
+    kept, shutil.which = shutil.which, lambda name, path=None: None
+    try:
+        find_mpiexec()
+    except SystemExit as end:
+        print(end)  # -> mpiexec is not installed: pip install 'tinytorch[distributed]'
+    shutil.which = kept
 
-    def program(*args):
-        try:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                init_process_group(*args)
-            name = get_backend()
-            destroy_process_group()
-            return name, len(caught), is_initialized()
-        except ValueError as error:
-            return str(error)[:66]
+    # What each process does. It would end itself; here it tells with which code.
+    codes = []
+    leave = codes.append
+    os.environ |= {"PMI_RANK": "1", "PMI_SIZE": "2"}
 
-    os.environ["RANK"] = "5"
-    mpi4py.MPI = simulator_mpi
-    mpi4py.MPI.COMM_WORLD = comm
-    print(
-        without(mpi4py, program)
-    )  # -> rank is 5, but MPI says 1. Start the program with mpiexec or pytho
-    del os.environ["RANK"]
-    print(simulate(2, program, "gloo"))  # -> [('gloo', 1, False), ('gloo', 0, False)]
-    print(simulate(2, program, "smoke")[0])
-    # -> Invalid backend: 'smoke' is not one of mpi, gloo
-    print(simulate(2, program, "mpi", None, None, 4)[0])
-    # -> world_size is 4, but MPI says 2. Start the program with mpiexec or
+    def output(*argv):
+        sys.argv = ["-c", *argv]
+        printed = io.StringIO()
+        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
+            work()
+        return [line for line in printed.getvalue().splitlines() if "File" not in line]
+
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "train.py"
+        script.write_text("import os, sys; print(os.environ['RANK'], sys.argv[1:], __name__)")
+        print(output(str(script), "--lr=1"))  # -> ["1 ['--lr=1'] __main__"]
+        script.write_text("raise KeyError('lost')")
+        for line in output(str(script)):
+            print(line)
+        # -> rank 1 has failed:
+        # -> Traceback (most recent call last):
+        # ->     raise KeyError('lost')
+        # -> KeyError: 'lost'
+        script.write_text("import sys; sys.exit(3)")
+        print(output(str(script)), codes)  # -> ['rank 1 has ended: 3'] [1, 3]
+    print(output("-m", "this")[0])  # -> The Zen of Python, by Tim Peters

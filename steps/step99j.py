@@ -1,311 +1,383 @@
-"""Step 99j: Catalogue: objects, and a launcher
+"""Step 99j: Catalogue: messages between two, and NCCL
 
-Skim this one: two things that programs expect, and no new idea.
+Skim this one. send and recv are a request each, like a collective. Two things are added to MPI's:
+a process does not send to itself, and a message that is shorter than the tensor for it is an
+error.
 
-Objects (a dictionary, a path, a number of samples) are sent as bytes: pickled, with their length
-first, since the receiver must have room for them. all_gather_object sends as many bytes for each
-process as the longest object needs. The trap is pickle's: loading runs code, so use it only among
-your own processes.
+NCCL is NVIDIA's library of collectives: all-reduce straight from GPU to GPU, in rings as in step
+99a. CuPy has its calls. They take addresses, a number of elements, a type and a stream:
 
-The launcher starts a program n times and tells each process its place, as PyTorch's torchrun does:
+    comm.allReduce(source, target, count, type, op, stream)
 
-    python -m tinytorch.distributed.run --nproc_per_node=2 train.py --epochs 3
+The processes find one another through MPI, which also keeps objects and barriers. A call of NCCL
+is put into the current stream, like a kernel (step 70). What the program computes next comes
+behind it in the stream. So nothing has to be waited for, and no time limit sees whether it ends.
+NCCL knows bfloat16, but neither int16 nor bool: these are moved as bytes.
 
-    main    becomes mpiexec, so that no process stands between it and the terminal (Ctrl-C, kill)
-    work    in each process: sets RANK, LOCAL_RANK, WORLD_SIZE and so on from mpiexec's variables,
-            then runs the program as Python does, with the name __main__
-    leave   what mpiexec does not see by itself: an exception before MPI has begun, or sys.exit(1)
-
-With OMP_NUM_THREADS=1 the processes do not fight for the cores: each has one for its products.
-New: exchange, distribute, all_gather_object, gather_object, broadcast_object_list,
-scatter_object_list; leave, work, find_mpiexec, main. Group, collectives and launcher are complete.
-Try: with mpich and mpi4py installed, let a program of yours print its rank, with
---nproc_per_node=4.
+No GPU was there when this was written: the demo, and tests/distributed/test_nccl.py, run it
+against a stand-in of CuPy's interface, on NumPy's memory.
+New: Message, other, isend, send, irecv, recv; Queued, NCCLBackend, which is BACKENDS["nccl"].
+Try: let rank 0 of the demo send three numbers, for which rank 1 has room for two.
 """
 
-import argparse
-import os
-import pickle
-import runpy
-import shutil
-import signal
-import sys
-import traceback
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from tinytorch.cuda.backend import device_count
-from tinytorch.distributed.collectives import ready
-from tinytorch.distributed.group import ProcessGroup, get_group_rank
-from tinytorch.distributed.mpi import end_job, is_available
+from tinytorch.core.tensor import Tensor
+from tinytorch.cuda.backend import check_available, cupy
+from tinytorch.distributed.collectives import arrival, ready
+from tinytorch.distributed.group import BACKENDS, ProcessGroup, Work, get_group_rank
+from tinytorch.distributed.mpi import MPIBackend
+from tinytorch.distributed.types import DistBackendError, ReduceOp
 
 
-def exchange(thing: Any, group: ProcessGroup) -> list:
-    """The objects of all processes, by rank."""
-    data = np.frombuffer(pickle.dumps(thing), np.uint8)
-    sizes = np.empty(group.size(), np.int64)
-    group.start("all_gather", (sizes, np.array([data.size])), backend=group.host)
-    padded, everything = np.zeros(sizes.max(), np.uint8), np.empty((sizes.size, sizes.max()), "u1")
-    padded[: data.size] = data
-    group.start("all_gather", (everything, padded), backend=group.host)
-    return [pickle.loads(row[:n].tobytes()) for row, n in zip(everything, sizes, strict=True)]
+class Message:
+    """A message that is on its way to this process: a request that knows its sender."""
+
+    def __init__(self, mpi: Any, request: Any, nbytes: int):
+        self.mpi, self.request, self.nbytes, self.status = mpi, request, nbytes, mpi.Status()
+
+    def Test(self) -> bool:
+        if not self.request.Test(self.status):
+            return False
+        sent = self.status.Get_count(self.mpi.BYTE)
+        if sent != self.nbytes:
+            raise DistBackendError(f"recv: a message of {sent} bytes for {self.nbytes} bytes")
+        return True
 
 
-def distribute(thing: Any, root: int, group: ProcessGroup) -> Any:
-    """The object of the process `root`, in all of them."""
-    data = np.frombuffer(pickle.dumps(thing), np.uint8).copy()
-    size = np.array([data.size])
-    group.start("broadcast", (size, root), backend=group.host)
-    if group.rank() != root:
-        data = np.empty(size[0], np.uint8)
-    group.start("broadcast", (data, root), backend=group.host)
-    return pickle.loads(data.tobytes())
-
-
-def all_gather_object(object_list: list, obj: Any, group: Any = None) -> None:
-    """Fill object_list with the objects of all processes, in the order of their ranks."""
-    if (group := ready("all_gather_object", group)) is not None:
-        object_list[: group.size()] = exchange(obj, group)
-
-
-def gather_object(
-    obj: Any, object_gather_list: list | None = None, dst: int = 0, group: Any = None
-) -> None:
-    """all_gather_object of which only process `dst` gets the result."""
-    if (group := ready("gather_object", group)) is None:
-        return
-    wanted = get_group_rank(group, dst) == group.rank()
-    if wanted and not object_gather_list:
-        raise ValueError("object_gather_list must be specified on the destination rank")
-    found = exchange(obj, group)
-    if wanted:
-        object_gather_list[: group.size()] = found
-
-
-def broadcast_object_list(
-    object_list: list, src: int = 0, group: Any = None, device: Any = None
-) -> None:
-    """Replace the objects of the list by those of process `src`."""
-    if (group := ready("broadcast_object_list", group)) is not None:
-        object_list[:] = distribute(object_list, get_group_rank(group, src), group)
-
-
-def scatter_object_list(
-    scatter_object_output_list: list,
-    scatter_object_input_list: list | None = None,
-    src: int = 0,
-    group: Any = None,
-) -> None:
-    """Put the object for this process, of the list of process `src`, at place 0 of its list."""
-    if (group := ready("scatter_object_list", group)) is None:
-        return
-    root, things = get_group_rank(group, src), scatter_object_input_list
-    if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
-        raise ValueError("scatter_object_output_list should be a list of size >= 1")
-    if group.rank() == root and len(things or ()) != group.size():
-        raise ValueError("scatter_object_input_list must have an object for each process")
-    scatter_object_output_list[0] = distribute(things, root, group)[group.rank()]
-
-
-# torchrun's names, and where MPICH's mpiexec and that of Open MPI tell a process the same.
-PLACES = {
-    "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK"),
-    "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"),
-    "LOCAL_RANK": ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    "LOCAL_WORLD_SIZE": ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-}
-OPTIONS = dict.fromkeys("node-rank rdzv-backend rdzv-endpoint rdzv-id max-restarts".split()) | {
-    "nproc-per-node": "1",
-    "nnodes": "1",
-    "master-addr": "127.0.0.1",
-    "master-port": "29500",
-}
-
-
-def leave(code: int) -> NoReturn:
-    """End this process and with it the job, without waiting for the others."""
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is not None and not mpi.Is_finalized():
-        end_job(mpi, code)
-    sys.stderr.flush()
-    os.kill(os.getpid(), signal.SIGKILL)  # mpiexec ignores another end before MPI has begun
-
-
-def work() -> None:
-    """What each process does: it runs the program, and ends the job if that fails."""
-    for name, sources in PLACES.items():
-        for source in sources:
-            if source in os.environ:
-                os.environ[name] = os.environ[source]
-    del sys.argv[0]
-    try:
-        if sys.argv[0] == "-m":
-            del sys.argv[0]
-            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-        else:
-            sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
-            runpy.run_path(sys.argv[0], run_name="__main__")
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            print(f"rank {os.environ.get('RANK')} has ended: {end.code}", file=sys.stderr)
-            leave(end.code if isinstance(end.code, int) else 1)
-    except BaseException as error:
-        print(f"rank {os.environ.get('RANK')} has failed:", file=sys.stderr)
-        trace = error.__traceback__
-        while trace and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
-            trace = trace.tb_next  # the traceback begins with the program
-        traceback.print_exception(type(error), error, trace)
-        leave(1)
-
-
-def find_mpiexec() -> str:
-    """The path of mpiexec: beside this Python, or where the shell finds it.
+def other(group: ProcessGroup, rank: int) -> int:
+    """The rank in the group of another process.
 
     Raises:
-        SystemExit: there is none, or mpi4py is missing.
+        ValueError: it does not belong to the group, or is this process.
     """
-    beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
-    found = beside or shutil.which("mpiexec")
-    if found is None or not is_available():
-        missing = "mpi4py" if found else "mpiexec"
-        raise SystemExit(f"{missing} is not installed: pip install 'tinytorch[distributed]'")
+    found = get_group_rank(group, rank)
+    if found == group.rank():
+        raise ValueError(f"Invalid rank {rank}: a process does not send messages to itself")
     return found
 
 
-def main(arguments: list[str] | None = None) -> NoReturn:
-    """Become mpiexec, with the options that the arguments ask for."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tinytorch.distributed.run", description=__doc__
-    )
-    for name, default in OPTIONS.items():
-        names = sorted({f"--{name}", f"--{name.replace('-', '_')}"})
-        parser.add_argument(*names, default=default)
-    parser.add_argument("--standalone", action="store_true", help="has no effect")
-    parser.add_argument("-m", "--module", action="store_true", help="the program is a module")
-    parser.add_argument("program")
-    parser.add_argument("args", nargs=argparse.REMAINDER)
-    options = parser.parse_args(arguments)
-    cores, gpus = os.cpu_count(), device_count()
-    count = {"cpu": cores, "gpu": gpus, "auto": gpus or cores}.get(options.nproc_per_node)
-    count = str(count or options.nproc_per_node)
-    if not count.isdigit() or count == "0":
-        parser.error(f"--nproc-per-node: {options.nproc_per_node} gives no number of processes")
-    if options.nnodes not in ("1", "1:1"):
-        parser.error("--nnodes: only 1. On more machines call mpiexec with its list of hosts")
-    os.environ |= {"MASTER_ADDR": options.master_addr, "MASTER_PORT": options.master_port}
-    if count != "1":
-        os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
-    start = "from tinytorch.distributed.run import work; work()"
-    command = [find_mpiexec(), "-n", count, sys.executable, "-c", start]
-    os.execv(command[0], [*command, *["-m"] * options.module, options.program, *options.args])
+def isend(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to send the tensor to process `dst`."""
+    if (group := ready("isend", group, tensor)) is None:
+        return None
+    wire = group.backend.movable(tensor.array)
+    return group.start("send", (wire, other(group, dst), tag), None, True)
+
+
+def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:
+    """Send the tensor to process `dst`, and wait until it may be changed."""
+    if (work := isend(tensor, dst, group, tag)) is not None:
+        work.wait()
+
+
+def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to receive a tensor from process `src`, or from any."""
+    if (group := ready("irecv", group, tensor)) is None:
+        return None
+    source = None if src is None else other(group, src)
+    wire = group.backend.movable(tensor.array)
+    work = group.start("recv", (wire, source, tag), arrival(tensor, wire), True)
+    if group.backend is group.host:
+        work.request = Message(group.host.mpi, work.request, wire.nbytes)
+    return work
+
+
+def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> int:
+    """Receive a tensor from process `src`, or from any.
+
+    Returns the rank of the sender; -1 where this process does not belong to the group.
+    """
+    if (work := irecv(tensor, src, group, tag)) is None:
+        return -1
+    work.wait()
+    return work.group.ranks[work.request.status.Get_source()] if src is None else src
+
+
+# The types that NCCL computes with, by NumPy's names, and its reductions.
+TYPES = "int8 uint8 int32 int64 float16 bfloat16 float32 float64".split()
+OPS = {
+    ReduceOp.SUM: "NCCL_SUM",
+    ReduceOp.AVG: "NCCL_SUM",  # divided afterwards
+    ReduceOp.PRODUCT: "NCCL_PROD",
+    ReduceOp.MIN: "NCCL_MIN",
+    ReduceOp.MAX: "NCCL_MAX",
+}
+
+
+class Queued:
+    """A call in the current stream. What the program computes next comes after it, also there."""
+
+    def Test(self) -> bool:
+        return True
+
+
+class NCCLBackend:
+    """NCCL's collectives on CuPy arrays, in the current stream of the current GPU.
+
+    The processes find one another through MPI. A call returns when it is in the stream, so that no
+    timeout sees whether it ends.
+    """
+
+    device = "cuda"
+
+    def __init__(self, host: MPIBackend):
+        check_available()
+        self.xp, self.nccl = cupy, cupy.cuda.nccl
+        self.error = self.nccl.NcclError
+        self.rank, self.size = host.rank, host.size
+        self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
+        self.ops = {op: getattr(self.nccl, name) for op, name in OPS.items()}
+        number = np.zeros(128, np.int64)  # of the new communicator: 128 bytes
+        if self.rank == 0:
+            number[:] = self.nccl.get_unique_id()
+        host.broadcast(number, 0).Wait()
+        self.comm = self.nccl.NcclCommunicator(self.size, tuple(number.tolist()), self.rank)
+
+    def empty(self, size: int, dtype: Any) -> Any:
+        return self.xp.empty(size, dtype)
+
+    def movable(self, array: Any) -> Any:
+        """The elements side by side; their bytes, where NCCL does not have the type."""
+        array = self.xp.ascontiguousarray(array)
+        known = self.types.get(array.dtype.name) is not None
+        return array if known else array.reshape(-1).view(np.uint8)
+
+    def reducible(self, array: Any) -> Any:
+        """The same to compute with.
+
+        Raises:
+            RuntimeError: NCCL does not have the type, and it is not bool.
+        """
+        if self.types.get(array.dtype.name) is None and array.dtype != bool:
+            raise RuntimeError(f"NCCL does not compute with {array.dtype.name}")
+        return self.movable(array)
+
+    def call(self, name: str, arrays: list, counted: Any, *options: int) -> Queued:
+        """comm.name(addresses, number of elements, their type, options, stream)."""
+        places = [array.data.ptr for array in arrays]
+        stream = self.xp.cuda.get_current_stream().ptr
+        kind = self.types[counted.dtype.name]
+        getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
+        return Queued()
+
+    def op(self, op: ReduceOp) -> int:
+        if op not in self.ops:
+            raise ValueError(f"Cannot use ReduceOp.{op.name} with NCCL")
+        return self.ops[op]
+
+    def all_reduce(self, array: Any, op: ReduceOp) -> Queued:
+        return self.call("allReduce", [array, array], array, self.op(op))
+
+    def broadcast(self, array: Any, root: int) -> Queued:
+        return self.call("broadcast", [array, array], array, root)
+
+    def reduce(self, array: Any, op: ReduceOp, root: int) -> Queued:
+        return self.call("reduce", [array, array], array, self.op(op), root)
+
+    def all_gather(self, out: Any, array: Any) -> Queued:
+        return self.call("allGather", [array, out], array)
+
+    def reduce_scatter(self, out: Any, array: Any, op: ReduceOp) -> Queued:
+        return self.call("reduceScatter", [array, out], out, self.op(op))
+
+    def send(self, array: Any, rank: int, tag: int) -> Queued:
+        return self.call("send", [array], array, rank)
+
+    def recv(self, array: Any, rank: int | None, tag: int) -> Queued:
+        if rank is None:
+            raise ValueError("recv with NCCL needs a source")
+        return self.call("recv", [array], array, rank)
+
+    def all_to_all(self, out: Any, out_counts: list[int], array: Any, counts: list[int]) -> Queued:
+        """Messages between all pairs, as one call."""
+        out, array, place, out_place = out.reshape(-1), array.reshape(-1), 0, 0
+        self.nccl.groupStart()
+        for rank, (count, out_count) in enumerate(zip(counts, out_counts, strict=True)):
+            if count:
+                self.send(array[place : place + count], rank, 0)
+            if out_count:
+                self.recv(out[out_place : out_place + out_count], rank, 0)
+            place, out_place = place + count, out_place + out_count
+        self.nccl.groupEnd()
+        return Queued()
+
+    def gather(self, out: Any, array: Any, root: int) -> Queued:
+        counts = [array.size if rank == root else 0 for rank in range(self.size)]
+        out_counts = [array.size if self.rank == root else 0] * self.size
+        return self.all_to_all(array if out is None else out, out_counts, array, counts)
+
+    def scatter(self, out: Any, array: Any, root: int) -> Queued:
+        out_counts = [out.size if rank == root else 0 for rank in range(self.size)]
+        counts = [out.size if self.rank == root else 0] * self.size
+        return self.all_to_all(out, out_counts, out if array is None else array, counts)
+
+    def close(self) -> None:
+        self.comm.destroy()
+
+
+BACKENDS["nccl"] = NCCLBackend
 
 
 if __name__ == "__main__":
-    import contextlib
-    import io
-    import tempfile
+    import ctypes
+    import importlib
+    import types
     import warnings
 
+    from tinytorch.core.tensor import tensor
     from tinytorch.distributed.group import GroupMember, get_rank, init_process_group
-    from tinytorch.distributed.simulator import simulate
+    from tinytorch.distributed.simulator import MPI, here, simulate
+    from tinytorch.ops.creation import zeros
+
+    importlib.import_module("tinytorch.core.printing")
 
     def program():
         init_process_group("mpi")
-        rank, found, collected = get_rank(), [None] * 2, [None] * 2 if get_rank() == 1 else None
-        all_gather_object(found, {"rank": rank, "text": "long " * rank})
-        gather_object(rank * 10, collected, 1)
-        settings, share = ["lr", 0.1 * (rank + 1)], [None]
-        broadcast_object_list(settings)
-        scatter_object_list(share, ["a", "b"] if rank == 0 else None)
-        return found[1], collected, settings, share
+        rank, x = get_rank(), zeros(2)
+        if rank == 0:
+            work = isend(tensor([1.0, 2.0]), 1)
+            work.wait()
+            recv(x, 1, tag=5)
+        else:
+            sender = recv(x)  # from any
+            send(tensor([3.0, sender]), 0, tag=5)
+        return x.tolist()
 
-    for results in simulate(2, program):
-        print(*results)
-    # -> {'rank': 1, 'text': 'long '} None ['lr', 0.1] ['a']
-    # -> {'rank': 1, 'text': 'long '} [0, 10] ['lr', 0.1] ['b']
+    print(simulate(2, program))  # -> [[3.0, 0.0], [1.0, 2.0]]
 
     def mistakes():
         init_process_group("mpi")
-        outside, found = GroupMember.NON_GROUP_MEMBER, []
+        if get_rank() == 1:
+            return send(zeros(1), 0)
+        found = []
+        for mistake in (lambda: send(zeros(1), 0), lambda: recv(zeros(2), 1)):
+            try:
+                mistake()
+            except (ValueError, DistBackendError) as error:
+                found.append(str(error))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            gather_object(1, group=outside)
-            scatter_object_list([], group=outside)
+            outside = GroupMember.NON_GROUP_MEMBER
+            return *found, recv(zeros(1), 1, outside), send(zeros(1), 1, outside)
+
+    for found in simulate(2, mistakes)[0]:
+        print(found)
+    # -> Invalid rank 0: a process does not send messages to itself
+    # -> recv: a message of 4 bytes for 8 bytes
+    # -> -1
+    # -> None
+
+    # A stand-in of CuPy: arrays with addresses, and a NCCL that gets nothing else.
+    class Array(np.ndarray):
+        @property
+        def data(self):
+            return types.SimpleNamespace(ptr=self.__array_interface__["data"][0])
+
+    NAMES = "int8 uint8 int32 int64 float16 float32 float64".split()
+
+    def at(address, count, kind):
+        """The elements at an address."""
+        dtype = np.dtype(NAMES[kind])
+        return np.ndarray(
+            count, dtype, (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+        )
+
+    class Communicator:
+        def __init__(self, size, number, rank):
+            self.comm = here.comm.Split(number[0], rank)
+
+        def allReduce(self, source, target, count, kind, op, stream):
+            self.comm.Iallreduce(MPI.IN_PLACE, at(target, count, kind), op).Wait()
+
+        def broadcast(self, source, target, count, kind, root, stream):
+            self.comm.Ibcast(at(target, count, kind), root).Wait()
+
+        def reduce(self, source, target, count, kind, op, root, stream):
+            part = at(source, count, kind).copy()
+            self.comm.Ireduce(part, at(target, count, kind), op, root).Wait()
+
+        def allGather(self, source, target, count, kind, stream):
+            out = at(target, count * self.comm.size, kind)
+            self.comm.Iallgather(at(source, count, kind), out).Wait()
+
+        def reduceScatter(self, source, target, count, kind, op, stream):
+            whole = at(source, count * self.comm.size, kind)
+            self.comm.Ireduce_scatter_block(whole, at(target, count, kind), op).Wait()
+
+        def send(self, source, count, kind, peer, stream):
+            self.comm.Isend(at(source, count, kind), peer)
+
+        def recv(self, target, count, kind, peer, stream):
+            self.comm.Irecv(at(target, count, kind), peer).Wait()
+
+        def destroy(self):
+            print("destroyed")
+
+    kinds = {f"NCCL_{name.upper()}": i for i, name in enumerate(NAMES)}
+    reductions = {"NCCL_SUM": MPI.SUM, "NCCL_PROD": MPI.PROD, "NCCL_MIN": MPI.MIN}
+    nccl = types.SimpleNamespace(
+        NcclCommunicator=Communicator, NcclError=OSError, NCCL_MAX=MPI.MAX, **kinds, **reductions
+    )
+    nccl.get_unique_id = lambda: (7,) * 128
+    nccl.groupStart = nccl.groupEnd = lambda: None
+    cupy = types.SimpleNamespace(empty=lambda size, dtype: np.empty(size, dtype).view(Array))
+    cupy.ascontiguousarray = lambda array: np.ascontiguousarray(array).view(Array)
+    stream = types.SimpleNamespace(ptr=0)
+    cupy.cuda = types.SimpleNamespace(nccl=nccl, get_current_stream=lambda: stream)
+
+    def check_available():
+        """There is a GPU, as far as the backend can see."""
+
+    def on_gpus():
+        rank = here.comm.rank
+        backend = NCCLBackend(MPIBackend(here.mpi, here.comm))
+        call, calls = backend.call, []
+
+        def noted(name, *args):
+            calls.append(name)
+            return call(name, *args)
+
+        backend.call = noted
+
+        def array(*numbers, dtype=np.float32):
+            return np.array(numbers, dtype).view(Array)
+
+        total, first, largest = array(1, rank), array(rank + 5), array(rank)
+        backend.all_reduce(backend.reducible(total), ReduceOp.SUM).Test()
+        backend.broadcast(backend.movable(first), 1)
+        backend.reduce(largest, ReduceOp.MAX, 0)
+        whole, part = backend.empty(2, np.float32), array(0)
+        backend.all_gather(whole, array(rank))
+        backend.reduce_scatter(part, array(rank, 10), ReduceOp.SUM)
+        collected, given = backend.empty(2, np.float32), array(0)
+        backend.gather(collected if rank == 0 else None, array(rank + 3), 0)
+        backend.scatter(given, array(8, 9) if rank == 0 else None, 0)
+        truth = backend.reducible(array(rank, dtype=bool))
+        short = backend.movable(array(rank, dtype=np.int16))
+        results = total, first, whole, part, given
+        found = [calls, [result.tolist() for result in results], truth.dtype, short.size]
         for mistake in (
-            lambda: gather_object(1),
-            lambda: scatter_object_list([]),
-            lambda: scatter_object_list([None], [1, 2]),
+            lambda: backend.reducible(array(1, dtype=np.int16)),
+            lambda: backend.all_reduce(array(1), ReduceOp.BAND),
+            lambda: backend.recv(array(1), None, 0),
         ):
             try:
                 mistake()
-            except ValueError as error:
-                found.append(str(error))
-        return found
+            except (RuntimeError, ValueError) as error:
+                found.append(error)
+        return found, backend
 
-    for text in simulate(1, mistakes)[0]:
-        print(text)
-    # -> object_gather_list must be specified on the destination rank
-    # -> scatter_object_output_list should be a list of size >= 1
-    # -> scatter_object_input_list must have an object for each process
-
-    # The launcher would become mpiexec here. It is stopped before it does.
-    def launch(*arguments):
-        commands = []
-        os.execv = lambda path, command: commands.append(command[1:])
-        is_there, shutil.which = shutil.which, lambda name, path=None: f"/bin/{name}"
-        try:
-            with contextlib.redirect_stderr(io.StringIO()) as printed:
-                main([*arguments])
-        except SystemExit as end:
-            return (
-                printed.getvalue().splitlines()[-1].partition(".run: ")[2] if end.code == 2 else end
-            )
-        finally:
-            shutil.which = is_there
-        return commands[0]
-
-    def is_available():
-        return True
-
-    command = launch("--nproc_per_node=2", "--standalone", "train.py", "--lr=1")
-    print(command[:2], command[-2:], os.environ["MASTER_PORT"])
-    # -> ['-n', '2'] ['train.py', '--lr=1'] 29500
-    print(launch("--nproc-per-node=cpu", "-m", "tool")[-2:])  # -> ['-m', 'tool']
-    print(launch("--nproc_per_node=many", "train.py"))
-    # -> error: --nproc-per-node: many gives no number of processes
-    print(launch("--nnodes=2", "train.py").partition(". ")[0])  # -> error: --nnodes: only 1
-    kept, shutil.which = shutil.which, lambda name, path=None: None
-    try:
-        find_mpiexec()
-    except SystemExit as end:
-        print(end)  # -> mpiexec is not installed: pip install 'tinytorch[distributed]'
-    shutil.which = kept
-
-    # What each process does. It would end itself; here it tells with which code.
-    codes = []
-    leave = codes.append
-    os.environ |= {"PMI_RANK": "1", "PMI_SIZE": "2"}
-
-    def output(*argv):
-        sys.argv = ["-c", *argv]
-        printed = io.StringIO()
-        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
-            work()
-        return [line for line in printed.getvalue().splitlines() if "File" not in line]
-
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "train.py"
-        script.write_text("import os, sys; print(os.environ['RANK'], sys.argv[1:], __name__)")
-        print(output(str(script), "--lr=1"))  # -> ["1 ['--lr=1'] __main__"]
-        script.write_text("raise KeyError('lost')")
-        for line in output(str(script)):
-            print(line)
-        # -> rank 1 has failed:
-        # -> Traceback (most recent call last):
-        # ->     raise KeyError('lost')
-        # -> KeyError: 'lost'
-        script.write_text("import sys; sys.exit(3)")
-        print(output(str(script)), codes)  # -> ['rank 1 has ended: 3'] [1, 3]
-    print(output("-m", "this")[0])  # -> The Zen of Python, by Tim Peters
+    results = simulate(2, on_gpus)
+    for found in results[1][0]:
+        print(found)
+    # -> ['allReduce', 'broadcast', 'reduce', 'allGather', 'reduceScatter', 'send', 'recv']
+    # -> [[2.0, 1.0], [6.0], [0.0, 1.0], [20.0], [9.0]]
+    # -> uint8
+    # -> 2
+    # -> NCCL does not compute with int16
+    # -> Cannot use ReduceOp.BAND with NCCL
+    # -> recv with NCCL needs a source
+    results[0][1].close()

@@ -8,7 +8,7 @@ complete when backward has hardly begun. They can travel while the others are co
     now         forward | backward ................          |   wait | step
                               send 3 | send 2 |        send 1 |
 
-With async_op=True, all_reduce begins a message and returns at once (step 99e); `finish` waits for
+With async_op=True, all_reduce begins a message and returns at once (step 99d); `finish` waits for
 all of them. So buckets are filled in the order in which gradients come, the last layer first, and
 each is sent when it is full. The first bucket is smaller than the others, so that something is on
 its way early.

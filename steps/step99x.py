@@ -17,7 +17,7 @@ With p processes and m parts each works m times and waits p - 1 times, forward a
 
     bubble = (p - 1) / (m + p - 1)          4 processes: 75 % with 1 part, 27 % with 8, 9 % with 32
 
-The demo plays this with real layers and messages (MPI's Send and Recv, step 99c). Its clock is made
+The demo plays this with real layers and messages (MPI's Send and Recv, step 99b). Its clock is made
 up: F takes 1, B takes 2, and a message carries the time at which it was sent.
 
 The trap is memory. All parts wait for backward, with all that they have saved: m parts are a whole

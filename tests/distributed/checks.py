@@ -210,9 +210,8 @@ def check_groups(rank, n):
         assert dist.get_rank(group) == dist.get_world_size(group) == -1
         with pytest.warns(UserWarning, match="global rank 0 which does not belong"):
             assert dist.all_reduce(x, group=group) is None
-        if hasattr(dist, "recv"):
-            with pytest.warns(UserWarning):
-                assert dist.recv(x, 1, group=group) == -1
+        with pytest.warns(UserWarning):
+            assert dist.recv(x, 1, group=group) == -1
     else:
         assert dist.get_rank(group) == dist.get_group_rank(group, rank) == rank - 1
         assert dist.get_global_rank(group, rank - 1) == rank and group.timeout == 20
@@ -250,6 +249,9 @@ def check_mistakes(rank, n):
         (ValueError, lambda: dist.gather(x, [x] * n if rank else None)),
         (ValueError, lambda: dist.scatter(x, [x] * n if rank else None)),
         (ValueError, lambda: dist.broadcast(x, n)),
+        (ValueError, lambda: dist.send(x, rank)),
+        (ValueError, lambda: dist.recv(x, rank)),
+        (ValueError, lambda: dist.send(x, n)),
         (ValueError, lambda: dist.scatter_object_list([], None, other)),
         (ValueError, lambda: dist.scatter_object_list([None], [1] * (n + 1), rank)),
         (ValueError, lambda: dist.gather_object(1, None, rank)),
@@ -282,7 +284,7 @@ def main(large=True):
     rank, n = dist.get_rank(), dist.get_world_size()
     checks = [check_reductions, check_moves, check_async, check_objects, check_mistakes]
     if n > 1:
-        checks += [check_groups, *[check_messages] * hasattr(dist, "send")]
+        checks += [check_messages, check_groups]
     if large:
         checks += [check_large]
     for check in checks:

@@ -34,10 +34,12 @@ from tinytorch.distributed.lists import (
     scatter,
 )
 from tinytorch.distributed.mpi import is_available
+from tinytorch.distributed.nccl import NCCLBackend
 from tinytorch.distributed.objects import (
     all_gather_object,
     broadcast_object_list,
     gather_object,
     scatter_object_list,
 )
+from tinytorch.distributed.p2p import irecv, isend, recv, send
 from tinytorch.distributed.types import DistBackendError, DistError, ReduceOp

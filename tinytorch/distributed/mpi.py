@@ -132,6 +132,12 @@ class MPIBackend:
     ) -> Any:
         return self.comm.Ialltoallv([array, counts], [out, out_counts])
 
+    def send(self, array: np.ndarray, rank: int, tag: int) -> Any:
+        return self.comm.Isend(array, rank, tag)
+
+    def recv(self, array: np.ndarray, rank: int | None, tag: int) -> Any:
+        return self.comm.Irecv(array, self.mpi.ANY_SOURCE if rank is None else rank, tag)
+
     def barrier(self) -> Any:
         return self.comm.Ibarrier()
 

@@ -20,8 +20,7 @@ batch divided: the losses and the weights agree to rounding.
 The trap: the mean of means is the mean only if the shares are equally large. With shares of 3 and 1
 samples, the single one counts three times as much as each of the others.
 
-(PyTorch's tutorial has the same function. DistributedDataParallel, the next steps, is how it is
-done in earnest.)
+(PyTorch's tutorial has the same function. The next steps build DistributedDataParallel.)
 
 New: average_gradients.
 Try: forget the division. Adam hardly notices: why? Then take SGD instead.

@@ -1,7 +1,7 @@
 """Step 99l: DistributedDataParallel: one start, and hooks that average
 
-average_gradients relies on three things that nobody checks. All processes must have drawn the same
-first weights: with seeds of their own they differ, and equal gradients keep them different for
+average_gradients relies on three things that are not checked. All processes must have drawn the
+same first weights: with seeds of their own they differ, and equal gradients keep them different for
 ever. The networks must be the same: else rank 0's third gradient is added to rank 1's, whatever
 they are. And the call must not be forgotten, between backward and the step.
 

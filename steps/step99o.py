@@ -2,7 +2,7 @@
 
 A batch that does not fit into memory is computed in parts whose gradients add up in .grad (step
 14). With the wrapper, each part sends all gradients, though only the last sum is used: four parts
-send four times as much. And the result is wrong in no way, only late, so nobody notices.
+send four times as much. The result is right, only late, so the waste is easy to miss.
 
     with ddp.no_sync():
         loss(ddp(first)).backward()          own gradients, in .grad
@@ -22,7 +22,8 @@ The trap: without no_sync, sums are averaged that are averages already, plus a n
 right too: the mean of equal numbers changes nothing.
 
 The hooks no longer keep the wrapper alive: a network that is wrapped a second time would send all
-twice. And the arguments are PyTorch's from here on; some only are accepted.
+twice. The wrapper cannot be copied; the network in it can. The arguments are PyTorch's from here
+on, and some of them change nothing.
 
 Changed: DistributedDataParallel.
 Try: put only the backward call inside no_sync. How many messages are sent?
@@ -195,6 +196,9 @@ class DistributedDataParallel(Module):
         finally:
             self.require_backward_grad_sync = before
 
+    def __getstate__(self) -> None:
+        raise TypeError("what belongs to a process group is not copied or pickled: take .module")
+
     def gradient_ready(self, param: Tensor) -> None:
         """Called when the gradient of `param` is complete: sends each bucket that is."""
         self.fill(param)
@@ -232,6 +236,7 @@ class DistributedDataParallel(Module):
 
 if __name__ == "__main__":
     from contextlib import nullcontext
+    from copy import deepcopy
 
     from tinytorch.autograd.modes import no_grad
     from tinytorch.distributed.group import get_rank, init_process_group
@@ -312,3 +317,16 @@ if __name__ == "__main__":
         return rounds(), second.rounds
 
     print("the first wrapper:", *simulate(2, wrapped_twice)[0])  # -> the first wrapper: None 1
+
+    def copied():
+        """Copies of the buckets would not be parts of one another."""
+        init_process_group("mpi")
+        ddp = DistributedDataParallel(Linear(16, 4))
+        try:
+            deepcopy(ddp)
+        except TypeError as error:
+            return deepcopy(ddp.module), str(error)
+
+    network, text = simulate(2, copied)[0]
+    print(network)  # -> Linear(in_features=16, out_features=4, bias=True)
+    print(text)  # -> what belongs to a process group is not copied or pickled: take .module

@@ -209,6 +209,9 @@ class DistributedDataParallel(Module):
         finally:
             self.require_backward_grad_sync = before
 
+    def __getstate__(self) -> None:
+        raise TypeError("what belongs to a process group is not copied or pickled: take .module")
+
     def check_finished(self) -> None:
         """Raises RuntimeError if the gradients of the last backward pass have not all come."""
         missing = {id(b.params[i]) for b in self.buckets for i in b.missing}

@@ -1,8 +1,7 @@
 """Step 99q: Which samples are mine: DistributedSampler asks the group
 
-Each process has a DataLoader, and each shuffles with its own numbers: then some samples come twice
-in an epoch, and others never. With two processes, every fourth sample is seen by nobody and every
-fourth by both.
+Each process has a DataLoader. If each shuffles with its own numbers, some samples come twice in an
+epoch, and others never: with two processes, a quarter is seen by both and a quarter by none.
 
 All processes have to shuffle alike, and take turns in the result:
 
@@ -10,12 +9,12 @@ All processes have to shuffle alike, and take turns in the result:
     process 0        7   9   5   8   6          every second one
     process 1          2   0   3   1   4
 
-So sample i of every process together is one batch of the whole. DistributedSampler of step 81r does
-this, if it is told the number of processes and its own. Now there is somebody to ask: the process
-group.
+So the first n samples of all processes are the first 2 n of the whole. DistributedSampler of step
+81r does this, if it is told how many processes there are and which one this is. The process group
+knows both.
 
-The trap has cost many trainings: an epoch's order comes from seed + epoch, and the sampler is not
-told the epoch by itself. Without sampler.set_epoch(epoch), each epoch has the order of the first.
+The trap: the order of an epoch comes from seed + epoch, and the sampler does not know the epoch.
+Without sampler.set_epoch(epoch), each epoch has the order of the first.
 
 The second trap is the last batch. 10 samples on 3 processes are 4, 3 and 3. A process with a batch
 more than the others waits in its all_reduce for ever, so shares are made equal: some samples come

@@ -13,7 +13,7 @@ and what is differentiated is the sum of all losses, L = L_0(y) + L_1(y) + ...:
 So backward is an all_reduce, too: a gradient has to come from wherever its value went. As a
 Function calls itself in its backward, it can be differentiated any number of times.
 
-The trap: backward is a conversation now. If one process leaves out the backward of this layer, the
+The trap: backward sends messages now. If one process leaves out the backward of this layer, the
 others wait. And the order must be the same in all; here it follows from the graphs being alike.
 
 PyTorch's word for it: torch.distributed.nn.functional.all_reduce.

@@ -3,8 +3,7 @@
 With 1,000 GPUs something breaks every few hours. What then? A process that is gone cannot answer,
 so all others wait in their next all_reduce. That is why a process group has a timeout: after it,
 each of them says which call did not end, and the job ends. (mpiexec and torchrun see a process die,
-and end the others at once.) It cannot go on: nobody has the share of the samples that was being
-computed. It starts again from a file.
+and end the others at once.) It starts again from a file.
 
     every k steps    process 0 writes weights, the optimizer's state and the number of the step
     at the start     all processes read it, if it is there; the sampler gets the epoch

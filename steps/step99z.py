@@ -1,8 +1,8 @@
 """Step 99z: A model of cost, and a plan for 1,000 GPUs
 
-Nobody tries all ways to divide a training on 1,000 GPUs. One computes. Three numbers of a machine
-are enough for a first answer: how long an empty message takes (latency), how many bytes pass in a
-second (bandwidth), and how many operations a processor does in a second (flops).
+There are hundreds of ways to divide a training among 1,000 GPUs, too many to try. Three numbers of
+a machine are enough to compare them: how long an empty message takes (latency), how many bytes pass
+in a second (bandwidth), and how many operations a processor does in a second (flops).
 
     all_reduce of b bytes, n processes, in a ring      2 (n - 1) (latency + b / n / bandwidth)
     work of a step                                     6 x parameters x tokens / flops

@@ -284,7 +284,9 @@ def check_state():
     model[0].register_forward_pre_hook(lambda *_: seen.append(model[1].running_mean.clone()))
     ddp(x)
     same(seen[0], mean)
-    # A hook of the program's own sees each parameter, and a wrapper that is gone does nothing.
+    raises(TypeError, "take .module", copy.deepcopy, ddp)
+    assert copy.deepcopy(ddp.module)(x).shape == (4, 3)
+    # A wrapper that is gone does nothing.
     del ddp
     model.zero_grad()
     model(x * (rank + 1)).square().sum().backward()

@@ -3,16 +3,15 @@
 Until now the ranks were simulated. `world` takes mpi4py where there is no simulated rank. It is
 imported here and not above: importing it begins MPI, which an `import tinytorch` should not do.
 
-With real processes come real deaths. MPI has no way to go on without a process, so the others
-should end as well, at once, and somebody should be told why. Without help they do not: an
-exception ends its process, MPI waits in that process's exit for the others, and they wait for its
-part of the sum.
+A real process can die. MPI has no way to go on without it, so the others should end as well, at
+once, and the user should see why. By itself that does not happen: an exception ends its process,
+MPI waits in that process's exit for the others, and they wait for its part of the sum.
 
     killed (kill -9, out of memory)    mpiexec sees it, and ends the other processes
     an exception that is not caught    sys.excepthook: name the rank, print the traceback, MPI_Abort
-    a time limit, caught               the process may go on, but not end in peace: MPI would wait
-                                       for the call that never ends. So the exit becomes MPI_Abort
-    sys.exit(1)                        Python tells nobody: step 99i catches it around the program
+    a time limit, caught               the process may go on, but at its exit MPI would wait for the
+                                       call that never ends. So the exit becomes MPI_Abort
+    sys.exit(1)                        no hook sees it: step 99i catches it around the program
 
 The trap: a process that is forked by a rank has the same hook, and is not a rank. It would end the
 whole job because a worker of a DataLoader failed. So the hook knows the number of its process.

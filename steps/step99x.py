@@ -17,8 +17,8 @@ With p processes and m parts each works m times and waits p - 1 times, forward a
 
     bubble = (p - 1) / (m + p - 1)          4 processes: 75 % with 1 part, 27 % with 8, 9 % with 32
 
-The demo plays this with real layers and messages (MPI's Send and Recv, step 99b). Its clock is made
-up: F takes 1, B takes 2, and a message carries the time at which it was sent.
+The demo plays this with real layers and messages (send and recv, step 99j). Its clock is made up: F
+takes 1, B takes 2, and a message carries the time at which it was sent.
 
 The trap is memory. All parts wait for backward, with all that they have saved: m parts are a whole
 batch again. Schedules that begin B0 as soon as it can begin (1F1B) keep p parts instead of m;
@@ -33,12 +33,10 @@ Try: a last process whose F takes 2. What does the formula say then, and what th
 import importlib
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import Tensor
+from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.distributed.group import get_rank, get_world_size
-from tinytorch.distributed.simulator import here
+from tinytorch.distributed.p2p import recv, send
 from tinytorch.nn.module import Module
 from tinytorch.ops.creation import zeros
 
@@ -62,16 +60,16 @@ class Clock:
 
 def transmit(x: Tensor, rank: int, clock: Clock) -> None:
     """Sends a tensor, and the time."""
-    here.comm.Send(x.array, rank)
-    here.comm.Send(np.array([len(clock.line)]), rank)
+    send(x.detach(), rank)
+    send(tensor(len(clock.line)), rank)
 
 
 def receive(shape: Sequence[int], rank: int, clock: Clock) -> Tensor:
     """Takes a tensor, not before it was sent."""
-    x, time = zeros(*shape), np.array([0])
-    here.comm.Recv(x.array, rank)
-    here.comm.Recv(time, rank)
-    clock.wait_until(time[0])
+    x, time = zeros(*shape), tensor(0)
+    recv(x, rank)
+    recv(time, rank)
+    clock.wait_until(time.item())
     return x
 
 

@@ -4,7 +4,8 @@ Skim this one: there is nothing to learn in it but how a few ranks can be watche
 and all-reduce were step 99a; MPI has both, and a dozen calls of the same kind. MPI is a program
 that not every machine has, and several processes are hard to look into. So here is a stand-in:
 `simulate(3, function)` calls the function in three threads, whose communicator has the names and
-arguments of mpi4py's. Every demo of this stage uses it, and each program runs unchanged with MPI:
+arguments of mpi4py's. Every demo of this stage uses it. With MPI the function is a program of its
+own, whose communicator is mpi4py's MPI.COMM_WORLD:
 
     pip install 'tinytorch[distributed]'; mpiexec -n 3 python program.py
 
@@ -23,8 +24,9 @@ parts are there, each takes its result:
     Iscatter   a part for each from one     Ialltoallv             a part for each from each
 
 Split divides the ranks into groups that have collectives of their own.
+
 New: Here, Turns, Request, Status, MPI, fill, Comm, simulate. They make simulator.py.
-Try: leave out the Isend of the demo. Which rank waits, and for how long?
+Try: leave out the first Send of the demo. Which ranks wait, and for how long? (Ctrl-C ends it.)
 """
 
 import functools

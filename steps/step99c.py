@@ -16,6 +16,7 @@ The trap: all processes must make the same calls in the same order. `if rank == 
 all_reduce(loss)` waits for ever, for ranks that never come. Step 99g gives it a time limit.
 
 (PyTorch: torch.distributed, with the same names. MPI is one of its backends, too.)
+
 New: ReduceOp, is_available, MPIBackend, ProcessGroup, init_process_group, get_rank,
 get_world_size, all_reduce.
 Try: call all_reduce of x only in the ranks above 0. (Ctrl-C ends it.)

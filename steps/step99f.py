@@ -11,7 +11,7 @@ wrong before anything is sent. (What the others have cannot be seen: step 99g.)
 
 New is a group of some processes, for example of those that share the parts of one matrix.
 new_group is a collective of ALL processes, since MPI makes the new communicator in one call
-(Split). Those who are not meant get GroupMember.NON_GROUP_MEMBER.
+(Split). The other processes get GroupMember.NON_GROUP_MEMBER.
 
 The trap: a collective of a group still names its processes by their global ranks: src=2 is process
 2, which may be the first member of its group. Inside of the group it has another rank.

@@ -1,4 +1,4 @@
-"""Step 99g: A call that not all make: time limits, and calls compared
+"""Step 99g: A call that some ranks skip: time limits, and calls compared
 
 The worst fault of a parallel program is silent. One rank skips a collective, because of an `if`
 that only it takes, and the others wait for ever. Or one rank's last batch is shorter: then MPI
@@ -11,7 +11,7 @@ results come within microseconds. So `start` asks 200 times before it begins to 
 
 Against the second, the processes tell each other what they are going to call: one small all_gather
 of text before each collective. That would double the time of small messages. So a call is compared
-only when its kind, type and size are new to this process: in a training, in its first step.
+only when its kind and size are new to this process: in a training, in its first step.
 
     rank 0 calls all_reduce of float32 (3,), rank 1 calls all_reduce of float32 (4,)
 
@@ -28,6 +28,7 @@ import datetime
 import importlib.util
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -190,7 +191,7 @@ class ProcessGroup:
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
         self.backend = host
         self.errors = (host.error, self.backend.error)
-        self.seen: set = set()  # the calls that all processes were found to make
+        self.seen = defaultdict(set)  # name of a call -> sizes that all processes have had
         self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
 
     def rank(self) -> int:
@@ -208,11 +209,10 @@ class ProcessGroup:
 
         With the environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL it is checked each time.
         """
-        call = name, array.dtype.char, array.size
-        if call in self.seen:
+        if array.nbytes in self.seen[name]:
             return
         if not self.detail:
-            self.seen.add(call)
+            self.seen[name].add(array.nbytes)
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
         text = f"{name} of {array.dtype.name} {array.shape}".encode()[:100]
         mine[: len(text)] = memoryview(text)

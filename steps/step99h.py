@@ -3,16 +3,15 @@
 Until now the ranks were simulated. `world` takes mpi4py where there is no simulated rank. It is
 imported here and not above: importing it begins MPI, which an `import tinytorch` should not do.
 
-With real processes come real deaths. MPI has no way to go on without a process, so the others
-should end as well, at once, and somebody should be told why. Without help they do not: an
-exception ends its process, MPI waits in that process's exit for the others, and they wait for its
-part of the sum.
+A real process can die. MPI has no way to go on without it, so the others should end as well, at
+once, and the user should see why. By itself that does not happen: an exception ends its process,
+MPI waits in that process's exit for the others, and they wait for its part of the sum.
 
     killed (kill -9, out of memory)    mpiexec sees it, and ends the other processes
     an exception that is not caught    sys.excepthook: name the rank, print the traceback, MPI_Abort
-    a time limit, caught               the process may go on, but not end in peace: MPI would wait
-                                       for the call that never ends. So the exit becomes MPI_Abort
-    sys.exit(1)                        Python tells nobody: step 99i catches it around the program
+    a time limit, caught               the process may go on, but at its exit MPI would wait for the
+                                       call that never ends. So the exit becomes MPI_Abort
+    sys.exit(1)                        no hook sees it: step 99i catches it around the program
 
 The trap: a process that is forked by a rank has the same hook, and is not a rank. It would end the
 whole job because a worker of a DataLoader failed. So the hook knows the number of its process.
@@ -31,6 +30,7 @@ import os
 import sys
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -250,7 +250,7 @@ class ProcessGroup:
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
         self.backend = BACKENDS[name](host)
         self.errors = (host.error, self.backend.error)
-        self.seen: set = set()  # the calls that all processes were found to make
+        self.seen = defaultdict(set)  # name of a call -> sizes that all processes have had
         self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
 
     def rank(self) -> int:
@@ -269,11 +269,10 @@ class ProcessGroup:
 
         With the environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL it is checked each time.
         """
-        call = name, array.dtype.char, array.size
-        if call in self.seen:
+        if array.nbytes in self.seen[name]:
             return
         if not self.detail:
-            self.seen.add(call)
+            self.seen[name].add(array.nbytes)
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
         text = f"{name} of {array.dtype.name} {array.shape}".encode()[:100]
         mine[: len(text)] = memoryview(text)

@@ -17,6 +17,7 @@ The launcher starts a program n times and tells each process its place, as PyTor
     leave   what mpiexec does not see by itself: an exception before MPI has begun, or sys.exit(1)
 
 With OMP_NUM_THREADS=1 the processes do not fight for the cores: each has one for its products.
+
 New: exchange, distribute, all_gather_object, gather_object, broadcast_object_list,
 scatter_object_list; leave, work, find_mpiexec, main. Group, collectives and launcher are complete.
 Try: with mpich and mpi4py installed, let a program of yours print its rank, with

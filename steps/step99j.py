@@ -16,6 +16,7 @@ NCCL knows bfloat16, but neither int16 nor bool: these are moved as bytes.
 
 No GPU was there when this was written: the demo, and tests/distributed/test_nccl.py, run it
 against a stand-in of CuPy's interface, on NumPy's memory.
+
 New: Message, other, isend, send, irecv, recv; Queued, NCCLBackend, which is BACKENDS["nccl"].
 Try: let rank 0 of the demo send three numbers, for which rank 1 has room for two.
 """

@@ -1,4 +1,4 @@
-"""Step 99g: A call that some ranks skip: time limits, and calls compared
+"""Step 101g: A call that some ranks skip: time limits, and calls compared
 
 The worst fault of a parallel program is silent. One rank skips a collective, because of an `if`
 that only it takes, and the others wait for ever. Or one rank's last batch is shorter: then MPI

@@ -1,4 +1,4 @@
-"""Step 99z: A model of cost, and a plan for 1,000 GPUs
+"""Step 101z: A model of cost, and a plan for 1,000 GPUs
 
 There are hundreds of ways to divide a training among 1,000 GPUs, too many to try. Three numbers of
 a machine are enough to compare them: how long an empty message takes (latency), how many bytes pass
@@ -8,7 +8,7 @@ in a second (bandwidth), and how many operations a processor does in a second (f
     work of a step                                     6 x parameters x tokens / flops
     one division of them: data x tensor x pipeline     d t p = n
 
-First the model is checked against this machine: two processes, step 99m's messages. It is right
+First the model is checked against this machine: two processes, step 101m's messages. It is right
 within a tenth for most, and off by two for 16 KB, and for 40 MB, which no cache holds. Then against
 whole steps (python -m benchmarks.ddp, on a busy machine): it promises more than was measured, since
 two processes also share the memory's bandwidth. That is how far it can be trusted: a factor of two

@@ -1,6 +1,6 @@
-"""Step 99m: Buckets: many gradients in one message
+"""Step 101m: Buckets: many gradients in one message
 
-The wrapper of step 99l sends each gradient alone. A network of 12 small layers sends 24 messages
+The wrapper of step 101l sends each gradient alone. A network of 12 small layers sends 24 messages
 for each batch, and a message has a price, however short it is: between two processes of one machine
 an all_reduce of 4 bytes took 7 us when this was written, one of 1,024 bytes 7.5, and one of a
 megabyte 250. Between machines the price is ten times as high, and it grows with their number.

@@ -1,4 +1,4 @@
-"""Step 99o: no_sync: gradients that add up before they are sent
+"""Step 101o: no_sync: gradients that add up before they are sent
 
 A batch that does not fit into memory is computed in parts whose gradients add up in .grad (step
 14). With the wrapper, each part sends all gradients, though only the last sum is used: four parts
@@ -14,7 +14,7 @@ whether gradients are to be averaged (`reducing`). So the call has to be inside,
 Calls without a graph (evaluation) leave the note alone. Buffers are sent before a call only if the
 call before it averaged gradients: inside no_sync, nothing is sent at all.
 
-And .grad as a part of the bucket, which step 99m made of it, is a choice now. A gradient that has
+And .grad as a part of the bucket, which step 101m made of it, is a choice now. A gradient that has
 been there since the first part, and that others may hold, stays where it is, and gets the new
 numbers. gradient_as_bucket_view=True saves this copy and its memory.
 

@@ -1,14 +1,14 @@
-"""Step 99n: Sending while backward still runs
+"""Step 101n: Sending while backward still runs
 
-In step 99m all processes compute, then all send, then all go on: while the wires work, nothing
+In step 101m all processes compute, then all send, then all go on: while the wires work, nothing
 computes, and while backward runs, the wires are idle. But the gradients of the last layer are
 complete when backward has hardly begun. They can travel while the others are computed:
 
-    step 99m    forward | backward ................ | send 3 | send 2 | send 1 | step
+    step 101m    forward | backward ................ | send 3 | send 2 | send 1 | step
     now         forward | backward ................          |   wait | step
                               send 3 | send 2 |        send 1 |
 
-With async_op=True, all_reduce begins a message and returns at once (step 99d); `finish` waits for
+With async_op=True, all_reduce begins a message and returns at once (step 101d); `finish` waits for
 all of them. So buckets are filled in the order in which gradients come, the last layer first, and
 each is sent when it is full. The first bucket is smaller than the others, so that something is on
 its way early.

@@ -1,4 +1,4 @@
-"""Step 99c: A process group, and all_reduce of tensors
+"""Step 101c: A process group, and all_reduce of tensors
 
 With MPI alone a program deals with communicators, buffers and datatypes. What it wants to say is:
 replace this tensor, everywhere, by the sum of all. So there are three layers:
@@ -13,7 +13,7 @@ rounded after each addition: in float16 2048 + 1 is 2048, and so is 2048 + 1 + 1
 shows. So halves travel as float32, and the sum is rounded once.
 
 The trap: all processes must make the same calls in the same order. `if rank == 0:
-all_reduce(loss)` waits for ever, for ranks that never come. Step 99g gives it a time limit.
+all_reduce(loss)` waits for ever, for ranks that never come. Step 101g gives it a time limit.
 
 (PyTorch: torch.distributed, with the same names. MPI is one of its backends, too.)
 

@@ -1,4 +1,4 @@
-"""Step 99i: Catalogue: objects, and a launcher
+"""Step 101i: Catalogue: objects, and a launcher
 
 Skim this one: two things that programs expect, and no new idea.
 

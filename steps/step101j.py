@@ -1,11 +1,11 @@
-"""Step 99j: Catalogue: messages between two, and NCCL
+"""Step 101j: Catalogue: messages between two, and NCCL
 
 Skim this one. send and recv are a request each, like a collective. Two things are added to MPI's:
 a process does not send to itself, and a message that is shorter than the tensor for it is an
 error.
 
 NCCL is NVIDIA's library of collectives: all-reduce straight from GPU to GPU, in rings as in step
-99a. CuPy has its calls. They take addresses, a number of elements, a type and a stream:
+101a. CuPy has its calls. They take addresses, a number of elements, a type and a stream:
 
     comm.allReduce(source, target, count, type, op, stream)
 

@@ -1,4 +1,4 @@
-"""Step 99x: Layers divided: a pipeline, and its bubble
+"""Step 101x: Layers divided: a pipeline, and its bubble
 
 Data and tensor parallelism send something in every layer. The third way divides the layers: process
 0 has the first ones, and sends its outputs to process 1, once, and gets a gradient back. That is
@@ -17,8 +17,8 @@ With p processes and m parts each works m times and waits p - 1 times, forward a
 
     bubble = (p - 1) / (m + p - 1)          4 processes: 75 % with 1 part, 27 % with 8, 9 % with 32
 
-The demo plays this with real layers and messages (send and recv, step 99j). Its clock is made up: F
-takes 1, B takes 2, and a message carries the time at which it was sent.
+The demo plays this with real layers and messages (send and recv, step 101j). Its clock is made up:
+F takes 1, B takes 2, and a message carries the time at which it was sent.
 
 The trap is memory. All parts wait for backward, with all that they have saved: m parts are a whole
 batch again. Schedules that begin B0 as soon as it can begin (1F1B) keep p parts instead of m;

@@ -1,4 +1,4 @@
-"""Step 99a: Two processes, a message, and the sum of all by hand
+"""Step 101a: Two processes, a message, and the sum of all by hand
 
 One core is not enough for a large network, and threads of one Python do not compute at the same
 time. So several processes are needed, on one machine or on many. They share nothing: what one has

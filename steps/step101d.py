@@ -1,4 +1,4 @@
-"""Step 99d: Handles: compute while the others are waited for
+"""Step 101d: Handles: compute while the others are waited for
 
 all_reduce waits until all have sent their part. While the numbers are under way a process could
 compute something else: in backward, the gradients of the next layers. With async_op=True the call

@@ -1,7 +1,7 @@
-"""Step 99b: Catalogue: ranks as threads, with MPI's calls
+"""Step 101b: Catalogue: ranks as threads, with MPI's calls
 
 Skim this one: there is nothing to learn in it but how a few ranks can be watched at once. Messages
-and all-reduce were step 99a; MPI has both, and a dozen calls of the same kind. MPI is a program
+and all-reduce were step 101a; MPI has both, and a dozen calls of the same kind. MPI is a program
 that not every machine has, and several processes are hard to look into. So here is a stand-in:
 `simulate(3, function)` calls the function in three threads, whose communicator has the names and
 arguments of mpi4py's. Every demo of this stage uses it. With MPI the function is a program of its

@@ -1,4 +1,4 @@
-"""Step 99y: One process dies, and the job resumes
+"""Step 101y: One process dies, and the job resumes
 
 With 1,000 GPUs something breaks every few hours. What then? A process that is gone cannot answer,
 so all others wait in their next all_reduce. That is why a process group has a timeout: after it,
@@ -9,8 +9,8 @@ and end the others at once.) It starts again from a file.
     at the start     all processes read it, if it is there; the sampler gets the epoch
 
 As gradients are equal, so are weights and moments, and one copy is enough. What else is part of the
-state? The order of the samples: it follows from seed and epoch (step 99q). The demo kills a process
-at step 7, lets another one hang, and each time ends with the same weights, bit for bit.
+state? The order of the samples: it follows from seed and epoch (step 101q). The demo kills a
+process at step 7, lets another one hang, and each time ends with the same weights, bit for bit.
 
 How often to write? Writing costs c seconds, and a failure, every M seconds, costs half an interval:
 

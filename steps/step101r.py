@@ -1,9 +1,9 @@
-"""Step 99r: A sum over processes that has a derivative
+"""Step 101r: A sum over processes that has a derivative
 
 all_reduce writes into a tensor and records nothing. That is right for gradients, after backward. It
 is wrong inside a network: a layer that needs the mean over the whole batch (the next step), or that
-has a part of a matrix in each process (step 99v), puts its result into the loss, and the chain rule
-has to go through it. The demo shows what happens without: the weight gets no gradient at all.
+has a part of a matrix in each process (step 101v), puts its result into the loss, and the chain
+rule has to go through it. The demo shows what happens without: the weight gets no gradient at all.
 
 What is the derivative? Process r has x_r, all get y = x_0 + x_1 + ... and compute losses with it,
 and what is differentiated is the sum of all losses, L = L_0(y) + L_1(y) + ...:

@@ -1,4 +1,4 @@
-"""Step 99h: Real processes, and what happens when one of them dies
+"""Step 101h: Real processes, and what happens when one of them dies
 
 Until now the ranks were simulated. `world` takes mpi4py where there is no simulated rank. It is
 imported here and not above: importing it begins MPI, which an `import tinytorch` should not do.
@@ -11,7 +11,7 @@ MPI waits in that process's exit for the others, and they wait for its part of t
     an exception that is not caught    sys.excepthook: name the rank, print the traceback, MPI_Abort
     a time limit, caught               the process may go on, but at its exit MPI would wait for the
                                        call that never ends. So the exit becomes MPI_Abort
-    sys.exit(1)                        no hook sees it: step 99i catches it around the program
+    sys.exit(1)                        no hook sees it: step 101i catches it around the program
 
 The trap: a process that is forked by a rank has the same hook, and is not a rank. It would end the
 whole job because a worker of a DataLoader failed. So the hook knows the number of its process.

@@ -1,4 +1,4 @@
-"""Step 99k: Gradients averaged: two processes equal one with twice the batch
+"""Step 101k: Gradients averaged: two processes equal one with twice the batch
 
 Data parallelism divides the batch. Each process has the whole network and a share of the samples,
 and computes the gradient of the mean loss of its share. If each then moves its weights by its own
@@ -10,7 +10,7 @@ The loss of the whole batch is a mean over its samples, and so is the gradient:
     g = 1/B sum_i g_i = 1/2 (2/B sum of the first half  +  2/B sum of the second)
       = the mean of the two processes' gradients
 
-One all_reduce for each gradient (step 99c) makes the sum, one division the mean. All processes get
+One all_reduce for each gradient (step 101c) makes the sum, one division the mean. All processes get
 the same numbers, so weights that were equal stay equal, and nothing else has to be sent: also the
 optimizer's state stays equal.
 

@@ -1,4 +1,4 @@
-"""Step 99l: DistributedDataParallel: one start, and hooks that average
+"""Step 101l: DistributedDataParallel: one start, and hooks that average
 
 average_gradients relies on three things that are not checked. All processes must have drawn the
 same first weights: with seeds of their own they differ, and equal gradients keep them different for

@@ -1,6 +1,6 @@
-"""Step 99u: ZeRO: a state that is in pieces, saved and loaded
+"""Step 101u: ZeRO: a state that is in pieces, saved and loaded
 
-A checkpoint needs the state of the optimizer, and with step 99t no process has it. If process 0
+A checkpoint needs the state of the optimizer, and with step 101t no process has it. If process 0
 saved what it has, a third or a hundredth of the moments would be in the file, under numbers that
 mean other parameters: each optimizer counts its own from 0.
 

@@ -1,4 +1,4 @@
-"""Step 99v: A matrix divided by columns
+"""Step 101v: A matrix divided by columns
 
 ZeRO divides what the optimizer keeps. When the weights themselves are too large, or one layer takes
 too long, the matrix is divided: this is tensor parallelism. A Linear is y = x W^T, and W has a row
@@ -17,7 +17,7 @@ the part that came through its own: these have to be added.
 
 The pairs are each other's backward, so derivatives of any order work.
 
-The trap: this is not the all_reduce of step 99r. There each process has a loss of its own and the
+The trap: this is not the all_reduce of step 101r. There each process has a loss of its own and the
 losses are added. Here the loss is one, computed several times; adding its gradients would count it
 several times.
 

@@ -1,4 +1,4 @@
-"""Step 99w: A matrix divided by rows, and the two together
+"""Step 101w: A matrix divided by rows, and the two together
 
 After a layer that is divided by columns, the outputs are divided: gathering them costs a message of
 their size, and the next layer would begin with all of them again. It need not. A product is a sum

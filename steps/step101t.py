@@ -1,4 +1,4 @@
-"""Step 99t: ZeRO: the optimizer's state divided
+"""Step 101t: ZeRO: the optimizer's state divided
 
 Data parallelism divides the samples, and everything else is there in every process: weights,
 gradients, and Adam's two moments. For a weight in float32 these are 4 + 4 + 8 bytes. The moments

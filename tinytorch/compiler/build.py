@@ -1,5 +1,6 @@
 """Makes a library of C source text: runs a C compiler, and keeps what it made on the disk."""
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -76,13 +77,15 @@ def cache_folder() -> Path:
     if chosen:
         return Path(chosen)
     caches = os.environ.get("XDG_CACHE_HOME")
-    return (Path(caches) if caches else Path("~/.cache").expanduser()) / "tinytorch"
+    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
 
 
 @functools.cache
-def temporary_folder() -> tempfile.TemporaryDirectory:
+def temporary_folder() -> Path:
     """In place of the cache where that cannot be used. It goes when the process ends."""
-    return tempfile.TemporaryDirectory(prefix="tinytorch-")
+    folder = tempfile.mkdtemp(prefix="tinytorch-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def digest_of(data: bytes) -> str:
@@ -157,7 +160,7 @@ def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
             compile_to(path, compiler, flags, source)
     except OSError:  # the folder is read-only, or full
         try:
-            path = Path(temporary_folder().name, name + ENDING)
+            path = temporary_folder() / (name + ENDING)
             if not cached(path):
                 compile_to(path, compiler, flags, source)
         except OSError as error:

@@ -62,12 +62,10 @@ def run_compiler(command: Sequence[str]) -> str:
 @functools.cache
 def version_of(compiler: tuple[str, ...]) -> str:
     """The compiler's version, and the processor: with -march=native, a library is for this one."""
-    processor = platform.processor()
-    try:
-        with open("/proc/cpuinfo") as file:
-            processor += next((x for x in file if x.startswith(("flags", "Features"))), "")
-    except OSError:
-        pass  # not Linux
+    about = Path("/proc/cpuinfo")  # of Linux
+    lines = about.read_text().splitlines() if about.exists() else []
+    features = (line for line in lines if line.startswith(("flags", "Features")))
+    processor = next(features, platform.processor())
     return f"{run_compiler((*compiler, '--version'))} {platform.platform()} {processor}"
 
 

@@ -34,16 +34,9 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import (
-    Break,
-    Trace,
-    capture,
-    tracing_device,
-    tracing_lock,
-    without_dead_code,
-)
+from tinytorch.compiler.capture import Break, Trace, capture, tracing_device, tracing_lock
 from tinytorch.compiler.entry import Entry
-from tinytorch.compiler.graph import CheckFailed, Graph, Node
+from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
 from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify

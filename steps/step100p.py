@@ -38,17 +38,10 @@ import numpy as np
 
 from tinytorch.compiler.build import CompilerError, build
 from tinytorch.compiler.c_code import FLAGS, CFunction, c_file, comment_of
-from tinytorch.compiler.capture import (
-    Break,
-    Trace,
-    capture,
-    tracing_device,
-    tracing_lock,
-    without_dead_code,
-)
+from tinytorch.compiler.capture import Break, Trace, capture, tracing_device, tracing_lock
 from tinytorch.compiler.entry import Entry
 from tinytorch.compiler.fuse import fuse
-from tinytorch.compiler.graph import CheckFailed, Graph, Node
+from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
 from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
 from tinytorch.compiler.kernel import Kernel
 from tinytorch.compiler.program import compile_graph, threads_now

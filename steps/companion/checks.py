@@ -27,8 +27,8 @@ from .source import SourceError
 COLUMNS = 100
 DOCSTRING_LINES = 40  # a docstring stays below
 FRAMEWORK_LINES = 500  # docstrings, comments and blank lines included
-LONG_LINES = 1600  # in the steps whose one file grows into the core and a first network
-LONG_TOPICS = range(31, 56)
+LONG_LINES = 1600  # in steps whose one file grows into the core and a first network, or a tracer
+LONG_TOPICS = {*range(31, 56), 97}
 DEMO_ONLY = {"graphviz", "matplotlib"}
 
 

@@ -24,10 +24,11 @@ def size_of(node: Node) -> float:
     return math.prod(node.shape) * node.dtype.itemsize if node.dtype is not None else 0
 
 
-def in_memory(graph: Graph) -> set[Node]:
-    """The nodes whose results become arrays anyway: what is no step of a loop, and its operands."""
-    found = set(graph.inputs)
-    for node in reversed(graph.nodes):
+def in_memory(nodes: Sequence[Node], before: Sequence[Node] = ()) -> set[Node]:
+    """The nodes whose results become arrays anyway: what is no step of a loop, and its operands,
+    also where they are views of what is among the nodes `before`."""
+    found: set[Node] = set()
+    for node in reversed([*(node for node in before if node.op in VIEWS), *nodes]):
         if node.op in VIEWS:
             if node in found or node.op == "view_at":  # a part of it: a loop does not compute that
                 found.add(node.args[0])
@@ -38,14 +39,19 @@ def in_memory(graph: Graph) -> set[Node]:
     return found
 
 
-def prices(graph: Graph, forward: Graph, kept: set[Node]) -> tuple[dict, dict]:
-    """For each node of the forward: what the backward pays for it, and whether it computes it.
+def cheaper_again(
+    graph: Graph, forward: Graph, stored: set[Node], at_hand: set[Node]
+) -> dict[Node, bool]:
+    """For each node of the forward, whether the backward computes it rather than gets it.
 
     Args:
         graph: all of the forward's nodes, also those that only the backward needs.
-        kept: what is kept already, so that others can use it for nothing.
+        stored: what has to become an array in the backward.
+        at_hand: what the backward has already, so that others can use it for nothing.
     """
-    written, price, again = in_memory(forward), {}, {}
+    written, inside = {*graph.inputs, *in_memory(forward.nodes)}, set(forward.nodes)
+    price: dict[Node, float] = {}
+    again: dict[Node, bool] = {}
     for node in (*graph.inputs, *graph.nodes):
         size = size_of(node)
         keep = size if node in written else 2 * size
@@ -55,11 +61,13 @@ def prices(graph: Graph, forward: Graph, kept: set[Node]) -> tuple[dict, dict]:
         elif node.op in VIEWS:
             compute = price[node.args[0]]
         elif is_elementwise(node.op) or node.op == "astype":
-            work = SLOW.get(node.op, 1.0) * math.prod(node.shape)
-            compute = work + sum(price[x] for x in dict.fromkeys(node.inputs()))
+            compute = sum(price[x] for x in dict.fromkeys(node.inputs()))
+            compute += 2 * size if node in stored else 0
+            if node in inside:  # else it is computed once, here or there
+                compute += SLOW.get(node.op, 1.0) * math.prod(node.shape)
         again[node] = compute <= keep and compute < NEVER
-        price[node] = 0 if node in kept else min(keep, compute)
-    return price, again
+        price[node] = 0 if node in at_hand else min(keep, compute)
+    return again
 
 
 def needed(nodes: Sequence[Node], again: dict[Node, bool], outputs: Sequence[Node]) -> tuple:
@@ -97,10 +105,11 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
     both = Graph(inputs, before, outputs)
     with_effects = [*outputs, *(node for node in before if node.op in EFFECTS)]
     forward = Graph(inputs, without_dead_code(before, with_effects), outputs)
-    kept: dict[Node, None] = {}
-    for _ in range(3):  # what is kept for one node makes others cheaper
-        _, again = prices(both, forward, set(kept))
+    stored, at_hand = in_memory(nodes, before), set()
+    for _ in range(3):  # what is there for one node makes others cheaper
+        again = cheaper_again(both, forward, stored, at_hand)
         kept, computed = needed([*nodes, *grads], again, gradients)
+        at_hand = {*kept, *computed}
     forward.outputs = [*outputs, *kept]
     forward.nodes = without_dead_code(before, [*with_effects, *kept])
     # What comes from the forward is an input, whatever has made it there.

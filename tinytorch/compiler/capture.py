@@ -283,21 +283,21 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
     Raises:
         Break: the function cannot be one graph.
     """
-    device = next((x.device for x in tensors), cpu)
-    trace = Trace(device)
-    before, stream = other_streams(), trace.generator.get_state()
-    try:
-        with tracing_lock, trace:
-            for tensor in tensors:
-                if tensor.device is device:
-                    trace.lift(tensor)
-            try:
-                captured = finish(trace, function(*args, **kwargs), state.grad_enabled)
-            except Untraceable as error:
-                raise Break(f"{line_of_error(error)}: {error}") from error
-    finally:
-        trace.generator.set_state(stream)
-        kept = release(trace)
+    with tracing_lock:
+        trace = Trace(next((x.device for x in tensors), cpu))
+        before, stream = other_streams(), trace.generator.get_state()
+        try:
+            with trace:
+                for tensor in tensors:
+                    if tensor.device is trace.device:
+                        trace.lift(tensor)
+                try:
+                    captured = finish(trace, function(*args, **kwargs), state.grad_enabled)
+                except Untraceable as error:
+                    raise Break(f"{line_of_error(error)}: {error}") from error
+        finally:
+            trace.generator.set_state(stream)
+            kept = release(trace)
     if other_streams() != before:
         raise Break("the function draws random numbers from outside of the package")
     if kept:

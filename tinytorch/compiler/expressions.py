@@ -24,6 +24,7 @@ C_TYPES = {
     "float64": "double",
 }
 BOOL = np.dtype(bool)
+KNOWN = {int, float, *map(np.dtype, C_TYPES)}  # what an operand may be
 
 # {f} is "f" in float32 and nothing in float64: expf and exp.
 LIBRARY = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt hypot sqrt
@@ -200,7 +201,7 @@ def has_expression(node: Node, operands: Sequence[Any]) -> bool:
         return False
     if not all(isinstance(x, (Node, bool, int, float, np.generic)) for x in operands):
         return False
-    if any(getattr(type_of(x), "name", "bool") not in C_TYPES for x in operands):
+    if not all(type_of(x) in KNOWN for x in operands):
         return False
     try:
         types = types_of(node, operands)
@@ -232,7 +233,11 @@ def cast(text: str, of: np.dtype, to: np.dtype) -> str:
     """A variable's value in another type."""
     if of == to:
         return text
-    return f"({text} != 0)" if to.kind == "b" else f"({C_TYPES[to.name]}){text}"
+    if to.kind == "b":
+        return f"({text} != 0)"
+    if of.kind == "b":  # GCC makes no vectors of (float)bool
+        return f"({text} ? {literal(1, to)} : {literal(0, to)})"
+    return f"({C_TYPES[to.name]}){text}"
 
 
 def converted(text: str, x: Node, to: np.dtype) -> str:

@@ -21,7 +21,6 @@ from tinytorch.nn.linear import Addmm
 from tinytorch.nn.pooling import (
     MaxPool,
     SpreadWindows,
-    SumWindows,
     Windows,
     join_dims,
     window_slices,
@@ -32,7 +31,6 @@ from tinytorch.ops.cumulative import Prod
 from tinytorch.ops.erf import erf_of
 from tinytorch.ops.extremes import PutAlong, TakeAlong
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut
-from tinytorch.ops.joining import Stack
 from tinytorch.ops.matmul import matmul_arrays
 from tinytorch.ops.nll import NllLoss
 from tinytorch.ops.parts import Diagonal
@@ -232,15 +230,6 @@ class PlainAttention(Formula):
         return (gs @ k) * ctx.scale, gs.swapaxes(-1, -2) @ (q * ctx.scale), gv, gs
 
 
-@in_place_of(Stack)
-class PlainStack(Stack):
-    """The inputs side by side along a new dimension."""
-
-    def forward(ctx, *args: Any) -> Any:
-        *arrays, ctx.dim = args
-        return ctx.xp.stack(arrays, axis=ctx.dim)
-
-
 @in_place_of(Diagonal)
 class PlainDiagonal(Diagonal):
     """A diagonal by the numbers of its rows and columns: no view of a graph steps along both."""
@@ -317,19 +306,3 @@ class PlainMaxPool(Formula):
         numbers = ctx.xp.arange(len(places), dtype=np.uint8).reshape(sizes)
         chosen = choice.reshape(kept) == numbers
         return (g.reshape(kept) * chosen).reshape(ctx.shape)
-
-
-@in_place_of(SumWindows)
-class PlainSumWindows(Formula):
-    """The sum of windows that lie side by side."""
-
-    def forward(ctx, x: Any, windows: Windows, choice: Any = None) -> Any:
-        if choice is not None:
-            raise Untraceable("a choice from windows")
-        ctx.spread, ctx.kept, _ = cells(x.shape, windows)
-        ctx.shape, first = x.shape, x.ndim - len(windows.sizes)
-        axes = tuple(range(first + 1, len(ctx.spread), 2))
-        return x.reshape(ctx.spread).sum(axis=axes, dtype=x.dtype)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.xp.broadcast_to(g.reshape(ctx.kept), ctx.spread).reshape(ctx.shape)

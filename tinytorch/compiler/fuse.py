@@ -10,6 +10,7 @@ from tinytorch.compiler.expressions import has_expression
 from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, perform
 from tinytorch.compiler.kernel import Kernel, build_kernel
 
+SHORT = 8  # elements of a loop that vectors do not help
 REDUCTIONS = frozenset("sum prod mean max min any all".split())
 
 
@@ -94,6 +95,7 @@ class Fuser:
 
     Attributes:
         shown: for a view, the node whose memory it shows, and a small-typed array laid out so.
+        known: the operands of each node.
         places: for each node of a group, the axes of each dimension of what it loops over.
         groups: of each node; None for one that stays as it is.
         levels: of each node.
@@ -102,6 +104,7 @@ class Fuser:
     def __init__(self, graph: Graph):
         self.graph, self.inputs = graph, set(graph.inputs)
         self.shown: dict[Node, tuple[Node, np.ndarray]] = {}
+        self.known: dict[Node, list] = {}
         self.places: dict[Node, list[list[Axis]]] = {}
         self.groups: dict[Node, Group] = {}
         self.levels: dict[Node, int] = {}
@@ -130,8 +133,10 @@ class Fuser:
 
     def operands(self, node: Node) -> list:
         """A node's operands: nodes, and the numbers among them."""
-        args = node.args[:1] if node.op in REDUCTIONS or node.op == "astype" else node.args
-        return [self.number(x) if isinstance(x, Node) else x for x in args]
+        if node not in self.known:
+            args = node.args[:1] if node.op in REDUCTIONS or node.op == "astype" else node.args
+            self.known[node] = [self.number(x) if isinstance(x, Node) else x for x in args]
+        return self.known[node]
 
     def number(self, node: Node) -> Any:
         """The number that a constant of one element is, or the node."""
@@ -216,7 +221,7 @@ class Fuser:
         one; None where they do not fit."""
         trail: list[Axis] = []
         group = None
-        if self.place(node, into, trail):
+        if self.place(node, into, trail) and not self.narrow([node, *(x.nodes[-1] for x in into)]):
             looped = [x for axes in self.places[node] for x in axes]
             reduces = node.op in REDUCTIONS
             lists = [looped, self.sequence(node)] if reduces else [looped]
@@ -227,6 +232,12 @@ class Fuser:
         group.nodes.append(node)
         self.groups[node] = group
         return group
+
+    def narrow(self, nodes: list[Node]) -> bool:
+        """Whether the last dimension of a node has been cut into pieces that are too short for a
+        loop: one value for each 2 x 2 window beside one for each element of a long row."""
+        rows = [leaves(self.places[node][-1]) for node in nodes if self.places[node]]
+        return any(len(row) > 1 and row[-1].size < SHORT for row in rows)
 
     # Which node goes where.
 
@@ -281,7 +292,9 @@ class Fuser:
             if len(outside) == 1 and None not in outside:
                 (into,) = outside
                 trail: list[Axis] = []
-                if not self.connect(group, into, trail) or not agreed([into, group], [], False, 0):
+                fits = self.connect(group, into, trail)
+                fits = fits and not self.narrow([group.nodes[-1], into.nodes[-1]])
+                if not fits or not agreed([into, group], [], False, 0):
                     undo(trail)
 
     def connect(self, group: Group, into: Group, trail: list[Axis]) -> bool:

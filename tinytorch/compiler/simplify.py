@@ -150,7 +150,7 @@ def constants(graph: Graph) -> Graph:
     """Computes what depends on constants alone, where that is not larger than they are."""
 
     def rule(node: Node) -> Node | None:
-        inputs = list(nodes_in((node.args, node.kwargs)))
+        inputs = node.inputs()
         if not inputs or node.dtype is None or any(x.op != "constant" for x in inputs):
             return None
         size = math.prod(node.shape) * node.dtype.itemsize
@@ -444,41 +444,3 @@ def covered(node: Node) -> Node | None:
         value = made(node, "astype", value, node.dtype, shape=value.shape)
     value = made(node, "broadcast_to", value, shape, shape=shape)
     return made(node, "reshape", value, node.shape)
-
-
-@rule_for("view_at")
-def just_written(node: Node) -> Node | None:
-    """A view of the part that was just written shows what was written."""
-    x, how = node.args
-    if x.op != "put":
-        return None
-    _, value, path = x.args
-    if len(path) == 1:
-        written = full_key(path[0][1][0], x.shape)
-    elif len(path) == 2 and path[0][0] == "view_at" and path[1][1][0] in ((...,), ...):
-        written = full_key(path[0][1][0], x.shape)
-    else:
-        return None
-    seen = full_key(how, x.shape)
-    if written is None or seen != written or not same_kind(value, node):
-        return None
-    return value
-
-
-def full_key(key: Any, shape: tuple[int, ...]) -> list | None:
-    """A basic key as numbers: (start, stop, step) or an index for each dimension, None for a new
-    one; None for another key."""
-    if not basic(key):
-        return None
-    key = key_parts(key)
-    taken = sum(p is not None and p is not ... for p in key)
-    gap, parts, sizes = [slice(None)] * (len(shape) - taken), [], iter(shape)
-    if ... not in key:
-        key = (*key, ...)
-    for p in [q for part in key for q in (gap if part is ... else [part])]:
-        if p is None:
-            parts.append(None)
-            continue
-        n = next(sizes)
-        parts.append(p.indices(n) if isinstance(p, slice) else p % n)
-    return parts

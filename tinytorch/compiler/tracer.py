@@ -39,12 +39,9 @@ tracing = Tracing()
 def line_of_the_program() -> str:
     """Where the program that is traced called the package: "model.py:12"."""
     frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if name.partition(".")[0] != "tinytorch":
-            return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "tinytorch":
         frame = frame.f_back
-    return ""
+    return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
 
 
 def asked_by_the_program() -> bool:
@@ -499,19 +496,15 @@ class TracedModule(types.ModuleType):
             raise AttributeError(name)
         xp = tracing.trace.xp if tracing.trace is not None else np
         function = getattr(xp, name)
-        if name in FUNCTIONS:
-            return self.either(name, FUNCTIONS[name], function)
         if name in MAKERS:
             return lambda *args, **kwargs: constant(function(*as_value(args), **kwargs))
         if name in LIKE:
             return lambda a, dtype=None, shape=None: self.full_like(a, LIKE[name], dtype, shape)
-        if name == "full_like":
-            return self.full_like
         if isinstance(function, xp.ufunc):
             return TracedUfunc(function, getattr(np, name).__name__)  # "absolute" for abs
         if isinstance(function, type) or not callable(function):
             return function  # a type, or a number such as pi
-        return self.either(name, None, function)
+        return self.either(name, FUNCTIONS.get(name), function)
 
     def full_like(self, a: Any, value: Any, dtype: Any = None, shape: Any = None) -> Tracer:
         shape = a.shape if shape is None else shape

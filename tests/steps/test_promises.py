@@ -23,8 +23,15 @@ def patience(monkeypatch):
 
 @pytest.mark.parametrize("step", CURRICULUM.steps, ids=lambda step: f"step{step.number}")
 def test_step(step):
-    """All checks in one test, since they share one run of the step."""
-    found = [each for check in checks.STEP_CHECKS.values() for each in check(CURRICULUM, step)]
+    """All checks in one test, since they share one run of the step.
+
+    What is found has to be found again: a few steps compare times, and the machine may be busy.
+    """
+    for _ in range(2):
+        step.outcome = None
+        found = [each for check in checks.STEP_CHECKS.values() for each in check(CURRICULUM, step)]
+        if not found:
+            break
     assert report(found) == ""
 
 

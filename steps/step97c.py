@@ -16,12 +16,11 @@ knows how long each loop is, and how much memory is needed. Two more notes are f
 The numbers are counted anew in each graph, because the numbers of nodes grow for ever.
 
 The walk over arguments goes into tuples, lists and dicts: `inputs` yields the nodes that a node
-needs, each as often as it is there; `replaced` makes the same operation with other arguments, of
-which later passes over a graph are made.
+needs, each as often as it is there. It is asked for often, and is kept.
 
 (PyTorch: print(graph), or graph.print_tabular().)
 
-New: Node.inputs, Node.replaced, nodes_in, kind_of, text_of. Changed: Node, map_nodes, Graph.run.
+New: Node.inputs, nodes_in, kind_of, text_of. Changed: Node, map_nodes, Graph.run.
 Try: print the graph of y = x + x. How often is x among the inputs of the sum?
 """
 
@@ -67,11 +66,13 @@ class Node:
     ):
         self.op, self.args, self.kwargs = op, args, kwargs or {}
         self.shape, self.dtype, self.made_by, self.line = shape, dtype, made_by, line
-        self.number = next(Node.count)
+        self.number, self.used = next(Node.count), None
 
     def inputs(self) -> list["Node"]:
         """The nodes among the arguments, in their order, each as often as it is there."""
-        return list(nodes_in((self.args, self.kwargs)))
+        if self.used is None:
+            self.used = list(nodes_in((self.args, self.kwargs)))
+        return self.used
 
     def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
         """The same operation with replace(node) in place of each node among its arguments."""

@@ -10,8 +10,9 @@ So replace what is inside the tensors, for as long as the trace takes:
     run          function(*args): the program is as it was, and all its tensors write
     restore      tensor.array = array;   tensor.device = cpu
 
-A tensor that nobody has named is found too: the mode of step 97a sees each call of a Function, and
-lifts the tensors among its arguments. Each lifted tensor is a source: an input of the graph.
+A tensor that is not among `tensors` is found too: the mode of step 97a sees each call of a
+Function, and lifts the tensors among its arguments. Each lifted tensor is a source: an input of the
+graph.
 
 The trap is in __exit__: a function that raises must give the tensors back as well. And two threads
 may use one model: a lock lets one trace in at a time.
@@ -81,11 +82,13 @@ class Node:
     ):
         self.op, self.args, self.kwargs = op, args, kwargs or {}
         self.shape, self.dtype, self.made_by, self.line = shape, dtype, made_by, line
-        self.number = next(Node.count)
+        self.number, self.used = next(Node.count), None
 
     def inputs(self) -> list["Node"]:
         """The nodes among the arguments, in their order, each as often as it is there."""
-        return list(nodes_in((self.args, self.kwargs)))
+        if self.used is None:
+            self.used = list(nodes_in((self.args, self.kwargs)))
+        return self.used
 
     def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
         """The same operation with replace(node) in place of each node among its arguments."""
@@ -318,7 +321,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node):

@@ -7,8 +7,8 @@ graph in two. The cut decides what is kept in memory between the two, as ctx.sav
     forward     inputs -> result, saved 1, saved 2, ...
     backward    saved 1, saved 2, ..., gradient of the result -> gradients of the sources
 
-A value is saved if a node of the backward uses it, and it was made in the forward. What nobody
-needs for the result, but the backward, is computed in the backward: it need not be kept.
+A value is saved if a node of the backward uses it, and the forward has made it. What only the
+backward needs is computed in the backward: it need not be kept.
 
 Dead code is what no output depends on. To find it, go through the nodes from the last one to the
 first, and collect what is needed: a node that is not needed when you arrive at it is dead, since
@@ -17,7 +17,7 @@ all that could use it come later. One pass is enough.
 A trace is full of dead code. The engine stops at what needs no gradient, but a backward formula
 computes the gradients of all its inputs, also of the input x of the first layer.
 
-`dot` draws a graph in the language of Graphviz (step 55). `users` turns the arguments round: who
+`dot` draws a graph in the language of Graphviz (step 55b). `users` turns the arguments round: who
 uses the result of a node.
 
 (PyTorch: the partitioner of AOTAutograd; `min_cut` keeps even less, and computes again.)
@@ -82,11 +82,13 @@ class Node:
     ):
         self.op, self.args, self.kwargs = op, args, kwargs or {}
         self.shape, self.dtype, self.made_by, self.line = shape, dtype, made_by, line
-        self.number = next(Node.count)
+        self.number, self.used = next(Node.count), None
 
     def inputs(self) -> list["Node"]:
         """The nodes among the arguments, in their order, each as often as it is there."""
-        return list(nodes_in((self.args, self.kwargs)))
+        if self.used is None:
+            self.used = list(nodes_in((self.args, self.kwargs)))
+        return self.used
 
     def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
         """The same operation with replace(node) in place of each node among its arguments."""
@@ -358,7 +360,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node):

@@ -22,7 +22,7 @@ says why. To refuse is better than to be wrong.
 
 New: Break, check_sources, places_of, Tracer.ravel. Changed: Source, Trace.lift, Trace.restore,
 Captured, finish, put.
-Try: return the running mean from f as well, before and after the call of the model.
+Try: return `average * 1.0` as well, once taken before the write and once after it.
 """
 
 import dataclasses
@@ -78,11 +78,13 @@ class Node:
     ):
         self.op, self.args, self.kwargs = op, args, kwargs or {}
         self.shape, self.dtype, self.made_by, self.line = shape, dtype, made_by, line
-        self.number = next(Node.count)
+        self.number, self.used = next(Node.count), None
 
     def inputs(self) -> list["Node"]:
         """The nodes among the arguments, in their order, each as often as it is there."""
-        return list(nodes_in((self.args, self.kwargs)))
+        if self.used is None:
+            self.used = list(nodes_in((self.args, self.kwargs)))
+        return self.used
 
     def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
         """The same operation with replace(node) in place of each node among its arguments."""
@@ -395,7 +397,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):

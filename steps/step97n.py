@@ -19,10 +19,11 @@ Anything else is a Break: an object of an unknown class may hide a tensor. So ar
 and a new Parameter. The first would show memory that the graph does not write; the second is an
 object that every run would have to make anew.
 
+And a tracer that the program has kept says so when it is used later: its trace is over.
+
 (PyTorch: torch.utils._pytree does this for dicts, lists and what is registered.)
 
-New: PLAIN, Output, Given, rebuilt. Changed: Captured, capture, finish,
-record.
+New: PLAIN, Output, Given, rebuilt. Changed: Captured, capture, finish, record.
 Try: return a set of tensors.
 """
 
@@ -80,11 +81,13 @@ class Node:
     ):
         self.op, self.args, self.kwargs = op, args, kwargs or {}
         self.shape, self.dtype, self.made_by, self.line = shape, dtype, made_by, line
-        self.number = next(Node.count)
+        self.number, self.used = next(Node.count), None
 
     def inputs(self) -> list["Node"]:
         """The nodes among the arguments, in their order, each as often as it is there."""
-        return list(nodes_in((self.args, self.kwargs)))
+        if self.used is None:
+            self.used = list(nodes_in((self.args, self.kwargs)))
+        return self.used
 
     def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
         """The same operation with replace(node) in place of each node among its arguments."""
@@ -401,7 +404,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):

@@ -18,14 +18,14 @@ the error with its own words.
 
 Who asks is seen on the stack: the first frame that is neither the tracer nor Tensor.
 
-`check` has no result that anybody uses. It must stay nevertheless, so it is an effect. In a
-backward pass it would come too late: the forward has been run, and used. That is a Break.
+The result of a check is not used, and it must stay nevertheless: it is an effect. In a backward
+pass it would come too late: the forward has been run, and used. That is a Break.
 
 (PyTorch: "data-dependent control flow", a graph break, or an error under fullgraph=True.)
 
 New: ValueNeeded, asked_by_the_program, Tracer.__bool__, item, refuse, check, needs_value,
 line_of_error. Changed: perform, EFFECTS, without_dead_code, make_device, capture, trace_backward.
-Try: what does `while y.norm() > 1: y = y / 2` give? And `for row in x:`?
+Try: write into model.py: `while x.norm() > 1: x = x / 2`. And why does `loop` work?
 """
 
 import dataclasses
@@ -102,11 +102,13 @@ class Node:
     ):
         self.op, self.args, self.kwargs = op, args, kwargs or {}
         self.shape, self.dtype, self.made_by, self.line = shape, dtype, made_by, line
-        self.number = next(Node.count)
+        self.number, self.used = next(Node.count), None
 
     def inputs(self) -> list["Node"]:
         """The nodes among the arguments, in their order, each as often as it is there."""
-        return list(nodes_in((self.args, self.kwargs)))
+        if self.used is None:
+            self.used = list(nodes_in((self.args, self.kwargs)))
+        return self.used
 
     def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
         """The same operation with replace(node) in place of each node among its arguments."""
@@ -299,8 +301,9 @@ def call(function: type, needs: tuple, shapes: tuple, *args: Any) -> Called:
 
 def call_backward(called: "Called", *grads: Any) -> tuple:
     """The gradients of the arguments of a whole Function, from those of its results."""
-    results = called.ctx.backward(*grads)
-    return results if isinstance(results, tuple) else (results,)
+    results, xp = called.ctx.backward(*grads), called.ctx.xp
+    results = results if isinstance(results, tuple) else (results,)
+    return tuple(x if x is None else xp.asarray(x) for x in results)
 
 
 def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
@@ -491,7 +494,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):

@@ -3,14 +3,18 @@
 import datetime
 
 import pytest
-import torch
-import torch.distributed as torch_dist
 
 import tinytorch
 import tinytorch.distributed as tiny_dist
 from tinytorch.distributed.simulator import simulate
 
-pytestmark = pytest.mark.skipif(not torch_dist.is_gloo_available(), reason="gloo is not there")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
+pytest.importorskip("ml_dtypes", reason="bfloat16 needs ml_dtypes")
+torch_dist = torch.distributed
+pytestmark = pytest.mark.skipif(
+    not torch_dist.is_available() or not torch_dist.is_gloo_available(),
+    reason="PyTorch has no gloo here",
+)
 
 # Each takes (torch or tinytorch, its distributed).
 MISTAKES = {

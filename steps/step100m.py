@@ -330,6 +330,10 @@ if __name__ == "__main__":
     # -> evaluation: False True
 
     twin = copy.deepcopy(network)
+    try:
+        object.__new__(OptimizedModule).anything
+    except AttributeError as error:
+        print("not filled yet:", error)  # -> not filled yet: anything
     print("a copy:", twin._orig_mod is model, (twin(x) - network(x)).abs().max().item())
     # -> a copy: False 0.0
 

@@ -15,7 +15,7 @@ no memory and cost nothing, so they move too; else the end would wait for its vi
 
 The trap: random numbers and whole Functions have an order of their own, and stay where they are.
 
-In compilers this is instruction scheduling; to find the best order is NP-hard, and this is a rule of
+In compilers this is instruction scheduling. To find the best order is NP-hard; this is a rule of
 thumb.
 New: soon. Changed: compile_graph.
 Try: give the demo 40 layers. How does the memory grow with the layers, with `soon` and without?

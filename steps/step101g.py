@@ -219,7 +219,8 @@ class ProcessGroup:
         Work(self, name, self.host.all_gather(texts, mine), None).wait()
         found = [bytes(row).rstrip(b"\0") for row in texts]
         if found.count(text) < self.size():
-            calls = zip(self.ranks, (row.decode(errors="replace") for row in found), strict=True)
+            shown = [row.decode() if row.isascii() else "something else" for row in found]
+            calls = zip(self.ranks, shown, strict=True)
             texts = [f"rank {rank} calls {call}" for rank, call in calls]
             raise self.failure(name, f"mismatch between the processes: {', '.join(texts)}")
 

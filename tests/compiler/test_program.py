@@ -489,3 +489,18 @@ def test_another_array_library(strict_device):
 
 def to_numpy(x):
     return x._array if hasattr(x, "_array") else tuple(to_numpy(y) for y in x)
+
+
+def test_steps_that_end_run_soon():
+    """Of a chain of gradients, those of the weights are computed beside it, and need no memory."""
+    builder = Builder()
+    g = builder.input(np.ones((8, 8)))
+    x, w = builder.input(np.ones((8, 8))), builder.input(np.eye(8))
+    chain = [g]
+    for _ in range(20):
+        chain.append(builder.add("tanh", builder.add("matmul", chain[-1], w)))
+    ends = [builder.add("matmul", builder.add("transpose", a, (1, 0)), x) for a in chain[1:]]
+    graph = builder.graph(*ends)
+    program = compile_graph(graph, "numpy")
+    assert program.bytes <= 4 * 8 * 8 * 8
+    compare(graph.run(np, builder.arrays()), program(builder.arrays()))

@@ -178,6 +178,16 @@ def check_messages(rank, n):
     dist.barrier()
 
 
+def check_monitored_barrier(rank, n):
+    some = dist.new_group(list(range(1, n)))
+    for _ in range(3):
+        dist.monitored_barrier()
+        if rank:
+            dist.monitored_barrier(some, datetime.timedelta(seconds=20))
+    with pytest.raises(TypeError):
+        dist.monitored_barrier(timeout=3)
+
+
 def check_objects(rank, n):
     things = [{"rank": r, "text": "x" * 1000 * r} for r in range(n)]
     found = [None] * n
@@ -284,7 +294,7 @@ def main(large=True):
     rank, n = dist.get_rank(), dist.get_world_size()
     checks = [check_reductions, check_moves, check_async, check_objects, check_mistakes]
     if n > 1:
-        checks += [check_messages, check_groups]
+        checks += [check_messages, check_groups, check_monitored_barrier]
     if large:
         checks += [check_large]
     for check in checks:

@@ -129,7 +129,8 @@ if __name__ == "__main__":
 
     def text(op, operands, to, **kwargs):
         node = Node(op, tuple(operands), kwargs, (4,), np.dtype(to))
-        texts = [letter if isinstance(v, Node) else None for letter, v in zip("uv", operands)]
+        letters = iter("uv")
+        texts = [next(letters) if isinstance(v, Node) else None for v in operands]
         return expression(node, operands, texts)
 
     print(text("divide", (x, n), d))  # -> (double)u / (double)v

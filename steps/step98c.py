@@ -155,7 +155,8 @@ if __name__ == "__main__":
 
     def text(op, *operands, dtype=f):
         node = Node(op, operands, {}, (4,), np.dtype(dtype))
-        texts = [letter if isinstance(v, Node) else None for letter, v in zip("uvw", operands)]
+        letters = iter("uvw")
+        texts = [next(letters) if isinstance(v, Node) else None for v in operands]
         return expression(node, operands, texts)
 
     print(text("maximum", x, 0.0))  # -> (u > 0.0f) | (u != u) ? u : 0.0f

@@ -2,7 +2,8 @@
 
 Skim this one. send and recv are a request each, like a collective. Two things are added to MPI's:
 a process does not send to itself, and a message that is shorter than the tensor for it is an
-error.
+error. monitored_barrier is made of messages: rank 0 waits for one from each of the others, so that
+its error can name those who have not come.
 
 NCCL is NVIDIA's library of collectives: all-reduce straight from GPU to GPU, in rings as in step
 101a. CuPy has its calls. They take addresses, a number of elements, a type and a stream:
@@ -17,10 +18,13 @@ NCCL knows bfloat16, but neither int16 nor bool: these are moved as bytes.
 No GPU was there when this was written: the demo, and tests/distributed/test_nccl.py, run it
 against a stand-in of CuPy's interface, on NumPy's memory.
 
-New: Message, other, isend, send, irecv, recv; Queued, NCCLBackend, which is BACKENDS["nccl"].
+New: Message, other, isend, send, irecv, recv, monitored_barrier; Queued, NCCLBackend, which is
+BACKENDS["nccl"].
 Try: let rank 0 of the demo send three numbers, for which rank 1 has room for two.
 """
 
+import datetime
+import time
 from typing import Any
 
 import numpy as np
@@ -28,24 +32,28 @@ import numpy as np
 from tinytorch.core.tensor import Tensor
 from tinytorch.cuda.backend import check_available, cupy
 from tinytorch.distributed.collectives import arrival, ready
-from tinytorch.distributed.group import BACKENDS, ProcessGroup, Work, get_group_rank
+from tinytorch.distributed.group import BACKENDS, ProcessGroup, Work, check_timeout, get_group_rank
 from tinytorch.distributed.mpi import MPIBackend
 from tinytorch.distributed.types import DistBackendError, ReduceOp
+
+BARRIER = 30_000  # the tag of the messages of monitored_barrier; MPI has 32,767 at least
 
 
 class Message:
     """A message that is on its way to this process: a request that knows its sender."""
 
+    done = False
+
     def __init__(self, mpi: Any, request: Any, nbytes: int):
         self.mpi, self.request, self.nbytes, self.status = mpi, request, nbytes, mpi.Status()
 
     def Test(self) -> bool:
-        if not self.request.Test(self.status):
-            return False
-        sent = self.status.Get_count(self.mpi.BYTE)
-        if sent != self.nbytes:
-            raise DistBackendError(f"recv: a message of {sent} bytes for {self.nbytes} bytes")
-        return True
+        if not self.done and self.request.Test(self.status):
+            self.done = True
+            sent = self.status.Get_count(self.mpi.BYTE)
+            if sent != self.nbytes:
+                raise DistBackendError(f"recv: a message of {sent} bytes for {self.nbytes} bytes")
+        return self.done
 
 
 def other(group: ProcessGroup, rank: int) -> int:
@@ -95,6 +103,36 @@ def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0
         return -1
     work.wait()
     return work.group.ranks[work.request.status.Get_source()] if src is None else src
+
+
+def monitored_barrier(
+    group: Any = None, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False
+) -> None:
+    """A barrier whose error names the processes that have not come, all of them in any case.
+
+    Raises:
+        DistBackendError: in the first process of the group, with the global ranks that are missing;
+            in the others, when that has ended or not come.
+    """
+    if (group := ready("monitored_barrier", group)) is None:
+        return
+    seconds = group.timeout if timeout is None else check_timeout(timeout)
+    host, nothing, others = group.host, np.empty(0, np.uint8), range(1, group.size())
+    if group.rank() != 0:
+        group.start("send", (nothing, 0, BARRIER), backend=host)
+        answer = Work(group, "monitored_barrier", host.recv(nothing, 0, BARRIER), None)
+        answer.wait(datetime.timedelta(seconds=2 * seconds))  # the first process says more
+        return
+    waiting = {rank: host.recv(nothing, rank, BARRIER) for rank in others}
+    deadline = time.monotonic() + seconds
+    while waiting and time.monotonic() < deadline:
+        waiting = {rank: request for rank, request in waiting.items() if not request.Test()}
+        time.sleep(0.001)
+    if waiting:
+        missing = ", ".join(str(group.ranks[rank]) for rank in waiting)
+        raise group.failure("monitored_barrier", f"rank {missing} has not come in {seconds:g} s")
+    for rank in others:
+        group.start("send", (nothing, rank, BARRIER), backend=host)
 
 
 # The types that NCCL computes with, by NumPy's names, and its reductions.
@@ -245,9 +283,20 @@ if __name__ == "__main__":
         else:
             sender = recv(x)  # from any
             send(tensor([3.0, sender]), 0, tag=5)
+        monitored_barrier()
         return x.tolist()
 
     print(simulate(2, program))  # -> [[3.0, 0.0], [1.0, 2.0]]
+
+    def some_come():
+        init_process_group("mpi")
+        if get_rank() in (0, 2):
+            monitored_barrier(timeout=datetime.timedelta(seconds=0.1))
+
+    try:
+        simulate(4, some_come)
+    except DistBackendError as error:
+        print(error)  # -> rank 0, monitored_barrier: rank 1, 3 has not come in 0.1 s
 
     def mistakes():
         init_process_group("mpi")
@@ -262,6 +311,7 @@ if __name__ == "__main__":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             outside = GroupMember.NON_GROUP_MEMBER
+            monitored_barrier(outside)
             return *found, recv(zeros(1), 1, outside), send(zeros(1), 1, outside)
 
     for found in simulate(2, mistakes)[0]:

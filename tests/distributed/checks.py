@@ -143,6 +143,17 @@ def check_async(rank, n):
     for x in tensors:
         assert (x == n * (n - 1) / 2).all()
     assert (halves == (n - 1) / 2).all()
+    # A handle that is dropped: MPI still has the memory.
+    for number in range(20):
+        dist.broadcast(tt.full((10_000,), float(number)), 0, async_op=True)
+        if n > 1:
+            if rank == 0:
+                dist.isend(tt.full((50_000,), float(number)), 1)
+            elif rank == 1:
+                x = tt.empty(50_000)
+                dist.recv(x, 0)
+                assert (x == number).all()
+    dist.barrier()
     work = dist.barrier(async_op=True)
     while not work.is_completed():
         pass
@@ -176,6 +187,16 @@ def check_messages(rank, n):
         with pytest.raises(dist.DistBackendError, match="8 bytes for 12"):
             dist.recv(tt.zeros(3), 0)
     dist.barrier()
+
+
+def check_monitored_barrier(rank, n):
+    some = dist.new_group(list(range(1, n)))
+    for _ in range(3):
+        dist.monitored_barrier()
+        if rank:
+            dist.monitored_barrier(some, datetime.timedelta(seconds=20))
+    with pytest.raises(TypeError):
+        dist.monitored_barrier(timeout=3)
 
 
 def check_objects(rank, n):
@@ -284,7 +305,7 @@ def main(large=True):
     rank, n = dist.get_rank(), dist.get_world_size()
     checks = [check_reductions, check_moves, check_async, check_objects, check_mistakes]
     if n > 1:
-        checks += [check_messages, check_groups]
+        checks += [check_messages, check_groups, check_monitored_barrier]
     if large:
         checks += [check_large]
     for check in checks:

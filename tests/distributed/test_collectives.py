@@ -79,6 +79,16 @@ def test_a_call_that_the_others_skip_times_out():
     simulate(2, program)
 
 
+def test_a_monitored_barrier_names_those_who_do_not_come():
+    def program():
+        dist.init_process_group("mpi")
+        if dist.get_rank() in (0, 2):
+            dist.monitored_barrier(timeout=datetime.timedelta(seconds=0.2))
+
+    with pytest.raises(dist.DistBackendError, match="rank 0, monitored_barrier: rank 1, 3 has not"):
+        simulate(4, program)
+
+
 @pytest.mark.parametrize("always", [False, True])
 def test_a_mismatch_is_named(always, monkeypatch):
     if always:

@@ -41,5 +41,5 @@ from tinytorch.distributed.objects import (
     gather_object,
     scatter_object_list,
 )
-from tinytorch.distributed.p2p import irecv, isend, recv, send
+from tinytorch.distributed.p2p import irecv, isend, monitored_barrier, recv, send
 from tinytorch.distributed.types import DistBackendError, DistError, ReduceOp

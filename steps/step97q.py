@@ -90,11 +90,13 @@ class Node:
     ):
         self.op, self.args, self.kwargs = op, args, kwargs or {}
         self.shape, self.dtype, self.made_by, self.line = shape, dtype, made_by, line
-        self.number = next(Node.count)
+        self.number, self.used = next(Node.count), None
 
     def inputs(self) -> list["Node"]:
         """The nodes among the arguments, in their order, each as often as it is there."""
-        return list(nodes_in((self.args, self.kwargs)))
+        if self.used is None:
+            self.used = list(nodes_in((self.args, self.kwargs)))
+        return self.used
 
     def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
         """The same operation with replace(node) in place of each node among its arguments."""
@@ -282,8 +284,9 @@ def call(function: type, needs: tuple, shapes: tuple, *args: Any) -> Called:
 
 def call_backward(called: "Called", *grads: Any) -> tuple:
     """The gradients of the arguments of a whole Function, from those of its results."""
-    results = called.ctx.backward(*grads)
-    return results if isinstance(results, tuple) else (results,)
+    results, xp = called.ctx.backward(*grads), called.ctx.xp
+    results = results if isinstance(results, tuple) else (results,)
+    return tuple(x if x is None else xp.asarray(x) for x in results)
 
 
 def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:

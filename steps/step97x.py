@@ -1,22 +1,23 @@
-"""Step 97x: What does not depend on the inputs
+"""Step 97x: Catalogue: rules that are exact
 
-relu is maximum(x, an array of zeros): an array that is read for nothing. The mask of causal
-attention is `tri > 0`, computed for each head of each item of the batch, in each step of the
-training. And whether a constant is in range is asked in each run.
+Each of these gives the same numbers, bit for bit. Read the names and the first lines, and skim the
+rest; all of them have the form of step 97w.
 
-    constants    a node of constants alone is computed now, and is a constant. But not if it is
-                 larger than what it is made of: zeros(1000, 1000) + 1 would sit in memory for ever
-    numbers      an array of equal numbers is a number, where another array gives the shape; and so
-                 is one that is only broadcast, which the operation does by itself
+    signs       a + -b is a - b, -(-x) is x, -a * -b is a * b
+    numbers     x / 4 is x * 0.25, as 0.25 is exact; x / 3 stays. x + 0, where x is never -0.0.
+                An array of equal numbers is a number where another array has shape and type
+    types       to the type that it has; to a wider one and back. An operation that asks for a type
+                of its own (dtype=) is left alone
+    views       a transpose that moves only sizes of 1 is a reshape; two views of one kind are one
+    broadcast   an operation does that by itself, and f(broadcast(x)) is broadcast(f(x))
+    sums        of n equal numbers are a product
 
-The trap: an array that is replaced by a Python number gives up its type. float32 array + float64
-zeros is float64, but float32 array + 0.0 is float32. So a number may come in only where another
-operand has the type, and one has the shape.
+The last one is the exception: a product is rounded once, a sum of n terms n times.
 
-(PyTorch: "constant folding"; `torch._inductor.constant_folding`.)
-
-New: settled, constants, shape_of, numbers. Changed: simplify, dead_code.
-Try: what does tinytorch.compile keep of `torch.arange(10) / 10 * x`?
+New: made, same_kind, is_elementwise, no_minus_zero, twice_negative, signs, is_op, power_of_two,
+type_again, sum_of_equals, nothing_changed, steps_forward, as_reshape, view_of_view, shape_of,
+numbers, repeated_later. Changed: simplify, algebra, neutral.
+Try: which of the rules would be wrong for integers that wrap around?
 """
 
 import functools
@@ -31,17 +32,11 @@ from tinytorch.compiler.graph import (
     EFFECTS,
     Graph,
     Node,
-    map_nodes,
-    nodes_in,
-    perform,
     without_dead_code,
 )
-from tinytorch.core.device import device_of
 from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import tensor
-from tinytorch.nn import functional as F
-from tinytorch.ops.creation import arange, full, ones, zeros
-from tinytorch.ops.random import rand
+from tinytorch.ops.creation import full, ones, zeros
 
 Rule = Callable[[Node], Node | None]
 
@@ -51,7 +46,7 @@ def simplify(graph: Graph) -> Graph:
     graph, before = dead_code(graph), None
     while before is None or len(graph.nodes) < before:
         before = len(graph.nodes)
-        for one_pass in (numbers, constants, algebra, dead_code):
+        for one_pass in (numbers, algebra, dead_code):
             graph = one_pass(graph)
     return graph
 
@@ -92,32 +87,7 @@ def made(like: Node, op: str, *args: Any, shape: Any = None, dtype: Any = None) 
 
 def dead_code(graph: Graph) -> Graph:
     """Without the nodes on which no output depends; what has an effect stays."""
-    nodes = [node for node in graph.nodes if node.op != "check" or not settled(node)]
-    return Graph(graph.inputs, without_dead_code(nodes, graph.outputs), graph.outputs)
-
-
-def settled(node: Node) -> bool:
-    """Whether a check's answer is known."""
-    value = node.args[0]
-    return value.op == "constant" and bool(value.args[0]) is node.args[1]
-
-
-def constants(graph: Graph) -> Graph:
-    """Computes what depends on constants alone, where that is not larger than they are."""
-
-    def rule(node: Node) -> Node | None:
-        inputs = node.inputs()
-        if not inputs or node.dtype is None or any(x.op != "constant" for x in inputs):
-            return None
-        size = math.prod(node.shape) * node.dtype.itemsize
-        if node.op in EFFECTS or size > max(4096, *(x.args[0].nbytes for x in inputs)):
-            return None
-        xp = device_of(inputs[0].args[0]).xp
-        args = map_nodes(lambda x: x.args[0], node.args)
-        value = xp.ascontiguousarray(perform(xp, node.op, args, node.kwargs))
-        return made(node, "constant", value.reshape(node.shape))
-
-    return rewritten(graph, rule)
+    return Graph(graph.inputs, without_dead_code(graph.nodes, graph.outputs), graph.outputs)
 
 
 @functools.cache
@@ -161,12 +131,23 @@ def numbers(graph: Graph) -> Graph:
             elif x.op == "broadcast_to" and shape_of([*rest, x.args[0]]) == node.shape:
                 args[i] = x.args[0]
         if all(x is y for x, y in zip(args, node.args, strict=True)):
-            return None
+            return repeated_later(node)
         return Node(
             node.op, tuple(args), node.kwargs, node.shape, node.dtype, node.made_by, node.line
         )
 
     return rewritten(graph, rule)
+
+
+def repeated_later(node: Node) -> Node | None:
+    """f(x), broadcast, in place of f of what is broadcast: fewer elements to compute."""
+    used = node.inputs()
+    if any(x.op != "broadcast_to" for x in used):
+        return None
+    args = tuple(x.args[0] if isinstance(x, Node) else x for x in node.args)
+    shape = shape_of(args)
+    inner = Node(node.op, args, node.kwargs, shape, node.dtype, node.made_by, node.line)
+    return made(node, "broadcast_to", inner, node.shape)
 
 
 def algebra(graph: Graph) -> Graph:
@@ -306,7 +287,8 @@ def nothing_changed(node: Node) -> Node | None:
 
 def steps_forward(key: Any) -> bool:
     """Whether a basic key has no slice that goes backwards."""
-    return not any(isinstance(p, slice) and (p.step or 1) < 0 for p in key_parts(key))
+    parts = key if isinstance(key, tuple) else (key,)
+    return not any(isinstance(p, slice) and (p.step or 1) < 0 for p in parts)
 
 
 @rule_for("transpose", "view_at", "broadcast_to")
@@ -335,44 +317,6 @@ def view_of_view(node: Node) -> Node | None:
     return made(node, node.op, x.args[0], how)
 
 
-def covers(shape: tuple[int, ...], path: tuple) -> tuple | None:
-    """The shape of the part that a path leads to, if it is the whole array in its order; of a path
-    of views that keep the order."""
-    array, size = np.broadcast_to(np.False_, shape), math.prod(shape)
-    for op, args in path:
-        simple = op == "reshape" or (op in ("view_at", "getitem") and basic(args[0]))
-        if not simple or (op != "reshape" and not steps_forward(args[0])):
-            return None
-        array = array.reshape(*args) if op == "reshape" else array[args[0]]
-        if array.size != size:
-            return None
-    return array.shape
-
-
-def key_parts(key: Any) -> tuple:
-    return key if isinstance(key, tuple) else (key,)
-
-
-def basic(key: Any) -> bool:
-    """Whether a key is one of numbers, slices, None and ... alone."""
-    return all(
-        p is None or p is ... or isinstance(p, (int, slice)) for p in key_parts(key)
-    ) and not [*nodes_in(key)]
-
-
-@rule_for("put")
-def covered(node: Node) -> Node | None:
-    """A write of the whole array leaves nothing of what was there."""
-    _, value, path = node.args
-    shape = covers(node.shape, path)
-    if shape is None or not isinstance(value, Node) or len(value.shape) > len(shape):
-        return None
-    if value.dtype != node.dtype:
-        value = made(node, "astype", value, node.dtype, shape=value.shape)
-    value = made(node, "broadcast_to", value, shape, shape=shape)
-    return made(node, "reshape", value, node.shape)
-
-
 def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
     """One graph as two: its first `count` outputs are those of the forward, followed by what the
     backward needs, and the others are computed by the backward, from that and `grads`. Constants
@@ -398,47 +342,52 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
 
 
 if __name__ == "__main__":
-    x = tensor([[0.5, -1.0, 2.0], [3.0, 0.0, -4.0]])
+    x = tensor([[0.0, -0.0, 1.5], [-2.0, 4.0, 100.0]])
 
     def ops(function):
+        """The operations before and after, where the numbers are the same."""
         graph = capture(function, (x,), {}, [x]).graph
         simple = simplify(graph)
-        before, after = (g.run(np, [x.numpy()] * len(g.inputs))[0] for g in (graph, simple))
-        assert np.array_equal(before, after)
-        return " ".join(n.op for n in graph.nodes), " ".join(n.op for n in simple.nodes)
+        before, after = (g.run(np, [x.numpy()])[0] for g in (graph, simple))
+        assert np.array_equal(before, after) and np.array_equal(
+            np.signbit(before), np.signbit(after)
+        )
+        return f"{' '.join(n.op for n in graph.nodes)} -> {' '.join(n.op for n in simple.nodes)}"
 
-    print(ops(lambda x: x.relu()))  # -> ('constant maximum', 'maximum')
-    print(ops(lambda x: x * (arange(3) + 1).float()))
-    # -> ('constant add astype multiply', 'constant multiply')
+    print(ops(lambda x: -(x.exp().neg())))  # -> exp negative negative -> exp
+    print(ops(lambda x: -x + x.sin()))  # -> negative sin add -> sin subtract
+    print(ops(lambda x: x - -x.sin()))  # -> sin negative subtract -> sin add
+    print(ops(lambda x: -x * -x.sin()))  # -> negative sin negative multiply -> sin multiply
+    print(ops(lambda x: x / 4 + x / 3))  # -> divide divide add -> multiply divide add
+    print(ops(lambda x: x.exp() + 0 + x * x + 0))
+    # -> exp add multiply add add -> exp multiply add add
+    print(ops(lambda x: (x * x + 0).sin()))  # -> multiply add sin -> multiply sin
+    print(ops(lambda x: x.double().float().sin()))  # -> astype astype sin -> sin
+    print(ops(lambda x: x.half().float().sin()))  # -> astype astype sin -> astype astype sin
+    print(ops(lambda x: x.T.T.reshape(6).reshape(3, 2).sin()))
+    # -> transpose transpose reshape reshape sin -> reshape sin
+    print(ops(lambda x: x[None].transpose(0, 1)[:, 0].sin()))
+    # -> view_at transpose view_at sin -> sin
+    print(ops(lambda x: x[:, :].T.sin()))  # -> view_at transpose sin -> transpose sin
+
+    # Arrays that are numbers, and arrays that are broadcast.
+    print(ops(lambda x: x.relu()))  # -> constant maximum -> maximum
     print(ops(lambda x: x + full((2, 3), 2.0) * ones(2, 3)))
-    # -> ('constant constant multiply add', 'add')
-    print(ops(lambda x: (x[:1] * 1.0).sin()))  # -> ('view_at multiply sin', 'view_at sin')
+    # -> constant constant multiply add -> constant multiply add
     print(ops(lambda x: x[:1].expand(2, 3) * x))
-    # -> ('view_at broadcast_to multiply', 'view_at multiply')
+    # -> view_at broadcast_to multiply -> view_at multiply
+    print(ops(lambda x: x.sum().expand(3).sin()))  # -> sum broadcast_to sin -> sum sin broadcast_to
+    print(ops(lambda x: x * zeros(1).expand(2, 3)))  # -> constant broadcast_to multiply -> multiply
 
-    # Types and shapes that come from the constant stay.
-    print(ops(lambda x: x * ones(2, 3, dtype=float64)))  # -> ('constant astype multiply', 'astype')
-    print(ops(lambda x: x[0] + zeros(2, 3)))  # -> ('view_at constant add', 'view_at constant add')
-    print(ops(lambda x: x.exp() + zeros(5000, 1, 1) * 2))
-    # -> ('exp constant multiply add', 'exp constant add')
+    # Types and shapes that come from an array stay.
+    print(ops(lambda x: x * ones(2, 3, dtype=float64)))  # -> constant astype multiply -> astype
+    print(ops(lambda x: x[0] + zeros(2, 3)))  # -> view_at constant add -> view_at constant add
+    number = Node("input", (), {}, (), np.dtype(float))
+    node = Node("add", (number, -0.0), {"dtype": np.dtype(float)}, (), np.dtype(float))
+    print(simplify(Graph([number], [node], [node])).outputs[0].op)  # -> add
 
-    # Causal attention: the mask is compared once, for one matrix.
-    q = rand(2, 4, 8, 16)
-    graph = capture(
-        lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True), (q,), {}, [q]
-    )
-    simple = simplify(graph.graph)
-    masks = [node for node in simple.nodes if node.op == "constant"]
-    print(len(graph.graph.nodes), len(simple.nodes), masks[0].dtype, masks[0].shape)
-    # -> 17 11 bool (2, 4, 8, 8)
-
-    # A question whose answer is known.
-    table = rand(8, 3)
-
-    def positions(table):
-        return F.embedding(arange(8), table)
-
-    graph = capture(positions, (table,), {}, [table]).graph
+    # A sum of 40 equal numbers.
+    graph = simplify(capture(lambda x: x.sum(0).expand(40, 3).sum(0), (x,), {}, [x]).graph)
     print([node.op for node in graph.nodes])
-    # -> ['constant', 'view_as', 'max', 'greater_equal', 'check', 'call', 'part']
-    print([node.op for node in simplify(graph).nodes])  # -> ['constant', 'call', 'part']
+    # -> ['sum', 'reshape', 'multiply', 'broadcast_to', 'reshape']
+    print(graph.run(np, [x.numpy()])[0])  # -> [ -80.  160. 4060.]

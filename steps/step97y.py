@@ -1,28 +1,27 @@
 """Step 97y: A derivative as one writes it by hand: the same thing twice
 
 Derivatives by formulas have a bad name: d/dx of a short expression fills a page. Trace a function
-that calls grad(), and look at the page:
+that calls grad(), and look at the page: for x x exp(-x x) it has 16 lines.
 
-    d/dx of x * x * exp(-x * x)
-
-The chain rule asks for the same things again and again, so exp(-x * x) is there twice. In a graph
-that is easy to see: two nodes are the same if they have the same operation on the same nodes. So
-look each node up in a dictionary, under (operation, arguments). The first one stays, and others
-become it. As the nodes are in order, equal arguments have become the same node by then. And what is
-broadcast is many times the same: f(broadcast(x)) is broadcast(f(x)), with fewer elements.
+The chain rule asks for the same things again and again; exp(-x x) is there twice. In a graph that
+is easy to see: two nodes are the same if they have the same operation on the same nodes. So look
+each node up in a dictionary, under (operation, arguments). The first one stays, and others become
+it. As the nodes are in order, equal arguments have become the same node by then. And what depends
+on constants alone is computed now, once for all runs: the mask of a causal attention, a table of
+positions, the answer to a question about them. But not if the result is larger than what it is
+made of: zeros(1, 1000) + zeros(1000, 1) would stay in memory for good.
 
 Together with the rules, what is left is what one writes by hand. Symbolic differentiation is
-automatic differentiation, run on symbols; what made it famous for its size is the missing
-dictionary.
+automatic differentiation, run on symbols; what made it famous for its size is a missing dictionary.
 
 The trap: (x * 1) as a result is x itself, and two results that are equal are one. A program that
 writes into its result would write into its argument. So an output that has lost its memory gets a
 copy; only then may `copy` elsewhere be dropped. And two random numbers are not the same number.
 
-(PyTorch: "common subexpression elimination", CSE. Keys: 1, 1.0 and True are equal to Python.)
+(PyTorch: "common subexpression elimination" and "constant folding".)
 
-New: memory_of, with_memory_of_their_own, key_of, common_parts, repeated_later, copied. Changed:
-simplify, numbers.
+New: memory_of, with_memory_of_their_own, settled, key_of, common_parts, constants, copied.
+Changed: simplify, dead_code.
 Try: the demo enters log(exp(x)) -> x, which is right for real numbers. For which floats is it not?
 """
 
@@ -42,13 +41,13 @@ from tinytorch.compiler.graph import (
     Graph,
     Node,
     map_nodes,
-    nodes_in,
     perform,
     without_dead_code,
 )
 from tinytorch.core.device import device_of
 from tinytorch.core.tensor import tensor
-from tinytorch.ops.creation import ones_like
+from tinytorch.nn import functional as F
+from tinytorch.ops.creation import arange, ones_like
 from tinytorch.ops.random import rand
 
 Rule = Callable[[Node], Node | None]
@@ -131,22 +130,14 @@ def settled(node: Node) -> bool:
     return value.op == "constant" and bool(value.args[0]) is node.args[1]
 
 
-def key_of(value: Any) -> Any:
-    """What is equal for equal arguments, and hashable. 1, 1.0 and True are three values, and so are
-    0.0 and -0.0; nan is one."""
-    if isinstance(value, Node):
-        return value
-    if isinstance(value, (tuple, list)):
-        return tuple(map(key_of, value))
-    if isinstance(value, dict):
-        return tuple((name, key_of(item)) for name, item in value.items())
-    if isinstance(value, slice):
-        return "slice", key_of((value.start, value.stop, value.step))
-    if isinstance(value, (int, float, np.generic)):
-        return type(value), repr(value)
-    if hasattr(value, "dtype") and hasattr(value, "tobytes"):
-        return value.dtype, value.shape, value.tobytes() if value.nbytes <= 1 << 16 else id(value)
-    return value
+def key_of(node: Node) -> Any:
+    """What is the same for two nodes that compute the same. As texts, 1, 1.0 and True are three
+    numbers, and so are 0.0 and -0.0."""
+    if node.op == "constant":
+        (array,) = node.args
+        return node.dtype, node.shape, array.tobytes() if array.nbytes <= 1 << 16 else id(array)
+    args = sorted(node.args, key=repr) if node.op in ("add", "multiply") else node.args
+    return repr((node.op, args, node.kwargs, node.dtype))
 
 
 def common_parts(graph: Graph) -> Graph:
@@ -156,8 +147,7 @@ def common_parts(graph: Graph) -> Graph:
     def rule(node: Node) -> Node | None:
         if node.op in EFFECTS:
             return None
-        args = sorted(node.args, key=repr) if node.op in ("add", "multiply") else node.args
-        first = seen.setdefault((node.op, key_of(args), key_of(node.kwargs), node.dtype), node)
+        first = seen.setdefault(key_of(node), node)
         return None if first is node else first
 
     return rewritten(graph, rule)
@@ -174,9 +164,8 @@ def constants(graph: Graph) -> Graph:
         if node.op in EFFECTS or size > max(4096, *(x.args[0].nbytes for x in inputs)):
             return None
         xp = device_of(inputs[0].args[0]).xp
-        args = map_nodes(lambda x: x.args[0], node.args)
-        value = xp.ascontiguousarray(perform(xp, node.op, args, node.kwargs))
-        return made(node, "constant", value.reshape(node.shape))
+        value = perform(xp, node.op, map_nodes(lambda x: x.args[0], node.args), node.kwargs)
+        return made(node, "constant", xp.ascontiguousarray(value).reshape(node.shape))
 
     return rewritten(graph, rule)
 
@@ -384,7 +373,8 @@ def nothing_changed(node: Node) -> Node | None:
 
 def steps_forward(key: Any) -> bool:
     """Whether a basic key has no slice that goes backwards."""
-    return not any(isinstance(p, slice) and (p.step or 1) < 0 for p in key_parts(key))
+    parts = key if isinstance(key, tuple) else (key,)
+    return not any(isinstance(p, slice) and (p.step or 1) < 0 for p in parts)
 
 
 @rule_for("transpose", "view_at", "broadcast_to")
@@ -411,44 +401,6 @@ def view_of_view(node: Node) -> Node | None:
     if node.op == "transpose":
         how = tuple(x.args[1][axis] for axis in how)
     return made(node, node.op, x.args[0], how)
-
-
-def covers(shape: tuple[int, ...], path: tuple) -> tuple | None:
-    """The shape of the part that a path leads to, if it is the whole array in its order; of a path
-    of views that keep the order."""
-    array, size = np.broadcast_to(np.False_, shape), math.prod(shape)
-    for op, args in path:
-        simple = op == "reshape" or (op in ("view_at", "getitem") and basic(args[0]))
-        if not simple or (op != "reshape" and not steps_forward(args[0])):
-            return None
-        array = array.reshape(*args) if op == "reshape" else array[args[0]]
-        if array.size != size:
-            return None
-    return array.shape
-
-
-def key_parts(key: Any) -> tuple:
-    return key if isinstance(key, tuple) else (key,)
-
-
-def basic(key: Any) -> bool:
-    """Whether a key is one of numbers, slices, None and ... alone."""
-    return all(
-        p is None or p is ... or isinstance(p, (int, slice)) for p in key_parts(key)
-    ) and not [*nodes_in(key)]
-
-
-@rule_for("put")
-def covered(node: Node) -> Node | None:
-    """A write of the whole array leaves nothing of what was there."""
-    _, value, path = node.args
-    shape = covers(node.shape, path)
-    if shape is None or not isinstance(value, Node) or len(value.shape) > len(shape):
-        return None
-    if value.dtype != node.dtype:
-        value = made(node, "astype", value, node.dtype, shape=value.shape)
-    value = made(node, "broadcast_to", value, shape, shape=shape)
-    return made(node, "reshape", value, node.shape)
 
 
 def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
@@ -479,12 +431,11 @@ if __name__ == "__main__":
     x = tensor([0.3, -1.2, 2.0], requires_grad=True)
 
     def derivative(function):
-        """The graph of d/dx sum(function(x))."""
+        """The graph of d/dx of the sum of function(x)."""
 
         def slope(x):
             y = function(x)
-            (gradient,) = grad(y, x, ones_like(y))
-            return gradient
+            return grad(y, x, ones_like(y))[0]
 
         return capture(slope, (x,), {}, [x]).graph
 
@@ -511,20 +462,30 @@ if __name__ == "__main__":
     # -> ['exp', 'divide', 'multiply']
     RULES.pop("log")
 
+    def ops(function, *tensors):
+        """The operations before and after."""
+        graph = capture(function, tensors or (x,), {}, tensors or [x]).graph
+        before, after = ([n.op for n in g.nodes] for g in (graph, simplify(graph)))
+        return f"{' '.join(before)} -> {' '.join(after)}"
+
     # Results have memory of their own, and a copy that nobody can tell from its original goes.
-    def ops(function):
-        return [node.op for node in simplify(capture(function, (x,), {}, [x]).graph).nodes]
-
     with no_grad():
-        print(ops(lambda x: x * 1), ops(lambda x: x.clone()))  # -> ['copy'] ['copy']
-        print(ops(lambda x: (x.sin(), x.sin())))  # -> ['sin', 'copy']
-        print(ops(lambda x: x.clone().sin()))  # -> ['sin']
-        print(ops(lambda x: rand(3) - rand(3)))  # -> ['random', 'random', 'subtract']
-        print(ops(lambda x: x.clone().reshape(3, 1)))  # -> ['reshape', 'copy']
-        print(ops(lambda x: x.sum().expand(3).sin()))  # -> ['sum', 'sin', 'broadcast_to']
-        print(ops(lambda x: (x[:2].T.sin(), x[:2].T.sin(), x.sum(0) * x.sum(0) * True)))
-        # -> ['view_at', 'sin', 'sum', 'multiply', 'copy']
+        print(ops(lambda x: x * 1))  # -> multiply -> copy
+        print(ops(lambda x: (x.sin(), x.sin())))  # -> sin sin -> sin copy
+        print(ops(lambda x: x.clone().sin()))  # -> copy sin -> sin
+        print(ops(lambda x: (x.sin() * 1).reshape(3, 1)))  # -> sin multiply reshape -> sin reshape
+        print(ops(lambda x: rand(3) - rand(3)))
+        # -> random random subtract -> random random subtract
 
-    # What counts as the same.
-    keys = [key_of(value) for value in (1, 1.0, True, 0.0, -0.0, slice(1, 2), np.zeros(2), None)]
-    print(len(set(keys)))  # -> 8
+        # What does not depend on the inputs.
+        print(ops(lambda x: x * (arange(3) + 1).float()))
+        # -> constant add astype multiply -> constant multiply
+        print(ops(lambda x: x + (arange(90).reshape(90, 1, 1) + arange(90).reshape(90, 1))))
+        # -> constant reshape constant reshape add astype add -> constant constant add astype add
+        print(ops(lambda table: F.embedding(arange(8), table), rand(8, 3)))
+        # -> constant view_as max greater_equal check call part -> constant call part
+        q = rand(2, 4, 8, 16)
+        attend = F.scaled_dot_product_attention
+        graph = capture(lambda q: attend(q, q, q, is_causal=True), (q,), {}, [q]).graph
+        masks = [node for node in simplify(graph).nodes if node.op == "constant"]
+        print(masks[0].dtype, masks[0].shape)  # -> bool (8, 8)

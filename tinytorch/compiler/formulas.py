@@ -101,8 +101,11 @@ class PlainNormalization(Formula):
             m = ctx.mean(rows) if ctx.centered else 0
             v = ctx.mean(ctx.xp.square(rows - m))
         if momentum is not None and ctx.count:
-            ctx.track(running_mean, m, momentum)
-            ctx.track(running_var, v * (ctx.count / max(ctx.count - 1, 1)), momentum)
+            unbiased = v * (ctx.count / max(ctx.count - 1, 1))
+            for running, value in ((running_mean, m), (running_var, unbiased)):
+                if running is not None:
+                    running += like(momentum * (value.reshape(-1) - running), running)
+                    bump_version(running)
         r = 1 / ctx.xp.sqrt(v + eps)
         ctx.save_for_backward(x, weight, bias, m, r)
         y = (rows - m) * r
@@ -115,19 +118,12 @@ class PlainNormalization(Formula):
         e = g if weight is None else g * wide(weight).reshape(ctx.inner)
         gw, gb = (ctx.call(SumTo, a, ctx.inner) for a in (g * h, g))
         if not ctx.fixed:
-            mean = ctx.mean(e) if ctx.centered else 0
-            e = e - mean - h * ctx.mean(e * h)
+            e = e - (ctx.mean(e) if ctx.centered else 0) - h * ctx.mean(e * h)
         gw, gb = (a if b is None else like(a, b) for a, b in ((gw, weight), (gb, bias)))
         return like(e * r, x), gw, gb
 
     def mean(ctx, x: Any) -> Any:
         return x.sum(axis=ctx.dims, keepdims=True) / ctx.count
-
-    def track(ctx, running: Any, value: Any, momentum: float) -> None:
-        """Moves `running`, in place, towards the value of the batch."""
-        if running is not None:
-            running += like(momentum * (value.reshape(-1) - running), running)
-            bump_version(running)
 
 
 @in_place_of(normalization.RmsNorm)
@@ -178,7 +174,7 @@ class PlainNllLoss(Formula):
             share = xp.where(counts == 0, counts, counts / total).astype(x.dtype, copy=False)
             share = share.reshape(-1, 1)
         ctx.save_for_backward(x, index, share, m, sums)
-        ctx.logs, ctx.reduction = logs, reduction
+        ctx.logs = logs
         losses = losses.reshape(shape) if reduction == "none" else losses.sum() / total
         return losses.astype(x.dtype, copy=False)
 

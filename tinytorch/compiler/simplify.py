@@ -146,9 +146,8 @@ def constants(graph: Graph) -> Graph:
         if node.op in EFFECTS or size > max(4096, *(x.args[0].nbytes for x in inputs)):
             return None
         xp = device_of(inputs[0].args[0]).xp
-        args = map_nodes(lambda x: x.args[0], node.args)
-        value = xp.ascontiguousarray(perform(xp, node.op, args, node.kwargs))
-        return made(node, "constant", value.reshape(node.shape))
+        value = perform(xp, node.op, map_nodes(lambda x: x.args[0], node.args), node.kwargs)
+        return made(node, "constant", xp.ascontiguousarray(value).reshape(node.shape))
 
     return rewritten(graph, rule)
 

@@ -9,6 +9,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # The products here are small. One BLAS thread per process is fastest, and gives the same digits.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Tests at once: as many as there are cores, but no more than four, for the sake of memory. Who has
+# no tests left takes some of another's.
+AT_ONCE := -n logical --maxprocesses 4 --dist worksteal
 # In a container one is often root. Jupyter refuses that unless it is told so.
 AS_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 
@@ -36,10 +39,10 @@ tour: $(VENV)/.core
 test: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -q
+	$(ONE_THREAD) $(BIN)/python -m pytest $(AT_ONCE) -q
 
 parity: $(VENV)/.test $(VENV)/.parity
-	$(ONE_THREAD) $(BIN)/python -m pytest -n auto -q tests/parity
+	$(ONE_THREAD) $(BIN)/python -m pytest $(AT_ONCE) -q tests/parity
 
 fuzz: $(VENV)/.test
 	$(ONE_THREAD) $(BIN)/python -m tests.fuzz

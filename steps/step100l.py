@@ -386,13 +386,14 @@ if __name__ == "__main__":
     # -> as in eager: [True, True]
     # -> as in eager: [True, True]
     # -> as in eager: [True, True]
-    print(len(compiled.compiled.log), compiled.compiled.log[-1].split(": ")[-1])
+    print(len(compiled.compiled.log), compiled.compiled.log[-1].split(": ")[1])
     # -> 3 a check gave True
 
     for _ in range(10):
         compiled(x, ignoring)
     (reason,) = compiled.compiled.breaks.values()
-    print("given up:", reason.split(": ")[1])  # -> given up: a check gave True, 11 times
+    print("given up:", reason.split(": ")[0], reason.split(", ")[-1])
+    # -> given up: a check gave True 11 times
 
     w = ones(3, requires_grad=True)
     try:

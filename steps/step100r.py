@@ -8,12 +8,15 @@ That is the compiler. Look back at what it took: an array that writes down what 
 the rest, 150 operations and the whole backward pass, was there, because no formula of the package
 names its array library.
 
+And tinytorch.compile is its front door. Most programs do without it, so it is imported when a
+program first asks: Python calls a module's `__getattr__` for a name that it does not have.
+
 The demo ends with a small table. For each program, eager's time over that of the compiled one, on
 your machine. The chain gains most: a thousand calls become two. In a network most of the time is in
 matrix products, and these stay with BLAS.
 
 PyTorch's word for it is torch._dynamo.explain.
-New: Explanation, explain.
+New: Explanation, explain, lazy.__getattr__.
 Try: python -m benchmarks.compiled, which compares with PyTorch.
 """
 
@@ -91,6 +94,19 @@ def explain(function: Callable, **options: Any) -> Callable[..., Explanation]:
     return call
 
 
+def __getattr__(name: str) -> Any:
+    """tinytorch.compile and tinytorch.compiler: most programs do without a compiler.
+
+    tinytorch/__init__.py imports this function. Python calls it for a name that a module does not
+    have.
+    """
+    if name not in ("compile", "compiler"):
+        raise AttributeError(f"module 'tinytorch' has no attribute '{name}'")
+    if name == "compiler":
+        return importlib.import_module("tinytorch.compiler")
+    return importlib.import_module("tinytorch.compiler.api").compile
+
+
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
@@ -126,6 +142,13 @@ if __name__ == "__main__":
 
     print(str(explain(broken)(ones(2))).splitlines()[:2])  # -> ['graphs: 0', 'breaks: 1']
     print([line[:7] for line in str(explanation).splitlines()[:2]])  # -> ['graphs:', 'breaks:']
+
+    print(__getattr__("compile").__module__)  # -> tinytorch.compiler.api
+    print(__getattr__("compiler").__name__)  # -> tinytorch.compiler
+    try:
+        __getattr__("compiles")
+    except AttributeError as error:
+        print(error)  # -> module 'tinytorch' has no attribute 'compiles'
 
     seconds = {}
     for name, (function, x) in programs.items():

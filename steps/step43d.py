@@ -13,6 +13,7 @@ Device.__getattr__ and as_device; skim the rest.
 - x.to(device, non_blocking=True) lets the backend's `send` start a copy without waiting. The same
   by position is x.to(device, non_blocking, copy). `to` reads from the right, so the first flag that
   it meets counts as non_blocking, until a second one to its left makes it `copy`.
+- Another device may stand in for one on a thread: default.stand_ins. A compiler will use it (97q).
 - Four fields of Backend are not used yet: address and strided (views of memory, step 66a),
   random_source (random numbers, 65a), chunk_elements (optimizers, 77a). They have defaults.
 
@@ -187,9 +188,9 @@ def as_device(device: "Device | str | int | None") -> Device:
     devices = default.devices  # also where they are not needed: a new thread sets itself up
     if device is None:
         return devices[-1]
-    if isinstance(device, int):
-        return Device("cuda", device)
-    device = Device(device)
+    device = Device("cuda", device) if isinstance(device, int) else Device(device)
+    if device in default.stand_ins:
+        return default.stand_ins[device]
     if device.index is None and device.type != "cpu" and backends[device.type] is not None:
         # "cuda" means the device that is current, which an empty array can tell.
         return device_of(device.backend.from_numpy(np.empty(0, np.float32), None))
@@ -204,6 +205,7 @@ class DefaultDevice(threading.local):
 
     def __init__(self):
         self.devices = [cpu]
+        self.stand_ins: dict[Device, Device] = {}  # while a function is traced
         # 1e300 as float32 is inf, without a warning, as in PyTorch. NumPy keeps this setting per
         # thread. What makes a tensor calls as_device(), and so comes by here.
         np.seterr(all="ignore")
@@ -1079,4 +1081,7 @@ if __name__ == "__main__":
     print(tensor(1.0).device, get_default_device())  # -> cuda:1 cuda:1
     set_default_device(None)
     print(get_default_device(), tensor([1.0], requires_grad=True).exp().sum().device)  # -> cpu cpu
+    default.stand_ins[cpu] = Device("cuda:1")
+    print("in its place:", tensor(1.0, device="cpu").device)  # -> in its place: cuda:1
+    default.stand_ins.clear()
     print("an address:", cpu.backend.address(np.ones(2)) % 8)  # -> an address: 0

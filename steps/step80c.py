@@ -279,7 +279,7 @@ class WorkerIterator(BatchIterator):
         """Begins an epoch: each worker gets its first tasks while the next one is being started."""
         self.epoch += 1
         for worker in self.workers:
-            while worker.process.is_alive() and worker.connection.poll():
+            while worker.connection.poll():
                 worker.answer(None)  # what is of an epoch before would fill the pipe some day
         first = list(itertools.islice(self.tasks, self.count * self.ahead))
         for number in range(self.count):

@@ -1,22 +1,26 @@
-"""Step 80e: Ctrl-C while a process starts
+"""Step 80e: Ctrl-C while a process starts, or ends
 
-Ctrl-C becomes a KeyboardInterrupt between any two instructions, also inside of multiprocessing. Its
-start() opens two pipes, forks, closes its copies of the ends that are the child's, and writes the
-child down. After the fork and before the last of these, an interrupt leaves a process of which
-Python knows nothing: it is not joined, and the ends stay open. The demo does it a few times; a
-notebook whose cells are stopped often ends in "too many open files".
+Ctrl-C becomes a KeyboardInterrupt between any two instructions, also inside of multiprocessing.
 
-A start takes a millisecond. So Ctrl-C can wait for its end: a handler that only takes a note stands
-in for the real one, and afterwards the real one is called. (A mask of signals would not do: NumPy's
+    a start    start() forks, and then writes the child down. An interrupt between the two leaves
+               a process of which Python knows nothing: it is not joined, and its pipes stay open.
+               A notebook whose cells are stopped often ends in "too many open files".
+    an end     join() asks the system how the process has ended, and then writes that down. The
+               system tells it once. After an interrupt between the two the process seems to live
+               for ever.
+
+Both take less than a millisecond. So Ctrl-C can wait: a handler that only takes a note stands in
+for the real one, and afterwards the real one is called. (A mask of signals would not do: NumPy's
 threads could still get it, and Python would act on it in the main thread.)
 
-To put Ctrl-C off for longer would be wrong. What waits for something, as `answer` does, must stay
-interruptible; there the way of step 80d is the right one.
+To put Ctrl-C off for longer would be wrong. What waits must stay interruptible, so `close` waits
+outside of the block: wait() looks at the pipe that the end of a process closes, and asks for no
+exit code. Ctrl-C there ends the patience; `finally` ends all processes.
 
 Only the main thread gets signals, and only it may set a handler.
 
 Moved: step 80d's loader, to tinytorch/utils/data/dataloader.py. New: without_interrupts.
-Changed: Worker.__init__.
+Changed: Worker.__init__, Worker.answer, close.
 Try: sleep for ten seconds under without_interrupts(), and press Ctrl-C.
 """
 
@@ -34,7 +38,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any
 
@@ -185,10 +189,12 @@ class Worker:
                 raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
             return receive(self.connection)
         except (EOFError, ConnectionResetError):
-            self.process.join(1)
+            with without_interrupts():  # one would lose the exit code, which is given once
+                self.process.join(1)
+                code = self.process.exitcode
             raise RuntimeError(
                 f"DataLoader worker (pid {self.process.pid}) exited unexpectedly with exit code "
-                f"{self.process.exitcode}"
+                f"{code}"
             ) from None
 
 
@@ -196,16 +202,20 @@ def close(workers: list[Worker], owner: int) -> None:
     """Ends all processes: in peace, or where one is stuck, after five seconds by force."""
     if os.getpid() != owner:
         return  # this is a fork with a copy of the list: the processes are not its own
-    for worker in workers:
-        worker.ask(None)
     deadline = time.monotonic() + 5
-    for worker in workers:
-        worker.process.join(max(0.0, deadline - time.monotonic()))
-        if worker.process.is_alive():
-            worker.process.kill()  # which it cannot ignore, also if it is stopped
-            worker.process.join()
-        ends.discard(worker.connection)  # first: another thread may fork while it is being closed
-        worker.connection.close()
+    try:
+        for worker in workers:
+            worker.ask(None)
+        for worker in workers:
+            wait([worker.process.sentinel], max(0.0, deadline - time.monotonic()))
+    finally:  # also after Ctrl-C: no worker outlives this
+        with without_interrupts():
+            for worker in workers:
+                if worker.process.is_alive():
+                    worker.process.kill()  # which it cannot ignore, also if it is stopped
+                    worker.process.join()
+                ends.discard(worker.connection)  # first: another thread may fork during close()
+                worker.connection.close()
 
 
 if __name__ == "__main__":
@@ -228,19 +238,27 @@ if __name__ == "__main__":
         print(done)  # -> ['first', 'last']
 
     # Processes that are interrupted at the worst moment: the fork is done, and that is all.
-    def fork_and_interrupt(fork):
-        child = fork()
-        if child:  # this is the parent
-            interrupt()
-        return child
+    @contextlib.contextmanager
+    def interrupted(name):
+        """Ctrl-C comes right after each call of a function of the module os."""
+
+        def call(*args):
+            result = original(*args)
+            if result:  # not in a new process, where fork gives 0
+                interrupt()
+            return result
+
+        original = getattr(os, name)
+        setattr(os, name, call)
+        try:
+            yield
+        finally:
+            setattr(os, name, original)
 
     class Process(ForkProcess):
         def start(self):
-            fork, os.fork = os.fork, lambda: fork_and_interrupt(fork)
-            try:
+            with interrupted("fork"):
                 ForkProcess.start(self)
-            finally:
-                os.fork = fork
 
     def more_files(make):
         before = len(os.listdir("/dev/fd"))
@@ -257,6 +275,40 @@ if __name__ == "__main__":
     info, fetch = WorkerInfo(0, 1, 0, [0]), DataLoader([0]).make_fetch()
     print(more_files(lambda: Process(target=int, daemon=True).start()))  # -> 40
     print(more_files(lambda: Worker(Context, info, fetch, None)))  # -> 0
+
+    # A process that has ended, and an interrupt before its exit code is written down.
+    fork = multiprocessing.get_context("fork")
+    lost = fork.Process(target=int, daemon=True)
+    lost.start()
+    wait([lost.sentinel])
+    with contextlib.suppress(KeyboardInterrupt), interrupted("waitpid"):
+        lost.join()
+    print(lost.is_alive(), lost.exitcode)  # -> True None
+
+    def new_worker(at_first):
+        worker = Worker(fork, info, fetch, at_first)
+        worker.ask((1, [0]))
+        return worker
+
+    worker = new_worker(lambda number: os._exit(3))
+    with contextlib.suppress(KeyboardInterrupt), interrupted("waitpid"):
+        worker.answer(None)
+    print(worker.process.is_alive(), worker.process.exitcode)  # -> False 3
+    try:
+        worker.answer(None)
+    except RuntimeError as error:
+        print(error)  # -> DataLoader worker (pid ...) exited unexpectedly with exit code 3
+
+    # Ctrl-C while close() waits for a worker that sleeps: none outlives it.
+    asleep = fork.Event()
+    workers = [worker, new_worker(lambda number: asleep.set() or time.sleep(60)), new_worker(abs)]
+    asleep.wait()
+    threading.Timer(0.3, interrupt).start()
+    try:
+        close(workers, os.getpid())
+    except KeyboardInterrupt:
+        print([worker.process.is_alive() for worker in workers])  # -> [False, False, False]
+    print(workers[1].process.exitcode == -signal.SIGKILL)  # -> True
 
     # Other threads get no signals, and may set no handler.
     def in_a_thread():

@@ -5,7 +5,7 @@ name that it only asks about, so the names that common programs ask for are here
 that is true of tinytorch:
 
     backends.cudnn.benchmark = True       a switch, which changes nothing here
-    backends.mps, distributed             is_available() is False
+    backends.mps                          is_available() is False
     multiprocessing                       Python's own
     nn.modules.batchnorm._BatchNorm       whatever tinytorch.nn and its modules have under the name
     nn.DataParallel(model)                calls the model: there is one device
@@ -19,8 +19,8 @@ A module may have a function `__getattr__`, which Python asks for a name that it
 And DistributedSampler gives all processes shares of one length, some items twice if need be: if
 one process had a batch more than the others, it would wait for them for ever.
 
-New: backends/cudnn.py, mps.py, cuda.py; distributed.py, multiprocessing.py, nn/parallel.py,
-nn/modules.py, utils/einops.py, utils/data/distributed.py.
+New: backends/cudnn.py, mps.py, cuda.py; multiprocessing.py, nn/modules.py, utils/einops.py,
+nn/parallel/data_parallel.py, utils/data/distributed.py.
 Try: give the samplers of the demo different seeds. Which items does no process see?
 """
 
@@ -72,9 +72,6 @@ def set_float32_matmul_precision(precision: str) -> None:
         raise ValueError(f"{precision} is not one of 'highest', 'high' or 'medium'")
 
 
-is_initialized = is_available
-
-
 class DataParallel(Module):
     """Calls `module`. PyTorch's class divides each batch among the GPUs; here is one device.
 
@@ -88,13 +85,6 @@ class DataParallel(Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         return self.module(*inputs, **kwargs)
-
-
-class DistributedDataParallel(Module):
-    """It is there to be named. Making one raises ValueError: there are no process groups yet."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        raise ValueError("Default process group has not been initialized: there are none yet")
 
 
 NAMES = (
@@ -197,8 +187,8 @@ if __name__ == "__main__":
 
     importlib.import_module("tinytorch.core.printing")
 
-    print(is_available(), is_built(), is_initialized(), enabled, benchmark, matmul.allow_tf32)
-    # -> False False False False False False
+    print(is_available(), is_built(), enabled, benchmark, matmul.allow_tf32)
+    # -> False False False False False
 
     # Names in the places where PyTorch has them.
     place = importlib.import_module("tinytorch.nn.modules.linear")
@@ -230,7 +220,6 @@ if __name__ == "__main__":
         lambda: set_float32_matmul_precision("low"),
         lambda: DistributedSampler(range(10), 3, 3),
         lambda: DistributedSampler(range(10)),
-        lambda: DistributedDataParallel(model),
     )
     for mistake in mistakes:
         try:
@@ -240,7 +229,6 @@ if __name__ == "__main__":
     # -> low is not one of 'highest', 'high' or 'medium'
     # -> Invalid rank 3, rank should be in the interval [0, 2]
     # -> Requires distributed package to be available
-    # -> Default process group has not been initialized: there are none yet
 
     # einops asks each backend whether a tensor is its own. This one says how to call tinytorch.
     print(TinytorchBackend().framework_name)  # -> tinytorch

@@ -59,6 +59,7 @@ class _BatchNorm(NormModule):
 
     shown = "num_features eps momentum affine bias track_running_stats"
     dims: tuple[int, ...]  # numbers of dimensions that an input may have
+    normalize = staticmethod(batch_norm)
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
@@ -102,7 +103,8 @@ class _BatchNorm(NormModule):
             if self.momentum is None:
                 momentum = 1 / self.num_batches_tracked.item()
         training = self.training or self.running_mean is None
-        return batch_norm(input, *running, self.weight, self.bias, training, momentum, self.eps)
+        others = self.weight, self.bias, training, momentum, self.eps
+        return self.normalize(input, *running, *others)
 
 
 class BatchNorm1d(_BatchNorm):

@@ -189,7 +189,7 @@ if __name__ == "__main__":
     print(whole.count, prof.events().total_average().count)  # -> 25 25
     print("the self times are that:", abs(whole.self_cpu_time_total - passed) < 0.01)
     # -> the self times are that: True
-    print("the totals are more:", whole.cpu_time_total > 1.5 * passed)
+    print("the totals are more:", whole.cpu_time_total > passed)
     # -> the totals are more: True
 
     print(aten_name("LogSoftmax"))  # -> aten::log_softmax

@@ -1,9 +1,10 @@
 """Step 97a: What does a program do? A mode writes its calls down
 
 A small network spends its time in Python, not in arithmetic. NumPy's share of an x * 2 of four
-numbers is a third of the time. The rest finds out what the last step of training has found out
-already: which classes, which shapes, which types. A program that does the same again and again
-could be looked at once, and then be done in a better way. That is what a compiler does, and this
+numbers is less than a third of the time. The rest finds out what the last step of training has
+found out already: which classes, which shapes, which types. To compute each operation when it is
+called, as we have done so far, is called "eager". A program that does the same again and again
+could be looked at once, and then be run in a better way. That is what a compiler does, and this
 stage builds one.
 
 First it has to know what the program does. Its text does not tell: there are loops, `if`s, modules
@@ -16,11 +17,11 @@ The trap: a list of names and shapes looks like a program, and it is not one. Th
 functions with one and the same list and different values. What is missing is which result goes
 where.
 
-(PyTorch's torch.fx traces in this way as well; torch.compile reads the bytecode of the program.)
+(PyTorch: torch.jit.trace listens to calls like this. torch.compile reads the program's bytecode.)
 
 New: TraceMode, tensors_in.
-Try: write down id(x) instead of the shape. Can you now tell the two functions apart? And when a
-tensor is freed, and its id is used again?
+Try: write down id(x) instead of the shape. Can you tell the two functions apart now? What if a
+tensor is freed in the middle, and its id is used again?
 """
 
 import dataclasses

@@ -16,12 +16,11 @@ knows how long each loop is, and how much memory is needed. Two more notes are f
 The numbers are counted anew in each graph, because the numbers of nodes grow for ever.
 
 The walk over arguments goes into tuples, lists and dicts: `inputs` yields the nodes that a node
-needs, each as often as it is there; `replaced` makes the same operation with other arguments, of
-which later passes over a graph are made.
+needs, each as often as it is there. It is asked for often, and is kept.
 
 (PyTorch: print(graph), or graph.print_tabular().)
 
-New: Node.inputs, Node.replaced, nodes_in, kind_of, text_of. Changed: Node, map_nodes, Graph.run.
+New: Node.inputs, nodes_in, kind_of, text_of. Changed: Node, map_nodes, Graph.run.
 Try: print the graph of y = x + x. How often is x among the inputs of the sum?
 """
 

@@ -9,9 +9,9 @@ are what the formula of the Function does with its arrays. So let the arrays do 
 
     c = a * b             value: a.value * b.value          node: multiply(a.node, b.node)
 
-Why a real array beside the node? Because nothing has to be known about operations. Which shape has
-a sum along axis 1 of a broadcast product of integers and floats? NumPy computes it, and says so.
-Its errors come up in the line of the program that makes them.
+Why a real array beside the node? Because nothing has to be known about operations. Which shape and
+type has a product of integers and floats of two shapes? NumPy computes it, and says so. Its errors
+come up in the line of the program that makes them.
 
 One function, perform, computes an operation in the trace and in the run of the graph: what is
 written down cannot differ from what is done.
@@ -23,7 +23,7 @@ elements with it. `__array_ufunc__ = None` tells NumPy to leave the operator to 
 
 New: Tracing, record, as_node, as_value, traced, with_operators, attach_operator, Tracer, perform,
 Trace. Changed: Graph.run.
-Try: delete `__array_ufunc__ = None`. What is 2-element array * tracer then?
+Try: delete `__array_ufunc__ = None`. What is np.ones(2) * b then?
 """
 
 import dataclasses
@@ -229,7 +229,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node):

@@ -1,19 +1,19 @@
 """Step 97e: Functions of the array library, on tracers
 
 The tracer of step 97d knows + and *, and exp(tracer) fails: NumPy is asked for the exponential of
-an object that it does not know. A formula does not call NumPy by name, though. Since step 43a each
+an object that it does not know. A formula does not call NumPy by name, though. Since step 43b each
 Function computes with `ctx.xp`, the array library of its tensors, because some day it was to be
-another one. This is that day. A module object whose functions take tracers is all we need:
+another one. Today it is another one: a module object whose functions take tracers.
 
-    xp.exp(t)      a "ufunc", one number in, one out:    node exp
+    xp.exp(t)      a "ufunc", one number in, one out:     the node exp
     xp.sum(t)      in our table:                          what the table says
     xp.sort(t)     not in our table:                      Untraceable
     xp.sort(a)     no tracer among the arguments:         NumPy's own sort
     xp.pi          not a function:                        NumPy's own
     np.sort(t)     NumPy by name:                         Untraceable
 
-`__getattr__` of the module finds out which of them it is. NumPy has a hundred ufuncs, with one
-form of call, so they need no table.
+`__getattr__` of the module finds out which of them it is. NumPy has a hundred ufuncs, with one form
+of call, so they need no table.
 
 An axis can be written in many ways: None, -1, 1, (0, 1). In the graph all of them are tuples of
 numbers from 0 on: a compiler that reads the graph later has one form to know.
@@ -22,7 +22,7 @@ numbers from 0 on: a compiler that reads the graph later has one form to know.
 
 New: Untraceable, axes_of, TracedUfunc, TracedModule, has_tracer; Tracer.reduce, sum, max and
 __array_function__.
-Try: take "sum" out of the table.
+Try: take "sum" out of the table. What does softmax say?
 """
 
 import dataclasses
@@ -240,7 +240,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node):

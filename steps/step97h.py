@@ -1,21 +1,21 @@
 """Step 97h: A device whose arrays are tracers: all formulas write themselves down
 
-We have an array type and a library of functions for it. That is what a backend is (step 67): give
+We have an array type and a library of functions for it. That is what a backend is (step 43a): give
 it a name, `traced`, and a tensor can be on that device. Then nothing is left to be done:
 
     x = a tensor on `traced`
     y = log_softmax(gelu(x), dim=1)        each Function computes with ctx.xp, which is ours now
 
-and the graph has it all: multiply, max, subtract, exp, sum, log. Since step 43a, formulas do not
+and the graph has it all: multiply, max, subtract, exp, sum, log. Since step 43b, formulas do not
 know which library computes them, so that the same text serves NumPy and CuPy. Now it serves a third
 library, which writes down what the others compute. The demo sends 20 operations of the package
 through it, and none of them has changed for it.
 
-An array that a formula makes itself, such as zeros or a list of bounds, is the same in each run.
-It becomes the node "constant", which holds the array.
+An array that a formula makes itself, such as zeros or a list of bounds, is the same in each run. It
+becomes the node "constant", which holds the array.
 
-Some operations fail: their formulas sort, flip, or write into an array. Later steps will deal with
-all of them.
+Some operations fail still: their formulas sort, flip, or write into an array. Later steps deal with
+them.
 
 The trap: `zeros` has no tracer among its arguments, so the library would give a real array, and
 `zeros + tracer` is a real array's operator. Functions that make arrays must make tracers.
@@ -318,7 +318,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node):

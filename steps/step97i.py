@@ -10,8 +10,9 @@ So replace what is inside the tensors, for as long as the trace takes:
     run          function(*args): the program is as it was, and all its tensors write
     restore      tensor.array = array;   tensor.device = cpu
 
-A tensor that nobody has named is found too: the mode of step 97a sees each call of a Function, and
-lifts the tensors among its arguments. Each lifted tensor is a source: an input of the graph.
+A tensor that is not among `tensors` is found too: the mode of step 97a sees each call of a
+Function, and lifts the tensors among its arguments. Each lifted tensor is a source: an input of the
+graph.
 
 The trap is in __exit__: a function that raises must give the tensors back as well. And two threads
 may use one model: a lock lets one trace in at a time.
@@ -320,7 +321,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node):

@@ -6,7 +6,7 @@ its backward already, a formula in terms of ctx.xp. And the engine only carries 
 backward to the next. So let it run, while the trace is open, with tracers as gradients:
 
     roots       the result of the function; a tracer stands for its gradient
-    engine      as it is (step 51a)
+    engine      as it is (step 51b)
     targets     the sources that require a gradient
 
 No formula had to be written for it. The demo captures a network with its loss: one graph computes
@@ -23,7 +23,8 @@ called: the first frame of the stack that is not in the package. All of a backwa
 
 New: trace_backward, finish, line_of_the_program. Changed: Source, Trace, Captured, capture, record,
 Tracing, TraceMode.
-Try: capture a function that calls grad(..., create_graph=True) inside. Is there an end to it?
+Try: capture a function that calls grad(..., create_graph=True) inside, and returns the sum of the
+gradient's squares. Which derivative does the last output have?
 """
 
 import dataclasses
@@ -330,7 +331,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node):

@@ -7,8 +7,8 @@ graph in two. The cut decides what is kept in memory between the two, as ctx.sav
     forward     inputs -> result, saved 1, saved 2, ...
     backward    saved 1, saved 2, ..., gradient of the result -> gradients of the sources
 
-A value is saved if a node of the backward uses it, and it was made in the forward. What nobody
-needs for the result, but the backward, is computed in the backward: it need not be kept.
+A value is saved if a node of the backward uses it, and the forward has made it. What only the
+backward needs is computed in the backward: it need not be kept.
 
 Dead code is what no output depends on. To find it, go through the nodes from the last one to the
 first, and collect what is needed: a node that is not needed when you arrive at it is dead, since
@@ -17,7 +17,7 @@ all that could use it come later. One pass is enough.
 A trace is full of dead code. The engine stops at what needs no gradient, but a backward formula
 computes the gradients of all its inputs, also of the input x of the first layer.
 
-`dot` draws a graph in the language of Graphviz (step 55). `users` turns the arguments round: who
+`dot` draws a graph in the language of Graphviz (step 55b). `users` turns the arguments round: who
 uses the result of a node.
 
 (PyTorch: the partitioner of AOTAutograd; `min_cut` keeps even less, and computes again.)
@@ -360,7 +360,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node):
@@ -857,6 +856,41 @@ if __name__ == "__main__":
     expected = grad(loss(), list(model.parameters()))
     same = [np.array_equal(a, b.array) for a, b in zip(gradients, expected, strict=True)]
     print(np.array_equal(value, loss().array), same)  # -> True [True, True, True, True]
+    print(captured.graph)
+    # -> inputs: %0 float32[5, 4], %1 float32[8, 4], %2 float32[8], %3 float32[3, 8], ...
+    # -> %6 = transpose(%1, (1, 0))  float32[4, 8]  # Addmm, ...
+    # -> %7 = matmul(%0, %6)  float32[5, 8]  # Addmm, ...
+    # -> %8 = add(%7, %2)  float32[5, 8]  # Addmm, ...
+    # -> %9 = tanh(%8)  float32[5, 8]  # Tanh, ...
+    # -> %10 = transpose(%3, (1, 0))  float32[8, 3]  # Addmm, ...
+    # -> %11 = matmul(%9, %10)  float32[5, 3]  # Addmm, ...
+    # -> %12 = add(%11, %4)  float32[5, 3]  # Addmm, ...
+    # -> %13 = subtract(%12, %5)  float32[5, 3]  # Sub, ...
+    # -> %14 = multiply(%13, %13)  float32[5, 3]  # Pow, ...
+    # -> %15 = sum(%14, axis=(0, 1), keepdims=False)  float32[]  # Mean, ...
+    # -> %16 = divide(%15, 15)  float32[]  # Mean, ...
+    # -> return %16, %13, %3, %9, %0
+
+    # What is superfluous in it, such as a power of 1, is left to passes over graphs.
+    print(captured.backward)
+    # -> inputs: %0 float32[5, 3], %1 float32[3, 8], %2 float32[5, 8], %3 float32[5, 4], ...
+    # -> %5 = divide(%4, 15)  float32[]  # backward
+    # -> %6 = broadcast_to(%5, (5, 3))  float32[5, 3]  # backward
+    # -> %7 = power(%0, 1.0)  float32[5, 3]  # backward
+    # -> %8 = multiply(2.0, %7)  float32[5, 3]  # backward
+    # -> %9 = multiply(%6, %8)  float32[5, 3]  # backward
+    # -> %10 = matmul(%9, %1)  float32[5, 8]  # backward
+    # -> %11 = reshape(%10, (5, 8))  float32[5, 8]  # backward
+    # -> %12 = transpose(%9, (1, 0))  float32[3, 5]  # backward
+    # -> %13 = matmul(%12, %2)  float32[3, 8]  # backward
+    # -> %14 = sum(%9, axis=(0,), keepdims=False)  float32[3]  # backward
+    # -> %15 = multiply(%11, %2)  float32[5, 8]  # backward
+    # -> %16 = multiply(%15, %2)  float32[5, 8]  # backward
+    # -> %17 = subtract(%11, %16)  float32[5, 8]  # backward
+    # -> %18 = transpose(%17, (1, 0))  float32[8, 5]  # backward
+    # -> %19 = matmul(%18, %3)  float32[8, 4]  # backward
+    # -> %20 = sum(%17, axis=(0,), keepdims=False)  float32[8]  # backward
+    # -> return %19, %20, %13, %14
     print([str(node.shape) for node in captured.graph.outputs[1:]])
     # -> ['(5, 3)', '(3, 8)', '(5, 8)', '(5, 4)']
 

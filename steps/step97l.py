@@ -1,8 +1,8 @@
 """Step 97l: Writes, where nothing is overwritten
 
-softmax does not trace yet: its formula computes `e` and then says e /= total, to save memory. An
-array can be overwritten. A node cannot: it stands for the result of one operation, and other nodes
-may use that result. So a write makes a new node, and the tracer points to it from then on:
+softmax does not trace yet: its formula writes the quotient over e, to save memory. An array can be
+overwritten. A node cannot: it stands for the result of one operation, and other nodes may use that
+result. So a write makes a new node, and the tracer points to it from then on:
 
     t += 1          t.node = add(t.node, 1)
     t[0] = v        t.node = put(t.node, v, key): a copy of t in which v stands at [0]
@@ -23,7 +23,7 @@ So `put` is to write what `view_at` is to read.
 
 New: put, part_of, Tracer.node, __setitem__, fill. Changed: Tracer, show, base, attach_operator,
 given, perform, Trace.lift.
-Try: count the put nodes of a loop that fills a matrix row by row. What does the graph copy?
+Try: fill a matrix of ten rows, row by row. How many put nodes are there, and what do they copy?
 """
 
 import dataclasses
@@ -380,7 +380,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):

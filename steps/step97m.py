@@ -22,7 +22,7 @@ says why. To refuse is better than to be wrong.
 
 New: Break, check_sources, places_of, Tracer.ravel. Changed: Source, Trace.lift, Trace.restore,
 Captured, finish, put.
-Try: return the running mean from f as well, before and after the call of the model.
+Try: return `average * 1.0` as well, once taken before the write and once after it.
 """
 
 import dataclasses
@@ -397,7 +397,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):

@@ -19,10 +19,11 @@ Anything else is a Break: an object of an unknown class may hide a tensor. So ar
 and a new Parameter. The first would show memory that the graph does not write; the second is an
 object that every run would have to make anew.
 
+And a tracer that the program has kept says so when it is used later: its trace is over.
+
 (PyTorch: torch.utils._pytree does this for dicts, lists and what is registered.)
 
-New: PLAIN, Output, Given, rebuilt. Changed: Captured, capture, finish,
-record.
+New: PLAIN, Output, Given, rebuilt. Changed: Captured, capture, finish, record.
 Try: return a set of tensors.
 """
 
@@ -403,7 +404,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):

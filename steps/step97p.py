@@ -21,9 +21,8 @@ knows; and a result whose shape depends on values, such as x[x > 0] or unique().
 (PyTorch: the same order of things: decompose what you can, call the rest.)
 
 New: call_backward, WholeCall.backward, WholeCall.name, OF_UNKNOWN_SHAPE, EFFECTS, refuse.
-Changed: perform, make_device, TraceMode, Trace, Captured,
-finish, divided.
-Try: leave EFFECTS out of `divided`. Where does the convolution run, and how often?
+Changed: perform, make_device, TraceMode, Trace, Captured, finish, divided.
+Try: print the inputs of the backward's first call_backward. Which of them is a Called?
 """
 
 import dataclasses
@@ -451,7 +450,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):

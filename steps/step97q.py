@@ -7,13 +7,13 @@ compiler:
 
     random(generator, "uniform", shape, dtype)
 
-The traced device has a source of random numbers of its own (step 67 gave backends that seam). It
+The traced device has a source of random numbers of its own (Backend.random_source, step 65a). It
 draws for the trace, and records. After the trace the stream is set back to where it was: what was
 drawn belongs to the first run, not to the trace.
 
-A draw is an effect, as a call is: it moves the stream. So it is not dead code, even where nobody
-uses what was drawn, and two equal draws are two draws. Without that, the numbers after it would be
-others than eager's.
+A draw is an effect, as a call is: it moves the stream. So it is not dead code, even where its
+numbers are not used, and two equal draws are two draws. Otherwise the numbers after it would not be
+eager's.
 
 A number of Python is a constant of the graph, and mostly should be. Not so the count of an
 optimizer's steps: Adam needs 1 - 0.9**t, with another t in each step. A Number is a tracer for such
@@ -22,7 +22,7 @@ so does a Number; an array without dimensions would not.
 
 What a function makes, zeros(3) or rand(3), even with device="cpu", is on `traced` from now on.
 
-(PyTorch: a "philox" seed and offset become inputs of the graph, and numbers "symbolic floats".)
+(PyTorch: the seed and offset of the stream become inputs, and numbers "symbolic floats".)
 
 New: TracedSource, Number. Changed: traced, perform, make_device, Trace, EFFECTS, without_dead_code,
 capture.
@@ -463,7 +463,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):

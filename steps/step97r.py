@@ -18,14 +18,14 @@ the error with its own words.
 
 Who asks is seen on the stack: the first frame that is neither the tracer nor Tensor.
 
-`check` has no result that anybody uses. It must stay nevertheless, so it is an effect. In a
-backward pass it would come too late: the forward has been run, and used. That is a Break.
+The result of a check is not used, and it must stay nevertheless: it is an effect. In a backward
+pass it would come too late: the forward has been run, and used. That is a Break.
 
 (PyTorch: "data-dependent control flow", a graph break, or an error under fullgraph=True.)
 
 New: ValueNeeded, asked_by_the_program, Tracer.__bool__, item, refuse, check, needs_value,
 line_of_error. Changed: perform, EFFECTS, without_dead_code, make_device, capture, trace_backward.
-Try: what does `while y.norm() > 1: y = y / 2` give? And `for row in x:`?
+Try: write into model.py: `while x.norm() > 1: x = x / 2`. And why does `loop` work?
 """
 
 import dataclasses
@@ -494,7 +494,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):

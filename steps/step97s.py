@@ -1,19 +1,18 @@
 """Step 97s: What must not be: kept tensors and other streams
 
-A function that was traced may have done things that no graph does. Each of these would give wrong
-results in silence, so capture looks for them afterwards.
+A function that was traced may have done things that no graph does. They would give wrong results in
+silence, so capture looks for them afterwards.
 
     self.kept = x * 2                   the program keeps a tensor that holds a tracer. It gets the
                                         real array back, and that is a Break: no run would make it
     random.random(), np.random.rand()   these streams are not the package's. They have moved: Break
 
 Which tensors are kept? The trace has weak references to its tracers. A tracer that is alive after
-the trace is held by somebody, and the garbage collector says by whom.
+the trace is held by something, and the garbage collector says by what.
 
-And there are things around a function that a trace must not disturb:
-
-    modes       the trace's mode goes outside the program's own, and sees what autocast makes of
-                a call; autocast's cache of casts is empty during a trace, and as it was after it
+And a trace must not disturb what is around a function. The program may have modes of its own, such
+as autocast. The trace's mode goes outside of them, so that it sees what they make of a call. The
+casts that autocast has kept are put aside, and are back after the trace.
 
 (PyTorch: side effects are traced from bytecode, and replayed; what cannot be is a graph break.)
 
@@ -225,7 +224,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):
@@ -1075,5 +1073,6 @@ if __name__ == "__main__":
     with autocast("cpu"):
         before = x @ x.T
         captured = capture(lambda: x @ x.T, (), {}, [x])
-        print([node.made_by for node in captured.graph.nodes], captured.calls)
-        print(equal(before, x @ x.T))
+        print(sorted({node.made_by for node in captured.graph.nodes}), captured.calls)
+        # -> ['Cast', 'MatMul', 'Transpose'] 4
+        print(equal(before, x @ x.T), settings.casts == {})  # -> True True

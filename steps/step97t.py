@@ -1,9 +1,8 @@
 """Step 97t: Formulas for a compiler, in place of eager's fast ones
 
 The graph of gelu has 19 nodes (step 97h): eager has no error function, and writes a polynomial,
-since each call of NumPy goes over a whole array and a polynomial is the fewest calls. A compiler
-writes its own loops, in C, and C has an erf. So the formula that is right for eager is wrong for
-a compiler, and the other way round.
+made of operations that NumPy is fast at. A compiler writes its own loops, in C, and C has an erf.
+So the best formula for eager is not the best one for a compiler.
 
 And a diagonal is a Break (step 97p): eager takes a view whose step is a row and a column at once,
 and a graph has no such view. It could pick the elements by their numbers.
@@ -12,8 +11,8 @@ So TraceMode looks into a table before it calls a Function:
 
     formulas[Diagonal] = PlainDiagonal         what a trace calls instead
 
-An entry is a Function like all others, with forward and backward, found by the decorator
-@in_place_of. For erf, the function erf_of has an entry for each class of arrays (step 57b), so a
+An entry is a Function like all others, with forward and backward; the decorator @in_place_of puts
+it into the table. For erf, the function erf_of has a body for each class of arrays (step 56c), so a
 Tracer gets one as well.
 
 Others are better not looked into: what adds at indices in its backward is one node as it is.
@@ -236,7 +235,6 @@ class Tracer:
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
-    __array_priority__ = 200
     __hash__ = None
 
     def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):

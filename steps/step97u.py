@@ -4,7 +4,7 @@
 
 Eager computes this with matrix products: with ones to get sums, with [s, t] to get x s + t, and in
 parts that fit the cache (step 86). Each call of an array library goes over the whole array, so few
-calls, and calls of BLAS, are fast. The trace of a layer norm has 76 nodes, both ways. A compiler
+calls, and calls of BLAS, are fast. The trace of a layer norm has 90 nodes, both ways. A compiler
 would have to leave most of them to BLAS, and would gain nothing.
 
 What a compiler wants is the formula, since it makes a loop of its own from it: one that reads a

@@ -14,6 +14,7 @@ from steps.companion.notebook import OPEN, show
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+STEPS = (ROOT / "steps").glob("step*.py")
 STAGES = tomllib.loads((ROOT / "steps" / "curriculum.toml").read_text())["stage"]
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -38,8 +39,10 @@ def solved(notebook):
     assert not checks, "exercises without a solution"
 
 
-def test_each_stage_has_a_notebook():
-    assert [path.stem for path in NOTEBOOKS] == [f"stage{s['number']:02d}" for s in STAGES]
+def test_each_stage_that_has_steps_has_a_notebook():
+    topics = {int(path.stem[4:].rstrip("abcdefghijklmnopqrstuvwxyz")) for path in STEPS}
+    begun = [s for s in STAGES if topics & set(range(s["first"], s["last"] + 1))]
+    assert [path.stem for path in NOTEBOOKS] == [f"stage{s['number']:02d}" for s in begun]
 
 
 @each_notebook
@@ -94,7 +97,7 @@ def test_notebook_runs_from_the_first_cell_to_the_last(path):
     notebook.cells += solved(notebook)
     client = NotebookClient(
         notebook,
-        timeout=60,
+        timeout=300,
         kernel_name="python3",
         resources={"metadata": {"path": str(FOLDER)}},
     )

@@ -678,9 +678,9 @@ def test_a_killed_save_leaves_no_other_file(tmp_path):
             process.stdout.readline()
             time.sleep(0.003 * number)
             process.kill()
-    # One may be there, of a process that was killed after it named its file and before it put
-    # the file in place. Unfinished files, which nearly all of these processes had, are gone.
-    assert "file" in os.listdir(tmp_path) and len(os.listdir(tmp_path)) <= 2
+    # One or two may be there, of processes that were killed after they named their file and before
+    # they put it in place. Unfinished files, which nearly all of these had, are gone.
+    assert "file" in os.listdir(tmp_path) and len(os.listdir(tmp_path)) <= 4
 
 
 def test_systems_without_nameless_files(tmp_path, monkeypatch):

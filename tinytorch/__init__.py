@@ -3,7 +3,6 @@
 # One import for each module, with the names that it offers here.
 # fmt: off
 
-import importlib
 from math import e, inf, nan, pi
 
 from numpy import newaxis
@@ -29,6 +28,7 @@ from tinytorch.core.limits import finfo, iinfo
 from tinytorch.core.memory import freed_memory_is_kept
 from tinytorch.core.printing import set_printoptions
 from tinytorch.core.tensor import as_tensor, from_numpy, is_tensor, Size, Tensor, tensor
+from tinytorch.lazy import __getattr__
 from tinytorch.linalg import inv as inverse
 from tinytorch.nn.functional import (
     adaptive_avg_pool1d, avg_pool1d, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d,
@@ -98,11 +98,3 @@ from tinytorch.random import get_rng_state, set_rng_state
 from tinytorch.serialization import load, save
 from tinytorch.threads import get_num_threads, set_num_threads
 from tinytorch.version import __version__
-
-
-def __getattr__(name: str):
-    """`compile` and `compiler`: the compiler is imported when a program first asks for it."""
-    if name in ("compile", "compiler"):
-        compiler = importlib.import_module("tinytorch.compiler")
-        return compiler if name == "compiler" else compiler.compile
-    raise AttributeError(f"module 'tinytorch' has no attribute '{name}'")

@@ -8,7 +8,8 @@ from .model import dotted_name
 from .source import Import, Source, SourceError
 
 OPTIONAL = set(
-    "cupy cupyx einops ml_dtypes graphviz matplotlib IPython safetensors threadpoolctl".split()
+    "cupy cupyx einops ml_dtypes mpi4py graphviz matplotlib IPython safetensors "
+    "threadpoolctl".split()
 )
 
 

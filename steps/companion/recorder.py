@@ -55,16 +55,30 @@ class Recorder(io.TextIOBase):
         return self.out.write(text)
 
 
+def own_lines(code):
+    """The lines of a code object, without those of the functions in it."""
+    return {line for _, _, line in code.co_lines()}
+
+
+def lines_of(code):
+    """The lines of a code object and of all that are in it."""
+    inner = [each for each in code.co_consts if isinstance(each, type(code))]
+    return own_lines(code).union(*map(lines_of, inner))
+
+
 class Watcher:
     """Notes which lines of one file run, in all threads and in processes that are forks.
 
-    A function is left alone once all its lines have run, so that a loop is not slow for long.
+    A function is left alone once all its lines have run, and the process once all lines have, so
+    that a loop is not slow for long.
     """
 
     def __init__(self, path, lines):
         self.path, self.lines = path, set(lines)
         self.marks = mmap.mmap(-1, max(self.lines) + 1)  # memory that forks share
         self.waiting = {}  # for each code object, the lines that have not run yet
+        with open(path, "rb") as file:
+            self.left = self.lines & lines_of(compile(file.read(), path, "exec"))
 
     def start(self):
         threading.settrace(self.enter)
@@ -76,18 +90,21 @@ class Watcher:
         return [line for line in sorted(self.lines) if self.marks[line]]
 
     def enter(self, frame, event, value):
+        if not self.left:
+            sys.settrace(None)
+            return None
         code = frame.f_code
         if code.co_filename != self.path:
             return None
         if code not in self.waiting:
-            own = {line for _, _, line in code.co_lines()}
-            self.waiting[code] = self.lines & own
+            self.waiting[code] = self.lines & own_lines(code)
         return self.step if self.waiting[code] else None
 
     def step(self, frame, event, value):
         waiting = self.waiting[frame.f_code]
         if event == "line" and frame.f_lineno in waiting:
             waiting.discard(frame.f_lineno)
+            self.left.discard(frame.f_lineno)
             self.marks[frame.f_lineno] = 1
             if not waiting:
                 frame.f_trace_lines = False

@@ -518,16 +518,17 @@ def test_post_accumulate_hooks(device):
 
 def test_a_long_chain_of_views_takes_time_in_proportion_to_its_length():
     def seconds(length):
-        x, start = leaf([[1.0, 2.0]]), time.perf_counter()
+        x, start = leaf([[1.0, 2.0]]), time.process_time()
         y = x
         for _ in range(length):
             y = y.view(1, 2)
         y.sum().backward()
         assert x.grad.tolist() == [[1.0, 1.0]]
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     few = min(seconds(1000) for _ in range(3))
-    assert seconds(20_000) < 100 * few  # with a tuple of all calls in each view: 400 and more
+    many = min(seconds(20_000) for _ in range(2))
+    assert many < 100 * few  # with a tuple of all calls in each view: 400 and more
 
 
 def test_gradients_of_one_leaf_from_several_threads():
@@ -546,3 +547,60 @@ def test_gradients_of_one_leaf_from_several_threads():
         thread.join()
     sys.setswitchinterval(before)
     assert (x.grad == 160).all().item()
+
+
+def test_post_accumulate_hooks_run_while_backward_goes_on(device):
+    """Each leaf gets its gradient as soon as the last part of it has arrived."""
+    w, v = leaf([2.0, 3.0], device), leaf([1.0, 4.0], device)
+    seen = []
+    for name, x in (("w", w), ("v", v)):
+        x.register_post_accumulate_grad_hook(lambda x, name=name: seen.append((name, x.grad)))
+    h = w * w
+    h.register_hook(lambda g: seen.append("h"))
+    y = h * v
+    y.register_hook(lambda g: seen.append("y"))
+    (y * 1.0).sum().backward()
+    names = [x if isinstance(x, str) else x[0] for x in seen]
+    assert names == ["y", "v", "h", "w"]
+    assert seen[3][1].tolist() == [4.0, 24.0] and seen[1][1].tolist() == [4.0, 9.0]
+
+    # A leaf that is a root itself, next to a graph; then one with a part behind a dead end.
+    seen.clear()
+    ones = tinytorch.ones(2, device=device)
+    backward([w, (w * 2.0).sum()], [ones, None])
+    assert seen == [("w", w.grad)] and w.grad.tolist() == [7.0, 27.0]
+
+    class Half(tinytorch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            return a + b
+
+        @staticmethod
+        def backward(ctx, g):
+            return g, None
+
+    seen.clear()
+    (Half.apply(v * 3.0, v * 5.0) * v).sum().backward()
+    assert [name for name, _ in seen] == ["v"]
+    assert v.grad.tolist() == [4.0 + 3 + 8, 9.0 + 3 * 4 + 32]
+
+
+def test_a_hook_may_move_its_leaf_while_backward_goes_on(device):
+    """An optimizer's step inside backward: no node needs the old value any more."""
+    weights = [leaf([1.0, 2.0], device) for _ in range(4)]
+    alive = []
+
+    def move(w):
+        alive.append(sum(w.grad is not None for w in weights))
+        with tinytorch.no_grad():
+            w -= 0.5 * w.grad
+        w.grad = None
+
+    for w in weights:
+        w.register_post_accumulate_grad_hook(move)
+    y = tinytorch.ones(2, device=device)
+    for w in weights:
+        y = y * w
+    y.sum().backward()
+    assert max(alive) == 1 and len(alive) == 4
+    assert all(w.tolist() == [0.5, 2.0 - 0.5 * 8] for w in weights)

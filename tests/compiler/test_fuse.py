@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.compiler.native import COMPILER, Build, Compiled
-from tinytorch.compiler.fuse import Axis, fuse, leaves, unify
+from tinytorch.compiler.axes import Axis, leaves, undo, unify
+from tinytorch.compiler.fuse import fuse
 from tinytorch.compiler.graph import EFFECTS, Graph, Node
 from tinytorch.compiler.kernel import Kernel
 
@@ -33,8 +34,8 @@ def test_axes_split_where_two_lists_of_them_meet():
     assert unify([six, four], [two, twelve], trail := [])
     assert [axis.size for axis in leaves([six, four])] == [2, 3, 4]
     assert leaves([six, four]) == leaves([two, twelve])
-    for axis in trail:
-        axis.parts = ()
+    undo(trail)
+    assert leaves([six, four]) == [six, four]
     assert not unify([six, four], [Axis(4), Axis(6)], [])
 
 
@@ -157,11 +158,11 @@ def test_a_value_and_its_transpose_are_not_taken_for_each_other(tmp_path):
 
 @needs_compiler
 def test_a_reshape_between_two_operations_stays_inside(tmp_path):
-    b = Build(array(6, 5), array(5))
+    b = Build(array(40, 5))
     h = b.add(b.matmul(b.inputs[0], b.transpose(b.inputs[0], (1, 0))), 1.0)
-    y = b.multiply(b.reshape(b.tanh(h), (2, 3, 6)), 2.0)
-    z = b.exp(b.transpose(b.reshape(y, (2, 3, 3, 2)), (0, 2, 1, 3)))
-    program = b.check(tmp_path, z, softmax(b, z))
+    y = b.multiply(b.reshape(b.tanh(h), (5, 8, 40)), 2.0)
+    z = b.exp(b.transpose(b.reshape(y, (5, 8, 4, 10)), (0, 2, 1, 3)))
+    program = b.check(tmp_path, z, softmax(b, z), rtol=1e-5)
     assert in_words(program.schedule) == ["transpose", "matmul", "kernel"]
 
 
@@ -199,14 +200,27 @@ def test_random_draws_keep_their_order():
 
 def test_time_grows_with_the_number_of_nodes():
     seconds = []
-    for count in (1000, 10_000):
+    for count in (1000, 8000):
         x = first = Node("input", (), {}, (10, 10), np.dtype(np.float32))
         nodes = []
         for i in range(count):
             op, args = ("matmul", (x, x)) if i % 10 == 0 else ("add", (x, first))
             x = Node(op, args, {}, (10, 10), np.dtype(np.float32))
             nodes.append(x)
-        start = time.perf_counter()
-        fuse(Graph([first], nodes, [x]))
-        seconds.append(time.perf_counter() - start)
-    assert seconds[1] < 30 * seconds[0] + 0.5
+        runs = []
+        for _ in range(2):
+            start = time.process_time()
+            fuse(Graph([first], nodes, [x]))
+            runs.append(time.process_time() - start)
+        seconds.append(min(runs))
+    assert seconds[1] < 24 * seconds[0]
+
+
+@needs_compiler
+def test_a_long_row_is_not_cut_into_windows(tmp_path):
+    """The gradient of a pooling has a value for each 2 x 2 window: it gets a kernel of its own."""
+    b = Build(array(2, 1, 2), array(4, 3, 8, 1, 8, 1), array(4, 3, 16, 16))
+    wide = b.multiply(b.inputs[1], b.inputs[0])
+    y = b.multiply(b.reshape(wide, (4, 3, 256)), b.reshape(b.inputs[2], (4, 3, 256)))
+    program = b.check(tmp_path, y, b.reduce("sum", y, 0, 2), rtol=1e-4)
+    assert [kernel.sizes[-1] for kernel in program.kernels] == [2, 256]

@@ -2,6 +2,14 @@
 
 import sys
 
+try:
+    import torch
+except ImportError:
+    pass  # these tests are skipped
+else:
+    # PyTorch's samples forbid what programs do: torch.backends.cudnn.benchmark = True.
+    torch.backends.disable_global_flags = lambda: None
+
 
 def pytest_terminal_summary(terminalreporter):
     samples = sys.modules.get("tests.parity.samples")

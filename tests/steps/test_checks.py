@@ -477,7 +477,7 @@ def test_a_framework_in_which_nothing_can_be_checked(make):
 
 
 def test_a_framework_that_does_not_load(make):
-    curriculum = make({7: step_text(7, "1 / 0")})
+    curriculum = make({7: step_text(7, "class Tensor: ...\n\n\n1 / 0")})
     [complaint] = complaints(checks.check_gradients, curriculum, curriculum.step(7))
     assert "ZeroDivisionError" in complaint
 

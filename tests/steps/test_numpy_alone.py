@@ -30,6 +30,6 @@ def test_there_are_such_steps():
 def test_a_step_runs_without_ml_dtypes(path):
     program = PROGRAM.format(folder=str(FOLDER), path=str(path))
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr[-600:]

@@ -48,7 +48,8 @@ def backward_pass(
     Gradients are plain arrays on their way, or Tensors (`as_tensors`) if they are to be
     differentiated or if a mode wants to see each operation.
 
-    Returns {leaf: gradient}, or, with `targets`, {edge of a target: gradient}.
+    Returns {leaf: gradient}, or, with `targets`, {edge of a target: gradient}. A leaf with hooks on
+    its accumulation is not among them: it has got its gradient as soon as all of it had arrived.
     """
     needed = None if targets is None else nodes_on_the_way(edges, targets)
     direct = not (as_tensors or state.modes)  # with neither, most nodes take the short way
@@ -57,6 +58,7 @@ def backward_pass(
     own: set = set()  # those whose gradient is a sum made here: only these are added to in place
     found: dict = {}
     heap: list = []
+    missing: dict | None = None  # leaf with such hooks -> how many parts have not arrived
     while True:
         for edge, grad in zip(edges, grads):  # noqa: B905 (a keyword costs more than the test)
             if edge is None or grad is None:
@@ -70,6 +72,8 @@ def backward_pass(
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heappush(heap, (node.sequence_nr, node))
+                elif missing is None and node._after_hooks and targets is None:
+                    missing = parts_to_come(edges, heap)
             elif node in own:
                 arrived[node] += grad
             else:
@@ -77,6 +81,9 @@ def backward_pass(
                 arrived[node] = arrived[node] + grad
                 if not as_tensors:
                     own.add(node)
+        if missing:
+            grads = grad = None  # what nothing else refers to, accumulate takes uncopied
+            accumulate_complete(edges, missing, arrived)
         if not heap:
             break
         sequence_nr, node = heappop(heap)
@@ -104,6 +111,37 @@ def backward_pass(
     if targets is None:
         return arrived
     return {**{(leaf, 0): grad for leaf, grad in arrived.items()}, **found}
+
+
+def parts_to_come(edges: Sequence, heap: list) -> dict:
+    """How many gradients will arrive at each leaf that has hooks on its accumulation: one along
+    each of `edges`, and one along each edge of a node below them or below those in the heap."""
+    parts: dict = {}
+    seen, waiting = set(), [*edges, *((node, 0) for _, node in heap)]
+    while waiting:
+        edge = waiting.pop()
+        node = None if edge is None else edge[0]
+        if node is None or node in seen:
+            continue
+        if node.sequence_nr is not None:
+            seen.add(node)
+            waiting.extend(node.edges)
+        elif node._after_hooks:
+            parts[node] = parts.get(node, 0) + 1
+    return parts
+
+
+def accumulate_complete(edges: Sequence, missing: dict, arrived: dict) -> None:
+    """Count what came along `edges`, and accumulate the gradients that are complete now."""
+    for edge in edges:
+        leaf = None if edge is None else edge[0]
+        if leaf in missing:
+            missing[leaf] -= 1
+            if not missing[leaf]:
+                del missing[leaf]
+                if leaf in arrived:
+                    grad = arrived.pop(leaf)
+                    accumulate(leaf, grad)
 
 
 def add_part(arrived: dict, heap: list, node: Function, number: int, grad: Any) -> None:

@@ -1,5 +1,6 @@
 """Makes a library of C source text: runs a C compiler, and keeps what it made on the disk."""
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -61,12 +62,10 @@ def run_compiler(command: Sequence[str]) -> str:
 @functools.cache
 def version_of(compiler: tuple[str, ...]) -> str:
     """The compiler's version, and the processor: with -march=native, a library is for this one."""
-    processor = platform.processor()
-    try:
-        with open("/proc/cpuinfo") as file:
-            processor += next((x for x in file if x.startswith(("flags", "Features"))), "")
-    except OSError:
-        pass  # not Linux
+    about = Path("/proc/cpuinfo")  # of Linux
+    lines = about.read_text().splitlines() if about.exists() else []
+    features = (line for line in lines if line.startswith(("flags", "Features")))
+    processor = next(features, platform.processor())
     return f"{run_compiler((*compiler, '--version'))} {platform.platform()} {processor}"
 
 
@@ -76,13 +75,15 @@ def cache_folder() -> Path:
     if chosen:
         return Path(chosen)
     caches = os.environ.get("XDG_CACHE_HOME")
-    return (Path(caches) if caches else Path("~/.cache").expanduser()) / "tinytorch"
+    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
 
 
 @functools.cache
-def temporary_folder() -> tempfile.TemporaryDirectory:
+def temporary_folder() -> Path:
     """In place of the cache where that cannot be used. It goes when the process ends."""
-    return tempfile.TemporaryDirectory(prefix="tinytorch-")
+    folder = tempfile.mkdtemp(prefix="tinytorch-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def digest_of(data: bytes) -> str:
@@ -157,7 +158,7 @@ def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
             compile_to(path, compiler, flags, source)
     except OSError:  # the folder is read-only, or full
         try:
-            path = Path(temporary_folder().name, name + ENDING)
+            path = temporary_folder() / (name + ENDING)
             if not cached(path):
                 compile_to(path, compiler, flags, source)
         except OSError as error:

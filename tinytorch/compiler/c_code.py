@@ -159,15 +159,6 @@ def function_text(kernel: Kernel) -> str:
     return CFunction(kernel).text()
 
 
-def in_memory(node: Node) -> str:
-    """The type of a node's array. Bools are read as numbers: GCC makes no vectors of bool."""
-    return "uint8_t" if node.dtype.kind == "b" else C_TYPES[node.dtype.name]
-
-
-def read(place: str, node: Node) -> str:
-    return f"{place} != 0" if node.dtype.kind == "b" else place
-
-
 def index(offset: int, strides: Sequence[int], counters: Sequence[str]) -> str:
     """The place of an element: "i0 * 512 + i1"."""
     terms = [i if s == 1 else f"{i} * {s}" for i, s in zip(counters, strides, strict=True) if s]
@@ -198,8 +189,8 @@ class CFunction:
         self.threads = work >= WORTH_THREADS
 
     def parameters(self) -> list[str]:
-        given = [f"const {in_memory(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
-        given += [f"{in_memory(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
+        given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
+        given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
         return [*given, "int threads"]
 
     def text(self) -> str:
@@ -248,7 +239,7 @@ class CFunction:
             self.counters[-1] = "j"
         for node in kernel.nodes:
             if node in self.kept:
-                self.write(f"{in_memory(node)} {self.names[node]}_row[{self.count}];")
+                self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
         self.write_outer(0)
         for number in range(self.last + 1):
             self.write_pass(number, alone=not parallel)
@@ -417,7 +408,7 @@ class CFunction:
     def element(self, node: Node, number: int, here: Any) -> None:
         """Computes the value of a node for one element, or reads it back, or writes it."""
         if self.is_there(node, number):
-            self.define(node, read(self.place(node), node))
+            self.define(node, self.place(node))
             return
         self.statement(node, here)
         if self.kernel.passes[node] == number:
@@ -460,8 +451,7 @@ class CFunction:
                 self.loads[x] = f"x{next(self.fresh)}"
                 place = index(x.offset, x.strides, self.counters)
                 kind = self.c_type(x.base)
-                value = read(f"{self.arrays[x.base]}[{place}]", x.base)
-                self.write(f"const {kind} {self.loads[x]} = {value};")
+                self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
             return self.loads[x]
         if not isinstance(x, Node):
             return None

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from tinytorch.compiler.c_code import CFunction, comment_of, in_memory
+from tinytorch.compiler.c_code import CFunction, comment_of
 from tinytorch.compiler.expressions import C_TYPES, DIVISIONS
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel
@@ -117,7 +117,7 @@ class CUDAFunction(CFunction):
         given = []
         for x in (*self.kernel.inputs, *self.kernel.outputs):
             const = "const " * (x in self.kernel.inputs)
-            given.append(f"{const}{in_memory(x)}* {self.arrays[x]}")
+            given.append(f"{const}{self.c_type(x)}* {self.arrays[x]}")
         self.write_rows()
         return "\n".join([", ".join(given) + ") {", *self.lines, "}\n"])
 
@@ -153,7 +153,7 @@ class CUDAFunction(CFunction):
         for node in kernel.nodes:
             if node in self.kept:
                 name = f"{self.names[node]}_row[{self.count}]"
-                self.write(f"__shared__ {in_memory(node)} {name};")
+                self.write(f"__shared__ {self.c_type(node)} {name};")
         self.write_outer(0)
         for number in range(self.last + 1):
             self.write_pass(number, alone=False)

@@ -24,6 +24,8 @@ C_TYPES = {
     "float64": "double",
 }
 BOOL = np.dtype(bool)
+REDUCTIONS = frozenset("sum prod mean max min any all".split())
+KNOWN = {int, float, *map(np.dtype, C_TYPES)}  # what an operand may be
 
 # {f} is "f" in float32 and nothing in float64: expf and exp.
 LIBRARY = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt hypot sqrt
@@ -181,10 +183,7 @@ def template(op: str, types: Sequence[np.dtype]) -> str | None:
         return ON_ALL[op]
     if len({dtype for dtype in types[:-1]}) > 1:
         return None
-    kind = types[0].kind
-    if kind == "b" and op in ("subtract", "negative"):
-        return None
-    return TABLES[kind].get(op) or ON_ALL.get(op)
+    return TABLES[types[0].kind].get(op) or ON_ALL.get(op)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -200,7 +199,7 @@ def has_expression(node: Node, operands: Sequence[Any]) -> bool:
         return False
     if not all(isinstance(x, (Node, bool, int, float, np.generic)) for x in operands):
         return False
-    if any(getattr(type_of(x), "name", "bool") not in C_TYPES for x in operands):
+    if not all(type_of(x) in KNOWN for x in operands):
         return False
     try:
         types = types_of(node, operands)

@@ -1,67 +1,16 @@
 """Fusion: puts operations of a graph together into kernels, loops that read and write once."""
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.expressions import has_expression
+from tinytorch.compiler.axes import Axis, leaves, undo, unify
+from tinytorch.compiler.expressions import REDUCTIONS, has_expression
 from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, perform
 from tinytorch.compiler.kernel import Kernel, build_kernel
 
-REDUCTIONS = frozenset("sum prod mean max min any all".split())
-
-
-class Axis:
-    """A dimension of a kernel's loops.
-
-    parts: what it turned out to be: another axis, or two axes that it is made of, as 6 is 2 x 3.
-    """
-
-    __slots__ = ("parts", "size")
-
-    def __init__(self, size: int):
-        self.size, self.parts = size, ()
-
-
-def leaves(axes: Iterable[Axis]) -> list[Axis]:
-    """The axes with their parts in place of those that have some."""
-    found, stack = [], [*axes][::-1]
-    while stack:
-        axis = stack.pop()
-        if axis.parts:
-            stack.extend(axis.parts[::-1])
-        else:
-            found.append(axis)
-    return found
-
-
-def unify(a: Iterable[Axis], b: Iterable[Axis], trail: list[Axis]) -> bool:
-    """Makes two lists of axes one: (6, 4) and (2, 12) are both (2, 3, 4). Returns whether it went.
-
-    trail: takes the axes that were changed, to undo it.
-    """
-    a, b = leaves(a)[::-1], leaves(b)[::-1]
-    while a and b:
-        x, y = a.pop(), b.pop()
-        if x.parts or y.parts:  # an axis that has changed since
-            a.extend(leaves([x])[::-1])
-            b.extend(leaves([y])[::-1])
-            continue
-        if x is y:
-            continue
-        if x.size < y.size:
-            x, y, a, b = y, x, b, a
-        if x.size % y.size:
-            return False
-        trail.append(x)
-        if x.size == y.size:
-            x.parts = (y,)
-        else:
-            x.parts = (y, Axis(x.size // y.size))
-            a.append(x.parts[1])
-    return not a and not b
+SHORT = 8  # elements of a loop that vectors do not help
 
 
 class Group:
@@ -94,6 +43,7 @@ class Fuser:
 
     Attributes:
         shown: for a view, the node whose memory it shows, and a small-typed array laid out so.
+        known: the operands of each node.
         places: for each node of a group, the axes of each dimension of what it loops over.
         groups: of each node; None for one that stays as it is.
         levels: of each node.
@@ -102,6 +52,7 @@ class Fuser:
     def __init__(self, graph: Graph):
         self.graph, self.inputs = graph, set(graph.inputs)
         self.shown: dict[Node, tuple[Node, np.ndarray]] = {}
+        self.known: dict[Node, list] = {}
         self.places: dict[Node, list[list[Axis]]] = {}
         self.groups: dict[Node, Group] = {}
         self.levels: dict[Node, int] = {}
@@ -130,8 +81,10 @@ class Fuser:
 
     def operands(self, node: Node) -> list:
         """A node's operands: nodes, and the numbers among them."""
-        args = node.args[:1] if node.op in REDUCTIONS or node.op == "astype" else node.args
-        return [self.number(x) if isinstance(x, Node) else x for x in args]
+        if node not in self.known:
+            args = node.args[:1] if node.op in REDUCTIONS or node.op == "astype" else node.args
+            self.known[node] = [self.number(x) if isinstance(x, Node) else x for x in args]
+        return self.known[node]
 
     def number(self, node: Node) -> Any:
         """The number that a constant of one element is, or the node."""
@@ -216,7 +169,7 @@ class Fuser:
         one; None where they do not fit."""
         trail: list[Axis] = []
         group = None
-        if self.place(node, into, trail):
+        if self.place(node, into, trail) and not self.narrow([node, *(x.nodes[-1] for x in into)]):
             looped = [x for axes in self.places[node] for x in axes]
             reduces = node.op in REDUCTIONS
             lists = [looped, self.sequence(node)] if reduces else [looped]
@@ -227,6 +180,12 @@ class Fuser:
         group.nodes.append(node)
         self.groups[node] = group
         return group
+
+    def narrow(self, nodes: list[Node]) -> bool:
+        """Whether the last dimension of a node has been cut into pieces that are too short for a
+        loop: one value for each 2 x 2 window beside one for each element of a long row."""
+        rows = [leaves(self.places[node][-1]) for node in nodes if self.places[node]]
+        return any(len(row) > 1 and row[-1].size < SHORT for row in rows)
 
     # Which node goes where.
 
@@ -281,7 +240,9 @@ class Fuser:
             if len(outside) == 1 and None not in outside:
                 (into,) = outside
                 trail: list[Axis] = []
-                if not self.connect(group, into, trail) or not agreed([into, group], [], False, 0):
+                fits = self.connect(group, into, trail)
+                fits = fits and not self.narrow([group.nodes[-1], into.nodes[-1]])
+                if not fits or not agreed([into, group], [], False, 0):
                     undo(trail)
 
     def connect(self, group: Group, into: Group, trail: list[Axis]) -> bool:
@@ -298,11 +259,6 @@ class Fuser:
         a, b = leaves(group.full), leaves(into.full)
         only_a, only_b = [x for x in a if x not in b], [x for x in b if x not in a]
         return not (only_a and only_b) or unify(only_a, only_b, trail)
-
-
-def undo(trail: list[Axis]) -> None:
-    for axis in trail:
-        axis.parts = ()
 
 
 def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | None:
@@ -324,8 +280,6 @@ def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | 
             outer = axes if outer is None else outer
             if set(axes) != set(outer):
                 return None
-    if reduces and len(leaves(more[0])) < len(full):
-        return None  # a reduction of what is reduced already
     reduces = reduces or any(group.reduces for group in into)
     if outer is not None and not reduces and set(full[: len(outer)]) != set(outer):
         return None  # a value that each row would compute again

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.expressions import COSTS
+from tinytorch.compiler.axes import leaves
+from tinytorch.compiler.expressions import COSTS, REDUCTIONS
 from tinytorch.compiler.graph import Node
 
 # So many bytes of a row are kept on the stack from one pass to the next; more go to an array.
@@ -72,8 +73,6 @@ class Kernel:
 
 def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kernel:
     """The kernel of a group of nodes (see fuse.py)."""
-    from tinytorch.compiler.fuse import REDUCTIONS, leaves
-
     kernel = Kernel(group.nodes)
     kernel.name = f"k{number}"
     kernel.outputs = [node for node in group.nodes if node in needed]
@@ -118,7 +117,7 @@ def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kern
             found.append(x)
         kernel.strides[node] = strides_of([(sequences[node], 1)])
     merge_loops(kernel, [axis.size for axis in loops])
-    find_passes(kernel, REDUCTIONS)
+    find_passes(kernel)
     loads = (x for found in kernel.operands.values() for x in found if isinstance(x, Load))
     kernel.inputs = [*dict.fromkeys(x.base for x in loads)]
     return kernel
@@ -148,13 +147,13 @@ def merge_loops(kernel: Kernel, sizes: list[int]) -> None:
         kernel.operands[node] = [merged[x] if type(x) is Load else x for x in found]
 
 
-def find_passes(kernel: Kernel, reductions: frozenset) -> None:
+def find_passes(kernel: Kernel) -> None:
     """Says in which pass over a row each value is computed, and which values are kept for a later
     one rather than computed again."""
     passes, cost = kernel.passes, {}
     for node in kernel.nodes:
         used = [x for x in kernel.operands[node] if isinstance(x, Node)]
-        passes[node] = max((passes[x] for x in used), default=0) + (node.op in reductions)
+        passes[node] = max((passes[x] for x in used), default=0) + (node.op in REDUCTIONS)
         if node in kernel.full:
             cost[node] = COSTS.get(node.op, 1) + sum(cost.get(x, 0) for x in used)
     later: dict[Node, int] = {}  # the last pass that needs a value

@@ -49,6 +49,7 @@ from tinytorch.nn.pooling import (
 from tinytorch.nn.prelu import PReLU
 from tinytorch.nn.rnn import GRU, LSTM, RNN, RNNBase
 from tinytorch.nn.rnn_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
+from tinytorch.nn.sync_batchnorm import SyncBatchNorm
 from tinytorch.nn.transformer import (
     Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
     TransformerEncoderLayer,

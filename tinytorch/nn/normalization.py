@@ -40,7 +40,7 @@ class Normalization(Function):
         else:
             rows, m, v = ctx.moments(rows)
         if momentum is not None and rows.size:
-            n = math.prod(shape[dim] for dim in dims)
+            n = ctx.count()
             ctx.track(running_mean, m, momentum)
             ctx.track(running_var, v * (n / max(n - 1, 1)), momentum)
         r = 1 / ctx.xp.sqrt(v + eps)
@@ -128,9 +128,13 @@ class Normalization(Function):
                 columns[i] = value.reshape(-1)
         return columns
 
+    def count(ctx) -> int:
+        """How many elements a mean is of."""
+        return math.prod(ctx.shape[dim] for dim in ctx.dims)
+
     def mean(ctx, sums: Any) -> Any:
         """The mean over `dims`, for each row, from the sum of each row."""
-        sums = sums / math.prod(ctx.shape[dim] for dim in ctx.dims)
+        sums = sums / ctx.count()
         if len(ctx.dims) == 1:
             return sums
         means = sums.reshape(ctx.shape[:-1]).sum(axis=ctx.dims[:-1], keepdims=True)

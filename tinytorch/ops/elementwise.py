@@ -108,7 +108,7 @@ def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0)
         dtype = Defaults.dtype
     wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
     result = function.apply(*(None if x is None else as_type(x, wide) for x in inputs))
-    return result if stays_wide(function) else cast(result, dtype)
+    return result if result.dtype is dtype or stays_wide(function) else cast(result, dtype)
 
 
 def attach(names: str, written: bool = True) -> Callable:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sized
 
+from tinytorch.distributed.group import get_rank, get_world_size
 from tinytorch.ops.random import Generator, randperm
 from tinytorch.utils.data.sampler import Sampler
 
@@ -14,8 +15,8 @@ class DistributedSampler(Sampler):
     shares are equally long: some of the first items come twice, or with drop_last the last ones
     are left out.
     Raises:
-        RuntimeError: without num_replicas and rank, which process groups do not give yet.
-        ValueError: for a rank outside of 0 to num_replicas - 1.
+        ValueError: for a rank outside of 0 to num_replicas - 1; without a process group, which
+            gives num_replicas and rank where they are not given.
     """
 
     def __init__(
@@ -27,8 +28,8 @@ class DistributedSampler(Sampler):
         seed: int = 0,
         drop_last: bool = False,
     ):
-        if num_replicas is None or rank is None:
-            raise RuntimeError("Requires distributed package to be available")
+        num_replicas = get_world_size() if num_replicas is None else num_replicas
+        rank = get_rank() if rank is None else rank
         if not 0 <= rank < num_replicas:
             raise ValueError(
                 f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"

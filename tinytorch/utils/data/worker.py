@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any
 
@@ -158,10 +158,12 @@ class Worker:
                 raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
             return receive(self.connection)
         except (EOFError, ConnectionResetError):
-            self.process.join(1)
+            with without_interrupts():  # one would lose the exit code, which is given once
+                self.process.join(1)
+                code = self.process.exitcode
             raise RuntimeError(
                 f"DataLoader worker (pid {self.process.pid}) exited unexpectedly with exit code "
-                f"{self.process.exitcode}"
+                f"{code}"
             ) from None
 
 
@@ -169,13 +171,17 @@ def close(workers: list[Worker], owner: int) -> None:
     """Ends all processes: in peace, or where one is stuck, after five seconds by force."""
     if os.getpid() != owner:
         return  # this is a fork with a copy of the list: the processes are not its own
-    for worker in workers:
-        worker.ask(None)
     deadline = time.monotonic() + 5
-    for worker in workers:
-        worker.process.join(max(0.0, deadline - time.monotonic()))
-        if worker.process.is_alive():
-            worker.process.kill()  # which it cannot ignore, also if it is stopped
-            worker.process.join()
-        ends.discard(worker.connection)  # first: another thread may fork while it is being closed
-        worker.connection.close()
+    try:
+        for worker in workers:
+            worker.ask(None)
+        for worker in workers:
+            wait([worker.process.sentinel], max(0.0, deadline - time.monotonic()))
+    finally:  # also after Ctrl-C: no worker outlives this
+        with without_interrupts():
+            for worker in workers:
+                if worker.process.is_alive():
+                    worker.process.kill()  # which it cannot ignore, also if it is stopped
+                    worker.process.join()
+                ends.discard(worker.connection)  # first: another thread may fork during close()
+                worker.connection.close()

@@ -1,4 +1,4 @@
-"""Wrappers with which programs spread a network over several devices."""
+"""DataParallel, for programs that were written for several GPUs in one process."""
 
 from typing import Any
 
@@ -18,10 +18,3 @@ class DataParallel(Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         return self.module(*inputs, **kwargs)
-
-
-class DistributedDataParallel(Module):
-    """It is there to be named. Making one raises ValueError: there are no process groups yet."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        raise ValueError("Default process group has not been initialized: there are none yet")

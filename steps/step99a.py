@@ -1,0 +1,163 @@
+"""Step 99a: C from Python
+
+The kernels of topic 98 are text. A compiler makes machine code of it, and ctypes, which comes with
+Python, calls that:
+
+    text  --cc -shared-->  a library on the disk  --ctypes.CDLL-->  library.square(3.0)
+
+A compiler is on most machines: `cc`, or what the variable CC names. Where it is not, the package
+ziglang has one that pip can install.
+
+To compile takes 0.1 s and more, each time the program starts. But the same text gives the same
+library. So its name is the hash of all that it depends on, the text, the flags and the command, and
+a library that is there is not made again.
+
+What the compiler writes on its standard error says which line it does not like. The first lines of
+that become a CompilerError. Whoever compiles catches it, and goes on without C.
+
+The trap: ctypes knows no types. Without argtypes and restype a float is passed as an int, and the
+result is nonsense.
+
+New: CompilerError, find_compiler, run_compiler, cache_folder, digest_of, ENDING, build.
+Try: compile with -O0 and with -O3, and time the two.
+"""
+
+import ctypes
+import hashlib
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class CompilerError(RuntimeError):
+    """There is no compiler, or it fails, or there is no place for what it makes. The text says
+    which; the program can run without."""
+
+
+def find_compiler() -> list[str]:
+    """The command of a C compiler: $CC, or the system's `cc`, or the one of the package ziglang.
+
+    Raises:
+        CompilerError: there is none.
+    """
+    chosen = shlex.split(os.environ.get("CC", ""))
+    if chosen:
+        return chosen
+    if shutil.which("cc"):
+        return ["cc"]
+    if importlib.util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise CompilerError(
+        "there is no C compiler: neither $CC, nor 'cc', nor the Python package ziglang, "
+        "which has one (pip install ziglang)"
+    )
+
+
+def run_compiler(command: Sequence[str]) -> str:
+    """What a command of the compiler writes.
+
+    Raises:
+        CompilerError: it cannot be started, fails, or takes longer than five minutes.
+    """
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=300
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompilerError(f"the C compiler '{command[0]}' does not run: {error}") from error
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()[:8]
+        message = "\n".join([f"the C compiler '{command[0]}' failed:", *lines])
+        raise CompilerError(message)
+    return done.stdout
+
+
+def cache_folder() -> Path:
+    """Where libraries are kept: $TINYTORCH_CACHE, or `tinytorch` among the user's caches."""
+    chosen = os.environ.get("TINYTORCH_CACHE")
+    if chosen:
+        return Path(chosen)
+    caches = os.environ.get("XDG_CACHE_HOME")
+    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+
+
+def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
+    """The library of C source text. What was compiled once is taken from the cache.
+
+    Raises:
+        CompilerError: there is no compiler, or it fails.
+    """
+    compiler = find_compiler()
+    name = digest_of("\0".join((source, *flags, *compiler)).encode())[:32]
+    path = cache_folder() / (name + ENDING)
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        text = path.with_suffix(".c")
+        text.write_text(source)
+        position = [] if os.name == "nt" else ["-fPIC"]
+        # The libraries that are linked (-lm) have to stand behind the source.
+        run_compiler([*compiler, "-shared", *position, "-o", str(path), str(text), *flags])
+    return ctypes.CDLL(str(path))
+
+
+if __name__ == "__main__":
+    import tempfile
+    import time
+    import types
+
+    folder = tempfile.TemporaryDirectory()
+    os.environ.pop("CC", None)
+    os.environ["XDG_CACHE_HOME"] = folder.name
+    os.environ.pop("TINYTORCH_CACHE", None)
+    print(cache_folder() == Path(folder.name, "tinytorch"))  # -> True
+    os.environ["TINYTORCH_CACHE"] = str(Path(folder.name, "mine"))
+    print(cache_folder().name)  # -> mine
+
+    def messages(function):
+        try:
+            function()
+        except CompilerError as error:
+            print(str(error)[:64])
+
+    # Which compiler: the one of CC, the system's, the one of ziglang, none.
+    paths, os.environ["PATH"] = os.environ["PATH"], ""
+    sys.modules["ziglang"] = None
+    messages(find_compiler)
+    # -> there is no C compiler: neither $CC, nor 'cc', nor the Python pa
+    sys.modules["ziglang"] = types.ModuleType("ziglang")
+    sys.modules["ziglang"].__spec__ = importlib.util.spec_from_loader("ziglang", None)
+    print(find_compiler()[1:])  # -> ['-m', 'ziglang', 'cc']
+    del sys.modules["ziglang"]
+    os.environ["PATH"], os.environ["CC"] = paths, "/nowhere/cc -pipe"
+    print(find_compiler())  # -> ['/nowhere/cc', '-pipe']
+    messages(lambda: build("int one;"))
+    # -> the C compiler '/nowhere/cc' does not run: [Errno 2] No such fil
+    del os.environ["CC"]
+    if shutil.which("cc"):
+        print(find_compiler())  # -> ...
+
+        source = "float square(float x) { return x * x; }\n"
+        for _ in range(2):
+            start = time.perf_counter()
+            library = build(source, ["-O3", "-lm"])
+            print(f"{time.perf_counter() - start:.4f} s")  # -> ...
+        library.square.argtypes, library.square.restype = [ctypes.c_float], ctypes.c_float
+        print(library.square(3))  # -> 9.0
+        print(sorted(path.suffix for path in cache_folder().iterdir()))  # -> ...
+        try:
+            build("float square(float x) { return y * y; }\n")
+        except CompilerError as error:
+            print("error" in str(error))  # -> True
+    folder.cleanup()

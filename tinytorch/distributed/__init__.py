@@ -1,0 +1,45 @@
+"""Programs on several processes: process groups, collectives and messages, over MPI or NCCL."""
+
+from tinytorch.distributed.collectives import (
+    all_gather_into_tensor,
+    all_reduce,
+    barrier,
+    broadcast,
+    reduce,
+    reduce_scatter_tensor,
+)
+from tinytorch.distributed.group import (
+    GroupMember,
+    ProcessGroup,
+    Work,
+    default_pg_timeout,
+    destroy_process_group,
+    get_backend,
+    get_global_rank,
+    get_group_rank,
+    get_process_group_ranks,
+    get_rank,
+    get_world_size,
+    group,
+    init_process_group,
+    is_initialized,
+    new_group,
+)
+from tinytorch.distributed.lists import (
+    all_gather,
+    all_to_all,
+    all_to_all_single,
+    gather,
+    reduce_scatter,
+    scatter,
+)
+from tinytorch.distributed.mpi import is_available
+from tinytorch.distributed.nccl import NCCLBackend
+from tinytorch.distributed.objects import (
+    all_gather_object,
+    broadcast_object_list,
+    gather_object,
+    scatter_object_list,
+)
+from tinytorch.distributed.p2p import irecv, isend, monitored_barrier, recv, send
+from tinytorch.distributed.types import DistBackendError, DistError, ReduceOp

@@ -1,0 +1,134 @@
+"""Collectives of arrays on GPUs by NCCL, through CuPy."""
+
+from typing import Any
+
+import numpy as np
+
+from tinytorch.cuda.backend import check_available, cupy
+from tinytorch.distributed.group import BACKENDS
+from tinytorch.distributed.mpi import MPIBackend
+from tinytorch.distributed.types import ReduceOp
+
+# The types that NCCL computes with, by NumPy's names, and its reductions.
+TYPES = "int8 uint8 int32 int64 float16 bfloat16 float32 float64".split()
+OPS = {
+    ReduceOp.SUM: "NCCL_SUM",
+    ReduceOp.AVG: "NCCL_SUM",  # divided afterwards
+    ReduceOp.PRODUCT: "NCCL_PROD",
+    ReduceOp.MIN: "NCCL_MIN",
+    ReduceOp.MAX: "NCCL_MAX",
+}
+
+
+class Queued:
+    """A call in the current stream. What the program computes next comes after it, also there."""
+
+    def Test(self) -> bool:
+        return True
+
+
+class NCCLBackend:
+    """NCCL's collectives on CuPy arrays, in the current stream of the current GPU.
+
+    The processes find one another through MPI. A call returns when it is in the stream, so that no
+    timeout sees whether it ends.
+    """
+
+    device = "cuda"
+
+    def __init__(self, host: MPIBackend):
+        check_available()
+        self.xp, self.nccl = cupy, cupy.cuda.nccl
+        self.error = self.nccl.NcclError
+        self.rank, self.size = host.rank, host.size
+        self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
+        self.ops = {op: getattr(self.nccl, name) for op, name in OPS.items()}
+        number = np.zeros(128, np.int64)  # of the new communicator: 128 bytes
+        if self.rank == 0:
+            number[:] = self.nccl.get_unique_id()
+        host.broadcast(number, 0).Wait()
+        self.comm = self.nccl.NcclCommunicator(self.size, tuple(number.tolist()), self.rank)
+
+    def empty(self, size: int, dtype: Any) -> Any:
+        return self.xp.empty(size, dtype)
+
+    def movable(self, array: Any) -> Any:
+        """The elements side by side; their bytes, where NCCL does not have the type."""
+        array = self.xp.ascontiguousarray(array)
+        known = self.types.get(array.dtype.name) is not None
+        return array if known else array.reshape(-1).view(np.uint8)
+
+    def reducible(self, array: Any) -> Any:
+        """The same to compute with.
+
+        Raises:
+            RuntimeError: NCCL does not have the type, and it is not bool.
+        """
+        if self.types.get(array.dtype.name) is None and array.dtype != bool:
+            raise RuntimeError(f"NCCL does not compute with {array.dtype.name}")
+        return self.movable(array)
+
+    def call(self, name: str, arrays: list, counted: Any, *options: int) -> Queued:
+        """comm.name(addresses, number of elements, their type, options, stream)."""
+        places = [array.data.ptr for array in arrays]
+        stream = self.xp.cuda.get_current_stream().ptr
+        kind = self.types[counted.dtype.name]
+        getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
+        return Queued()
+
+    def op(self, op: ReduceOp) -> int:
+        if op not in self.ops:
+            raise ValueError(f"Cannot use ReduceOp.{op.name} with NCCL")
+        return self.ops[op]
+
+    def all_reduce(self, array: Any, op: ReduceOp) -> Queued:
+        return self.call("allReduce", [array, array], array, self.op(op))
+
+    def broadcast(self, array: Any, root: int) -> Queued:
+        return self.call("broadcast", [array, array], array, root)
+
+    def reduce(self, array: Any, op: ReduceOp, root: int) -> Queued:
+        return self.call("reduce", [array, array], array, self.op(op), root)
+
+    def all_gather(self, out: Any, array: Any) -> Queued:
+        return self.call("allGather", [array, out], array)
+
+    def reduce_scatter(self, out: Any, array: Any, op: ReduceOp) -> Queued:
+        return self.call("reduceScatter", [array, out], out, self.op(op))
+
+    def send(self, array: Any, rank: int, tag: int) -> Queued:
+        return self.call("send", [array], array, rank)
+
+    def recv(self, array: Any, rank: int | None, tag: int) -> Queued:
+        if rank is None:
+            raise ValueError("recv with NCCL needs a source")
+        return self.call("recv", [array], array, rank)
+
+    def all_to_all(self, out: Any, out_counts: list[int], array: Any, counts: list[int]) -> Queued:
+        """Messages between all pairs, as one call."""
+        out, array, place, out_place = out.reshape(-1), array.reshape(-1), 0, 0
+        self.nccl.groupStart()
+        for rank, (count, out_count) in enumerate(zip(counts, out_counts, strict=True)):
+            if count:
+                self.send(array[place : place + count], rank, 0)
+            if out_count:
+                self.recv(out[out_place : out_place + out_count], rank, 0)
+            place, out_place = place + count, out_place + out_count
+        self.nccl.groupEnd()
+        return Queued()
+
+    def gather(self, out: Any, array: Any, root: int) -> Queued:
+        counts = [array.size if rank == root else 0 for rank in range(self.size)]
+        out_counts = [array.size if self.rank == root else 0] * self.size
+        return self.all_to_all(array if out is None else out, out_counts, array, counts)
+
+    def scatter(self, out: Any, array: Any, root: int) -> Queued:
+        out_counts = [out.size if rank == root else 0 for rank in range(self.size)]
+        counts = [out.size if self.rank == root else 0] * self.size
+        return self.all_to_all(out, out_counts, out if array is None else array, counts)
+
+    def close(self) -> None:
+        self.comm.destroy()
+
+
+BACKENDS["nccl"] = NCCLBackend

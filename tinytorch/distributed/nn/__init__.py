@@ -1,0 +1,3 @@
+"""Collectives through which gradients flow."""
+
+from tinytorch.distributed.nn import functional

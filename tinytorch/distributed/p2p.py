@@ -1,0 +1,110 @@
+"""Messages from one process to another."""
+
+import datetime
+import time
+from typing import Any
+
+import numpy as np
+
+from tinytorch.core.tensor import Tensor
+from tinytorch.distributed.collectives import arrival, ready
+from tinytorch.distributed.group import ProcessGroup, Work, check_timeout, get_group_rank
+from tinytorch.distributed.types import DistBackendError
+
+BARRIER = 30_000  # the tag of the messages of monitored_barrier; MPI has 32,767 at least
+
+
+class Message:
+    """A message that is on its way to this process: a request that knows its sender."""
+
+    done = False
+
+    def __init__(self, mpi: Any, request: Any, nbytes: int):
+        self.mpi, self.request, self.nbytes, self.status = mpi, request, nbytes, mpi.Status()
+
+    def Test(self) -> bool:
+        if not self.done and self.request.Test(self.status):
+            self.done = True
+            sent = self.status.Get_count(self.mpi.BYTE)
+            if sent != self.nbytes:
+                raise DistBackendError(f"recv: a message of {sent} bytes for {self.nbytes} bytes")
+        return self.done
+
+
+def other(group: ProcessGroup, rank: int) -> int:
+    """The rank in the group of another process.
+
+    Raises:
+        ValueError: it does not belong to the group, or is this process.
+    """
+    found = get_group_rank(group, rank)
+    if found == group.rank():
+        raise ValueError(f"Invalid rank {rank}: a process does not send messages to itself")
+    return found
+
+
+def isend(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to send the tensor to process `dst`."""
+    if (group := ready("isend", group, tensor)) is None:
+        return None
+    wire = group.backend.movable(tensor.array)
+    return group.start("send", (wire, other(group, dst), tag), None, True)
+
+
+def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:
+    """Send the tensor to process `dst`, and wait until it may be changed."""
+    if (work := isend(tensor, dst, group, tag)) is not None:
+        work.wait()
+
+
+def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to receive a tensor from process `src`, or from any."""
+    if (group := ready("irecv", group, tensor)) is None:
+        return None
+    source = None if src is None else other(group, src)
+    wire = group.backend.movable(tensor.array)
+    work = group.start("recv", (wire, source, tag), arrival(tensor, wire), True)
+    if group.backend is group.host:
+        work.request = Message(group.host.mpi, work.request, wire.nbytes)
+    return work
+
+
+def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> int:
+    """Receive a tensor from process `src`, or from any.
+
+    Returns the rank of the sender; -1 where this process does not belong to the group.
+    """
+    if (work := irecv(tensor, src, group, tag)) is None:
+        return -1
+    work.wait()
+    return work.group.ranks[work.request.status.Get_source()] if src is None else src
+
+
+def monitored_barrier(
+    group: Any = None, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False
+) -> None:
+    """A barrier whose error names the processes that have not come, all of them in any case.
+
+    Raises:
+        DistBackendError: in the first process of the group, with the global ranks that are missing;
+            in the others, when that has ended or not come.
+    """
+    if (group := ready("monitored_barrier", group)) is None:
+        return
+    seconds = group.timeout if timeout is None else check_timeout(timeout)
+    host, nothing, others = group.host, np.empty(0, np.uint8), range(1, group.size())
+    if group.rank() != 0:
+        group.start("send", (nothing, 0, BARRIER), backend=host)
+        answer = Work(group, "monitored_barrier", host.recv(nothing, 0, BARRIER), None)
+        answer.wait(datetime.timedelta(seconds=2 * seconds))  # the first process says more
+        return
+    waiting = {rank: host.recv(nothing, rank, BARRIER) for rank in others}
+    deadline = time.monotonic() + seconds
+    while waiting and time.monotonic() < deadline:
+        waiting = {rank: request for rank, request in waiting.items() if not request.Test()}
+        time.sleep(0.001)
+    if waiting:
+        missing = ", ".join(str(group.ranks[rank]) for rank in waiting)
+        raise group.failure("monitored_barrier", f"rank {missing} has not come in {seconds:g} s")
+    for rank in others:
+        group.start("send", (nothing, rank, BARRIER), backend=host)

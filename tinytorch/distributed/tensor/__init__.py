@@ -1,0 +1,3 @@
+"""Tensors that are divided among processes."""
+
+from tinytorch.distributed.tensor import parallel

@@ -1,0 +1,123 @@
+"""Linear layers whose weight is divided among processes, by rows or by columns (Megatron-LM)."""
+
+from typing import Any
+
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.distributed.collectives import all_gather_into_tensor
+from tinytorch.distributed.group import get_rank, get_world_size
+from tinytorch.distributed.nn.functional import GroupFunction
+from tinytorch.nn.linear import Linear, linear
+from tinytorch.nn.parameter import Parameter
+
+
+class CopyToAll(GroupFunction):
+    """y = x, which all processes have and use. Each has a part of the gradient: they are added."""
+
+    view = True
+
+    def forward(ctx, x: Any, group: Any) -> Any:
+        ctx.group = group
+        return x.view()
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(SumOfAll, g, ctx.group)
+
+
+class SumOfAll(GroupFunction):
+    """y = the sum of x over all processes, which go on with it alike: its gradient is that of x."""
+
+    def forward(ctx, x: Any, group: Any) -> Any:
+        ctx.group = group
+        return ctx.sum_of_all(x)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(CopyToAll, g, ctx.group)
+
+
+class SplitLast(GroupFunction):
+    """y = this process's part of the last dimension of x. The gradient is gathered."""
+
+    def forward(ctx, x: Any, group: Any) -> Any:
+        ctx.group = group
+        size = x.shape[-1] // get_world_size(group)
+        start = get_rank(group) * size
+        return ctx.xp.ascontiguousarray(x[..., start : start + size])
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(GatherLast, g, ctx.group)
+
+
+class GatherLast(GroupFunction):
+    """y = the x of all processes, joined along the last dimension. The gradient is split."""
+
+    def forward(ctx, x: Any, group: Any) -> Any:
+        ctx.group = group
+        out = ctx.xp.empty((get_world_size(group), *x.shape), x.dtype)
+        all_gather_into_tensor(wrap(out, ctx.device), wrap(x, ctx.device), group)
+        return ctx.xp.concatenate(list(out), axis=-1)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(SplitLast, g, ctx.group)
+
+
+def own_part(whole: Tensor, dim: int, group: Any) -> Parameter:
+    """This process's part of a tensor that is divided along `dim`.
+
+    Raises:
+        ValueError: it cannot be divided into equal parts.
+    """
+    size = get_world_size(group)
+    if whole.shape[dim] % size:
+        raise ValueError(f"{whole.shape[dim]} features cannot be divided among {size} processes")
+    return Parameter(whole.detach().chunk(size, dim)[get_rank(group)].clone())
+
+
+class ColumnParallelLinear(Linear):
+    """A Linear whose outputs are divided: this process has out_features / size of them.
+
+        x [..., in]  ->  x W_rank^T + b_rank [..., out / size]  ->  gathered: [..., out]
+
+    With gather_output=False the result is this process's part, for a RowParallelLinear that takes
+    it as it is. Numbers are drawn for the whole weight: with equal seeds in all processes, the
+    parts are those of one Linear. Source: Shoeybi et al., Megatron-LM, 2019.
+    Raises:
+        ValueError: out_features cannot be divided by the number of processes.
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, gather_output: bool = True,
+        group: Any = None, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__(in_features, out_features, bias, device, dtype)
+        self.gather_output, self.group = gather_output, group
+        self.weight = own_part(self.weight, 0, group)
+        if bias:
+            self.bias = own_part(self.bias, 0, group)
+
+    def forward(self, input: Tensor) -> Tensor:
+        y = linear(CopyToAll.apply(input, self.group), self.weight, self.bias)
+        return GatherLast.apply(y, self.group) if self.gather_output else y
+
+
+class RowParallelLinear(Linear):
+    """A Linear whose inputs are divided: this process has in_features / size of them.
+
+        x [..., in]  ->  divided: x_rank [..., in / size]  ->  the sum of all x_rank W_rank^T, + b
+
+    With input_is_parallel=True the input is this process's part already.
+    Raises:
+        ValueError: in_features cannot be divided by the number of processes.
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True,
+        input_is_parallel: bool = False, group: Any = None, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__(in_features, out_features, bias, device, dtype)
+        self.input_is_parallel, self.group = input_is_parallel, group
+        self.weight = own_part(self.weight, 1, group)
+
+    def forward(self, input: Tensor) -> Tensor:
+        x = input if self.input_is_parallel else SplitLast.apply(input, self.group)
+        y = SumOfAll.apply(linear(x, self.weight), self.group)
+        return y if self.bias is None else y + self.bias  # added once, not by each process

@@ -18,10 +18,8 @@ from tinytorch.compiler.kernel import Kernel, Load
 # That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
 FLAGS = (
     "-O3 -march=native -fopenmp -fopenmp-simd -ffp-contract=off -fno-math-errno -fno-trapping-math "
-    "-fwrapv"
+    "-fwrapv" + " -mprefer-vector-width=512" * (platform.machine() in ("x86_64", "AMD64"))
 ).split()
-if platform.machine() in ("x86_64", "AMD64"):
-    FLAGS.append("-mprefer-vector-width=512")
 LIBRARIES = ["-lm"]
 # Loops over fewer elements than these (times their cost) are not worth a second thread.
 WORTH_THREADS = 32768
@@ -111,7 +109,7 @@ def c_source(kernels: Sequence[Kernel]) -> str:
     names: dict[str, str] = {}
     functions = []
     for kernel in kernels:
-        comment, text = comment_of(kernel), function_text(kernel)
+        comment, text = comment_of(kernel), CFunction(kernel).text()
         if text not in names:
             names[text] = kernel.name
             functions.append(f"{comment}void {kernel.name}({text}")
@@ -153,10 +151,6 @@ def helpers(body: str) -> Iterator[str]:
     for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
         kind = "float" if t in ("float", "double") else "int"
         yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
-
-
-def function_text(kernel: Kernel) -> str:
-    return CFunction(kernel).text()
 
 
 def index(offset: int, strides: Sequence[int], counters: Sequence[str]) -> str:

@@ -16,14 +16,17 @@ backend that does not exist is an error, and not another backend. Without a mode
     @compile(fullgraph=True)
     def f(x): ...
 
-The trap: __getattr__ is called for `_orig_mod` too, before it is registered or for a copy; it must
-not call itself.
+A copy shares nothing: it has a network, and graphs, of its own.
+
+The trap: copy makes an empty object first and looks for names in it. __getattr__ must not call
+itself then.
 
 PyTorch's word for it is OptimizedModule.
 New: OptimizedModule, BACKENDS, MODES. Changed: compile has its options.
 Try: save a compiled network's state_dict. What has to be done before the plain network loads it?
 """
 
+import copy
 import functools
 import importlib
 import time
@@ -205,15 +208,24 @@ class OptimizedModule(Module):
     def __init__(self, module: Module, **options: Any):
         super().__init__()
         self._orig_mod = module
-        self.__dict__["compiled"] = Compiled(module, **options)
+        self.__dict__.update(options=options, compiled=Compiled(module, **options))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.compiled(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_orig_mod":
-            return self._modules["_orig_mod"]
-        return getattr(self._orig_mod, name)
+        modules = self.__dict__.get("_modules", {})
+        if "_orig_mod" not in modules:  # a copy that is not filled yet
+            raise AttributeError(name)
+        return modules["_orig_mod"] if name == "_orig_mod" else getattr(self._orig_mod, name)
+
+    def __getstate__(self) -> dict:
+        return {name: value for name, value in vars(self).items() if name != "compiled"}
+
+    def __setstate__(self, state: dict) -> None:
+        """A copy is compiled by itself."""
+        compiled = Compiled(state["_modules"]["_orig_mod"], **state["options"])
+        self.__dict__.update(state, compiled=compiled)
 
 
 def compile(
@@ -316,6 +328,14 @@ if __name__ == "__main__":
     network.eval()
     print("evaluation:", model.training, (network(x) - model(x)).abs().max().item() < 1e-5)
     # -> evaluation: False True
+
+    twin = copy.deepcopy(network)
+    try:
+        getattr(object.__new__(OptimizedModule), "anything")  # noqa: B009
+    except AttributeError as error:
+        print("not filled yet:", error)  # -> not filled yet: anything
+    print("a copy:", twin._orig_mod is model, (twin(x) - network(x)).abs().max().item())
+    # -> a copy: False 0.0
 
     @compile(backend="eager")
     def f(x):

@@ -318,15 +318,24 @@ class OptimizedModule(Module):
     def __init__(self, module: Module, **options: Any):
         super().__init__()
         self._orig_mod = module
-        self.__dict__["compiled"] = Compiled(module, **options)
+        self.__dict__.update(options=options, compiled=Compiled(module, **options))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.compiled(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_orig_mod":
-            return self._modules["_orig_mod"]
-        return getattr(self._orig_mod, name)
+        modules = self.__dict__.get("_modules", {})
+        if "_orig_mod" not in modules:  # a copy that is not filled yet
+            raise AttributeError(name)
+        return modules["_orig_mod"] if name == "_orig_mod" else getattr(self._orig_mod, name)
+
+    def __getstate__(self) -> dict:
+        return {name: value for name, value in vars(self).items() if name != "compiled"}
+
+    def __setstate__(self, state: dict) -> None:
+        """A copy is compiled by itself."""
+        compiled = Compiled(state["_modules"]["_orig_mod"], **state["options"])
+        self.__dict__.update(state, compiled=compiled)
 
 
 def compile(

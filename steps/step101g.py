@@ -192,6 +192,7 @@ class ProcessGroup:
         self.backend = host
         self.errors = (host.error, self.backend.error)
         self.seen = defaultdict(set)  # name of a call -> sizes that all processes have had
+        self.running: list[Work] = []  # what has begun, and may not be complete
         self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
 
     def rank(self) -> int:
@@ -245,6 +246,8 @@ class ProcessGroup:
         except self.errors as error:
             raise self.failure(name, error) from None
         work = Work(self, name, request, finish)
+        # Keep the memory that MPI still reads or writes, also if the program drops the handle.
+        self.running = [each for each in self.running if not each.is_completed()] + [work]
         if not async_op:
             work.wait()
         return work if async_op else None

@@ -1,9 +1,9 @@
 """Step 97o: A whole Function as one node
 
-A convolution rearranges its input with strides, and then calls one matrix product (step 84k). Its
-formula is written for speed, with tricks that a graph has no nodes for, and a compiler could not do
-it better. So do not look inside. The node "call" holds the Function itself, and a run calls its
-forward, with a new ctx:
+A convolution rearranges its input with strides, and then calls one matrix product (steps 84b to
+84k). Its formula is written for speed, with tricks that a graph has no nodes for, and a compiler
+could not do it better. So do not look inside. The node "call" holds the Function itself, and a run
+calls its forward, with a new ctx:
 
     %3 = call(Convolution, (False, True), ((2, 4, 6),), %0, %1, ...)    a Called: (result,) and ctx
     %4 = part(%3, 0)                                                   its first result

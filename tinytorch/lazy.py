@@ -12,5 +12,6 @@ def __getattr__(name: str) -> Any:
     """
     if name not in ("compile", "compiler"):
         raise AttributeError(f"module 'tinytorch' has no attribute '{name}'")
-    compiler = importlib.import_module("tinytorch.compiler")
-    return compiler if name == "compiler" else compiler.compile
+    if name == "compiler":
+        return importlib.import_module("tinytorch.compiler")
+    return importlib.import_module("tinytorch.compiler.api").compile

@@ -1,6 +1,7 @@
 """compile() against eager: values, gradients, state, random numbers, guards and breaks."""
 
 import copy
+import pickle
 import subprocess
 import sys
 
@@ -51,6 +52,16 @@ def test_training_with_dropout_running_averages_and_a_compiled_step():
     x = tinytorch.randn(4, 5)
     np.testing.assert_allclose(network(x).detach(), model(x).detach(), rtol=1e-5, atol=1e-6)
     assert network.compiled.count == 2  # training and evaluation are two graphs
+
+
+def test_copies_of_a_compiled_network():
+    network, x = compile(nn.Linear(3, 2), fullgraph=True), tinytorch.randn(4, 3)
+    network(x)
+    for twin in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
+        assert twin._orig_mod is not network._orig_mod and twin.compiled.count == 0
+        assert twin(x).tolist() == network(x).tolist()
+    with pytest.raises(AttributeError, match="missing"):
+        network.missing  # noqa: B018
 
 
 def test_a_decision_that_depends_on_data_runs_in_eager_or_raises_with_its_line():

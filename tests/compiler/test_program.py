@@ -489,3 +489,43 @@ def test_another_array_library(strict_device):
 
 def to_numpy(x):
     return x._array if hasattr(x, "_array") else tuple(to_numpy(y) for y in x)
+
+
+def test_steps_that_end_run_soon():
+    """Of a chain of gradients, those of the weights are computed beside it, and need no memory."""
+    builder = Builder()
+    g = builder.input(np.ones((8, 8)))
+    x, w = builder.input(np.ones((8, 8))), builder.input(np.eye(8))
+    chain = [g]
+    for _ in range(20):
+        chain.append(builder.add("tanh", builder.add("matmul", chain[-1], w)))
+    ends = [builder.add("matmul", builder.add("transpose", a, (1, 0)), x) for a in chain[1:]]
+    graph = builder.graph(*ends)
+    program = compile_graph(graph, "numpy")
+    assert program.bytes <= 4 * 8 * 8 * 8
+    compare(graph.run(np, builder.arrays()), program(builder.arrays()))
+
+
+@pytest.mark.skipif("c" not in BACKENDS, reason="needs a C compiler")
+def test_the_number_of_threads_is_asked_in_each_run(monkeypatch):
+    pytest.importorskip("threadpoolctl")
+    builder = Builder()
+    x = builder.input(np.linspace(-1, 1, 300_000).reshape(300, 1000))
+    y = builder.add("tanh", builder.add("multiply", x, 2.0))
+    shifted = builder.add("subtract", y, builder.add("max", y, axis=(1,), keepdims=True))
+    graph = builder.graph(y, builder.add("sum", shifted, axis=(1,)))
+    asked = []
+    counter = module.thread_counter()
+    monkeypatch.setattr(
+        module, "thread_counter", lambda: lambda: asked.append(counter()) or asked[-1]
+    )
+    program = compile_graph(graph)
+    before = tt.get_num_threads()
+    try:
+        for number in (1, 2, 1):
+            tt.set_num_threads(number)
+            compare(graph.run(np, builder.arrays()), program(builder.arrays()))
+    finally:
+        tt.set_num_threads(before)
+    assert asked == [1, 2, 1]
+    assert "omp parallel for" in program.c_source

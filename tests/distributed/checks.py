@@ -143,6 +143,17 @@ def check_async(rank, n):
     for x in tensors:
         assert (x == n * (n - 1) / 2).all()
     assert (halves == (n - 1) / 2).all()
+    # A handle that is dropped: MPI still has the memory.
+    for number in range(20):
+        dist.broadcast(tt.full((10_000,), float(number)), 0, async_op=True)
+        if n > 1:
+            if rank == 0:
+                dist.isend(tt.full((50_000,), float(number)), 1)
+            elif rank == 1:
+                x = tt.empty(50_000)
+                dist.recv(x, 0)
+                assert (x == number).all()
+    dist.barrier()
     work = dist.barrier(async_op=True)
     while not work.is_completed():
         pass

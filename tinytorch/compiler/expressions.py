@@ -183,10 +183,7 @@ def template(op: str, types: Sequence[np.dtype]) -> str | None:
         return ON_ALL[op]
     if len({dtype for dtype in types[:-1]}) > 1:
         return None
-    kind = types[0].kind
-    if kind == "b" and op in ("subtract", "negative"):
-        return None
-    return TABLES[kind].get(op) or ON_ALL.get(op)
+    return TABLES[types[0].kind].get(op) or ON_ALL.get(op)
 
 
 @functools.lru_cache(maxsize=4096)

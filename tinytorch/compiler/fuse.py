@@ -280,8 +280,6 @@ def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | 
             outer = axes if outer is None else outer
             if set(axes) != set(outer):
                 return None
-    if reduces and len(leaves(more[0])) < len(full):
-        return None  # a reduction of what is reduced already
     reduces = reduces or any(group.reduces for group in into)
     if outer is not None and not reduces and set(full[: len(outer)]) != set(outer):
         return None  # a value that each row would compute again

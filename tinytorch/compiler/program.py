@@ -15,6 +15,7 @@ from tinytorch.compiler.build import CompilerError, build
 from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
 from tinytorch.compiler.fuse import fuse
 from tinytorch.compiler.graph import (
+    EFFECTS,
     VIEWS,
     CheckFailed,
     Graph,
@@ -431,6 +432,25 @@ class Program:
             step = step.tb_next
 
 
+def soon(steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
+    """The steps in an order in which those that no other step reads, such as the product that
+    gives the gradient of a weight, run as soon as they can: what they read is in the cache then,
+    and its memory is free afterwards. So do views, which cost nothing.
+
+    The key of a step is its number. That of a step which runs early is the largest key of what it
+    reads: it follows that at once.
+    """
+    read = {node for step in steps for node in reads(step)}
+    made: dict[Node, int] = {}
+    keys = []
+    for i, step in enumerate(steps):
+        last = not any(x in read or x.op in EFFECTS for x in makes(step))
+        early = last or getattr(step, "op", "") in VIEWS
+        keys.append(max((made.get(x, -1) for x in reads(step)), default=i) if early else i)
+        made.update(dict.fromkeys(makes(step), keys[-1]))
+    return [steps[i] for i in sorted(range(len(steps)), key=lambda i: (keys[i], i))]
+
+
 def compile_graph(
     graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
 ) -> Program:
@@ -444,4 +464,5 @@ def compile_graph(
     Raises:
         CompilerError: the backend "c", and there is no compiler, or it does not work.
     """
-    return Program(graph, fuse(graph) if backend == "c" else graph.nodes, xp, shared)
+    steps = fuse(graph) if backend == "c" else graph.nodes
+    return Program(graph, soon(steps), xp, shared)

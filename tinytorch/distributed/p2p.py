@@ -17,16 +17,18 @@ BARRIER = 30_000  # the tag of the messages of monitored_barrier; MPI has 32,767
 class Message:
     """A message that is on its way to this process: a request that knows its sender."""
 
+    done = False
+
     def __init__(self, mpi: Any, request: Any, nbytes: int):
         self.mpi, self.request, self.nbytes, self.status = mpi, request, nbytes, mpi.Status()
 
     def Test(self) -> bool:
-        if not self.request.Test(self.status):
-            return False
-        sent = self.status.Get_count(self.mpi.BYTE)
-        if sent != self.nbytes:
-            raise DistBackendError(f"recv: a message of {sent} bytes for {self.nbytes} bytes")
-        return True
+        if not self.done and self.request.Test(self.status):
+            self.done = True
+            sent = self.status.Get_count(self.mpi.BYTE)
+            if sent != self.nbytes:
+                raise DistBackendError(f"recv: a message of {sent} bytes for {self.nbytes} bytes")
+        return self.done
 
 
 def other(group: ProcessGroup, rank: int) -> int:

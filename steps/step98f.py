@@ -1,0 +1,110 @@
+"""Step 98f: The axes of two arrays become one
+
+Two operations can share a loop if they loop over the same elements. Their shapes alone do not say
+so: a bias is added to [6, 4], then the result is reshaped to [2, 12], and gelu loops over that.
+Both go over 24 elements in the same order; only the cuts are in other places:
+
+    6 x 4      a cut after 4, 8, 12, 16, 20        in common:   2 x 3 x 4
+    2 x 12     a cut after 12
+
+So a dimension is an Axis, an object. `unify` walks along both lists, and where a longer axis meets
+a shorter one, the longer becomes two: 6 is 2 x 3, and 12 is 3 x 4. Where both have one length, they
+become one axis. Every value that has one of these axes has the parts from then on, because it
+holds the object; `leaves` gives the parts.
+
+It can fail: 4 does not divide 6. What was changed until then is in the trail, so that `undo` can
+take it back, and the caller can do without.
+
+The trap: a matrix and its transpose. unify([a, b], [b, a]) makes a and b one axis, as if only the
+diagonal were there. It returns True; who calls it sees an axis twice in one list, and must refuse.
+
+(PyTorch's compiler does the same with symbols: sympy expressions for the sizes of ranges.)
+
+New: Axis, leaves, unify, undo.
+Try: unify the axes of [4, 6] with those of [6, 4].
+"""
+
+from collections.abc import Iterable
+
+
+class Axis:
+    """A dimension of a kernel's loops.
+
+    parts: what it turned out to be: another axis, or two axes that it is made of, as 6 is 2 x 3.
+    """
+
+    __slots__ = ("parts", "size")
+
+    def __init__(self, size: int):
+        self.size, self.parts = size, ()
+
+
+def leaves(axes: Iterable[Axis]) -> list[Axis]:
+    """The axes with their parts in place of those that have some."""
+    found, stack = [], [*axes][::-1]
+    while stack:
+        axis = stack.pop()
+        if axis.parts:
+            stack.extend(axis.parts[::-1])
+        else:
+            found.append(axis)
+    return found
+
+
+def unify(a: Iterable[Axis], b: Iterable[Axis], trail: list[Axis]) -> bool:
+    """Makes two lists of axes one: (6, 4) and (2, 12) are both (2, 3, 4). Returns whether it went.
+
+    trail: takes the axes that were changed, to undo it.
+    """
+    a, b = leaves(a)[::-1], leaves(b)[::-1]
+    while a and b:
+        x, y = a.pop(), b.pop()
+        if x.parts or y.parts:  # an axis that has changed since
+            a.extend(leaves([x])[::-1])
+            b.extend(leaves([y])[::-1])
+            continue
+        if x is y:
+            continue
+        if x.size < y.size:
+            x, y, a, b = y, x, b, a
+        if x.size % y.size:
+            return False
+        trail.append(x)
+        if x.size == y.size:
+            x.parts = (y,)
+        else:
+            x.parts = (y, Axis(x.size // y.size))
+            a.append(x.parts[1])
+    return not a and not b
+
+
+def undo(trail: list[Axis]) -> None:
+    for axis in trail:
+        axis.parts = ()
+
+
+if __name__ == "__main__":
+    six, four, two, twelve = map(Axis, (6, 4, 2, 12))
+    trail = []
+    print(unify([six, four], [two, twelve], trail))  # -> True
+    print([axis.size for axis in leaves([six, four])])  # -> [2, 3, 4]
+    print(leaves([six, four]) == leaves([two, twelve]))  # -> True
+    undo(trail)
+    print(leaves([six, four]) == [six, four])  # -> True
+
+    # Four does not divide six; what was changed can be undone.
+    print(unify([four, six], [Axis(6), Axis(4)], trail := []))  # -> False
+    undo(trail)
+
+    # Of one length: one axis, which is the same in other lists.
+    n, m = Axis(5), Axis(5)
+    print(
+        unify([n], [m], []), leaves([n, six]) == [m, six], unify([n], [m], [])
+    )  # -> True True True
+
+    # Another size in all.
+    print(unify([Axis(3)], [], []))  # -> False
+
+    # A matrix and its transpose: one axis where two were.
+    a, b = Axis(3), Axis(3)
+    print(unify([a, b], [b, a], []), len(set(leaves([a, b]))))  # -> True 1

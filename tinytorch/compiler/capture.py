@@ -16,8 +16,7 @@ from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.border import divided
 from tinytorch.compiler.formulas import WHOLE, formulas
-from tinytorch.compiler.graph import Graph, Node
-from tinytorch.compiler.simplify import simplify
+from tinytorch.compiler.graph import Graph, Node, without_dead_code
 from tinytorch.compiler.tracer import (
     Tracer,
     Untraceable,
@@ -390,10 +389,11 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
         outs = [*results, *writes, *(grad for _, grad in pairs)]
-        both = simplify(Graph([*inputs, *grad_nodes], trace.nodes, outs))
+        both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
         graph, backward = divided(both, count, grad_nodes)
     else:
-        graph = simplify(Graph(inputs, trace.nodes, [*results, *writes]))
+        graph = Graph(inputs, trace.nodes, [*results, *writes])
+    graph.nodes = without_dead_code(graph.nodes, graph.outputs)
     return Captured(
         sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
     )

@@ -36,7 +36,6 @@ from tinytorch.ops.nll import NllLoss
 from tinytorch.ops.parts import Diagonal
 from tinytorch.ops.random import generator_for
 from tinytorch.ops.reduction import wide
-from tinytorch.ops.storage import Unfold, UnfoldToRead
 
 # What a trace calls in place of a Function.
 formulas: dict[type[Function], type[Function]] = {}
@@ -66,7 +65,7 @@ class Formula(Function):
     """A Function whose backward is not differentiated again: it may save what it likes."""
 
     def gradients(ctx, grads: list) -> Any:
-        raise Untraceable(f"a second derivative of {type(ctx).__name__}")
+        raise Untraceable(f"the gradient of {type(ctx).__name__} as a Tensor")
 
 
 def like(y: Any, x: Any) -> Any:
@@ -102,8 +101,11 @@ class PlainNormalization(Formula):
             m = ctx.mean(rows) if ctx.centered else 0
             v = ctx.mean(ctx.xp.square(rows - m))
         if momentum is not None and ctx.count:
-            ctx.track(running_mean, m, momentum)
-            ctx.track(running_var, v * (ctx.count / max(ctx.count - 1, 1)), momentum)
+            unbiased = v * (ctx.count / max(ctx.count - 1, 1))
+            for running, value in ((running_mean, m), (running_var, unbiased)):
+                if running is not None:
+                    running += like(momentum * (value.reshape(-1) - running), running)
+                    bump_version(running)
         r = 1 / ctx.xp.sqrt(v + eps)
         ctx.save_for_backward(x, weight, bias, m, r)
         y = (rows - m) * r
@@ -116,19 +118,12 @@ class PlainNormalization(Formula):
         e = g if weight is None else g * wide(weight).reshape(ctx.inner)
         gw, gb = (ctx.call(SumTo, a, ctx.inner) for a in (g * h, g))
         if not ctx.fixed:
-            mean = ctx.mean(e) if ctx.centered else 0
-            e = e - mean - h * ctx.mean(e * h)
+            e = e - (ctx.mean(e) if ctx.centered else 0) - h * ctx.mean(e * h)
         gw, gb = (a if b is None else like(a, b) for a, b in ((gw, weight), (gb, bias)))
         return like(e * r, x), gw, gb
 
     def mean(ctx, x: Any) -> Any:
         return x.sum(axis=ctx.dims, keepdims=True) / ctx.count
-
-    def track(ctx, running: Any, value: Any, momentum: float) -> None:
-        """Moves `running`, in place, towards the value of the batch."""
-        if running is not None:
-            running += like(momentum * (value.reshape(-1) - running), running)
-            bump_version(running)
 
 
 @in_place_of(normalization.RmsNorm)
@@ -179,7 +174,7 @@ class PlainNllLoss(Formula):
             share = xp.where(counts == 0, counts, counts / total).astype(x.dtype, copy=False)
             share = share.reshape(-1, 1)
         ctx.save_for_backward(x, index, share, m, sums)
-        ctx.logs, ctx.reduction = logs, reduction
+        ctx.logs = logs
         losses = losses.reshape(shape) if reduction == "none" else losses.sum() / total
         return losses.astype(x.dtype, copy=False)
 
@@ -248,18 +243,6 @@ class PlainDiagonal(Diagonal):
         return gx
 
 
-@in_place_of(Unfold, UnfoldToRead)
-class PlainUnfold(Unfold):
-    """Windows by the numbers of their elements: no view of a graph shows one element twice."""
-
-    def forward(ctx, x: Any, dim: int, size: int, step: int) -> Any:
-        ctx.call_with = x.shape, dim, size, step
-        starts = ctx.xp.arange(0, x.shape[dim] - size + 1, step)
-        places = starts.reshape(-1, 1) + ctx.xp.arange(size)
-        windows = x.pick((slice(None),) * dim + (places,))
-        return ctx.xp.moveaxis(windows, dim + 1, -1)
-
-
 def cells(shape: tuple[int, ...], windows: Windows) -> tuple[tuple, tuple, list]:
     """Of windows side by side: the shape of an input with windows and their elements as dimensions
     of their own, [..., rows, size, columns, size]; that with sizes of 1; the places in a window.
@@ -268,15 +251,12 @@ def cells(shape: tuple[int, ...], windows: Windows) -> tuple[tuple, tuple, list]
         Untraceable: the windows overlap, or do not cover the input exactly.
     """
     lead, plane = shape[: -len(windows.sizes)], shape[-len(windows.sizes) :]
-    sizes = tuple(n // m for n, m in zip(plane, windows.sizes, strict=True))
-    pairs = zip(plane, windows.sizes, sizes, strict=True)
-    if windows.parts != join_dims(window_slices(n, m, k, k, 0, 1) for n, m, k in pairs) or any(
-        n % k for n, k in zip(plane, sizes, strict=True)
-    ):
+    pairs = [(m, n // m) for n, m in zip(plane, windows.sizes, strict=True)]
+    spread, kept = (*lead, *sum(pairs, ())), (*lead, *(n for m, _ in pairs for n in (m, 1)))
+    parts = join_dims(window_slices(m * k, m, k, k, 0, 1) for m, k in pairs)
+    if windows.parts != parts or math.prod(spread) != math.prod(shape):
         raise Untraceable("windows that are not side by side")
-    spread = (*lead, *(n for pair in zip(windows.sizes, sizes, strict=True) for n in pair))
-    kept = (*lead, *(n for size in windows.sizes for n in (size, 1)))
-    return spread, kept, list(np.ndindex(sizes))
+    return spread, kept, list(np.ndindex(*(k for _, k in pairs)))
 
 
 @in_place_of(MaxPool)
@@ -289,11 +269,9 @@ class PlainMaxPool(Formula):
         if indices or len(places) > 255:
             raise Untraceable("the places of maxima")
         rows = x.reshape(spread)
-        key = lambda place: (..., *(i for n in place for i in (slice(None), n)))  # noqa: E731
-        y = rows[key(places[0])]
-        choice = ctx.xp.zeros(y.shape, np.uint8)
-        for number, place in enumerate(places[1:], 1):
-            seen = rows[key(place)]
+        parts = [rows[(..., *(i for n in place for i in (slice(None), n)))] for place in places]
+        y, choice = parts[0], ctx.xp.zeros(parts[0].shape, np.uint8)
+        for number, seen in enumerate(parts[1:], 1):
             # No `where`: a processor that guesses which way to go is often wrong here.
             choice = ctx.xp.maximum(choice, (seen > y).astype(np.uint8) * number)
             y = ctx.xp.maximum(y, seen)

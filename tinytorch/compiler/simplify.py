@@ -2,8 +2,7 @@
 and the rules of algebra that hold for floating-point numbers too.
 
 A pass is a function Graph -> Graph that looks at each node once. Results are the same numbers, bit
-for bit, but for two rules: a sum of n times the same number becomes a product, which is rounded
-once, and a zero that a rule would give another sign keeps it only where somebody could tell.
+for bit, but for one rule: a sum of n equal numbers becomes a product, which is rounded once.
 """
 
 import functools
@@ -19,7 +18,6 @@ from tinytorch.compiler.graph import (
     Graph,
     Node,
     map_nodes,
-    nodes_in,
     perform,
     without_dead_code,
 )
@@ -111,22 +109,14 @@ def settled(node: Node) -> bool:
 # Common parts.
 
 
-def key_of(value: Any) -> Any:
-    """What is equal for equal arguments, and hashable. 1, 1.0 and True are three values, and so are
-    0.0 and -0.0; nan is one."""
-    if isinstance(value, Node):
-        return value
-    if isinstance(value, (tuple, list)):
-        return tuple(map(key_of, value))
-    if isinstance(value, dict):
-        return tuple((name, key_of(item)) for name, item in value.items())
-    if isinstance(value, slice):
-        return "slice", key_of((value.start, value.stop, value.step))
-    if isinstance(value, (int, float, np.generic)):
-        return type(value), repr(value)
-    if hasattr(value, "dtype") and hasattr(value, "tobytes"):
-        return value.dtype, value.shape, value.tobytes() if value.nbytes <= 1 << 16 else id(value)
-    return value
+def key_of(node: Node) -> Any:
+    """What is the same for two nodes that compute the same. As texts, 1, 1.0 and True are three
+    numbers, and so are 0.0 and -0.0."""
+    if node.op == "constant":
+        (array,) = node.args
+        return node.dtype, node.shape, array.tobytes() if array.nbytes <= 1 << 16 else id(array)
+    args = sorted(node.args, key=repr) if node.op in ("add", "multiply") else node.args
+    return repr((node.op, args, node.kwargs, node.dtype))
 
 
 def common_parts(graph: Graph) -> Graph:
@@ -136,8 +126,7 @@ def common_parts(graph: Graph) -> Graph:
     def rule(node: Node) -> Node | None:
         if node.op in EFFECTS:
             return None
-        args = sorted(node.args, key=repr) if node.op in ("add", "multiply") else node.args
-        first = seen.setdefault((node.op, key_of(args), key_of(node.kwargs), node.dtype), node)
+        first = seen.setdefault(key_of(node), node)
         return None if first is node else first
 
     return rewritten(graph, rule)
@@ -157,9 +146,8 @@ def constants(graph: Graph) -> Graph:
         if node.op in EFFECTS or size > max(4096, *(x.args[0].nbytes for x in inputs)):
             return None
         xp = device_of(inputs[0].args[0]).xp
-        args = map_nodes(lambda x: x.args[0], node.args)
-        value = xp.ascontiguousarray(perform(xp, node.op, args, node.kwargs))
-        return made(node, "constant", value.reshape(node.shape))
+        value = perform(xp, node.op, map_nodes(lambda x: x.args[0], node.args), node.kwargs)
+        return made(node, "constant", xp.ascontiguousarray(value).reshape(node.shape))
 
     return rewritten(graph, rule)
 
@@ -340,16 +328,13 @@ def copied(node: Node) -> Node | None:
     return node.args[0]
 
 
-@rule_for("sum", "prod", "max", "min", "mean", "all", "any")
-def of_one_element(node: Node) -> Node | None:
-    """A reduction over sizes of 1 is a reshape; a sum of n equal numbers is a product."""
+@rule_for("sum")
+def sum_of_equals(node: Node) -> Node | None:
+    """A sum of n equal numbers is a product."""
     x, axes = node.args[0], node.kwargs["axis"]
-    count = math.prod(x.shape[axis] for axis in axes)
-    if count == 1 and x.dtype == node.dtype:
-        return made(node, "reshape", x, node.shape)
-    if node.op != "sum" or x.op != "broadcast_to" or x.dtype != node.dtype:
+    if x.op != "broadcast_to" or x.dtype != node.dtype:
         return None
-    inner = x.args[0]
+    inner, count = x.args[0], math.prod(x.shape[axis] for axis in axes)
     shape = (1,) * (len(x.shape) - len(inner.shape)) + inner.shape
     if count == 0 or any(shape[axis] != 1 for axis in axes):
         return None
@@ -376,7 +361,8 @@ def nothing_changed(node: Node) -> Node | None:
 
 def steps_forward(key: Any) -> bool:
     """Whether a basic key has no slice that goes backwards."""
-    return not any(isinstance(p, slice) and (p.step or 1) < 0 for p in key_parts(key))
+    parts = key if isinstance(key, tuple) else (key,)
+    return not any(isinstance(p, slice) and (p.step or 1) < 0 for p in parts)
 
 
 @rule_for("transpose", "view_at", "broadcast_to")
@@ -403,44 +389,3 @@ def view_of_view(node: Node) -> Node | None:
     if node.op == "transpose":
         how = tuple(x.args[1][axis] for axis in how)
     return made(node, node.op, x.args[0], how)
-
-
-# Writes.
-
-
-def covers(shape: tuple[int, ...], path: tuple) -> tuple | None:
-    """The shape of the part that a path leads to, if it is the whole array in its order; of a path
-    of views that keep the order."""
-    array, size = np.broadcast_to(np.False_, shape), math.prod(shape)
-    for op, args in path:
-        simple = op == "reshape" or (op in ("view_at", "getitem") and basic(args[0]))
-        if not simple or (op != "reshape" and not steps_forward(args[0])):
-            return None
-        array = array.reshape(*args) if op == "reshape" else array[args[0]]
-        if array.size != size:
-            return None
-    return array.shape
-
-
-def key_parts(key: Any) -> tuple:
-    return key if isinstance(key, tuple) else (key,)
-
-
-def basic(key: Any) -> bool:
-    """Whether a key is one of numbers, slices, None and ... alone."""
-    return all(
-        p is None or p is ... or isinstance(p, (int, slice)) for p in key_parts(key)
-    ) and not [*nodes_in(key)]
-
-
-@rule_for("put")
-def covered(node: Node) -> Node | None:
-    """A write of the whole array leaves nothing of what was there."""
-    _, value, path = node.args
-    shape = covers(node.shape, path)
-    if shape is None or not isinstance(value, Node) or len(value.shape) > len(shape):
-        return None
-    if value.dtype != node.dtype:
-        value = made(node, "astype", value, node.dtype, shape=value.shape)
-    value = made(node, "broadcast_to", value, shape, shape=shape)
-    return made(node, "reshape", value, node.shape)

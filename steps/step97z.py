@@ -1,0 +1,167 @@
+"""Step 97z: What to keep, and what to compute again
+
+Step 97k keeps what the backward needs of the forward. The graph of a small CNN keeps 8.6 MB: what
+each convolution gave, relu of its normalised form, the parts of the pooling. Most of it follows
+from the first by a few additions. To keep means to write to memory and to read again, 8 bytes for
+each number; an addition takes a fraction of that time. So the backward computes it again.
+
+Each value has a price. All prices are in bytes of traffic:
+
+    keep           write it and read it; only read, where it is an array anyway
+    compute again  what it computes, and the prices of its arguments
+
+and the lower one counts. The nodes are in order, so one walk finds all prices. Then the backward
+takes what it needs: values to be kept, or, through their arguments, to be computed. What is there
+for one is there for others too, so prices fall after the first round, and are computed once more.
+
+A sum, a product, random numbers and whole Functions are never computed twice. A mask of dropout is
+kept as a byte rather than computed from its random number, of four.
+
+Both directions are simplified as one graph, before it is cut: what both compute is one node.
+
+(PyTorch: AOTAutograd's min-cut partitioner finds the minimum. By hand: checkpointing, step 96.)
+
+New: SLOW, REDUCTIONS, in_memory, cheaper_again. Changed: divided.
+Try: SLOW["exp"] = 0: what is kept of the softmax then?
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, without_dead_code
+from tinytorch.compiler.simplify import is_elementwise, memory_of, simplify
+
+# What it costs to compute one element again, in bytes; of other operations one byte.
+SLOW = dict.fromkeys("exp log".split(), 4) | dict.fromkeys(
+    "expm1 log1p log2 tanh erf sin cos tan power sinh cosh arctan2 remainder".split(), 10
+)
+
+REDUCTIONS = frozenset("sum prod mean max min any all".split())
+
+
+def in_memory(nodes: Iterable[Node]) -> set[Node]:
+    """The nodes whose results become arrays anyway: what is no step of a loop, and its operands."""
+    found: set[Node] = set()
+    for node in nodes:
+        in_loop = is_elementwise(node.op) or node.op in VIEWS or node.op == "astype"
+        if not in_loop or node.op == "view_at":  # a loop does not compute a part of something
+            operands = () if node.op in REDUCTIONS else node.inputs()
+            found.update(memory_of(x) for x in (node, *operands))
+    return found
+
+
+def cheaper_again(
+    nodes: Iterable[Node], forward: set[Node], stored: set[Node], at_hand: set[Node]
+) -> dict[Node, bool]:
+    """For each node before the border, whether the backward computes it rather than gets it.
+
+    Args:
+        forward: those that the forward computes for itself.
+        stored: what has to become an array in the backward.
+        at_hand: what the backward has already, so that others can use it for nothing.
+    """
+    written, price, again = in_memory(forward), {}, {}
+    for node in nodes:
+        count = math.prod(node.shape or ())
+        size = count * node.dtype.itemsize if node.dtype is not None else 0
+        keep = size if node in written or node.op == "input" else 2 * size
+        compute = 0 if node.op == "constant" else math.inf
+        if node.op in VIEWS:
+            compute = price[node.args[0]]
+        elif is_elementwise(node.op) or node.op == "astype":
+            compute = sum(price[x] for x in {*node.inputs()}) + 2 * size * (node in stored)
+            compute += SLOW.get(node.op, 1) * count * (node in forward)  # else it is done but once
+        again[node] = compute <= keep and compute < math.inf
+        price[node] = 0 if node in at_hand else min(keep, compute)
+    return again
+
+
+def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
+    """One graph, simplified, as two. The forward gives its first `count` outputs, and then what the
+    backward needs; from that and `grads` the backward computes the others.
+
+    grads: those inputs of the graph that only the backward gets.
+    """
+    graph, behind = simplify(graph), set(grads)  # what is known only when the backward begins
+    for node in graph.nodes:
+        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
+            behind.add(node)
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    inputs = [node for node in graph.inputs if node not in grads]
+    before = [node for node in graph.nodes if node not in behind]
+    effects = [node for node in before if node.op in EFFECTS]
+    in_forward = set(without_dead_code(before, [*outputs, *effects]))
+    nodes = without_dead_code([node for node in graph.nodes if node in behind], gradients)
+    stored, kept, computed = in_memory(nodes), [], []
+    for _ in range(3):  # what is there for one node makes others cheaper
+        again = cheaper_again((*inputs, *before), in_forward, stored, {*kept, *computed})
+        wanted, kept, computed = {*gradients, *(x for n in nodes for x in n.inputs())}, [], []
+        for node in reversed((*inputs, *before)):
+            if node in wanted:
+                (computed if again[node] else kept).append(node)
+                wanted.update(node.inputs() if again[node] else ())
+    forward = without_dead_code(before, [*outputs, *effects, *kept])
+    # What comes from the forward is an input, whatever has made it there.
+    new = {x: Node("input", (), {}, x.shape, x.dtype, x.made_by, x.line) for x in kept}
+    new |= {x: x for x in grads}
+    nodes = [*computed[::-1], *nodes]
+    for node in nodes:
+        new[node] = node.replaced(new.__getitem__)
+    backward = [[new[x] for x in part] for part in ((*kept, *grads), nodes, gradients)]
+    return Graph(inputs, forward, [*outputs, *kept]), Graph(*backward)
+
+
+if __name__ == "__main__":
+    import numpy as np
+
+    from tinytorch.autograd.engine import grad
+    from tinytorch.compiler.capture import capture
+    from tinytorch.nn import functional as F
+    from tinytorch.ops.creation import arange, ones
+    from tinytorch.ops.random import manual_seed, rand
+
+    manual_seed(0)
+    x, slope = rand(8, 8, requires_grad=True), ones(8, 8)
+
+    def cut(function):
+        """Both directions of a function as one graph, cut in two."""
+
+        def both(x, slope):
+            y = function(x)
+            (gradient,) = grad(y, x, slope)
+            return y.detach(), gradient
+
+        whole = capture(both, (x, slope), {}, [x, slope]).graph
+        forward, backward = divided(whole, 1, whole.inputs[1:])
+        manual_seed(1)
+        y, *kept = forward.run(np, [x.array])
+        (gradient,) = backward.run(np, [*kept, slope.array])
+        manual_seed(1)
+        result = function(x)
+        assert np.allclose(y, result.array, atol=1e-6)
+        assert np.allclose(gradient, grad(result, x, slope)[0].array, atol=1e-5)
+        return forward, backward
+
+    def kept(function):
+        forward, _ = cut(function)
+        return [f"{n.op} {n.dtype}{list(n.shape)}" for n in forward.outputs[1:] if n.op != "input"]
+
+    # A chain of products: all follows from x.
+    def chain(x):
+        for number in range(10):
+            x = x * x * 0.1 + number
+        return x
+
+    print(kept(chain), len(cut(chain)[1].nodes))  # -> [] 57
+    print(kept(lambda x: x * arange(8.0)))  # -> []
+
+    # What takes long is kept, and so is what is an array anyway.
+    print(kept(lambda x: x.erf() * x.sin()))  # -> ['sin float32[8, 8]', 'erf float32[8, 8]']
+    print(kept(lambda x: (x @ x).relu() @ x.T))  # -> ['maximum float32[8, 8]']
+
+    # Of dropout one byte for each number; a whole Function is not called again.
+    print(kept(lambda x: F.dropout(x * 2, 0.5)))  # -> ['greater_equal bool[8, 8]']
+    print(kept(lambda x: x.detach().cumsum(1) * x))  # -> ['part float32[8, 8]']
+
+    # Of a softmax the result: exp and sums took long.
+    print(kept(lambda x: (x * 2 - 1).softmax(1)))  # -> ['divide float32[8, 8]']

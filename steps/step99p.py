@@ -6,7 +6,7 @@ the program, in place of all operations that it has taken in:
     k0((v3, contiguous(x1), o7,), 1)          softmax, and what stands around it
 
 It reads the arrays of its inputs and writes those of its outputs: they are made as those of any
-other operation. Lives and Memory see no difference, because `reads` and `makes` (step 99k) know
+other operation. Lives and Memory see no difference, because `reads` and `makes` (step 99h) know
 both.
 
 A kernel counts elements in a row. For what is in the program's own memory the layout is known, and

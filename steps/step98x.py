@@ -71,15 +71,16 @@ FORMULAS = {
 
 def cuda_source(kernels: Sequence[Kernel]) -> str:
     """One file with a function `NAME(inputs, outputs)` for each kernel; `launch_of` tells with how
-    many threads it runs. Kernels that are the same share a function, as in `c_source`."""
-    names: dict[str, str] = {}
+    many threads it runs. Kernels that are the same, and run in as many, share a function."""
+    names: dict[tuple, str] = {}
     functions = []
     for kernel in kernels:
         comment, text = comment_of(kernel), CUDAFunction(kernel).text()
-        if text not in names:
-            names[text] = kernel.name
+        key = text, launch_of(kernel)
+        if key not in names:
+            names[key] = kernel.name
             functions.append(f'{comment}extern "C" __global__ void {kernel.name}({text}')
-        kernel.name = names[text]
+        kernel.name = names[key]
     body = "\n".join(functions)
     return "\n".join([HEAD, *helpers(body), body])
 
@@ -276,6 +277,12 @@ if __name__ == "__main__":
     (kernel,), source, right = play(*graph_of(lambda x: x.mean((0, 2)), images))
     print(kernel, re.findall(r"i\d = .*", source), right)
     # -> k0: 4 x 2 x 30 (sum, divide) ['i0 = row;', 'i2 = i % 30;', 'i1 = i / 30;'] True
+
+    # The text for a row does not say how many rows there are. Kernels with the same text and other
+    # numbers of blocks have functions of their own, so that a name has one launch.
+    kernels, source, right = play(*graph_of(lambda x: (x.sum(1), x[:2].sum(1)), x))
+    print(kernels, [launch_of(kernel) for kernel in kernels], right)
+    # -> [k0: 3 x 300 (sum), k1: 2 x 300 (sum)] [(3, 256), (2, 256)] True
 
     # Other reductions; and without one, a thread has an element, as before.
     a = Node("input", (), {}, (3, 300), np.dtype("float32"))

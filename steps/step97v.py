@@ -7,8 +7,9 @@ replaces, and skim the mathematics, which is in the lessons of the operations.
     losses           positions, and a kept softmax       ->  a comparison inside the loop
     attention        blocks that fit the cache           ->  two products and a softmax
     max pooling      parts of an image, written in turn  ->  windows as two more dimensions
+    unfold           a view with strides of its own      ->  elements by their numbers
 
-New: PlainAddmm, PlainNllLoss, PlainAttention, cells, PlainMaxPool.
+New: PlainAddmm, PlainNllLoss, PlainAttention, PlainUnfold, cells, PlainMaxPool.
 Try: which of the graphs has become larger, and why is it better nevertheless?
 """
 
@@ -38,6 +39,7 @@ from tinytorch.ops.nll import NllLoss
 from tinytorch.ops.parts import Diagonal
 from tinytorch.ops.random import generator_for
 from tinytorch.ops.reduction import wide
+from tinytorch.ops.storage import Unfold, UnfoldToRead
 
 # What a trace calls in place of a Function.
 formulas: dict[type[Function], type[Function]] = {}
@@ -246,6 +248,18 @@ class PlainDiagonal(Diagonal):
         return gx
 
 
+@in_place_of(Unfold, UnfoldToRead)
+class PlainUnfold(Unfold):
+    """Windows by the numbers of their elements: no view of a graph shows one element twice."""
+
+    def forward(ctx, x: Any, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = x.shape, dim, size, step
+        starts = ctx.xp.arange(0, x.shape[dim] - size + 1, step)
+        places = starts.reshape(-1, 1) + ctx.xp.arange(size)
+        windows = x.pick((slice(None),) * dim + (places,))
+        return ctx.xp.moveaxis(windows, dim + 1, -1)
+
+
 def cells(shape: tuple[int, ...], windows: Windows) -> tuple[tuple, tuple, list]:
     """Of windows side by side: the shape of an input with windows and their elements as dimensions
     of their own, [..., rows, size, columns, size]; that with sizes of 1; the places in a window.
@@ -376,5 +390,4 @@ if __name__ == "__main__":
     # -> overlapping 139 nodes, now 4
     print("with places", compared(lambda x: F.max_pool2d(x, 2, return_indices=True)[0], images))
     # -> with places 44 nodes, now 5
-    print("gelu", compared(F.gelu, x), "| erf", compared(lambda x: x.erf(), x))
-    # -> gelu 12 nodes, now 12 | erf 6 nodes, now 6
+    print("windows", counts(lambda x: x.unfold(1, 3, 1) * 2.0, x))  # -> windows 22

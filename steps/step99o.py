@@ -1,30 +1,28 @@
-"""Step 99o: Kernels in the program
+"""Step 99o: A call that takes a tuple
 
-What fuse() has left of a graph is a list of kernels and single nodes. A kernel becomes one line of
-the program, in place of all operations that it has taken in:
-
-    k0((v3, x1, o7,), 1)          softmax, and what stands around it
-
-The loops take addresses. To look one up in Python takes a microsecond (array.ctypes.data), and to
-pass ten arguments by ctypes another; the loop over 1000 numbers takes less. So a line hands over
-one thing, a tuple of arrays, and C looks for itself. CPython keeps the items of a tuple, and NumPy
-the address of the elements, at a fixed place behind the head of the object:
+The loops in C take addresses. To look one up in Python takes a microsecond (array.ctypes.data), and
+to pass ten arguments by ctypes another; the loop over 1000 numbers takes less. So the program is to
+hand over one thing, a tuple of arrays, and C looks for itself. CPython keeps the items of a tuple,
+and NumPy the address of the elements, at a fixed place behind the head of the object:
 
     tuple   | head, size | item | item | ...        array   | head | address | ...
 
-`callers` writes a few lines of C around each kernel that read there, and makes sure first that they
-read the right thing. A call takes 0.4 us, and lets other threads of Python run meanwhile.
+`callers` writes a line of C around each kernel that reads there:
 
-The trap: a kernel counts elements in a row. A transposed input has the right address, and the
-wrong order; `contiguous` copies it, and is quick where there is nothing to do.
+    void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), threads); }
 
-PyTorch's compiler goes further, and writes the calls in C++ too (cpp_wrapper).
-New: callers, Writer.kernel_call, Writer.in_a_row. Changed: Writer, Program, compile_graph.
-Try: take `contiguous` out, and compile a function of x.t().
+ctypes passes a Python object as it is where argtypes says py_object. A call takes 0.4 us, whatever
+the number of arrays, and lets other threads of Python run meanwhile.
+
+The trap: if another Python keeps its objects otherwise, this reads nonsense, and writes somewhere.
+So `callers` looks first whether an array is where it is expected. The places are asked for
+(__basicsize__ is the size of the head) rather than known: they have changed between versions.
+
+New: callers, compiled_c.
+Try: pass (a, b) where the kernel has three arrays. (Expect Python to die.)
 """
 
 import ctypes
-import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
@@ -39,122 +37,11 @@ from tinytorch.compiler.graph import (
     VIEWS,
     Graph,
     Node,
-    nodes_in,
     perform,
 )
 from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
 from tinytorch.compiler.numpy_code import Text
-
-ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
-HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
-SHOWS = VIEWS | {"view_as", "part"}  # their results may show the memory of the first argument
-
-
-def reads(step: Node | Kernel) -> list[Node]:
-    return step.inputs() if isinstance(step, Node) else step.inputs
-
-
-def makes(step: Node | Kernel) -> list[Node]:
-    return [step] if isinstance(step, Node) else step.outputs
-
-
-class Memory:
-    """Finds a place in one block of bytes for each value, and gives it to later ones again.
-
-    Attributes:
-        sizes: for each buffer, the size of the largest value that it holds.
-        free: the buffers that hold nothing now, the last one freed at the end.
-        asked: bytes of all values together: what they would take without giving again.
-    """
-
-    def __init__(self):
-        self.sizes: list[int] = []
-        self.free: list[int] = []
-        self.asked = 0
-
-    def take(self, size: int) -> int:
-        """The number of a buffer for `size` bytes: the smallest free one that is large enough,
-        else the largest that is too small, which grows, else a new one."""
-        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-        self.asked += size
-        fitting = [b for b in self.free[::-1] if size <= self.sizes[b] <= 2 * size + 4096]
-        small = [b for b in self.free if self.sizes[b] < size]
-        if fitting:
-            chosen = min(fitting, key=self.sizes.__getitem__)
-        elif small:
-            chosen = max(small, key=self.sizes.__getitem__)
-        else:
-            self.sizes.append(size)
-            return len(self.sizes) - 1
-        self.free.remove(chosen)
-        self.sizes[chosen] = max(size, self.sizes[chosen])
-        return chosen
-
-    def offsets(self) -> list[int]:
-        """Where each buffer begins; the last number is the size of the block."""
-        return [0, *itertools.accumulate(self.sizes)]
-
-
-class Lives:
-    """Whose memory each value shows, and how long it is needed.
-
-    Attributes:
-        roots: for each value, those whose memory it may show; a value that has memory of its own
-            is its own root.
-        last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nobody reads it later.
-        copied: the numbers of the outputs that show memory which is not theirs alone.
-        escaping: the roots of all other outputs.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, shared: Collection[int], can_hold: Callable):
-        self.graph, self.steps, self.can_hold = graph, steps, can_hold
-        self.in_place: set[Node] = set()
-        self.find()
-        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
-        self.find()
-        self.copied, self.escaping, given = set(), set(), set()
-        for number, node in enumerate(graph.outputs):
-            roots = self.roots_of(node)
-            foreign = any(root.op in HOLDS or root.op in ("input", "constant") for root in roots)
-            if (foreign or roots & given) and number not in shared and node.shape is not None:
-                self.copied.add(number)
-            else:
-                self.escaping |= roots
-            given |= roots
-
-    def find(self) -> None:
-        self.roots: dict[Node, frozenset] = {}
-        self.last: dict[Node, int] = {}
-        for i, step in enumerate(self.steps):
-            for node in makes(step):
-                shown = self.shown_by(node) if step is node else []
-                roots = frozenset().union(*map(self.roots_of, shown))
-                self.roots[node] = roots | {node} if node.op in HOLDS or not shown else roots
-            for node in (*reads(step), *makes(step)):
-                self.last.update(dict.fromkeys(self.roots_of(node), i))
-        for node in self.graph.outputs:
-            self.last.update(dict.fromkeys(self.roots_of(node), len(self.steps)))
-
-    def roots_of(self, node: Node) -> frozenset:
-        """Those whose memory the value may show: itself, for inputs and constants."""
-        return self.roots.setdefault(node, frozenset((node,)))
-
-    def shown_by(self, node: Node) -> list[Node]:
-        """The arguments whose memory the operation's result may show."""
-        if node.op in HOLDS:
-            return node.inputs()
-        return [node.args[0]] if node.op in SHOWS or node in self.in_place else []
-
-    def may_write(self, i: int, node: Any) -> bool:
-        """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nobody reads it after this step."""
-        if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
-            return False
-        target, others = node.args[0], nodes_in(node.args[1:])
-        alone = self.roots_of(target) == {target} and self.last[target] == i
-        shown = any(target in self.roots_of(x) for x in others)
-        return alone and not shown and self.can_hold(target)
 
 
 class Writer:
@@ -178,7 +65,6 @@ class Writer:
         self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
         self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
-        self.by_kernels = {x for step in steps if isinstance(step, Kernel) for x in makes(step)}
         self.lives = Lives(graph, self.steps, shared, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
@@ -194,7 +80,7 @@ class Writer:
 
     def can_hold(self, node: Node) -> bool:
         """Whether a value can be computed into memory that is there already."""
-        return node in self.by_kernels or self.text.writes_out(node)
+        return self.text.writes_out(node)
 
     def name_of(self, node: Node) -> str:
         if node not in self.names:
@@ -227,12 +113,8 @@ class Writer:
 
     def write(self) -> None:
         for i, step in enumerate(self.steps):
-            if isinstance(step, Node):
-                line = self.statement(step)
-                made = ", ".join(x for x in (step.made_by, step.line) if x)
-            else:
-                line = self.kernel_call(step)
-                made = ", ".join(dict.fromkeys(x.made_by for x in step.nodes if x.made_by))
+            line = self.statement(step)
+            made = ", ".join(x for x in (step.made_by, step.line) if x)
             if line:
                 self.lines.append(f"{line}  # {made}" if made else line)
             self.memory.free += self.released.pop(i, [])
@@ -281,17 +163,6 @@ class Writer:
             part = f"p{self.number[node]}"
         return f"{part}[{self.text.key(key)}] = {self.text.of(value)}"
 
-    def kernel_call(self, kernel: Kernel) -> str:
-        arrays = [self.in_a_row(node) for node in kernel.inputs]
-        arrays += [self.result(node) for node in kernel.outputs]
-        return f"{kernel.name}(({', '.join(arrays)},), 1)"
-
-    def in_a_row(self, node: Node) -> str:
-        """The text of an array that has the elements of a value in a row, as kernels need it."""
-        name, like = self.name_of(node), self.layout.get(node)
-        known = like is not None and like.flags.c_contiguous
-        return name if known else f"contiguous({name})"
-
     def output(self, number: int, node: Node) -> str:
         name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
         return f"asarray({name})" if node.shape == () and name[0] == "t" else name
@@ -305,19 +176,6 @@ class Writer:
         return "\n".join(
             [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
         )
-
-
-def block(xp: Any, size: int) -> Any:
-    """Bytes that begin at a multiple of ALIGNMENT."""
-    memory = xp.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
-    return memory[start : start + size]
-
-
-def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
-    """An array in a block of bytes."""
-    end = offset + math.prod(shape) * dtype.itemsize
-    return memory[offset:end].view(dtype).reshape(shape)
 
 
 def callers(kernels: Sequence[Kernel]) -> str:
@@ -346,37 +204,34 @@ def callers(kernels: Sequence[Kernel]) -> str:
     return "\n".join([*lines, ""])
 
 
+def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
+    """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
+    source = c_source(kernels) + callers(kernels)
+    library, functions = build(source, [*FLAGS, *LIBRARIES]), {}
+    for kernel in kernels:
+        function = functions[kernel.name] = library[f"call_{kernel.name}"]
+        function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
+    return source, functions
+
+
 class Program:
     """Computes what a graph computes: program(arrays) gives the list of its outputs.
 
     Attributes:
-        schedule: the kernels and nodes that a run goes through.
-        python_source, c_source: the generated texts.
+        python_source: the generated text.
         bytes: the memory that a run needs for what does not leave the program.
         bytes_of_all: what it would need if no memory were used again.
         idle: functions that run the program, each with memory of its own.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.schedule, self.xp, self.idle = list(steps), xp, []
-        kernels = [step for step in steps if isinstance(step, Kernel)]
-        self.c_source = c_source(kernels) + callers(kernels) if kernels else ""
+        self.xp, self.idle = xp, []
         writer = Writer(graph, steps, xp, shared)
         self.python_source = writer.python_text()
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
         self.names = writer.text.names | {"array_at": array_at}
         self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
-        self.names["contiguous"] = np.ascontiguousarray
-        library = build(self.c_source, [*FLAGS, *LIBRARIES]) if kernels else None
-        for kernel in kernels:
-            function = self.names[kernel.name] = library[f"call_{kernel.name}"]
-            function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
         self.code = compile(self.python_source, "<program>", "exec")
-
-    @property
-    def source(self) -> str:
-        """Both texts."""
-        return f"{self.python_source}\n{self.c_source}"
 
     def prepared(self) -> Callable:
         """A function that runs the program, with memory of its own."""
@@ -400,71 +255,44 @@ class Program:
             self.idle.append(run)
 
 
-def compile_graph(
-    graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
-) -> Program:
+def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> Program:
     """A program that gives what the graph gives.
 
     Args:
-        backend: "c": loops in C, what they cannot do in calls of NumPy; "numpy": calls of `xp`.
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
             because nobody writes into them. All others have memory of their own.
-
-    Raises:
-        CompilerError: the backend "c", and there is no compiler, or it does not work.
     """
-    return Program(graph, fuse(graph) if backend == "c" else graph.nodes, xp, shared)
+    return Program(graph, graph.nodes, xp, shared)
 
 
 if __name__ == "__main__":
-    import importlib
     import time
     from types import SimpleNamespace
 
-    from tinytorch.compiler.capture import capture
-    from tinytorch.compiler.simplify import simplify
-    from tinytorch.ops.random import manual_seed, randn
+    def node(op, *args, shape=(1000,)):
+        return Node(op, args, {}, shape, np.dtype("float32"))
 
-    for name in "comparison indexing matmul reduction sampling shape".split():
-        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
+    x, y = node("input"), node("input")
+    total = node("add", node("multiply", x, 2.0), y)
+    (kernel,) = fuse(Graph([x, y], [total.args[0], total], [total]))
+    source, functions = compiled_c([kernel])
+    print(source.splitlines()[-1])
+    # -> void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), AT(2), threads); }
 
-    def f(x, w):
-        y = (x @ w).tanh() * 0.5 + 1
-        return (y * y).exp() / y
+    a, b, c = (np.full(1000, value, np.float32) for value in (1, 2, 0))
+    functions["k0"]((a, b, c), 1)
+    print(c[:3], c[-1])  # -> [4. 4. 4.] 4.0
 
-    manual_seed(0)
-    x, w = randn(64, 32), randn(32, 32)
-    graph = simplify(capture(f, (x, w), {}, [x, w]).graph)
-    program, plain = compile_graph(graph), compile_graph(graph, "numpy")
-    lines = program.python_source.split("\n    ")[3:]
-    print(*(line.partition("  # ")[0].strip() for line in lines), sep="; ")
-    # -> dot(x0, x1, out=v2); k0((v2, o8,), 1); return [o8]
-    print([type(step).__name__ for step in program.schedule])  # -> ['Node', 'Kernel']
-    print("void call_k0(char *arrays, int threads)" in program.source)  # -> True
-
-    arrays = [x.array, w.array]
-    for function in (program, plain):
-        print(abs(function(arrays)[0] - f(x, w).array).max() < 1e-4)  # -> True
-    across = x.array.copy(order="F")
-    print(abs(program([across, w.array])[0] - f(x, w).array).max() < 1e-4)  # -> True
-
-    # An input that is not in a row, and a value that has no name before the kernel is called.
-    def g(x):
-        return x.t().tanh() + x[:, 0].exp()
-
-    x = randn(32, 32)
-    graph = simplify(capture(g, (x,), {}, [x]).graph)
-    print(abs(compile_graph(graph)([x.array.T])[0] - g(x.t()).array).max() < 1e-5)  # -> True
-
-    def seconds(function):
+    def microseconds(function):
         start = time.perf_counter()
-        for _ in range(300):
+        for _ in range(5000):
             function()
-        return (time.perf_counter() - start) / 300
+        return (time.perf_counter() - start) * 200
 
-    for name, function in {"numpy": plain, "c": program}.items():
-        time_of_one = seconds(lambda function=function: function(arrays))
-        print(f"{name}: {time_of_one * 1e6:.0f} us")  # -> ...
+    call = functions["k0"]
+    addresses = microseconds(lambda: [z.ctypes.data for z in (a, b, c)])
+    print(f"three addresses: {addresses:.2f} us")  # -> ...
+    print(f"the whole call: {microseconds(lambda: call((a, b, c), 1)):.2f} us")  # -> ...
 
     # A Python that keeps its arrays elsewhere.
     np = SimpleNamespace(empty=lambda size: SimpleNamespace(ctypes=SimpleNamespace(data=0)))

@@ -1,36 +1,29 @@
-"""Step 99p: Threads, and errors that say where
+"""Step 99p: Kernels in the program
 
-Two things are left before the program can be given away.
+What fuse() has left of a graph is a list of kernels and single nodes. A kernel becomes one line of
+the program, in place of all operations that it has taken in:
 
-The first is the number of threads. A large loop runs on as many as a product of matrices does, and
-the user sets that by set_num_threads, perhaps between two runs. So each run asks. get_num_threads
-looks through all loaded libraries for BLAS, which takes 300 us; what it finds in the end is one
-function, and to call that takes 0.2 us. So it is looked for once.
+    k0((v3, contiguous(x1), o7,), 1)          softmax, and what stands around it
 
-The second is what a user reads when something goes wrong. Nobody knows a line of generated code.
-But the line says which operation it was made for, and each kernel has its operations above it:
+It reads the arrays of its inputs and writes those of its outputs: they are made as those of any
+other operation. Lives and Memory see no difference, because `reads` and `makes` (step 99h) know
+both.
 
-    IndexError: index 9 is out of bounds for axis 0 with size 3
-    in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
+A kernel counts elements in a row. For what is in the program's own memory the layout is known, and
+the text has the name alone. An input may be anything, so it goes through np.ascontiguousarray. This
+copies a transposed array, and takes 25 ns where there is nothing to do.
 
-    the C compiler 'cc' failed: kernels.c:12:5: error: ...
-    // Gelu, model.py:14
+The trap: a kernel must not write where it reads. An element-wise function of NumPy could; but a
+kernel is told by `restrict` that no other array shows its result, and may compute in any order. So
+the places of the inputs are given back after the step, not before.
 
-A check that fails is no error: the caller catches it, and runs in eager. The line goes into its
-text.
-
-The trap: a traceback names the file of the code, and two programs with one name would be taken for
-each other. So each program has a number.
-
-New: thread_counter, threads_now, build_kernels, Program.explain. Changed: Writer, Program.
-Try: raise an error inside a Function that is one node of the graph. What is noted?
+PyTorch's compiler goes further, and writes the calls in C++ too (cpp_wrapper).
+New: Writer.kernel_call, Writer.in_a_row. Changed: Writer, Program, compile_graph.
+Try: take `contiguous` out, and compile a function of x.t().
 """
 
 import ctypes
-import functools
-import itertools
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -42,126 +35,13 @@ from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
 from tinytorch.compiler.fuse import fuse
 from tinytorch.compiler.graph import (
     VIEWS,
-    CheckFailed,
     Graph,
     Node,
-    nodes_in,
     perform,
 )
 from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
 from tinytorch.compiler.numpy_code import Text
-from tinytorch.threads import blas_libraries
-
-ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
-HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
-SHOWS = VIEWS | {"view_as", "part"}  # their results may show the memory of the first argument
-
-
-def reads(step: Node | Kernel) -> list[Node]:
-    return step.inputs() if isinstance(step, Node) else step.inputs
-
-
-def makes(step: Node | Kernel) -> list[Node]:
-    return [step] if isinstance(step, Node) else step.outputs
-
-
-class Memory:
-    """Finds a place in one block of bytes for each value, and gives it to later ones again.
-
-    Attributes:
-        sizes: for each buffer, the size of the largest value that it holds.
-        free: the buffers that hold nothing now, the last one freed at the end.
-        asked: bytes of all values together: what they would take without giving again.
-    """
-
-    def __init__(self):
-        self.sizes: list[int] = []
-        self.free: list[int] = []
-        self.asked = 0
-
-    def take(self, size: int) -> int:
-        """The number of a buffer for `size` bytes: the smallest free one that is large enough,
-        else the largest that is too small, which grows, else a new one."""
-        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-        self.asked += size
-        fitting = [b for b in self.free[::-1] if size <= self.sizes[b] <= 2 * size + 4096]
-        small = [b for b in self.free if self.sizes[b] < size]
-        if fitting:
-            chosen = min(fitting, key=self.sizes.__getitem__)
-        elif small:
-            chosen = max(small, key=self.sizes.__getitem__)
-        else:
-            self.sizes.append(size)
-            return len(self.sizes) - 1
-        self.free.remove(chosen)
-        self.sizes[chosen] = max(size, self.sizes[chosen])
-        return chosen
-
-    def offsets(self) -> list[int]:
-        """Where each buffer begins; the last number is the size of the block."""
-        return [0, *itertools.accumulate(self.sizes)]
-
-
-class Lives:
-    """Whose memory each value shows, and how long it is needed.
-
-    Attributes:
-        roots: for each value, those whose memory it may show; a value that has memory of its own
-            is its own root.
-        last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nobody reads it later.
-        copied: the numbers of the outputs that show memory which is not theirs alone.
-        escaping: the roots of all other outputs.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, shared: Collection[int], can_hold: Callable):
-        self.graph, self.steps, self.can_hold = graph, steps, can_hold
-        self.in_place: set[Node] = set()
-        self.find()
-        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
-        self.find()
-        self.copied, self.escaping, given = set(), set(), set()
-        for number, node in enumerate(graph.outputs):
-            roots = self.roots_of(node)
-            foreign = any(root.op in HOLDS or root.op in ("input", "constant") for root in roots)
-            if (foreign or roots & given) and number not in shared and node.shape is not None:
-                self.copied.add(number)
-            else:
-                self.escaping |= roots
-            given |= roots
-
-    def find(self) -> None:
-        self.roots: dict[Node, frozenset] = {}
-        self.last: dict[Node, int] = {}
-        for i, step in enumerate(self.steps):
-            for node in makes(step):
-                shown = self.shown_by(node) if step is node else []
-                roots = frozenset().union(*map(self.roots_of, shown))
-                self.roots[node] = roots | {node} if node.op in HOLDS or not shown else roots
-            for node in (*reads(step), *makes(step)):
-                self.last.update(dict.fromkeys(self.roots_of(node), i))
-        for node in self.graph.outputs:
-            self.last.update(dict.fromkeys(self.roots_of(node), len(self.steps)))
-
-    def roots_of(self, node: Node) -> frozenset:
-        """Those whose memory the value may show: itself, for inputs and constants."""
-        return self.roots.setdefault(node, frozenset((node,)))
-
-    def shown_by(self, node: Node) -> list[Node]:
-        """The arguments whose memory the operation's result may show."""
-        if node.op in HOLDS:
-            return node.inputs()
-        return [node.args[0]] if node.op in SHOWS or node in self.in_place else []
-
-    def may_write(self, i: int, node: Any) -> bool:
-        """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nobody reads it after this step."""
-        if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
-            return False
-        target, others = node.args[0], nodes_in(node.args[1:])
-        alone = self.roots_of(target) == {target} and self.last[target] == i
-        shown = any(target in self.roots_of(x) for x in others)
-        return alone and not shown and self.can_hold(target)
 
 
 class Writer:
@@ -291,7 +171,7 @@ class Writer:
     def kernel_call(self, kernel: Kernel) -> str:
         arrays = [self.in_a_row(node) for node in kernel.inputs]
         arrays += [self.result(node) for node in kernel.outputs]
-        return f"{kernel.name}(({', '.join(arrays)},), threads)"
+        return f"{kernel.name}(({', '.join(arrays)},), 1)"
 
     def in_a_row(self, node: Node) -> str:
         """The text of an array that has the elements of a value in a row, as kernels need it."""
@@ -309,39 +189,9 @@ class Writer:
         head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
         given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
         start = [f"{given}= arrays"] * bool(given) + self.start
-        start += ["threads = threads_now()"] * bool(self.by_kernels)
         return "\n".join(
             [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
         )
-
-
-def block(xp: Any, size: int) -> Any:
-    """Bytes that begin at a multiple of ALIGNMENT."""
-    memory = xp.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
-    return memory[start : start + size]
-
-
-def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
-    """An array in a block of bytes."""
-    end = offset + math.prod(shape) * dtype.itemsize
-    return memory[offset:end].view(dtype).reshape(shape)
-
-
-@functools.cache
-def thread_counter() -> Callable[[], int]:
-    """What get_num_threads asks, found once: the function of BLAS itself takes no microsecond."""
-    try:
-        library = blas_libraries().lib_controllers[0]
-    except (ImportError, IndexError):
-        return lambda: 1
-    name = "scipy_openblas_get_num_threads64_"  # as in the packages of NumPy
-    return getattr(library.dynlib, name, library.get_num_threads)
-
-
-def threads_now() -> int:
-    """The number of threads that get_num_threads() gives."""
-    return thread_counter()()
 
 
 def callers(kernels: Sequence[Kernel]) -> str:
@@ -370,20 +220,14 @@ def callers(kernels: Sequence[Kernel]) -> str:
     return "\n".join([*lines, ""])
 
 
-def build_kernels(source: str) -> ctypes.CDLL:
-    """The library of generated C.
-
-    Raises:
-        CompilerError: see build. Where the compiler does not take a line, the message names the
-            operations of the program that the line is made for.
-    """
-    try:
-        return build(source, [*FLAGS, *LIBRARIES])
-    except CompilerError as error:
-        found = re.search(r"kernels\.c:(\d+)", str(error))
-        before = source.splitlines()[: int(found[1])] if found else []
-        comments = re.findall(r"((?:^// .*\n)+)", "\n".join(before), re.MULTILINE)
-        raise CompilerError("\n".join([str(error), *comments[-1:]])) from error
+def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
+    """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
+    source = c_source(kernels) + callers(kernels)
+    library, functions = build(source, [*FLAGS, *LIBRARIES]), {}
+    for kernel in kernels:
+        function = functions[kernel.name] = library[f"call_{kernel.name}"]
+        function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
+    return source, functions
 
 
 class Program:
@@ -397,24 +241,19 @@ class Program:
         idle: functions that run the program, each with memory of its own.
     """
 
-    count = itertools.count()
-
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
         self.schedule, self.xp, self.idle = list(steps), xp, []
-        kernels = [step for step in steps if isinstance(step, Kernel)]
-        self.c_source = c_source(kernels) + callers(kernels) if kernels else ""
+        self.names: dict[str, Any] = {"array_at": array_at}
+        self.c_source = ""
+        if kernels := [step for step in steps if isinstance(step, Kernel)]:
+            self.c_source, functions = compiled_c(kernels)
+            self.names |= functions
         writer = Writer(graph, steps, xp, shared)
         self.python_source = writer.python_text()
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        self.names = writer.text.names | {"array_at": array_at, "threads_now": thread_counter()}
         self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
-        self.names["contiguous"] = np.ascontiguousarray
-        library = build_kernels(self.c_source) if kernels else None
-        for kernel in kernels:
-            function = self.names[kernel.name] = library[f"call_{kernel.name}"]
-            function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
-        self.file = f"<program {next(Program.count)}>"
-        self.code = compile(self.python_source, self.file, "exec")
+        self.names |= {"contiguous": xp.ascontiguousarray, **writer.text.names}
+        self.code = compile(self.python_source, "<program>", "exec")
 
     @property
     def source(self) -> str:
@@ -439,22 +278,8 @@ class Program:
             run = self.prepared()
         try:
             return run(arrays)
-        except Exception as error:
-            self.explain(error)
-            raise
         finally:
             self.idle.append(run)
-
-    def explain(self, error: Exception) -> None:
-        """Adds to an error the line of the generated code, which names the program's operation."""
-        step = error.__traceback__
-        while step is not None:
-            if step.tb_frame.f_code.co_filename == self.file:
-                line = self.python_source.splitlines()[step.tb_lineno - 1].strip()
-                if isinstance(error, CheckFailed):
-                    error.args = (f"{error}: {line}",)
-                error.add_note(f"in the compiled program: {line}")
-            step = step.tb_next
 
 
 def compile_graph(
@@ -468,50 +293,57 @@ def compile_graph(
             because nobody writes into them. All others have memory of their own.
 
     Raises:
-        CompilerError: the backend "c", and there is no compiler, or it does not work.
+        CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
-    return Program(graph, fuse(graph) if backend == "c" else graph.nodes, xp, shared)
+    steps = graph.nodes if backend == "numpy" else fuse(graph)
+    return Program(graph, steps, xp, shared)
 
 
 if __name__ == "__main__":
+    import importlib
+    import time
 
-    def node(op, *args, shape=(3,), made_by="", **kwargs):
-        return Node(op, args, kwargs, shape, np.dtype("float32"), made_by, "model.py:12")
+    from tinytorch.compiler.capture import capture
+    from tinytorch.compiler.simplify import simplify
+    from tinytorch.ops.random import manual_seed, randn
 
-    from types import SimpleNamespace
+    for name in "comparison indexing matmul reduction sampling shape".split():
+        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
 
-    print(threads_now() >= 1, threads_now() == thread_counter()())  # -> True True
+    def f(x, w):
+        y = (x @ w).tanh() * 0.5 + 1
+        return (y * y).exp() / y
 
-    # Without threadpoolctl nobody can ask: one thread.
-    found, blas_libraries = blas_libraries, lambda: SimpleNamespace(lib_controllers=[])
-    thread_counter.cache_clear()
-    print(threads_now())  # -> 1
-    blas_libraries = found
-    thread_counter.cache_clear()
+    manual_seed(0)
+    x, w = randn(64, 32), randn(32, 32)
+    graph = simplify(capture(f, (x, w), {}, [x, w]).graph)
+    program, plain = compile_graph(graph), compile_graph(graph, "numpy")
+    lines = program.python_source.split("\n    ")[3:]
+    print(*(line.partition("  # ")[0].strip() for line in lines), sep="; ")
+    # -> dot(x0, x1, out=v2); k0((v2, o8,), 1); return [o8]
+    print([type(step).__name__ for step in program.schedule])  # -> ['Node', 'Kernel']
+    print("void call_k0(char *arrays, int threads)" in program.source)  # -> True
 
-    x, index = node("input"), node("input")
-    taken = node("take", x, index, 0, made_by="Embedding")
-    total = node("multiply", taken, 2.0, made_by="Mul")
-    program = compile_graph(Graph([x, index], [taken, total], [total]))
-    print(program([np.ones(3, np.float32), np.array([0, 1, 1])])[0])  # -> [2. 2. 2.]
-    try:
-        program([np.ones(3, np.float32), np.array([0, 1, 9])])
-    except IndexError as error:
-        print(error)  # -> index 9 is out of bounds for axis 0 with size 3
-        print(error.__notes__[0])
-        # -> in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
+    arrays = [x.array, w.array]
+    for function in (program, plain):
+        print(abs(function(arrays)[0] - f(x, w).array).max() < 1e-4)  # -> True
+    across = x.array.copy(order="F")
+    print(abs(program([across, w.array])[0] - f(x, w).array).max() < 1e-4)  # -> True
 
-    positive = node("all", node("greater", x, 0.0), axis=(0,), shape=(), made_by="Log")
-    positive.dtype = positive.args[0].dtype = np.dtype(bool)
-    check = Node("check", (positive, True), made_by="Log", line="model.py:15")
-    nodes = [positive.args[0], positive, check, total := node("log", x, made_by="Log")]
-    program = compile_graph(Graph([x], nodes, [total]))
-    try:
-        program([-np.ones(3, np.float32)])
-    except CheckFailed as error:
-        print(error)  # -> a check gave False: check(v2, True)  # Log, model.py:15
+    # An input that is not in a row, and a value that has no name before the kernel is called.
+    def g(x):
+        return x.t().tanh() + x[:, 0].exp()
 
-    try:
-        build_kernels("// Gelu, model.py:14\nvoid k0(int *x) {\n    x[0] = y;\n}\n")
-    except CompilerError as error:
-        print(str(error).splitlines()[-1])  # -> // Gelu, model.py:14
+    x = randn(32, 32)
+    graph = simplify(capture(g, (x,), {}, [x]).graph)
+    print(abs(compile_graph(graph)([x.array.T])[0] - g(x.t()).array).max() < 1e-5)  # -> True
+
+    def seconds(function):
+        start = time.perf_counter()
+        for _ in range(300):
+            function()
+        return (time.perf_counter() - start) / 300
+
+    for name, function in {"numpy": plain, "c": program}.items():
+        time_of_one = seconds(lambda function=function: function(arrays))
+        print(f"{name}: {time_of_one * 1e6:.0f} us")  # -> ...

@@ -1,24 +1,30 @@
-"""Step 99q: What ends here runs at once
+"""Step 99q: Threads, and errors that say where
 
-fuse() gives steps in an order that is right: each stands after what it needs. There are many such
-orders. In a backward pass it may happen that the whole chain of gradients comes first, and the
-gradients of all weights, which nobody else waits for, at the end:
+Two things are left before the program can be given away.
 
-    g3 = ...;  g2 = f(g3 w3);  g1 = f(g2 w2);   w3.grad = g3' x3;   w2.grad = g2' x2;   ...
+The first is the number of threads. A large loop runs on as many as a product of matrices does, and
+the user sets that by set_num_threads, perhaps between two runs. So each run asks. get_num_threads
+looks through all loaded libraries for BLAS, which takes 300 us; what it finds in the end is one
+function, and to call that takes 0.2 us. So it is looked for once.
 
-Then all of g1, g2, g3, ... live to the end, and each has to be fetched from far away again. In the
-GPT of the benchmarks this took 19 MB instead of 5.5.
+The second is what a user reads when something goes wrong. Nobody knows a line of generated code.
+But the line says which operation it was made for, and each kernel has its operations above it:
 
-A step that no other step reads is an end. It may run right after what it reads was made: that is
-in the cache then, and its memory is free afterwards. `soon` moves each such step there. Views have
-no memory and cost nothing, so they move too; else the end would wait for its view.
+    IndexError: index 9 is out of bounds for axis 0 with size 3
+    in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
 
-The trap: random numbers and whole Functions have an order of their own, and stay where they are.
+    the C compiler 'cc' failed: kernels.c:12:5: error: ...
+    // Gelu, model.py:14
 
-In compilers this is instruction scheduling. To find the best order is NP-hard; this is a rule of
-thumb.
-New: soon. Changed: compile_graph.
-Try: give the demo 40 layers. How does the memory grow with the layers, with `soon` and without?
+A check that fails is no error: the caller catches it, and runs in eager. The line goes into its
+text.
+
+The trap: a traceback names the file of the code, and two programs with one name would be taken for
+each other. So each program has a number.
+
+New: thread_counter, threads_now, build_kernels, Program.explain. Changed: compiled_c, Writer,
+Program.
+Try: raise an error inside a Function that is one node of the graph. What is noted?
 """
 
 import ctypes
@@ -36,128 +42,16 @@ from tinytorch.compiler.build import CompilerError, build
 from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
 from tinytorch.compiler.fuse import fuse
 from tinytorch.compiler.graph import (
-    EFFECTS,
     VIEWS,
     CheckFailed,
     Graph,
     Node,
-    nodes_in,
     perform,
 )
 from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
 from tinytorch.compiler.numpy_code import Text
 from tinytorch.threads import blas_libraries
-
-ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
-HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
-SHOWS = VIEWS | {"view_as", "part"}  # their results may show the memory of the first argument
-
-
-def reads(step: Node | Kernel) -> list[Node]:
-    return step.inputs() if isinstance(step, Node) else step.inputs
-
-
-def makes(step: Node | Kernel) -> list[Node]:
-    return [step] if isinstance(step, Node) else step.outputs
-
-
-class Memory:
-    """Finds a place in one block of bytes for each value, and gives it to later ones again.
-
-    Attributes:
-        sizes: for each buffer, the size of the largest value that it holds.
-        free: the buffers that hold nothing now, the last one freed at the end.
-        asked: bytes of all values together: what they would take without giving again.
-    """
-
-    def __init__(self):
-        self.sizes: list[int] = []
-        self.free: list[int] = []
-        self.asked = 0
-
-    def take(self, size: int) -> int:
-        """The number of a buffer for `size` bytes: the smallest free one that is large enough,
-        else the largest that is too small, which grows, else a new one."""
-        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-        self.asked += size
-        fitting = [b for b in self.free[::-1] if size <= self.sizes[b] <= 2 * size + 4096]
-        small = [b for b in self.free if self.sizes[b] < size]
-        if fitting:
-            chosen = min(fitting, key=self.sizes.__getitem__)
-        elif small:
-            chosen = max(small, key=self.sizes.__getitem__)
-        else:
-            self.sizes.append(size)
-            return len(self.sizes) - 1
-        self.free.remove(chosen)
-        self.sizes[chosen] = max(size, self.sizes[chosen])
-        return chosen
-
-    def offsets(self) -> list[int]:
-        """Where each buffer begins; the last number is the size of the block."""
-        return [0, *itertools.accumulate(self.sizes)]
-
-
-class Lives:
-    """Whose memory each value shows, and how long it is needed.
-
-    Attributes:
-        roots: for each value, those whose memory it may show; a value that has memory of its own
-            is its own root.
-        last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nobody reads it later.
-        copied: the numbers of the outputs that show memory which is not theirs alone.
-        escaping: the roots of all other outputs.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, shared: Collection[int], can_hold: Callable):
-        self.graph, self.steps, self.can_hold = graph, steps, can_hold
-        self.in_place: set[Node] = set()
-        self.find()
-        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
-        self.find()
-        self.copied, self.escaping, given = set(), set(), set()
-        for number, node in enumerate(graph.outputs):
-            roots = self.roots_of(node)
-            foreign = any(root.op in HOLDS or root.op in ("input", "constant") for root in roots)
-            if (foreign or roots & given) and number not in shared and node.shape is not None:
-                self.copied.add(number)
-            else:
-                self.escaping |= roots
-            given |= roots
-
-    def find(self) -> None:
-        self.roots: dict[Node, frozenset] = {}
-        self.last: dict[Node, int] = {}
-        for i, step in enumerate(self.steps):
-            for node in makes(step):
-                shown = self.shown_by(node) if step is node else []
-                roots = frozenset().union(*map(self.roots_of, shown))
-                self.roots[node] = roots | {node} if node.op in HOLDS or not shown else roots
-            for node in (*reads(step), *makes(step)):
-                self.last.update(dict.fromkeys(self.roots_of(node), i))
-        for node in self.graph.outputs:
-            self.last.update(dict.fromkeys(self.roots_of(node), len(self.steps)))
-
-    def roots_of(self, node: Node) -> frozenset:
-        """Those whose memory the value may show: itself, for inputs and constants."""
-        return self.roots.setdefault(node, frozenset((node,)))
-
-    def shown_by(self, node: Node) -> list[Node]:
-        """The arguments whose memory the operation's result may show."""
-        if node.op in HOLDS:
-            return node.inputs()
-        return [node.args[0]] if node.op in SHOWS or node in self.in_place else []
-
-    def may_write(self, i: int, node: Any) -> bool:
-        """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nobody reads it after this step."""
-        if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
-            return False
-        target, others = node.args[0], nodes_in(node.args[1:])
-        alone = self.roots_of(target) == {target} and self.last[target] == i
-        shown = any(target in self.roots_of(x) for x in others)
-        return alone and not shown and self.can_hold(target)
 
 
 class Writer:
@@ -311,19 +205,6 @@ class Writer:
         )
 
 
-def block(xp: Any, size: int) -> Any:
-    """Bytes that begin at a multiple of ALIGNMENT."""
-    memory = xp.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
-    return memory[start : start + size]
-
-
-def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
-    """An array in a block of bytes."""
-    end = offset + math.prod(shape) * dtype.itemsize
-    return memory[offset:end].view(dtype).reshape(shape)
-
-
 @functools.cache
 def thread_counter() -> Callable[[], int]:
     """What get_num_threads asks, found once: the function of BLAS itself takes no microsecond."""
@@ -382,6 +263,16 @@ def build_kernels(source: str) -> ctypes.CDLL:
         raise CompilerError("\n".join([str(error), *comments[-1:]])) from error
 
 
+def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
+    """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
+    source = c_source(kernels) + callers(kernels)
+    library, functions = build_kernels(source), {}
+    for kernel in kernels:
+        function = functions[kernel.name] = library[f"call_{kernel.name}"]
+        function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
+    return source, functions
+
+
 class Program:
     """Computes what a graph computes: program(arrays) gives the list of its outputs.
 
@@ -397,18 +288,16 @@ class Program:
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
         self.schedule, self.xp, self.idle = list(steps), xp, []
-        kernels = [step for step in steps if isinstance(step, Kernel)]
-        self.c_source = c_source(kernels) + callers(kernels) if kernels else ""
+        self.names: dict[str, Any] = {"array_at": array_at, "threads_now": thread_counter()}
+        self.c_source = ""
+        if kernels := [step for step in steps if isinstance(step, Kernel)]:
+            self.c_source, functions = compiled_c(kernels)
+            self.names |= functions
         writer = Writer(graph, steps, xp, shared)
         self.python_source = writer.python_text()
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        self.names = writer.text.names | {"array_at": array_at, "threads_now": thread_counter()}
         self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
-        self.names["contiguous"] = np.ascontiguousarray
-        library = build_kernels(self.c_source) if kernels else None
-        for kernel in kernels:
-            function = self.names[kernel.name] = library[f"call_{kernel.name}"]
-            function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
+        self.names |= {"contiguous": xp.ascontiguousarray, **writer.text.names}
         self.file = f"<program {next(Program.count)}>"
         self.code = compile(self.python_source, self.file, "exec")
 
@@ -453,25 +342,6 @@ class Program:
             step = step.tb_next
 
 
-def soon(steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
-    """The steps in an order in which those that no other step reads, such as the product that
-    gives the gradient of a weight, run as soon as they can: what they read is in the cache then,
-    and its memory is free afterwards. So do views, which cost nothing.
-
-    The key of a step is its number. That of a step which runs early is the largest key of what it
-    reads: it follows that at once.
-    """
-    read = {node for step in steps for node in reads(step)}
-    made: dict[Node, int] = {}
-    keys = []
-    for i, step in enumerate(steps):
-        last = not any(x in read or x.op in EFFECTS for x in makes(step))
-        early = last or getattr(step, "op", "") in VIEWS
-        keys.append(max((made.get(x, -1) for x in reads(step)), default=i) if early else i)
-        made.update(dict.fromkeys(makes(step), keys[-1]))
-    return [steps[i] for i in sorted(range(len(steps)), key=lambda i: (keys[i], i))]
-
-
 def compile_graph(
     graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
 ) -> Program:
@@ -483,39 +353,51 @@ def compile_graph(
             because nobody writes into them. All others have memory of their own.
 
     Raises:
-        CompilerError: the backend "c", and there is no compiler, or it does not work.
+        CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
-    steps = fuse(graph) if backend == "c" else graph.nodes
-    return Program(graph, soon(steps), xp, shared)
+    steps = graph.nodes if backend == "numpy" else fuse(graph)
+    return Program(graph, steps, xp, shared)
 
 
 if __name__ == "__main__":
 
-    def node(op, *args, shape=(64, 64)):
-        return Node(op, args, {}, shape, np.dtype("float32"))
+    def node(op, *args, shape=(3,), made_by="", **kwargs):
+        return Node(op, args, kwargs, shape, np.dtype("float32"), made_by, "model.py:12")
 
-    layers = 12
-    xs = [node("input") for _ in range(layers)]
-    ws = [node("input") for _ in range(layers)]
-    g, chain, views, ends = node("input"), [], [], []
-    first = g
-    for x, w in zip(xs, ws, strict=True):
-        views.append(node("transpose", g, (1, 0)))
-        ends.append(node("matmul", views[-1], x))
-        chain.append(node("matmul", g, w))
-        chain.append(g := node("tanh", chain[-1]))
-    steps = [*chain, *views, *ends]
-    graph = Graph([first, *xs, *ws], steps, [g, *ends])
+    from types import SimpleNamespace
 
-    def kinds(steps):
-        return "".join("c" if x in chain else "v" if x in views else "E" for x in steps)
+    print(threads_now() >= 1, threads_now() == thread_counter()())  # -> True True
 
-    print(kinds(steps))  # -> ccccccccccccccccccccccccvvvvvvvvvvvvEEEEEEEEEEEE
-    print(kinds(soon(steps)))  # -> vEccvEccvEccvEccvEccvEccvEccvEccvEccvEccvEccvEcc
-    late, early = Program(graph, steps, np, ()), compile_graph(graph, "numpy")
-    print(late.bytes // 1024, "KB;", early.bytes // 1024, "KB")  # -> 192 KB; 32 KB
+    # Without threadpoolctl nobody can ask: one thread.
+    found, blas_libraries = blas_libraries, lambda: SimpleNamespace(lib_controllers=[])
+    thread_counter.cache_clear()
+    print(threads_now())  # -> 1
+    blas_libraries = found
+    thread_counter.cache_clear()
 
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal((64, 64), np.float32) / 8 for _ in graph.inputs]
-    pairs = zip(late(arrays), early(arrays), strict=True)
-    print(all(bool((a == b).all()) for a, b in pairs))  # -> True
+    x, index = node("input"), node("input")
+    taken = node("take", x, index, 0, made_by="Embedding")
+    total = node("multiply", taken, 2.0, made_by="Mul")
+    program = compile_graph(Graph([x, index], [taken, total], [total]))
+    print(program([np.ones(3, np.float32), np.array([0, 1, 1])])[0])  # -> [2. 2. 2.]
+    try:
+        program([np.ones(3, np.float32), np.array([0, 1, 9])])
+    except IndexError as error:
+        print(error)  # -> index 9 is out of bounds for axis 0 with size 3
+        print(error.__notes__[0])
+        # -> in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
+
+    positive = node("all", node("greater", x, 0.0), axis=(0,), shape=(), made_by="Log")
+    positive.dtype = positive.args[0].dtype = np.dtype(bool)
+    check = Node("check", (positive, True), made_by="Log", line="model.py:15")
+    nodes = [positive.args[0], positive, check, total := node("log", x, made_by="Log")]
+    program = compile_graph(Graph([x], nodes, [total]))
+    try:
+        program([-np.ones(3, np.float32)])
+    except CheckFailed as error:
+        print(error)  # -> a check gave False: check(v2, True)  # Log, model.py:15
+
+    try:
+        build_kernels("// Gelu, model.py:14\nvoid k0(int *x) {\n    x[0] = y;\n}\n")
+    except CompilerError as error:
+        print(str(error).splitlines()[-1])  # -> // Gelu, model.py:14

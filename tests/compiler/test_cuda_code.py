@@ -92,6 +92,17 @@ def programs() -> dict:
 PROGRAMS = programs() | {f"random {seed}": random_program(seed) for seed in range(100, 105)}
 
 
+def test_a_name_has_one_launch():
+    """The text for a row does not say how many rows there are."""
+    x, y, z = (rng.normal(size=(rows, 300)).astype(np.float32) for rows in (3, 5, 3))
+    b = Build(x, y, z)
+    kernels = fuse(b.graph(*(b.reduce("sum", node, 1) for node in b.inputs)))
+    source = cuda_source(kernels)
+    assert [kernel.name for kernel in kernels] == ["k0", "k1", "k0"]
+    assert [launch_of(kernel)[0] for kernel in kernels] == [3, 5, 3]
+    assert source.count("__global__") == 2
+
+
 @pytest.mark.parametrize("architecture", ["compute_75", "compute_90"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nvidias_compiler_takes_the_source(name, architecture):

@@ -157,6 +157,8 @@ FUNCTIONS = {function.__name__: written(function) for function in WRITES} | {
     "batches": lambda x, y: x.reshape(3, 2, 2) @ y.reshape(3, 2, 2),
     "a batch and a matrix": lambda x, y: x.reshape(3, 2, 2) @ y[0].reshape(2, 2),
     "einsum": lambda x, y: tt.einsum("ij,kj->ik", x, y),
+    "unfold": lambda x, y: x.unfold(1, 2, 1) * 2,
+    "windows": lambda x, y: x.unfold(1, 2, 2).sum(-1),
     "meshgrid": lambda x, y: tt.meshgrid(x[0], y[:, 0], indexing="ij")[1] * x[0, 0],
     "zeros": lambda x, y: tt.zeros_like(x) + x * tt.ones(4, dtype=x.dtype),
     "arange": lambda x, y: x * tt.arange(4),

@@ -1,14 +1,19 @@
 """Programs give what the graph gives, run after run, and keep to their own memory."""
 
+import ctypes
 import gc
+import re
+import subprocess
 import threading
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import tinytorch as tt
 from tests.compiler.compare import compare as compare_with_eager
+from tests.kernels import emulator
 from tinytorch import nn
 from tinytorch.compiler import program as module
 from tinytorch.compiler.build import CompilerError, find_compiler
@@ -529,3 +534,58 @@ def test_the_number_of_threads_is_asked_in_each_run(monkeypatch):
         tt.set_num_threads(before)
     assert asked == [1, 2, 1]
     assert "omp parallel for" in program.c_source
+
+
+class OnAGPU:
+    """NumPy, and NVIDIA's compiler and GPU played by the CPU: what Program asks of CuPy."""
+
+    def __init__(self, folder):
+        self.folder, self.launches = folder, []
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+    def RawModule(self, code):  # noqa: N802 (CuPy's name)
+        program, names = emulator.PRELUDE + code, re.findall(r"__global__ void (\w+)\(", code)
+        for name in names:
+            parameters = re.search(rf"void {name}\(([^)]*)\)", code)[1]
+            arguments = ", ".join(x.split()[-1].lstrip("*") for x in parameters.split(","))
+            filled = {"parameters": parameters, "arguments": arguments, "name": name}
+            program += (emulator.LAUNCHER % filled).replace(" launch(", f" launch_{name}(")
+        path = self.folder / "kernels.cc"
+        path.write_text(program)
+        command = [emulator.COMPILER, "-std=c++20", "-O0", "-shared", "-fPIC", "-pthread"]
+        done = subprocess.run([*command, path, "-o", path.with_suffix(".so")], capture_output=True)
+        if done.returncode:
+            raise RuntimeError("NVRTC_ERROR")
+        library = ctypes.CDLL(str(path.with_suffix(".so")))
+
+        def get_function(name):
+            def start(grid, block, arrays):
+                self.launches.append((name, grid, block))
+                sizes = [ctypes.c_uint(n) for n in (*grid, 1, *block, 1)]
+                library[f"launch_{name}"](*sizes, *(ctypes.c_void_p(x.ctypes.data) for x in arrays))
+
+            return start
+
+        return SimpleNamespace(get_function=get_function)
+
+
+@pytest.mark.skipif(emulator.COMPILER is None, reason="needs a C++ compiler")
+def test_on_a_gpu(tmp_path, monkeypatch):
+    builder = Builder()
+    x = builder.input(np.linspace(-1, 1, 600, dtype=np.float32).reshape(6, 100))
+    w = builder.input(np.linspace(-0.01, 0.01, 10000, dtype=np.float32).reshape(100, 100))
+    y = builder.add("matmul", builder.add("tanh", builder.add("multiply", x, 2.0)), w)
+    y = builder.add("subtract", y, builder.add("max", y, axis=(1,), keepdims=True))
+    y = builder.add("put", y, 1.0, (("getitem", ((0,),)),))
+    graph = builder.graph(y, builder.add("sum", builder.add("exp", y), axis=(1,)))
+    gpu = OnAGPU(tmp_path)
+    program = compile_graph(graph, "cuda", gpu)
+    for arrays in (builder.arrays(), [array.copy(order="F") for array in builder.arrays()]):
+        compare(graph.run(np, builder.arrays()), program(arrays))
+    assert "__global__" in program.c_source and "threadIdx" in program.source
+    assert ("k0", (3,), (256,)) in gpu.launches  # 600 elements
+    monkeypatch.setattr(module, "cuda_source", lambda kernels: "oops")
+    with pytest.raises(CompilerError, match="the CUDA compiler failed: NVRTC_ERROR"):
+        compile_graph(graph, "cuda", gpu)

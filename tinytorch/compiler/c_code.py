@@ -4,7 +4,7 @@ import itertools
 import math
 import platform
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,8 @@ from tinytorch.compiler.kernel import Kernel, Load
 # That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
 FLAGS = (
     "-O3 -march=native -fopenmp -fopenmp-simd -ffp-contract=off -fno-math-errno -fno-trapping-math "
-    "-fwrapv"
+    "-fwrapv" + " -mprefer-vector-width=512" * (platform.machine() in ("x86_64", "AMD64"))
 ).split()
-if platform.machine() in ("x86_64", "AMD64"):
-    FLAGS.append("-mprefer-vector-width=512")
 LIBRARIES = ["-lm"]
 # Loops over fewer elements than these (times their cost) are not worth a second thread.
 WORTH_THREADS = 32768
@@ -111,7 +109,7 @@ def c_source(kernels: Sequence[Kernel]) -> str:
     names: dict[str, str] = {}
     functions = []
     for kernel in kernels:
-        comment, text = comment_of(kernel), function_text(kernel)
+        comment, text = comment_of(kernel), CFunction(kernel).text()
         if text not in names:
             names[text] = kernel.name
             functions.append(f"{comment}void {kernel.name}({text}")
@@ -155,10 +153,6 @@ def helpers(body: str) -> Iterator[str]:
         yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
 
 
-def function_text(kernel: Kernel) -> str:
-    return CFunction(kernel).text()
-
-
 def index(offset: int, strides: Sequence[int], counters: Sequence[str]) -> str:
     """The place of an element: "i0 * 512 + i1"."""
     terms = [i if s == 1 else f"{i} * {s}" for i, s in zip(counters, strides, strict=True) if s]
@@ -178,6 +172,7 @@ class CFunction:
         self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
         self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
         self.loads: dict[Load, str] = {}
+        self.here: Container[Node] = ()  # the nodes that the present loop computes
         self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
         self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
         self.later = self.needed_later()
@@ -263,12 +258,12 @@ class CFunction:
                 if node in self.later:
                     self.write(f"{self.c_type(node)} {self.names[node]}_of[{self.width}];")
         self.over_columns()
-        self.loads = {}
+        self.loads, self.here = {}, nodes
         for node in nodes:
             if node in self.reductions:
                 self.define(node, self.reduced(node))
             else:
-                self.statement(node, nodes)
+                self.statement(node)
             if self.in_blocks and node in self.later:
                 self.write(f"{self.names[node]}_of[j] = {self.names[node]};")
             self.store(node)
@@ -317,11 +312,8 @@ class CFunction:
         kernel = self.kernel
         closing = [n for n in self.reductions if kernel.passes[n] == number + 1]
         roots = {x for node in closing for x in kernel.operands[node] if isinstance(x, Node)}
-        roots |= {
-            n
-            for n in kernel.full
-            if kernel.passes[n] == number and (n in self.arrays or n in self.kept)
-        }
+        made = [n for n in kernel.full if kernel.passes[n] == number]
+        roots |= {n for n in made if n in self.arrays or n in self.kept}
         needed = self.needed(roots, number)
         if not roots and not closing:
             return self.write_outer(number + 1)
@@ -330,14 +322,14 @@ class CFunction:
             clauses += self.write_start(node)
         depth = self.depth
         self.open_row(clauses, alone)
-        self.loads = {}
+        self.loads, self.here = {}, needed
         for node in kernel.nodes:
             if node in needed:
-                self.element(node, number, needed)
+                self.element(node, number)
         for node in closing:
             (x,) = kernel.operands[node]
             kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
-            value = cast(self.value(x, needed), self.dtype_of(x), kind)
+            value = cast(self.value(x), self.dtype_of(x), kind)
             acc = self.accumulator(node)
             self.write(COMBINE[node.op][1].format(acc=acc, x=value))
             if node.op in ("max", "min") and node.dtype.kind == "f":
@@ -405,12 +397,12 @@ class CFunction:
             lowest = limits.min if node.op == "max" else limits.max
         return literal(lowest > 0 if node.dtype.kind == "b" else lowest, node.dtype)
 
-    def element(self, node: Node, number: int, here: Any) -> None:
+    def element(self, node: Node, number: int) -> None:
         """Computes the value of a node for one element, or reads it back, or writes it."""
         if self.is_there(node, number):
             self.define(node, self.place(node))
             return
-        self.statement(node, here)
+        self.statement(node)
         if self.kernel.passes[node] == number:
             self.store(node)
             if node in self.kept:
@@ -429,10 +421,10 @@ class CFunction:
 
     # Statements.
 
-    def statement(self, node: Node, here: Any) -> None:
+    def statement(self, node: Node) -> None:
         """Computes the value of a node."""
         operands = self.kernel.operands[node]
-        texts = [self.value(x, here) for x in operands]
+        texts = [self.value(x) for x in operands]
         typed = [x.base if isinstance(x, Load) else x for x in operands]
         self.define(node, expression(node, typed, texts))
 
@@ -444,7 +436,7 @@ class CFunction:
             place = index(0, self.kernel.strides[node], self.counters)
             self.write(f"{self.arrays[node]}[{place}] = {self.names[node]};")
 
-    def value(self, x: Any, here: Any) -> str | None:
+    def value(self, x: Any) -> str | None:
         """The variable with an operand's value; None for a number."""
         if isinstance(x, Load):
             if x not in self.loads:
@@ -455,7 +447,7 @@ class CFunction:
             return self.loads[x]
         if not isinstance(x, Node):
             return None
-        if self.in_blocks and x not in here:  # of an earlier loop over the columns
+        if self.in_blocks and x not in self.here:  # of an earlier loop over the columns
             return f"{self.names[x]}_of[j]"
         return self.names[x]
 

@@ -64,15 +64,16 @@ FORMULAS = {
 
 def cuda_source(kernels: Sequence[Kernel]) -> str:
     """One file with a function `NAME(inputs, outputs)` for each kernel; `launch_of` tells with how
-    many threads it runs. Kernels that are the same share a function, as in `c_source`."""
-    names: dict[str, str] = {}
+    many threads it runs. Kernels that are the same, and run in as many, share a function."""
+    names: dict[tuple, str] = {}
     functions = []
     for kernel in kernels:
         comment, text = comment_of(kernel), CUDAFunction(kernel).text()
-        if text not in names:
-            names[text] = kernel.name
+        key = text, launch_of(kernel)
+        if key not in names:
+            names[key] = kernel.name
             functions.append(f'{comment}extern "C" __global__ void {kernel.name}({text}')
-        kernel.name = names[text]
+        kernel.name = names[key]
     body = "\n".join(functions)
     return "\n".join([HEAD, *helpers(body), body])
 

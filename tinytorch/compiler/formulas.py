@@ -36,6 +36,7 @@ from tinytorch.ops.nll import NllLoss
 from tinytorch.ops.parts import Diagonal
 from tinytorch.ops.random import generator_for
 from tinytorch.ops.reduction import wide
+from tinytorch.ops.storage import Unfold, UnfoldToRead
 
 # What a trace calls in place of a Function.
 formulas: dict[type[Function], type[Function]] = {}
@@ -241,6 +242,18 @@ class PlainDiagonal(Diagonal):
         gx = ctx.xp.zeros(ctx.shape, g.dtype)
         ctx.xp.moveaxis(gx, ctx.place[1:], (-2, -1))[ctx.key] = g
         return gx
+
+
+@in_place_of(Unfold, UnfoldToRead)
+class PlainUnfold(Unfold):
+    """Windows by the numbers of their elements: no view of a graph shows one element twice."""
+
+    def forward(ctx, x: Any, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = x.shape, dim, size, step
+        starts = ctx.xp.arange(0, x.shape[dim] - size + 1, step)
+        places = starts.reshape(-1, 1) + ctx.xp.arange(size)
+        windows = x.pick((slice(None),) * dim + (places,))
+        return ctx.xp.moveaxis(windows, dim + 1, -1)
 
 
 def cells(shape: tuple[int, ...], windows: Windows) -> tuple[tuple, tuple, list]:

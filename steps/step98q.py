@@ -1,0 +1,303 @@
+"""Step 98q: Where an element lies
+
+(x + bias) * y.t() is one kernel, and step 98p writes nonsense for it: one loop, in which bias is
+read beyond its end, and y by rows. The kernel knows better (step 98l): for each array it has, loop
+by loop, how many elements further one more round reads. That is all that C needs:
+
+    x       5, 1    in0[i0 * 5 + i1]
+    bias    0, 1    in1[i1]                 the same for each row
+    y.t()   1, 3    in2[i0 + i1 * 3]        transposed: nobody copies it
+
+This is the rule of topic 10, strides, written into a program. `index` makes the text. There is a
+loop for each size of the kernel; where two of them run on in all arrays, the kernel has one.
+
+What is read is read once, into x0, x1, ...: a Load is a key, and two equal ones are one element.
+
+A network has many equal layers, and the text of a kernel has no name in it until the last moment.
+So equal texts are one function, and both kernels get its name: there is less to compile.
+
+The trap: equal texts, not equal operations. Sizes and strides are numbers in the text: the last
+batch of a data set, which is shorter, needs other functions.
+
+(PyTorch's compiler finds equal kernels in the same way: by their text.)
+
+New: FLAGS, LIBRARIES, index, CFunction.loop. Changed: c_source, CFunction.
+Try: in `index`, let the stride 0 be written too. Does the compiler need our help there?
+"""
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, expression
+from tinytorch.compiler.graph import Node
+from tinytorch.compiler.kernel import Kernel, Load
+
+# What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
+# are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
+# That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
+FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
+LIBRARIES = ["-lm"]
+
+HEAD = """\
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+"""
+
+
+def c_source(kernels: Sequence[Kernel]) -> str:
+    """One file with a function `void NAME(inputs, outputs)` for each kernel.
+
+    Kernels that are the same but for what they read and write share a function: their `name`
+    becomes that of the first.
+    """
+    names: dict[str, str] = {}
+    functions = []
+    for kernel in kernels:
+        comment, text = comment_of(kernel), CFunction(kernel).text()
+        if text not in names:
+            names[text] = kernel.name
+            functions.append(f"{comment}void {kernel.name}({text}")
+        kernel.name = names[text]
+    return c_file("\n".join(functions))
+
+
+def c_file(body: str) -> str:
+    """A file with these functions, and what they need in front of them."""
+    return "\n".join([HEAD, *helpers(body), body])
+
+
+def comment_of(kernel: Kernel) -> str:
+    lines = [f"// {text}\n" for text in kernel.made_by[:12]]
+    more = len(kernel.made_by) - len(lines)
+    return "".join([*lines, f"// and {more} more\n" * (more > 0)])
+
+
+def helpers(body: str) -> Iterator[str]:
+    """The functions that the kernels call and C does not have: // and % of some types."""
+    for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
+        kind = "float" if t in ("float", "double") else "int"
+        yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
+
+
+def index(offset: int, strides: Sequence[int], counters: Sequence[str]) -> str:
+    """The place of an element: "i0 * 512 + i1"."""
+    terms = [i if s == 1 else f"{i} * {s}" for i, s in zip(counters, strides, strict=True) if s]
+    terms += [str(offset)] if offset or not terms else []
+    return " + ".join(terms)
+
+
+class CFunction:
+    """Writes the C function of one kernel."""
+
+    def __init__(self, kernel: Kernel):
+        self.kernel, self.lines, self.depth = kernel, [], 1
+        self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
+        self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
+        self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
+        self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
+        self.loads: dict[Load, str] = {}
+        self.fresh = itertools.count()  # numbers for names
+
+    def parameters(self) -> list[str]:
+        given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
+        given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
+        return given
+
+    def text(self) -> str:
+        self.write_rows()
+        return "\n".join([", ".join(self.parameters()) + ") {", *self.lines, "}\n"])
+
+    def c_type(self, node: Node) -> str:
+        return C_TYPES[node.dtype.name]
+
+    def write(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def open(self, line: str) -> None:
+        self.write(line + " {")
+        self.depth += 1
+
+    def close(self, blocks: int = 1) -> None:
+        for _ in range(blocks):
+            self.depth -= 1
+            self.write("}")
+
+    def loop(self, i: int) -> None:
+        counter, size = self.counters[i], self.kernel.sizes[i]
+        self.open(f"for (long {counter} = 0; {counter} < {size}; {counter}++)")
+
+    def write_rows(self) -> None:
+        """The loops, and in them what is computed for an element."""
+        for i in range(len(self.kernel.sizes)):
+            self.loop(i)
+        for node in self.kernel.nodes:
+            self.statement(node)
+            self.store(node)
+        self.close(self.depth - 1)
+
+    # Statements.
+
+    def statement(self, node: Node) -> None:
+        """Computes the value of a node."""
+        operands = self.kernel.operands[node]
+        texts = [self.value(x) for x in operands]
+        typed = [x.base if isinstance(x, Load) else x for x in operands]
+        self.define(node, expression(node, typed, texts))
+
+    def define(self, node: Node, text: str) -> None:
+        self.write(f"const {self.c_type(node)} {self.names[node]} = {text};")
+
+    def store(self, node: Node) -> None:
+        if node in self.arrays:
+            place = index(0, self.kernel.strides[node], self.counters)
+            self.write(f"{self.arrays[node]}[{place}] = {self.names[node]};")
+
+    def value(self, x: Any) -> str | None:
+        """The variable with an operand's value; None for a number."""
+        if isinstance(x, Load):
+            if x not in self.loads:
+                self.loads[x] = f"x{next(self.fresh)}"
+                place = index(x.offset, x.strides, self.counters)
+                kind = self.c_type(x.base)
+                self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
+            return self.loads[x]
+        return self.names[x] if isinstance(x, Node) else None
+
+
+if __name__ == "__main__":
+    import ctypes
+    import shutil
+    import subprocess
+    import sys
+    import tempfile
+    from pathlib import Path
+
+    import numpy as np
+
+    from tinytorch.compiler.fuse import fuse
+    from tinytorch.compiler.graph import Graph, map_nodes, perform
+
+    nodes = []
+
+    def given(*shape, dtype=np.float32):
+        return Node("input", (), {}, shape, np.dtype(dtype))
+
+    def op(name, *args, **kwargs):
+        """One more node of the graph; its shape and type are those of a first try."""
+        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
+        tried = np.asarray(perform(np, name, tried, kwargs))
+        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
+        return nodes[-1]
+
+    def graph_of(inputs, outputs):
+        """The graph of what op() has noted; the next one begins anew."""
+        graph = Graph(inputs, nodes, outputs)
+        nodes.clear()
+        return graph
+
+    def run(graph, *arrays):
+        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
+        kernels = fuse(graph)
+        source = c_source(kernels)
+        functions = source[source.index("void k") :].rstrip()
+        if shutil.which("cc") is None or sys.platform != "linux":
+            return functions, graph.run(np, arrays)
+        values = dict(zip(graph.inputs, arrays, strict=True))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "kernels.c")
+            path.write_text(source)
+            command = [
+                "cc",
+                "-shared",
+                "-fPIC",
+                path,
+                "-o",
+                path.with_suffix(".so"),
+                *FLAGS,
+                *LIBRARIES,
+            ]
+            subprocess.run(command, check=True)
+            library = ctypes.CDLL(str(path.with_suffix(".so")))
+            for kernel in kernels:
+                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, [values[node] for node in graph.outputs]
+
+    def lines(functions):
+        """Without the long first line, which names the parameters."""
+        return functions.partition("\n")[2]
+
+    # A bias is repeated for each row, and y is transposed: none of them is copied.
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.normal(size=s).astype(np.float32) for s in ((3, 5), 5, (5, 3)))
+    x, bias, y = given(3, 5), given(5), given(5, 3)
+    total = op("multiply", op("add", x, bias), op("transpose", y, (1, 0)))
+    functions, (got,) = run(graph_of([x, bias, y], [total]), a, b, c)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 3; i0++) {
+    # ->         for (long i1 = 0; i1 < 5; i1++) {
+    # ->             const float x0 = in0[i0 * 5 + i1];
+    # ->             const float x1 = in1[i1];
+    # ->             const float add_0 = x0 + x1;
+    # ->             const float x2 = in2[i0 + i1 * 3];
+    # ->             const float multiply_1 = add_0 * x2;
+    # ->             out0[i0 * 5 + i1] = multiply_1;
+    # ->         }
+    # ->     }
+    # -> }
+    print((got == (a + b) * c.T).all())  # -> True
+
+    # The second half of each row begins at 3. The first two loops run on in all arrays: one loop.
+    a = rng.normal(size=(4, 3, 6)).astype(np.float32)
+    x = given(4, 3, 6)
+    half = op("view_at", x, (..., slice(3, None)))
+    functions, (got,) = run(graph_of([x], [op("multiply", half, 2)]), a)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 12; i0++) {
+    # ->         for (long i1 = 0; i1 < 3; i1++) {
+    # ->             const float x0 = in0[i0 * 6 + i1 + 3];
+    # ->             const float multiply_0 = x0 * 2.0f;
+    # ->             out0[i0 * 3 + i1] = multiply_0;
+    # ->         }
+    # ->     }
+    # -> }
+    print((got == a[..., 3:] * 2).all())  # -> True
+
+    # An element that is used twice is read once. An array without dimensions has one: number 0.
+    x, scale = given(6), given()
+    y = op("multiply", op("square", x), op("add", x, scale))
+    a, b = np.arange(6, dtype=np.float32), np.array(2, np.float32)
+    functions, (got,) = run(graph_of([x, scale], [y]), a, b)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 6; i0++) {
+    # ->         const float x0 = in0[i0];
+    # ->         const float square_0 = x0 * x0;
+    # ->         const float x1 = in1[0];
+    # ->         const float add_1 = x0 + x1;
+    # ->         const float multiply_2 = square_0 * add_1;
+    # ->         out0[i0] = multiply_2;
+    # ->     }
+    # -> }
+    print(got)  # -> [  0.   3.  16.  45.  96. 175.]
+
+    # % of integers is written out in front, with Python's sign; C has another one.
+    a = np.arange(-3, 3)
+    x = given(6, dtype=np.int64)
+    graph = graph_of([x], [op("remainder", x, 3)])
+    functions, (got,) = run(graph, a)
+    print([line.strip() for line in functions.splitlines() if "remainder_0 =" in line], got)
+    # -> ['const int64_t remainder_0 = remainder_int64_t(x0, 3);'] [0 1 2 0 1 2]
+    print("static inline int64_t remainder_int64_t(" in c_source(fuse(graph)))  # -> True
+
+    # Two layers: both kernels are the same function, so its text is there once.
+    x, bias, weight = given(4, 5), given(5), given(5, 5)
+    first = op("maximum", op("add", x, bias), 0)
+    second = op("maximum", op("add", op("matmul", first, weight), bias), 0)
+    schedule = fuse(graph_of([x, bias, weight], [second]))
+    source = c_source([kernel for kernel in schedule if isinstance(kernel, Kernel)])
+    print([x.name if isinstance(x, Kernel) else x.op for x in schedule], source.count("void"))
+    # -> ['k0', 'matmul', 'k0'] 1

@@ -1,0 +1,185 @@
+"""Step 98w: A thread for each element
+
+The kernels of this topic are loops in C, for a CPU. A GPU has no use for a loop over elements: it
+starts a thread for each of them (topic 69). So the same kernel gets another text. The loops go, and
+each thread finds out from its number where it is:
+
+    for (long i0 = 0; i0 < 6; i0++)              i  = blockIdx.x * blockDim.x + threadIdx.x
+        for (long i1 = 0; i1 < 50; i1++)         i1 = i % 50
+            out0[i0 * 50 + i1] = ...             i0 = i / 50
+
+The line of dots stays as it is, and so do all that CFunction knows of loads, values and stores.
+CUDAFunction inherits from it, and writes other rows around it.
+
+`launch_of` says how many blocks of 256 threads it takes. 300 elements are two blocks, 512 threads;
+those behind the end return at once. CUDA knows most of C's functions; HEAD and `helpers` bring the
+rest.
+
+The trap: blockIdx.x and blockDim.x are unsigned ints of 32 bits. Without the (long long) in front,
+element number 2 ** 32 would be element 0.
+
+There may be no GPU here, so the demo turns the text into Python by a few rules, and the simulator
+of topic 69 runs that, thread by thread. (PyTorch's compiler writes Triton for a GPU, where a
+program has a block of elements instead of one; the numbers come from tl.program_id in the same
+way.)
+
+New: THREADS, HEAD, cuda_source, helpers, launch_of, CUDAFunction.
+Try: take out the line with `return;`. The simulator says which place does not exist.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from tinytorch.compiler.c_code import CFunction, comment_of
+from tinytorch.compiler.expressions import DIVISIONS
+from tinytorch.compiler.kernel import Kernel
+
+THREADS = 256  # of a block
+
+HEAD = """\
+__device__ inline float erf_float(float x) { return erff(x); }
+__device__ inline double erf_double(double x) { return erf(x); }
+__device__ inline float exp_float(float x) { return expf(x); }
+__device__ inline double exp_double(double x) { return exp(x); }
+"""
+
+
+def cuda_source(kernels: Sequence[Kernel]) -> str:
+    """One file with a function `NAME(inputs, outputs)` for each kernel; `launch_of` tells with how
+    many threads it runs. Kernels that are the same, and run in as many, share a function."""
+    names: dict[tuple, str] = {}
+    functions = []
+    for kernel in kernels:
+        comment, text = comment_of(kernel), CUDAFunction(kernel).text()
+        key = text, launch_of(kernel)
+        if key not in names:
+            names[key] = kernel.name
+            functions.append(f'{comment}extern "C" __global__ void {kernel.name}({text}')
+        kernel.name = names[key]
+    body = "\n".join(functions)
+    return "\n".join([HEAD, *helpers(body), body])
+
+
+def helpers(body: str) -> Iterator[str]:
+    """The functions that the kernels call and CUDA does not have."""
+    for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
+        kind = "float" if t in ("float", "double") else "int"
+        text = DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
+        yield text.replace("static inline", "__device__ inline")
+
+
+def launch_of(kernel: Kernel) -> tuple[int, int]:
+    """How many blocks a kernel runs in, and how many threads each of them has."""
+    return math.ceil(math.prod(kernel.sizes) / THREADS), THREADS
+
+
+class CUDAFunction(CFunction):
+    """Writes the CUDA function of one kernel.
+
+    Each thread has one element.
+    """
+
+    def text(self) -> str:
+        given = []
+        for x in (*self.kernel.inputs, *self.kernel.outputs):
+            const = "const " * (x in self.kernel.inputs)
+            given.append(f"{const}{self.c_type(x)}* {self.arrays[x]}")
+        self.write_rows()
+        return "\n".join([", ".join(given) + ") {", *self.lines, "}\n"])
+
+    def count_out(self, number: str, loops: Sequence[int]) -> None:
+        """The counters of some loops from the number of the round."""
+        rest = 1
+        for i in reversed(loops):
+            size = self.kernel.sizes[i]
+            value = number if rest == 1 else f"{number} / {rest}"
+            wrapped = value if i == loops[0] else f"{value} % {size}"
+            self.write(f"const long long {self.counters[i]} = {wrapped};")
+            rest *= size
+
+    def write_rows(self) -> None:
+        kernel = self.kernel
+        self.write("const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;")
+        self.write(f"if (i >= {math.prod(kernel.sizes)}) return;")
+        self.count_out("i", range(len(kernel.sizes)))
+        self.write_outer(0)
+        self.write_pass(0, alone=False)
+
+    def open_row(self, clauses: list[str], alone: bool) -> None:
+        """There is nothing to open: the threads are the loops."""
+
+
+if __name__ == "__main__":
+    import importlib
+
+    import numpy as np
+
+    from tinytorch.compiler.capture import capture
+    from tinytorch.compiler.fuse import fuse
+    from tinytorch.compiler.simplify import simplify
+    from tinytorch.core.tensor import tensor
+    from tinytorch.kernels.simulator import launch
+    from tinytorch.nn.activation import relu
+
+    for name in "elementwise indexing reduction shape".split():
+        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
+
+    PYTHON = [  # for each form of line in CUDA, the same in Python
+        (r"//.*", ""),
+        (r'extern "C" __global__ void (\w+)\((.*)\) {', r"def \1(t, \2):"),
+        (r"if \((.*)\) return;", r"if \1: return"),
+        (r"(long long \w+ = .*) / ", r"\1 // "),
+        (r"const |\(long long\)|(long long|float)\*? |(?<=\d)f\b|[;}]", ""),
+        (r"= (.*) \? (.*) : (.*)", r"= \2 if \1 else \3"),
+        (r"\b(threadIdx|blockIdx|blockDim)", r"t.\1"),
+    ]
+
+    def play(function, *tensors):
+        """Runs the kernels of a function on the simulator. Returns them, their text, and whether
+        they give what NumPy gives."""
+        captured = capture(function, tensors, {}, list(tensors))
+        graph, arrays = simplify(captured.graph), [x.array for x in captured.sources]
+        kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
+        source = cuda_source(kernels)
+        text = source[source.index('extern "C"') :]
+        for pattern, new in PYTHON:
+            text = re.sub(pattern, new, text)
+        names = {"exp_float": np.exp, "floor_divide_float": np.floor_divide}
+        exec(text, names)
+        for kernel in kernels:
+            values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+            memory = [values[node].ravel() for node in (*kernel.inputs, *kernel.outputs)]
+            launch(names[kernel.name], *launch_of(kernel), *memory)
+        pairs = zip(graph.outputs, graph.run(np, arrays), strict=True)
+        return kernels, source, all((values[node] == want).all() for node, want in pairs)
+
+    rng = np.random.default_rng(0)
+    x, y, z = (tensor(rng.normal(size=s).astype("f4")) for s in ((6, 50), (50,), (4, 6, 1)))
+    (kernel,), source, right = play(lambda x, y: relu(x * 2 + y), x, y)
+    print(source[source.index("extern") :].strip())
+    # -> extern "C" __global__ void k0(const float* in0, const float* in1, float* out0) {
+    # ->     const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    # ->     if (i >= 300) return;
+    # ->     const long long i1 = i % 50;
+    # ->     const long long i0 = i / 50;
+    # ->     const float x0 = in0[i0 * 50 + i1];
+    # ->     const float multiply_0 = x0 * 2.0f;
+    # ->     const float x1 = in1[i1];
+    # ->     const float add_1 = multiply_0 + x1;
+    # ->     const float maximum_2 = (add_1 > 0.0f) | (add_1 != add_1) ? add_1 : 0.0f;
+    # ->     out0[i0 * 50 + i1] = maximum_2;
+    # -> }
+    print(kernel, launch_of(kernel), right)  # -> k0: 6 x 50 (multiply, add, maximum) (2, 256) True
+
+    # Three counters: the one in the middle is divided, then wrapped.
+    _, source, right = play(lambda x, z: (z + x[:4, None, :3]).exp(), x, z)
+    print(re.findall(r"i\d = .*", source), right)
+    # -> ['i2 = i % 3;', 'i1 = i / 3 % 6;', 'i0 = i / 18;'] True
+
+    # What CUDA does not have; and a text that two kernels share.
+    _, source, right = play(lambda x, y: x // y, x, y)
+    print(source.count("__device__ inline float floor_divide_float("), right)  # -> 1 True
+    kernels, source, right = play(lambda x, y: (x.exp(), y.exp()), x, x + 1)
+    print(kernels, source.count("extern"), right)
+    # -> [k0: 300 (exp), k0: 300 (exp)] 1 True

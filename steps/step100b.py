@@ -125,10 +125,12 @@ def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], lis
         return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
     if backend == "eager":
         return functools.partial(graph.run, device.xp)
-    graph = simplify(graph)
-    if device.type == "cpu" and backend in ("inductor", "c"):
+    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
+    if backend not in ("inductor", "numpy", kind):
+        raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
+    if backend != "numpy":
         try:
-            return compile_graph(graph, "c", device.xp)
+            return compile_graph(graph, kind, device.xp)
         except CompilerError as error:
             warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
     return compile_graph(graph, "numpy", device.xp)
@@ -175,6 +177,11 @@ if __name__ == "__main__":
     # -> True
     # -> True
     # -> True
+
+    try:
+        generate(captured.graph, "cuda", cpu)
+    except RuntimeError as error:
+        print(error)  # -> the backend 'cuda' cannot compile for tensors on cpu
 
     # A C compiler that fails, and a cache in which nothing is found.
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:

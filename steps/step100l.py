@@ -216,10 +216,12 @@ def generate(
         return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
     if backend == "eager":
         return functools.partial(graph.run, device.xp)
-    graph = simplify(graph)
-    if device.type == "cpu" and backend in ("inductor", "c"):
+    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
+    if backend not in ("inductor", "numpy", kind):
+        raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
+    if backend != "numpy":
         try:
-            return compile_graph(graph, "c", device.xp, shared)
+            return compile_graph(graph, kind, device.xp, shared)
         except CompilerError as error:
             warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
     return compile_graph(graph, "numpy", device.xp, shared)

@@ -36,8 +36,8 @@ def test_load_gives_the_framework_and_leaves_the_demo_out(capsys):
 
 def test_there_is_no_such_step():
     for function in (load, show):
-        with pytest.raises(CurriculumError, match="no step 100"):
-            function(100)
+        with pytest.raises(CurriculumError, match="no step 1000"):
+            function(1000)
 
 
 def test_a_short_difference_is_open():

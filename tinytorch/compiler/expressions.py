@@ -43,9 +43,12 @@ LIBRARY = {name: name for name in LIBRARY} | {
     "fabs": "fabs",
 }
 # These take long: their result is kept rather than computed twice.
-COSTS = dict.fromkeys(LIBRARY, 20) | dict.fromkeys(("floor", "ceil", "trunc", "rint", "fabs"), 1)
-COSTS |= dict.fromkeys(("sqrt", "divide", "reciprocal"), 4) | {"logaddexp": 40}
-COSTS |= dict.fromkeys(("remainder", "floor_divide", "fmod"), 20)
+COSTS = {
+    **dict.fromkeys((*LIBRARY, "remainder", "floor_divide", "fmod"), 20),
+    **dict.fromkeys(("floor", "ceil", "trunc", "rint", "fabs"), 1),
+    **dict.fromkeys(("sqrt", "divide", "reciprocal"), 4),
+    "logaddexp": 40,
+}
 
 ON_ALL = {
     "add": "{a} + {b}",

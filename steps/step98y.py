@@ -2,7 +2,7 @@
 
 Softmax takes three passes over a row: its largest element, the sum of the powers, the division. The
 third needs exp(x - max) again. Step 98x computes it again, and exp costs as much as twenty
-additions. The C code keeps such values in an array on the stack (`kernel.kept`).
+additions. The C code keeps such values in an array on the stack (`kernel.kept`, step 98o).
 
 A block has a place for them: its shared memory, as fast as a cache. A row of 300 floats takes 1,200
 bytes. A block can have 48 KB, a part of which `box` needs; so up to 40 KB are used. The values of a

@@ -1,8 +1,8 @@
 """Step 98q: Where an element lies
 
-(x + bias) * y.t() is one kernel, and step 98p writes nonsense for it: one loop, in which bias is
-read beyond its end, and y by rows. The kernel knows better (step 98l): for each array it has, loop
-by loop, how many elements further one more round reads. That is all that C needs:
+(x + bias) * y.t() is one kernel, and step 98p writes nonsense for it: one loop of 3 rounds, for 15
+elements. The kernel knows better (step 98l): for each array it has, loop by loop, how many elements
+further one more round reads. That is all that C needs:
 
     x       5, 1    in0[i0 * 5 + i1]
     bias    0, 1    in1[i1]                 the same for each row
@@ -16,12 +16,15 @@ What is read is read once, into x0, x1, ...: a Load is a key, and two equal ones
 A network has many equal layers, and the text of a kernel has no name in it until the last moment.
 So equal texts are one function, and both kernels get its name: there is less to compile.
 
+What C does not have, Python's // and %, is written in front of the kernels that call it
+(`helpers`).
+
 The trap: equal texts, not equal operations. Sizes and strides are numbers in the text: the last
 batch of a data set, which is shorter, needs other functions.
 
 (PyTorch's compiler finds equal kernels in the same way: by their text.)
 
-New: FLAGS, LIBRARIES, index, CFunction.loop. Changed: c_source, CFunction.
+New: FLAGS, LIBRARIES, c_file, helpers, index, CFunction.loop. Changed: c_source, CFunction.
 Try: in `index`, let the stride 0 be written too. Does the compiler need our help there?
 """
 

@@ -1,7 +1,7 @@
 """Step 98r: A reduction ends a loop
 
 Fusion puts the norm of a row, sqrt(sum(x * x)), into one kernel (step 98j). Step 98q takes all its
-nodes for values of an element, and asks for C's expression of a sum; there is none. The values of
+nodes for values of an element, and asks for C's expression of a sum: AttributeError. The values of
 this kernel are of two kinds. Some are there for each element, others once for each row:
 
     for (long i0 = 0; i0 < 3; i0++) {                     the outer loop: rows
@@ -28,7 +28,7 @@ after the sum it would be too late.
 (PyTorch's compiler writes the same three pieces; it calls the accumulator tmp_acc0.)
 
 New: COMBINE, START, CFunction.write_outer, .reduced, .accumulator, .type_of_accumulator,
-.write_pass, .open_row, .write_start, .dtype_of. Changed: CFunction.write_rows.
+.write_pass, .open_row, .write_start, .dtype_of. Changed: CFunction.__init__, .write_rows.
 Try: let type_of_accumulator say "float". Which line of the demo is wrong then?
 """
 

@@ -2,27 +2,29 @@
 
 Reductions (step 98r): a row in COMBINE and one in START for each. Look at the largest: the
 accumulator begins with the smallest number of its type, and nan needs care. `x > acc` is false for
-nan, so that nan would be lost, and NumPy's max is nan then. A question more in this line, and GCC
-would use no vectors. So there is a second accumulator, which only says whether a nan was there. any
-and all put bits together; what is not bool is compared with 0 first.
+nan, so that nan would be lost, and NumPy's max is nan then. `(x > acc) | (x != x)` keeps it, but
+only in one accumulator: vectors and threads (step 98v) have several, and of these the largest is
+taken, without a nan. So a second accumulator says whether a nan was there. any and all put bits
+together; what is not bool is compared with 0 first.
 
 Functions: a loop runs for 8 or 16 floats at once only if all in it does. GNU's C library has its
 functions in this form (libmvec), and `declarations` tells the compiler so; x86 and a new library
 are asked for, elsewhere these lines do nothing. Two functions are written out here, as polynomials
 (skim their coefficients):
 
-    exp(x) = 2 ** n * exp(r),   n = x / log(2), rounded,   |r| < 0.35:  six terms are enough
+    exp(x) = 2 ** n * exp(r),   n = x / log(2), rounded,   |r| < 0.35:  degree six is enough
     erf(x) = x * p(x * x),      1 beyond 3.7
 
 2 ** n is made of bits: n + 127 is the exponent of a float. 12582912 is 1.5 * 2 ** 23: a float of
 this size has no places behind the point, so that to add it rounds; then it is taken off again.
 
-The trap: 2 ** 128 is no float, but exp(88.7) = 2 ** 128 * 0.99 is one. So 2 ** n is two factors.
+The trap: 2 ** 128 is no float, but exp(88.7) = 2 ** 128 * 0.98 is one. So 2 ** n is two factors.
 
 (PyTorch has at::vec::Vectorized, with functions of the library Sleef; its max has a mask for nan.)
 
 New: VECTORS, VECTORS_OF_TWO, PLUS_TIMES, ERF, EXP, OWN, declarations, CFunction.start. Changed:
-COMBINE, START, c_file, helpers, CFunction.reduced, .type_of_accumulator, .write_pass, .write_start.
+HEAD, COMBINE, START, c_file, helpers, CFunction.reduced, .type_of_accumulator, .write_pass,
+.write_start.
 Try: take the line with `|=` and `!=` out of write_pass. Who notices?
 """
 
@@ -460,7 +462,7 @@ if __name__ == "__main__":
     outputs += [op(name, y, axis=(1,)) for name in COMBINE]
     outputs += [op(name, z, axis=(1,)) for name in ("max", "min", "any", "all", "sum")]
     graph = graph_of([x, y, z], outputs)
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         _, got = run(graph, a, whole, mask)
         want = graph.run(np, (a, whole, mask))
     for one, two in zip(got, want, strict=True):
@@ -535,7 +537,7 @@ if __name__ == "__main__":
     _, (_, two) = run(graph, numbers)
     print((abs(two - [erf(x) for x in numbers]) < 4e-7).all())  # -> True
     numbers[:4] = np.nan, -np.inf, np.inf, -1000
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         _, (one, two) = run(graph, numbers)
     print(one[:4], two[:4])  # -> [nan  0. inf  0.] [nan -1.  1. -1.]
 

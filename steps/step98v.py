@@ -593,6 +593,7 @@ if __name__ == "__main__":
     # -> for (long i1 = 0; i1 < 500; i1++) {
     # -> #pragma omp simd
     # -> for (long i1 = 0; i1 < 500; i1++) {
+    print(np.allclose(got, a - a.sum(2, keepdims=True), atol=1e-4))  # -> True
     y = given(4, 500)
     total = op("sum", op("multiply", x, op("view_at", y, (slice(None), None))), axis=(2,))
     functions, (got,) = run(graph_of([x, y], [total]), a, a[:, 0].copy(), threads=2)
@@ -602,6 +603,7 @@ if __name__ == "__main__":
     # -> for (long i1 = 0; i1 < 50; i1++) {
     # -> #pragma omp simd reduction(+ : sum_1_acc)
     # -> for (long i2 = 0; i2 < 500; i2++) {
+    print(np.allclose(got, (a * a[:, :1]).sum(2), atol=1e-3))  # -> True
 
     # Columns: a thread takes blocks of them.
     x = given(200, 500)

@@ -14,7 +14,8 @@ passed over, where NumPy's result is nan. As in C, each thread notes in an int o
 has seen one, and `combined_any` brings the notes together.
 
 max starts from -INFINITY; any is a uint8_t. NVRTC, the compiler that a running program calls, has
-no header files. So HEAD says what these names mean. (nvcc has the headers, hence the #ifdef.)
+no header files, so HEAD says what these names mean. nvcc, the compiler for files, has them, and two
+definitions of a type would be an error: hence the #ifdef.
 
 (PyTorch's softmax on a GPU keeps short rows in registers, "persistent", and long ones in shared
 memory, or reads them again.)
@@ -48,6 +49,8 @@ typedef unsigned long long uint64_t;
 #define INT64_MIN (-9223372036854775807LL - 1)
 #define INFINITY __int_as_float(0x7f800000)
 #define NAN __int_as_float(0x7fffffff)
+#else
+#include <stdint.h>
 #endif
 __device__ inline float erf_float(float x) { return erff(x); }
 __device__ inline double erf_double(double x) { return erf(x); }

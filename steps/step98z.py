@@ -52,6 +52,8 @@ typedef unsigned long long uint64_t;
 #define INT64_MIN (-9223372036854775807LL - 1)
 #define INFINITY __int_as_float(0x7f800000)
 #define NAN __int_as_float(0x7fffffff)
+#else
+#include <stdint.h>
 #endif
 __device__ inline float erf_float(float x) { return erff(x); }
 __device__ inline double erf_double(double x) { return erf(x); }

@@ -95,6 +95,10 @@ def next_command(curriculum: Curriculum, options) -> int:
 
 def run_command(curriculum: Curriculum, options) -> int:
     steps = curriculum.select(options.steps)
+    left_out = [step for step in steps if step.needs and shutil.which(step.needs) is None]
+    for step in left_out:
+        print(f"{step.label} is left out: there is no program `{step.needs}`")
+    steps = [step for step in steps if step not in left_out]
     live = enabled() and not options.verbose
     outcomes = run_steps(steps, curriculum.root)
     broken = []

@@ -46,6 +46,7 @@ class Step:
     gradcheck: list[str] = field(default_factory=list)
     budget: int = 0  # the lines that it may add, where the kind's number does not do
     unrun: list[str] = field(default_factory=list)  # definitions that the demo cannot run
+    needs: str = ""  # a program without which the demo cannot keep its promises
     outcome: Any = None  # how it ran, once it has run
     added: dict[int, str] | None = None  # the lines that it adds, once they are known
 

@@ -343,3 +343,9 @@ def test_import_tinytorch_in_a_step_finds_modules_one_by_one(make, tmp_path):
 
 def test_the_stand_in_for_tinytorch_is_on_no_path_here():
     assert str(ROOT / "steps") not in sys.path
+
+
+def test_run_leaves_out_a_step_whose_program_is_missing(monkeypatch, capsys):
+    monkeypatch.setattr(cli.shutil, "which", lambda program: None)
+    assert main(["run", "99a"], ROOT) == 0
+    assert "step 99a is left out: there is no program `cc`" in capsys.readouterr().out

@@ -49,7 +49,7 @@ from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.dropout import Dropout
 from tinytorch.ops.creation import zeros
-from tinytorch.ops.random import generator_for, manual_seed, rand, randn
+from tinytorch.ops.random import Generator, generator_for, manual_seed, rand, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -978,6 +978,7 @@ class Trace:
 
     def __exit__(self, *exception: Any) -> None:
         del default.stand_ins[self.device]
+        Generator.default.pop(tracing_device, None)
         default.devices.pop()
         self.mode.__exit__()
         tracing.trace, tracing.made_by = None, ""

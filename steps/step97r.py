@@ -48,7 +48,7 @@ from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.class_loss import cross_entropy
 from tinytorch.ops.erf import erf_of
-from tinytorch.ops.random import generator_for
+from tinytorch.ops.random import Generator, generator_for
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -1035,6 +1035,7 @@ class Trace:
 
     def __exit__(self, *exception: Any) -> None:
         del default.stand_ins[self.device]
+        Generator.default.pop(tracing_device, None)
         default.devices.pop()
         self.mode.__exit__()
         tracing.trace, tracing.made_by = None, ""

@@ -50,7 +50,7 @@ from tinytorch.core.device import Backend, Device, cpu, default, register_backen
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.comparison import equal
-from tinytorch.ops.random import generator_for, randn
+from tinytorch.ops.random import Generator, generator_for, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -771,6 +771,7 @@ class Trace:
 
     def __exit__(self, *exception: Any) -> None:
         del default.stand_ins[self.device]
+        Generator.default.pop(tracing_device, None)
         default.devices.pop()
         open_modes.remove(state.modes[0])
         state.modes = self.modes

@@ -58,7 +58,7 @@ from tinytorch.ops.erf import erf_of
 from tinytorch.ops.extremes import PutAlong, TakeAlong
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut
 from tinytorch.ops.parts import Diagonal
-from tinytorch.ops.random import generator_for, manual_seed, rand
+from tinytorch.ops.random import Generator, generator_for, manual_seed, rand
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -834,6 +834,7 @@ class Trace:
 
     def __exit__(self, *exception: Any) -> None:
         del default.stand_ins[self.device]
+        Generator.default.pop(tracing_device, None)
         default.devices.pop()
         open_modes.remove(state.modes[0])
         state.modes = self.modes

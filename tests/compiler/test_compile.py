@@ -11,6 +11,7 @@ import pytest
 import tinytorch
 from tinytorch import nn
 from tinytorch.compiler import Unsupported, compile
+from tinytorch.ops.random import Generator
 
 
 class Net(nn.Module):
@@ -242,3 +243,10 @@ def test_the_compiler_is_imported_when_it_is_asked_for():
         "import sys, tinytorch; assert 'tinytorch.compiler' not in sys.modules; tinytorch.compile"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_no_generator_of_a_trace_is_left():
+    compile(lambda x: x + tinytorch.rand(2))(tinytorch.ones(2))
+    with tinytorch.random.fork_rng():
+        tinytorch.manual_seed(3)
+    assert {device.type for device in Generator.default} <= {"cpu", "strict", "cuda"}

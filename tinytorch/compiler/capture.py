@@ -30,7 +30,7 @@ from tinytorch.compiler.tracer import (
 from tinytorch.core.device import Device, cpu, default
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.tensor import Tensor
-from tinytorch.ops.random import generator_for
+from tinytorch.ops.random import Generator, generator_for
 
 # One trace at a time: tensors that several threads use hold tracers meanwhile.
 tracing_lock = threading.RLock()
@@ -180,6 +180,7 @@ class Trace:
 
     def __exit__(self, *exception: Any) -> None:
         del default.stand_ins[self.device]
+        Generator.default.pop(tracing_device, None)
         default.devices.pop()
         open_modes.remove(state.modes[0])
         state.modes = self.modes

@@ -1035,7 +1035,7 @@ class Trace:
 
     def __exit__(self, *exception: Any) -> None:
         del default.stand_ins[self.device]
-        Generator.default.pop(tracing_device, None)
+        Generator.default.pop(tracing_device, None)  # manual_seed seeds those that are there
         default.devices.pop()
         self.mode.__exit__()
         tracing.trace, tracing.made_by = None, ""

@@ -834,7 +834,7 @@ class Trace:
 
     def __exit__(self, *exception: Any) -> None:
         del default.stand_ins[self.device]
-        Generator.default.pop(tracing_device, None)
+        Generator.default.pop(tracing_device, None)  # manual_seed seeds those that are there
         default.devices.pop()
         open_modes.remove(state.modes[0])
         state.modes = self.modes

@@ -13,6 +13,9 @@ Why a real array beside the node? Because nothing has to be known about operatio
 type has a product of integers and floats of two shapes? NumPy computes it, and says so. Its errors
 come up in the line of the program that makes them.
 
+Three names are alike: a Trace is one run, with the nodes that it has written; `tracing` says which
+Trace is open on this thread; traced(op, args) computes an operation and writes it down.
+
 One function, perform, computes an operation in the trace and in the run of the graph: what is
 written down cannot differ from what is done.
 

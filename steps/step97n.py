@@ -13,7 +13,7 @@ f(x)` stays true. `rebuilt` walks through the pattern, both to make it and to fi
     roots      the outputs that require a gradient: each has an input in the backward
 
 Numbers and texts are as they were in the trace. That is right as long as the function does the same
-each time; what a compiled function watches, so that this is true, is another lesson.
+each time; step 100g watches what could make it do something else.
 
 Anything else is a Break: an object of an unknown class may hide a tensor. So are a view of a source
 and a new Parameter. The first would show memory that the graph does not write; the second is an

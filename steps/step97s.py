@@ -47,6 +47,7 @@ from tinytorch.compiler.graph import (
     without_dead_code,
 )
 from tinytorch.core.device import Backend, Device, cpu, default, register_backend
+from tinytorch.core.dtype import float16
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.comparison import equal
@@ -1071,7 +1072,7 @@ if __name__ == "__main__":
     print(len(capture(cycle, (x,), {}, [x]).graph.nodes))  # -> 1
 
     # Autocast is inside of the trace: its casts are calls, too.
-    with autocast("cpu"):
+    with autocast("cpu", float16):
         before = x @ x.T
         captured = capture(lambda: x @ x.T, (), {}, [x])
         print(sorted({node.made_by for node in captured.graph.nodes}), captured.calls)

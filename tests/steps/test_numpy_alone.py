@@ -1,4 +1,4 @@
-"""Steps that speak of bfloat16 also run where the package behind it, ml_dtypes, is missing."""
+"""Steps that speak of bfloat16 or autocast also run where the package ml_dtypes is missing."""
 
 import subprocess
 import sys
@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "steps"
-STEPS = [
-    path
+DEMOS = {
+    path: path.read_text(encoding="utf-8").partition("\nif __name__ ==")[2]
     for path in sorted(FOLDER.glob("step*.py"))
-    if "bfloat16" in path.read_text(encoding="utf-8").partition("\nif __name__ ==")[2]
-]
+}
+STEPS = [path for path, demo in DEMOS.items() if "bfloat16" in demo or "autocast(" in demo]
 # None in sys.modules makes an import of that name fail, as where it is not installed.
 PROGRAM = """
 import runpy, sys

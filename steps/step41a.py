@@ -3,7 +3,7 @@
 Stage 7 goes through the core of step 40b once more: the types of elements, the memory where they
 are (the CPU's or a GPU's), and the errors. It needs few operations for that: + - * /, exp, the sum
 of all elements, broadcasting and backward. The others are laid aside, and stage 9 brings them back,
-finished (steps 56a to 65).
+finished (steps 56 to 65).
 
 Until now NumPy decides what an array can hold, and it allows too much: text, dates, complex numbers
 and Python objects all become Tensors, and fail later, far from the cause. It also lacks a type:

@@ -7,7 +7,7 @@ There is no new idea here. Read `to` and `clone`; skim the others, most are two 
   return the tensor itself where nothing changes, unless copy=True.
 - x.clone() copies, and the gradient passes through. A copy keeps the order of the elements in
   memory, so that a transposed tensor stays transposed; memory_format=contiguous_format makes it
-  row by row. (That is NumPy's order "K" against "C". Step 66a looks at memory itself.) The order
+  row by row. (That is NumPy's order "K" against "C". Step 66g looks at memory itself.) The order
   shows in the strides, the bytes from one element to the next in each dimension. A stride of 0
   means that an element is repeated: then K has no order to keep, and the copy is made row by row.
 - x.add(other, alpha=2) is x + 2 * other.

@@ -1,36 +1,51 @@
-"""Step 77g: L-BFGS: the next try from a cubic
+"""Step 77g: SGD, on flat arrays in chunks
 
-Halving an interval uses one bit of what the last two tries have told: which half. But of each of
-them the loss and the slope are known. Those are four numbers, and they determine a cubic, a
-parabola with a bend. Its minimum is the best guess of where to try next:
+Plain gradient descent zigzags through a valley: steps that are small enough for the steep walls are
+tiny along the bottom. With momentum, steps add up like those of a rolling ball: across the valley
+they cancel, along it they grow up to 1 / (1 - momentum) times as long.
 
-    d1 = a' + b' - 3 (a - b) / (t_a - t_b)            a, b: the losses; a', b': the slopes
-    d2 = sqrt(d1^2 - a' b')
-    t  = t_b - (t_b - t_a) (b' + d2 - d1) / (b' - a' + 2 d2)
+    v = momentum * v + g,    p = p - lr * v         (nesterov: g + momentum * v instead of v)
 
-Near a minimum every smooth function is almost such a cubic, and each guess doubles the number of
-correct digits. While t grows, the same formula says how far, at most ten times as far as now. Where
-the root does not exist the cubic has no minimum, and the middle is taken.
+weight_decay adds weight_decay * p to the gradient, which pulls all weights towards zero.
 
-The trap: a guess can stick. If the cubic says again and again "just beside this end", the interval
-shrinks by a hair each time. So a try that lies within 10 % of an end is allowed once. The second
-in a row is moved away from the end by that much.
+SGD.update_chunk is this formula, on arrays p, g and v. The rest of this step is about speed. Such a
+formula does little arithmetic, but it reads and writes each number several times. With large
+arrays, the time goes into fetching numbers from main memory. With small ones it goes into the
+calls: a network has dozens of small parameters, and a call costs a microsecond.
 
-With this the search is PyTorch's, and so is each number that it tries.
+One cure helps against both. Treat parameters and gradients as flat arrays, whatever their shapes.
+The small parameters are packed: copied into one array, and back after the step. A long array is cut
+into chunks so small (128 KB) that one stays in the cache near the core while the whole formula runs
+over it. Parameters and state are written in place, and what can be prepared once is kept for the
+next step.
 
-Changed: strong_wolfe. New: cubic_minimum. Finished: optim/lbfgs.py.
-Try: let `near` always be False. What does the search before the wall do then?
+    FlatParameters  the chunks; the state of all parameters lies in one block of memory, and
+                    optimizer.state holds views of it (step 67g), so state_dict notices nothing
+    FlatOptimizer   groups what has the same dtype, device and number of steps, and calls
+                    update_chunk
+
+This is allowed because update_chunk treats each element on its own. On a GPU there is one chunk,
+since each operation is a launch there: the Backend says which size is best (chunk_elements).
+An in-place write must be counted (step 43), or a saved tensor would not notice: see bump_version.
+(torch.optim.SGD has the same options. Its option `foreach` has the same aim.)
+
+Changed: nothing. New: chunk_slices, FlatParameters, as_number, FlatOptimizer, SGD.
+Moved: optimizer.py.
+Try: backends["cpu"].chunk_elements = 10. Now the calls take far longer than the memory ever did.
 """
 
 import importlib
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Iterable, Iterator
+from operator import is_
+from typing import Any
 
-from tinytorch.autograd.modes import enable_grad, no_grad
-from tinytorch.core.tensor import Tensor
-from tinytorch.ops.creation import zeros_like
-from tinytorch.ops.joining import cat
+import numpy as np
+
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.device import as_device
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.version import bump_version
 from tinytorch.optim.optimizer import Optimizer, checked
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -38,284 +53,286 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def newton_direction(grad: Tensor, state: dict[str, Any]) -> Tensor:
-    """-H grad. H is the inverse Hessian that fits the last steps s and the changes y of the
-    gradient along them. It is never made: the two-loop recursion applies it.
-
-    Source: Nocedal, Updating Quasi-Newton Matrices with Limited Storage, 1980.
-    """
-    history = list(zip(state["old_stps"], state["old_dirs"], state["ro"], strict=True))
-    d, factors = -grad, []
-    for s, y, r in reversed(history):
-        factors.append(r * s.dot(d))
-        d = d - factors[-1] * y
-    d = d * state["H_diag"]
-    for (s, y, r), factor in zip(history, reversed(factors), strict=True):
-        d = d + (factor - r * y.dot(d)) * s
-    return d
+# Parameters of at most this many elements are packed: copying them costs less than more calls.
+few_elements = 8192
 
 
-def remember(state: dict[str, Any], grad: Tensor, size: int) -> None:
-    """Adds the last step, and the change of the gradient that it has made, to at most `size`."""
-    y, s = grad - state["prev_flat_grad"], state["t"] * state["d"]
-    ys = y.dot(s)
-    if ys > 1e-10:  # else the loss is not convex here, and H would not lead downhill
-        for name, value in (("old_dirs", y), ("old_stps", s), ("ro", 1.0 / ys)):
-            state[name] = [*state[name], value][-size:]
-        state["H_diag"] = ys / y.dot(y)
+def chunk_slices(size: int, limit: int | None) -> list[slice]:
+    """`size` elements, divided evenly into slices of at most `limit` elements; None: no limit."""
+    count = -(-size // limit) if limit else 1
+    length = -(-size // count) if size else 1
+    return [slice(start, min(start + length, size)) for start in range(0, size, length)]
 
 
-class Point(NamedTuple):
-    """A place x + t d on the line of a search: the loss there, its gradient, its slope along d."""
+class FlatParameters:
+    """Parameters of one dtype and device, with their state, as flat arrays cut into chunks.
 
-    t: Any
-    loss: float
-    grad: Tensor
-    slope: Tensor
-
-
-def cubic_minimum(a: Point, b: Point, low: Any = None, high: Any = None) -> Any:
-    """The t from low to high where the cubic through a and b, with their slopes, is smallest.
-
-    low and high are by default the ends a and b. The result is the middle where there is no cubic
-    with a minimum.
-    """
-    a, b = (a, b) if a.t <= b.t else (b, a)
-    low, high = a.t if low is None else low, b.t if high is None else high
-    d1 = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)
-    square = d1**2 - a.slope * b.slope
-    if not square >= 0:
-        return (low + high) / 2
-    d2 = square.sqrt()
-    t = b.t - (b.t - a.t) * ((b.slope + d2 - d1) / (b.slope - a.slope + 2 * d2))
-    return min(max(t, low), high)
-
-
-def strong_wolfe(
-    evaluate: Callable[[Any], Point], start: Point, t: Any, tries: int, closest: Any
-) -> tuple[Point, int]:
-    """A Point with both Wolfe conditions, and how many were evaluated; or the best of `tries`.
-
-        loss <= start.loss + 1e-4 t start.slope      low enough for a step of this length
-        |slope| <= 0.9 |start.slope|                 and no longer as steep as at the start
-
-    First t grows until a minimum lies between two points. Then the two are moved together, until
-    one satisfies both conditions, or they are nearer to each other than `closest`.
-    Source: Nocedal and Wright, Numerical Optimization, 2006, algorithms 3.5 and 3.6.
+    The state of all parameters lies in one block of memory; the tensors in optimizer.state are
+    views of it. If `packed`, the parameters are copied into one array before the formula runs, and
+    back afterwards. If not, each must be contiguous, and is written where it is.
     """
 
-    def too_high(p: Point) -> bool:
-        return p.loss > start.loss + 1e-4 * p.t * start.slope
+    def __init__(
+        self, params: list[Tensor], states: list[dict], names: list[str], step: int, packed: bool
+    ):
+        self.params, self.states, self.step = params, states, step
+        self.arrays, self.packed = [param.array for param in params], packed
+        device, dtype = params[0].device, self.arrays[0].dtype
+        self.xp = device.xp
+        ends = [0, *itertools.accumulate(array.size for array in self.arrays)]
+        names_of_arrays = [name for name in names if name != "step"]
+        block = self.xp.zeros((len(names_of_arrays), ends[-1]), dtype)
+        self.steps = np.full(len(params), step, np.float32)
+        for i, state in enumerate(states):
+            if "step" in names:  # PyTorch keeps it on the CPU, too
+                state["step"] = wrap(self.steps[i, ...], as_device("cpu"))
+            for row, name in zip(block, names_of_arrays, strict=True):
+                view = row[ends[i] : ends[i + 1]].reshape(self.arrays[i].shape)
+                if state.get(name) is not None:
+                    view[...] = state[name].array
+                state[name] = wrap(view, device)
+        self.tensors = [value for state in states for value in state.values()]
+        flats = [array.reshape(-1) for array in self.arrays]
+        if packed:
+            self.copies, self.grads = self.xp.zeros((2, ends[-1]), dtype)
+            parts = zip(self.xp.split(self.copies, ends[1:-1]), self.arrays, strict=True)
+            self.parts = [part.reshape(array.shape) for part, array in parts]
+            flats = [self.copies]
+        # Of each chunk: the number of its array, its slice of that array; parameters, state.
+        limit, self.prepared = device.backend.chunk_elements, []
+        largest = max(flat.size for flat in flats)
+        scratch = self.xp.empty(min(largest, limit or largest), dtype)
+        for i, (flat, start) in enumerate(zip(flats, ends, strict=False)):
+            rows = block[:, start : start + flat.size]
+            for where in chunk_slices(flat.size, limit):
+                p = flat[where]
+                state = dict(zip(names_of_arrays, rows[:, where], strict=True))
+                state.update(xp=self.xp, scratch=scratch[: p.size])
+                self.prepared.append((i, where, p, state))
 
-    def flat(p: Point) -> bool:
-        return abs(p.slope) <= -0.9 * start.slope
+    def intact(self) -> bool:
+        """Whether all parameters still have their arrays, and all states and step counts are ours.
 
-    before, now, count, done = start, evaluate(t), 0, False
-    while count < tries:
-        if too_high(now) or (count > 1 and now.loss >= before.loss):
-            bracket = [before, now]
-            break
-        if flat(now):
-            bracket, done = [now], True
-            break
-        if now.slope >= 0:
-            bracket = [before, now]
-            break
-        t = cubic_minimum(before, now, now.t + 0.01 * (now.t - before.t), now.t * 10)
-        before, now, count = now, evaluate(t), count + 1
-    else:
-        bracket = [start, now]
-    low, stalled = int(bracket[0].loss > bracket[-1].loss), False  # number of the lower end
-    while not done and count < tries and abs(bracket[1].t - bracket[0].t) >= closest:
-        t = cubic_minimum(*bracket)
-        left, right = sorted(p.t for p in bracket)
-        margin = 0.1 * (right - left)
-        near = min(right - t, t - left) < margin
-        if near and (stalled or t >= right or t <= left):  # of two tries near an end, move one away
-            t = right - margin if abs(t - right) < abs(t - left) else left + margin
-            near = False
-        stalled, now, count = near, evaluate(t), count + 1
-        if too_high(now) or now.loss >= bracket[low].loss:
-            bracket[1 - low] = now
-            low = int(bracket[0].loss > bracket[1].loss)
-        else:
-            done = flat(now)
-            if not done and now.slope * (bracket[1 - low].t - bracket[low].t) >= 0:
-                bracket[1 - low] = bracket[low]
-            bracket[low] = now
-    return bracket[low], count + 1
+        Programs may set param.data, put another tensor into the state, or load a state_dict.
+        """
+        arrays = [param.array for param in self.params]
+        tensors = [value for state in self.states for value in state.values()]
+        counted = self.steps.tolist().count(self.step) == len(self.steps)
+        return counted and same(arrays, self.arrays) and same(tensors, self.tensors)
+
+    def chunks(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+        """(parameters, gradients, state) of each chunk: flat arrays, and the count of steps. The
+        state also has "xp", the array library, and "scratch", an array to compute in.
+
+        Write into the parameters and the state. Treat the gradients as read-only: they may alias
+        `param.grad`.
+        """
+        self.step += 1
+        self.steps.fill(self.step)
+        grads = [param._grad.array for param in self.params]
+        if self.packed:
+            self.xp.concatenate(self.arrays, axis=None, out=self.copies)
+            grads = [self.xp.concatenate(grads, axis=None, out=self.grads)]
+        grads = [grad.reshape(-1) for grad in grads]
+        for i, where, p, state in self.prepared:
+            state["step"] = self.step
+            yield p, grads[i][where], state
+        for i, array in enumerate(self.arrays):
+            if self.packed:
+                array[...] = self.parts[i]
+            bump_version(array)
 
 
-class LBFGS(Optimizer):
-    """Newton's method without a Hessian: step(closure) takes up to max_iter steps -t H grad.
+def same(these: list, those: list) -> bool:
+    """Whether two lists hold the very same objects."""
+    return len(these) == len(those) and all(map(is_, these, those))
 
-    closure() computes the loss and its gradients, and is called at least once in each step.
 
-    Args:
-        lr: the length t, or, with a line search, the first length that it tries.
-        max_iter, max_eval: at most so many steps and evaluations for each call of `step`; max_eval
-            is 1.25 max_iter by default.
-        tolerance_grad: stops where no element of the gradient is larger.
-        tolerance_change: stops where neither the loss nor a parameter changes by more.
-        history_size: so many steps are remembered.
-        line_search_fn: None, or "strong_wolfe".
-    Source: Liu and Nocedal, On the Limited Memory BFGS Method, 1989.
+def as_number(option: Any) -> Any:
+    """An option's value as a Python number: it may be a Tensor, or a tuple of Tensors."""
+    if isinstance(option, tuple):
+        return tuple(as_number(each) for each in option)
+    return option.item() if isinstance(option, Tensor) else option
+
+
+class FlatOptimizer(Optimizer):
+    """An optimizer whose formula treats each element alone, so that it can run on flat chunks.
+
+    A subclass lists the names of its state (`state_names`), and writes `update_chunk`.
+    """
+
+    def __init__(self, params: Iterable, options: dict[str, Any]):
+        self._flat: dict = {}
+        super().__init__(params, options)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._flat = {}
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        """The names of the state, for these options; "step" for the count of steps."""
+        raise NotImplementedError(f"{type(self).__name__} has no state_names")
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        """One step for some elements: changes the arrays `p` and those of `state` in place."""
+        raise NotImplementedError(f"{type(self).__name__} has no update_chunk")
+
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        numbers = {name: as_number(option) for name, option in group.items() if name != "params"}
+        decay = 0 if numbers.get("decoupled_weight_decay") else numbers["weight_decay"]
+        for flat in self.flat_parameters(params, group):
+            for p, g, state in flat.chunks():
+                if numbers["maximize"]:
+                    g = -g
+                if decay:
+                    g = g + decay * p
+                self.update_chunk(p, g, state, numbers)
+
+    def flat_parameters(self, params: list[Tensor], group: dict) -> list[FlatParameters]:
+        """The flat form of these parameters, from the last step where nothing has changed since."""
+        names = self.state_names(group)
+        states = [self.state[param] for param in params] if names else []
+        *known, flats = self._flat.get(id(group), ([], [], [], []))
+        if names == known[0] and same(params, known[1]) and same(states, known[2]):
+            if all(flat.intact() for flat in flats):
+                return flats
+        alike: dict[tuple, list[int]] = {}
+        for i, param in enumerate(params):
+            # PyTorch's SGD does not count its steps: its first one is that without a state.
+            state = states[i] if names else {}
+            step = int(state.get("step", any(value is not None for value in state.values())))
+            few = param.array.size <= few_elements or param.device.backend.chunk_elements is None
+            packed = few or not param.array.flags.c_contiguous
+            alike.setdefault((param.device, param.dtype, step, packed), []).append(i)
+        flats = []
+        for (_, _, step, packed), members in alike.items():
+            theirs = [params[i] for i in members], [states[i] for i in members if names]
+            flats.append(FlatParameters(*theirs, names, step, packed))
+        self._flat[id(group)] = names, params, states, flats
+        return flats
+
+
+class SGD(FlatOptimizer):
+    """p = p - lr * d, where d is the gradient, or what momentum makes of it.
+
+        g = g + weight_decay * p
+        v = momentum * v + (1 - dampening) * g         (v = g at the first step)
+        d = v, or g + momentum * v with nesterov
+
+    Source: Sutskever et al., On the importance of initialization and momentum, 2013.
     Raises:
-        ValueError: for more than one group of parameters, and a negative lr.
-        RuntimeError: for another line search.
+        ValueError: for a negative option, and for nesterov without momentum or with dampening.
     """
 
     def __init__(
         self,
         params: Iterable,
-        lr: float = 1,
-        max_iter: int = 20,
-        max_eval: int | None = None,
-        tolerance_grad: float = 1e-7,
-        tolerance_change: float = 1e-9,
-        history_size: int = 100,
-        line_search_fn: str | None = None,
+        lr: float = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ):
-        max_eval = max_iter * 5 // 4 if max_eval is None else max_eval
-        if line_search_fn not in (None, "strong_wolfe"):
-            raise RuntimeError("only 'strong_wolfe' is supported")
-        super().__init__(params, checked(locals()))
-        if len(self.param_groups) != 1:
-            raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
+        options = checked(locals())
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        super().__init__(params, options)
 
-    def gather_grad(self) -> Tensor:
-        """The gradients of all parameters, as one vector."""
-        params = self.param_groups[0]["params"]
-        return cat([(zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in params])
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["momentum_buffer"] if group["momentum"] else []
 
-    def move(self, change: Tensor) -> None:
-        """Adds a vector to the parameters."""
-        params = self.param_groups[0]["params"]
-        for p, part in zip(params, change.split([p.numel() for p in params]), strict=True):
-            p.add_(part.view_as(p))
-
-    def evaluate(self, closure: Callable, origin: list[Tensor], d: Tensor, t: Any) -> Point:
-        """The Point at origin + t d. The parameters, which are at `origin`, return there."""
-        self.move(t * d)
-        loss, grad = float(closure()), self.gather_grad()
-        for p, x in zip(self.param_groups[0]["params"], origin, strict=True):
-            p.copy_(x)
-        return Point(t, loss, grad, grad.dot(d))
-
-    @no_grad()
-    def step(self, closure: Callable[[], Any]) -> Any:
-        """Up to max_iter steps. Returns the loss before the first one."""
-        group, closure = self.param_groups[0], enable_grad()(closure)
-        params, smallest = group["params"], group["tolerance_change"]
-        state = self.state[params[0]]
-        first = closure()
-        loss, grad, evals = float(first), self.gather_grad(), 1
-        state["func_evals"] = state.get("func_evals", 0) + 1
-        state.setdefault("n_iter", 0)
-        if grad.abs().max() <= group["tolerance_grad"]:
-            return first
-        for n in range(1, group["max_iter"] + 1):
-            state["n_iter"] += 1
-            if state["n_iter"] == 1:
-                state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
-                d, t = -grad, min(1.0, 1.0 / grad.abs().sum()) * group["lr"]
-            else:
-                remember(state, grad, group["history_size"])
-                d, t = newton_direction(grad, state), group["lr"]
-            start = Point(0, loss, grad, grad.dot(d))
-            state.update(d=d, t=t, prev_flat_grad=grad, prev_loss=loss)
-            if start.slope > -smallest:
-                break
-            if group["line_search_fn"] is not None:
-                evaluate = partial(self.evaluate, closure, [p.clone() for p in params], d)
-                tries, closest = group["max_eval"] - evals, smallest / d.abs().max()
-                (t, loss, grad, _), count = strong_wolfe(evaluate, start, t, tries, closest)
-                state["t"] = t
-                self.move(t * d)
-            else:
-                self.move(t * d)
-                count = int(n < group["max_iter"])  # the last gradient would not be used
-                if count:
-                    loss, grad = float(closure()), self.gather_grad()
-            evals += count
-            state["func_evals"] += count
-            if (
-                evals >= group["max_eval"]
-                or grad.abs().max() <= group["tolerance_grad"]
-                or (t * d).abs().max() <= smallest
-                or abs(loss - start.loss) < smallest
-            ):
-                break
-        return first
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        lr, momentum = group["lr"], group["momentum"]
+        if momentum:
+            v = state["momentum_buffer"]
+            v *= momentum
+            v += g if state["step"] == 1 else (1 - group["dampening"]) * g
+            g = g + momentum * v if group["nesterov"] else v
+        p -= lr * g
 
 
 if __name__ == "__main__":
-    import math
+    import time
 
-    from tinytorch.core.dtype import float64
+    from tinytorch.autograd.modes import no_grad
     from tinytorch.core.tensor import tensor
+    from tinytorch.ops.random import manual_seed, randn
 
-    for module in ("autograd.engine", "core.printing"):
-        importlib.import_module(f"tinytorch.{module}")
+    # A valley: 50 times as steep across as along.
+    def descend(**options):
+        p = tensor([1.0, 1.0], requires_grad=True)
+        optimizer = SGD([p], **options)
+        for number in range(1, 1001):
+            optimizer.zero_grad()
+            (50 * p[0] ** 2 + p[1] ** 2).backward()
+            optimizer.step()
+            if p.detach().abs().max().item() < 0.001:
+                return number
+        return 1000
 
-    def point(f, t):
-        """The Point of a function of one number."""
-        x = tensor(float(t), dtype=float64, requires_grad=True)
-        loss = f(x)
-        loss.backward()
-        return Point(x.detach(), loss.item(), None, x.grad)
+    plain, heavy = descend(lr=0.01), descend(lr=0.01, momentum=0.8)
+    print("steps to 0.001: plain", plain, "and with momentum", heavy)
+    # -> steps to 0.001: plain 342 and with momentum 55
+    print("with nesterov", descend(lr=0.01, momentum=0.8, nesterov=True))  # -> with nesterov 27
 
-    # Two ways to log 3, where exp(x) - 3 x has its minimum. The slope says which end is replaced.
-    def narrow(guess, tries):
-        a, b, errors = point(curve, 0), point(curve, 3), []
-        for _ in range(tries):
-            middle = point(curve, guess(a, b))
-            a, b = (a, middle) if middle.slope > 0 else (middle, b)
-            errors.append(f"{middle.t.item() - math.log(3):.0e}")
-        print(*errors)
+    # Two steps by hand: g = 1 both times. v = 1, then 0.9 + 1.
+    p = tensor([0.0], requires_grad=True)
+    optimizer = SGD([p], lr=1.0, momentum=0.9)
+    for _ in range(2):
+        p.grad = tensor([1.0])
+        optimizer.step()
+        print(f"v = {optimizer.state[p]['momentum_buffer'].item():.1f}, p = {p.item():.1f}")
+    # -> v = 1.0, p = -1.0
+    # -> v = 1.9, p = -2.9
 
-    def curve(x):
-        return x.exp() - 3 * x
+    # Chunks of at most 128 elements.
+    print([(chunk.start, chunk.stop) for chunk in chunk_slices(300, limit=128)])
+    # -> [(0, 100), (100, 200), (200, 300)]
+    params = [randn(3, 4).requires_grad_(), randn(5).requires_grad_()]
+    optimizer = SGD(params, lr=0.1, momentum=0.9)
+    for param in params:
+        param.grad = randn(*param.shape)
+    optimizer.step()
+    first, second = (optimizer.state[param]["momentum_buffer"] for param in params)
+    print(first.shape, second.shape, "one memory:", first.array.base is second.array.base)
+    # -> tinytorch.Size([3, 4]) tinytorch.Size([5]) one memory: True
 
-    narrow(lambda a, b: (a.t + b.t) / 2, 6)  # -> 4e-01 -3e-01 3e-02 -2e-01 -7e-02 -2e-02
-    narrow(cubic_minimum, 5)  # -> 2e-01 -1e-02 3e-05 -3e-10 -2e-16
+    # A saved tensor notices the step.
+    w = tensor([2.0], requires_grad=True)
+    y = w * w
+    w.grad = tensor([1.0])
+    SGD([w], lr=0.1).step()
+    try:
+        y.backward()
+    except RuntimeError as error:
+        print(str(error).split(" by ")[0])
+    # -> one of the variables needed for gradient computation has been modified
 
-    # Limits, a line that goes down for ever, and two points between which no cubic has a minimum.
-    print(cubic_minimum(point(curve, 0), point(curve, 0.1), 0.2, 0.5))  # -> 0.5
-    print(cubic_minimum(point(lambda x: -x, 0), point(lambda x: -x, 1), 2, 10))  # -> 10
-    print(cubic_minimum(point(lambda x: -(x**3) - x, 0), point(lambda x: -(x**3) - x, 1)).item())
-    # -> 0.5
+    # The formula as it stands, and in chunks: for many small parameters, and for a few large ones.
+    @no_grad()
+    def as_it_stands(params, velocities):
+        for i, param in enumerate(params):
+            velocities[i] = 0.9 * velocities[i] + param.grad
+            param -= 0.01 * velocities[i]
 
-    # One search, seen from near: from a first t that is far too small, and from one too large.
-    def search(f, first, tries=25):
-        tried = []
+    def milliseconds(function, *inputs):
+        function(*inputs)
+        start = time.perf_counter()
+        for _ in range(10):
+            function(*inputs)
+        return (time.perf_counter() - start) / 10 * 1e3
 
-        def evaluate(t):
-            tried.append(round(float(t), 3))
-            return point(f, t)
-
-        strong_wolfe(evaluate, point(f, 0), tensor(first, dtype=float64), tries, 1e-9)
-        return tried
-
-    print(search(lambda x: (x - 3) ** 2, 0.001))  # -> [0.001, 0.01, 0.1, 1.0]
-    print(search(lambda x: (x - 3) ** 2, 100.0))  # -> [100.0, 3.0]
-    print(search(lambda x: x**20 / 20 - x, 4.0))  # -> [4.0, 2.519, 1.586, 0.999]
-    print(search(lambda x: x**2 - x, 4.0, tries=0))  # -> [4.0]
-
-    # A slope that ends at a wall. Every second try sticks at the left end, and is moved away.
-    print(search(lambda x: ((x - 1) * 1000).relu() - x, 4.0, tries=6))
-    # -> [4.0, 0.002, 0.401, 0.403, 0.762, 0.763, 1.087]
-
-    # The valley of step 77f: 43 steps and 60 calls with halving.
-    x, calls = tensor([-1.5, 2.0], dtype=float64, requires_grad=True), []
-    optimizer = LBFGS([x], max_iter=100, line_search_fn="strong_wolfe")
-
-    def closure():
-        x.grad = None
-        loss = 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
-        loss.backward()
-        calls.append(loss.item())
-        return loss
-
-    optimizer.step(closure)
-    print(f"{calls[-1]:.0e}", optimizer.state[x]["n_iter"], len(calls))  # -> 2e-10 41 51
+    manual_seed(0)
+    for count, size in ((200, 100), (3, 1_000_000)):
+        params = [randn(size).requires_grad_() for _ in range(count)]
+        for param in params:
+            param.grad = randn(size)
+        plain = milliseconds(as_it_stands, params, [0 * param.detach() for param in params])
+        chunks = milliseconds(SGD(params, lr=0.01, momentum=0.9).step)
+        print(f"{count} of {size}: as it stands {plain:.2f} ms, in chunks {chunks:.2f} ms")
+        # -> ...

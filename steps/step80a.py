@@ -1,6 +1,6 @@
 """Step 80a: Values from one process to another
 
-Other processes are to make the batches (step 80b). Two processes do not share memory, so a batch
+Other processes are to make the batches (step 80h). Two processes do not share memory, so a batch
 must travel. A pipe copies it through the kernel in small portions, and a full pipe makes the writer
 wait: the demo fills one, with 200 KB. If both sides write and neither reads, both wait forever.
 

@@ -14,7 +14,7 @@ that earned much become more probable. This is REINFORCE (Williams, 1992). It ne
 distribution: `sample`, and `log_prob` of what was drawn, which is differentiable.
 
 The logits are normalised once: log p_k = z_k - log sum_j exp(z_j). That is the log_softmax of step
-60, and stays finite where exp would not.
+60g, and stays finite where exp would not.
 
 The entropy -sum_k p_k log p_k says how undecided the distribution still is: log K if all are
 equal, 0 if one is certain.

@@ -4,7 +4,7 @@ A Categorical of two classes can say yes or no, but the two probabilities carry 
 Pixels of a drawing, switches, edges of a graph: a network gives one logit for each,
 z = log(p / (1 - p)), and p is its sigmoid.
 
-The logarithm of the probability is the loss of step 74a, with its sign turned:
+The logarithm of the probability is the loss of step 74g, with its sign turned:
 
     log_prob(y) = y log p + (1 - y) log(1 - p) = -binary_cross_entropy_with_logits(z, y)
 
@@ -13,7 +13,7 @@ log(1 - p) is -inf; from the logits it is -40. The entropy is the mean of -log_p
 linear in y: so the entropy is the loss with p in the place of y.
 
 one_of, lazy and clamp_probs are those of Categorical, and the support is 0 and 1. `sample` draws
-uniform numbers and compares them with p (bernoulli, step 69b). There is no rsample: a step
+uniform numbers and compares them with p (bernoulli, step 69n). There is no rsample: a step
 function has the slope 0.
 
 Moved: Normal and kl_divergence, to tinytorch/distributions/normal.py. New: Bernoulli, boolean,

@@ -9,10 +9,10 @@ A product of d matrices. If they shrink vectors, on average by a factor 0.6, the
 0.6^30 is left, two parts in ten million: the gradients vanish, and what is learned comes from the
 last few words. With larger weights they grow from step to step instead: they explode. (tanh damps
 this a little: where it is flat, 1 - h^2 is nearly 0.) Thirty layers had the same problem in step
-75, but there each layer could have its own scale. Here it is one matrix, again and again, and in
+75g, but there each layer could have its own scale. Here it is one matrix, again and again, and in
 the long run only its largest eigenvalue counts.
 
-Clipping helps against exploding gradients (step 76a), but not against vanishing ones: what is 0
+Clipping helps against exploding gradients (step 76g), but not against vanishing ones: what is 0
 cannot be made longer. A recurrent matrix that turns vectors without stretching them, an orthogonal
 one, postpones the problem.
 

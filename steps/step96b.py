@@ -15,7 +15,7 @@ The gradients need no rule of their own. The cast is an operation in the graph, 
 a cast casts back. The weight is a float32 tensor in front of that cast, so its gradient arrives in
 float32, and the optimizer adds to a float32 weight.
 
-The trap: check_operands (step 62a) compares the types before the mode sees the call. It lets them
+The trap: check_operands (step 62g) compares the types before the mode sees the call. It lets them
 pass when an open mode says that it will make them one type.
 
 PyTorch's word for it is autocast.

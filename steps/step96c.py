@@ -10,9 +10,9 @@ weights of a network keep it at the size of its input. So a second list names wh
 float32: exp, log and powers, softmax, sums and norms, and every loss. All other operations take
 what comes, and a sum of a float16 and a float32 tensor is float32, as everywhere.
 
-One thing is in the way. A function of the table of step 56b computes halves in float32 by itself,
+One thing is in the way. A function of the table of step 56n computes halves in float32 by itself,
 and casts the result back to float16: here this is the mistake. So it asks the open modes whether
-the result should stay wide (stays_wide in step 56b).
+the result should stay wide (stays_wide in step 56n).
 
 The trap: it is the output that needs the range. Casting the inf afterwards does not help.
 

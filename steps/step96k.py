@@ -91,8 +91,8 @@ if __name__ == "__main__":
             # -> step  29: 2**44 grown
             # -> step  30: 2**43 skipped
             # -> step  33: 2**42 skipped
-            # -> step  58: 2**43 grown
-            # -> step  60: 2**42 skipped
+            # -> step  58g: 2**43 grown
+            # -> step  60g: 2**42 skipped
             # -> step  85: 2**43 grown
             # -> step  88: 2**42 skipped
             # -> step  90: 2**41 skipped

@@ -12,7 +12,7 @@ So TraceMode looks into a table before it calls a Function:
     formulas[Diagonal] = PlainDiagonal         what a trace calls instead
 
 An entry is a Function like all others, with forward and backward; the decorator @in_place_of puts
-it into the table. For erf, the function erf_of has a body for each class of arrays (step 56c), so a
+it into the table. For erf, the function erf_of has a body for each class of arrays (step 56o), so a
 Tracer gets one as well.
 
 Others are better not looked into: what adds at indices in its backward is one node as it is.

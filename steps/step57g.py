@@ -1,0 +1,345 @@
+"""Step 57g: Comparing and choosing
+
+Until now `x == y` asked whether two names mean the same object, and `x > 2` did not work at all.
+Nor did the second derivatives of relu and maximum: they ask which of two tensors is larger.
+
+A comparison answers with a boolean for each element. Its value jumps from False to True, and no
+gradient flows through it, not even 0: the result simply does not require one. `relation` makes
+these functions from a table again, for comparisons, logic and bits.
+
+Where Python has traps, these operators inherit them:
+
+- `0 < x < 1` means (0 < x) and (x < 1) to Python, and `and` asks for one truth value. Write
+  (0 < x) & (x < 1), with the parentheses: & binds more tightly than <.
+- `x in [a, b]` asks for the truth value of x == a, and raises. Sets and dictionaries still go by
+  identity.
+- `x == None` is one False, not a tensor: anything but numbers and tensors is left to Python.
+- 0.1 + 0.2 == 0.3 is False. For floats use `isclose` or `allclose`.
+
+A choice rests on a comparison, and gradients do flow through what was chosen:
+
+    where(c, a, b)        a's gradient is g where c holds, b's is g elsewhere
+    clamp(x, low, high)   x's gradient is g inside and at both bounds; outside, the bound gets it
+
+So a parameter that a clamp has cut off gets no gradient any more, and never comes back. (`lerp`, a
+point between a and b, chooses too: it counts from the nearer end, and so meets both exactly.)
+
+The trap of where: it chooses among results, and that is too late. where(x > 0, sqrt(x), 0)
+computes sqrt everywhere. At x = 0 its slope is infinite, the choice multiplies that by 0, and
+0 * infinity is nan. Choose the input instead: in sqrt(where(x > 0, x, 1)), sqrt never sees the 0.
+
+PyTorch: the same names, the same nan.
+
+Changed: the table of step 56n is imported. New: NondifferentiableElementwise, relation, eq ... ge,
+logical and bitwise functions, isnan, isinf, isfinite, isclose, allclose, equal, clamp, where, lerp.
+Try: let Clamp say x <= low in place of x < low, and see which line notices.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.inplace import in_place
+from tinytorch.autograd.node import Function
+from tinytorch.core.dtype import bool_, result_type
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.arithmetic import operands
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.elementwise import (
+    NaryElementwise,
+    as_type,
+    attach,
+    compute,
+    entry,
+    is_float,
+    require_tensors,
+)
+
+
+class NondifferentiableElementwise(Function):
+    """y = f(a) or f(a, b), element for element, by the formula (xp, a, b) -> y."""
+
+    elementwise = True
+    differentiable = False
+    formula: Callable
+
+    def forward(ctx, *inputs: Any) -> Any:
+        return ctx.formula(ctx.xp, *inputs)
+
+
+def predicate(name: str, formula: Any = None, written: bool = False) -> Callable[[Tensor], Tensor]:
+    """A line of the table for one input: a question with a boolean answer for each element."""
+    function = entry(name, NondifferentiableElementwise, formula or name)
+
+    def operation(input: Tensor) -> Tensor:
+        """The answer for each element, in the shape of `input`."""
+        require_tensors(name, (input,))
+        return function.apply(input)
+
+    return attach(name, written)(operation)
+
+
+def relation(
+    names: str, formula: Any, operators: str = "", numbers: int = 1
+) -> Callable[[Tensor, Any], Tensor]:
+    """A line of the table for two inputs, which are brought to one type.
+
+    `numbers` is how many of them may be Python numbers: none, the second, or either. For an operand
+    that is neither a tensor nor a number, an operator returns NotImplemented: `x == None` is False.
+    """
+    function = entry(names, NondifferentiableElementwise, formula)
+
+    def operation(input: Tensor, other: Any) -> Tensor:
+        both = isinstance(input, Tensor) and isinstance(other, Tensor)
+        if not (both and input.array.dtype is other.array.dtype):
+            # At least one of the two must be a tensor.
+            require_tensors(names, (input, other)[: 2 - numbers or not isinstance(other, Tensor)])
+            if not (is_float(input) and other.__class__ in (int, float)):
+                input, other = operands(input, other)
+        return function.apply(input, other)
+
+    def operator(self: Tensor, other: Any) -> Tensor:
+        known = isinstance(other, (Tensor, int, float, np.generic, np.ndarray))
+        return operation(self, other) if known else NotImplemented
+
+    operation.__doc__ = f"{names.split()[0]} of each pair of elements, broadcast."
+    for name in operators.split():
+        tensor_method(name)(in_place(operation) if name.startswith("__i") else operator)
+    return attach(names)(operation)
+
+
+eq = relation("eq", "equal", "__eq__")
+ne = relation("ne not_equal", "not_equal", "__ne__")
+lt = relation("lt less", "less", "__lt__")
+le = relation("le less_equal", "less_equal", "__le__")
+gt = relation("gt greater", "greater", "__gt__")
+ge = relation("ge greater_equal", "greater_equal", "__ge__")
+
+isnan = predicate("isnan")
+isinf = predicate("isinf")
+isfinite = predicate("isfinite")
+# Comparisons take a fifth of the time of the array library's logical functions for numbers.
+logical_not = predicate("logical_not", lambda xp, x: x == 0, written=True)
+logical_and = relation("logical_and", lambda xp, a, b: (a != 0) & (b != 0), numbers=0)
+logical_or = relation("logical_or", lambda xp, a, b: (a != 0) | (b != 0), numbers=0)
+logical_xor = relation("logical_xor", lambda xp, a, b: (a != 0) ^ (b != 0), numbers=0)
+
+
+# Bit by bit for integers, logical for booleans: mask & other, ~mask.
+bitwise_and = relation("bitwise_and", "bitwise_and", "__and__ __rand__ __iand__", 2)
+bitwise_or = relation("bitwise_or", "bitwise_or", "__or__ __ror__ __ior__", 2)
+bitwise_xor = relation("bitwise_xor", "bitwise_xor", "__xor__ __rxor__ __ixor__", 2)
+bitwise_not = predicate("bitwise_not", "invert", written=True)
+invert = tensor_method("__invert__")(bitwise_not)
+
+
+# Whether |a - b| <= atol + rtol * |b|.
+IsClose = entry(
+    "isclose", NondifferentiableElementwise, lambda xp, a, b, *limits: xp.isclose(a, b, *limits)
+)
+
+
+@tensor_method("isclose")
+def isclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
+    """|input - other| <= atol + rtol * |other|, for each pair.
+
+    Raises:
+        RuntimeError: the dtypes differ, or a tolerance is negative.
+    """
+    require_tensors("isclose", (input, other))
+    if input.dtype is not other.dtype:
+        raise RuntimeError(f"{input.dtype!r} did not match {other.dtype!r}")
+    if rtol < 0 or atol < 0:
+        raise RuntimeError(f"rtol and atol must not be negative, but got {rtol} and {atol}")
+    return IsClose.apply(input, other, rtol, atol, equal_nan)
+
+
+@tensor_method("allclose")
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
+    """Whether all elements are close: see `isclose`."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).array.all())
+
+
+@tensor_method("equal")
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether both have the same shape and the same elements."""
+    return input.shape == other.shape and bool(eq(input, other).array.all())
+
+
+class Clamp(Function):
+    """y = x between low and high. The gradient passes inside and at the borders; outside it goes
+    to the border that took the place of x."""
+
+    elementwise = True
+
+    def forward(ctx, x: Any, low: Any, high: Any) -> Any:
+        ctx.saved = (x, low, high)
+        if x.dtype.kind == "f":  # with two numbers clip takes half of the time
+            low, high = (-math.inf if low is None else low), (math.inf if high is None else high)
+        return ctx.xp.clip(x, low, high)
+
+    def backward(ctx, g: Any) -> Any:
+        x, low, high = ctx.saved
+        inside = (low is None or x >= low) & (high is None or x <= high)
+        return (
+            g * inside,
+            None if ctx.edges[1] is None else g * ((x < low) & (high is None or low < high)),
+            None if ctx.edges[2] is None else g * ((x > high) | (low is not None and low > high)),
+        )
+
+
+@attach("clamp clip")
+def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """The elements, no smaller than `min` and no larger than `max`: numbers, tensors or None."""
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    return compute(Clamp, (input, min, max), "biu" if min is None or max is None else "iu", 2)
+
+
+# With one border alone.
+clamp_min = attach("clamp_min")(lambda input, min: clamp(input, min))
+clamp_max = attach("clamp_max")(lambda input, max: clamp(input, None, max))
+
+
+class Where(Function):
+    """y = a where the condition holds, else b. Each gets the gradient of its own elements."""
+
+    elementwise = True
+
+    def forward(ctx, condition: Any, a: Any, b: Any) -> Any:
+        ctx.saved = (condition,)
+        return ctx.xp.where(condition, a, b)
+
+    def backward(ctx, g: Any) -> Any:
+        (condition,) = ctx.saved
+        return None, g * condition, g * ~condition
+
+
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """`input` where the boolean `condition` holds, else `other`: tensors or numbers, broadcast.
+
+    where(condition) alone is `condition.nonzero(as_tuple=True)`.
+    """
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
+    if condition.dtype is not bool_:
+        raise RuntimeError(f"where(): condition must be a boolean tensor, not {condition.dtype!r}")
+    if is_float(input) and is_float(other) and input.array.dtype is other.array.dtype:
+        return Where.apply(condition, input, other)
+    dtype = result_type(input, other)
+    return cast(Where.apply(condition, as_type(input, dtype), as_type(other, dtype)), dtype)
+
+
+@tensor_method("where")
+def where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """The elements of this tensor where `condition` holds, else those of `other`."""
+    return where(condition, self, other)
+
+
+def interpolate(xp: Any, a: Any, b: Any, weight: Any) -> Any:
+    """a + weight * (b - a), computed from the nearer end, so that both ends are exact."""
+    step = b - a
+    if isinstance(weight, float):
+        return a + weight * step if weight < 0.5 else b - (1 - weight) * step
+    return xp.where(weight < 0.5, a + weight * step, b - (1 - weight) * step)
+
+
+Lerp = entry(
+    "lerp",
+    NaryElementwise,
+    interpolate,
+    derivatives=(
+        lambda xp, g, a, b, weight: g * (1 - weight),
+        lambda xp, g, a, b, weight: g * weight,
+        lambda xp, g, a, b, weight: g * (b - a),
+    ),
+)
+
+
+@attach("lerp")
+def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """input + weight * (end - input): a point between the two.
+
+    Raises:
+        RuntimeError: the dtypes differ.
+        NotImplementedError: the type is an integer type.
+    """
+    if not input.is_floating_point():
+        raise NotImplementedError(f"lerp() is not implemented for {input.dtype!r}")
+    for name, x in (("end", end), ("weight", weight)):
+        if isinstance(x, Tensor) and x.dtype is not input.dtype:
+            raise RuntimeError(f"expected dtype {input.dtype!r} for `{name}` but got {x.dtype!r}")
+    return compute(Lerp, (input, end, weight), "f", 1)
+
+
+if __name__ == "__main__":
+    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops import broadcast  # noqa: F401  (sum_to_size, for second derivatives)
+    from tinytorch.ops.elementwise import abs, maximum, relu, sqrt
+
+    x = tensor([-1.0, 0.0, 0.5, 2.0], requires_grad=True)
+    print("x > 0:", (x > 0).tolist())  # -> x > 0: [False, False, True, True]
+    print("requires grad:", (x > 0).requires_grad)  # -> requires grad: False
+    print("inside:", ((0 < x) & (x < 1)).tolist())  # -> inside: [False, False, True, False]
+    for name, question in (("0 < x < 1", lambda: 0 < x < 1), ("x in [a, x]", lambda: x in [-x, x])):
+        try:
+            question()
+        except RuntimeError as error:
+            print(f"{name}: {error}")
+            # -> 0 < x < 1: Boolean value of Tensor with more than one value is ambiguous
+            # -> x in [a, x]: Boolean value of Tensor with more than one value is ambiguous
+    print("x == None:", x == None)  # noqa: E711  # -> x == None: False
+    print("x in {x: 1}:", x in {x: 1})  # -> x in {x: 1}: True
+    print(eq(tensor([1, 2]), tensor([1.0, 2.5])).tolist())  # -> [True, False]
+    bits = tensor([1, 6])
+    print((bits & 3).tolist(), (~bits).tolist())
+    # -> [1, 2] [-2, -7]
+
+    near = tensor([0.1], dtype=float64) + 0.2
+    third = tensor([0.3], dtype=float64)
+    print("0.1 + 0.2 == 0.3:", equal(near, third))  # -> 0.1 + 0.2 == 0.3: False
+    print("or nearly so:", allclose(near, third))  # -> or nearly so: True
+    odd = tensor([1.0, math.nan, math.inf])
+    print("nan == nan:", (odd == odd).tolist(), isnan(odd).tolist())
+    # -> nan == nan: [True, False, True] [False, True, False]
+
+    # A clamp cuts the gradient off outside, and lets it pass at the bound 0.
+    clamp(x, 0, 1).backward(tensor([1.0, 1.0, 1.0, 1.0]))
+    print("clamp:", clamp(x, 0, 1).tolist(), x.grad.tolist())
+    # -> clamp: [0.0, 0.0, 0.5, 1.0] [0.0, 1.0, 1.0, 0.0]
+
+    # Choosing too late, and in time.
+    zero = tensor(0.0, requires_grad=True)
+    late = where(zero > 0, sqrt(zero), 0.0)
+    early = where(zero > 0, sqrt(where(zero > 0, zero, 1.0)), 0.0)
+    print("both are", late.item(), early.item())  # -> both are 0.0 0.0
+    print("slope, chosen too late:", grad(late, [zero])[0].item())  # -> slope, chosen too late: nan
+    print("slope, chosen in time:", grad(early, [zero])[0].item())  # -> slope, chosen in time: 0.0
+
+    # Half way from a to b.
+    a, b = tensor([0.0, 10.0]), tensor([10.0, 20.0])
+    print("lerp:", lerp(a, b, 0.5).tolist())  # -> lerp: [5.0, 15.0]
+
+    a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
+    b = tensor([[1.0], [1.2]], dtype=float64, requires_grad=True)
+    choices = [
+        (lambda a, b: where(a > b, a * a, b), (a, b)),
+        (lambda a, b: clamp(a, 0.6, b), (a, b)),
+        (lambda a, b: lerp(a, b, 0.3), (a, b)),
+        (maximum, (a, b)),
+        (relu, (a,)),
+        (abs, (a,)),
+    ]
+    for function, inputs in choices:
+        assert gradcheck(function, inputs) and gradgradcheck(function, inputs)
+    print("derivatives of first and second order are right")
+    # -> derivatives of first and second order are right

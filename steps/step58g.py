@@ -1,0 +1,353 @@
+"""Step 58g: New tensors
+
+So far, a new tensor started as a list of Python numbers or as an array of NumPy's. A list of a
+million zeros is read number by number. A tensor that follows a rule needs no list:
+
+    zeros(2, 3)   ones(2, 3)   full((2, 3), 7.5)   eye(3)      by value
+    arange(0, 10, 2)           linspace(0, 1, 5)               by counting
+    zeros_like(x)   x.new_zeros(2, 3)                          by example: type and device of x
+
+Which type? If none is given, zeros, ones, eye and linspace take the default float type, full takes
+the type of its value, and arange gives int64 if all its numbers are integers.
+
+The trap of arange: it stops before `end`, and the number of elements is (end - start) / step,
+rounded up. (1.3 - 1) / 0.1 is 3.0000000000000004 in floating point. So arange(1, 1.3, 0.1) has
+four elements, and the last one is the 1.3 that should not be there. If the number of elements
+matters, state it: linspace(1, 1.2, 3). It counts from both ends, and so hits both exactly.
+
+Old memory can be filled anew. y = x only gives x a second name. y.copy_(x) writes into the memory
+of y, from any type or device, and broadcasts. Such a write is an operation like any other: the
+gradient goes to what was copied. What was there before has no part in the result, so its gradient
+is 0. A leaf that requires grad refuses to be overwritten, except inside no_grad: this is how
+parameters get their first values.
+
+In PyTorch, a tensor from `empty` holds whatever was in that memory. Here it holds 0: a program that
+reads it has a bug, and should have the same bug on every run. meshgrid needs reshape, which comes
+in step 61g.
+
+PyTorch: the same names and, except for `empty`, the same rules.
+
+Changed: nothing; the modules before are finished. New: full, zeros, ones, empty, eye, arange,
+linspace, meshgrid, the *_like functions, the new_* methods, copy_, fill_, zero_.
+Try: compute all of linspace from its left end, and see what becomes of the right one.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.inplace import check_writable, overwrite
+from tinytorch.core.device import as_device
+from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, number_dtype, numpy_dtype
+from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method, wrap
+from tinytorch.ops.broadcast import as_integer, as_shape, expand
+from tinytorch.ops.conversion import to
+from tinytorch.ops.scalar import checked_number
+
+
+def new_leaf(array: Any, device: Any, requires_grad: bool) -> Tensor:
+    """A new leaf around an array of `device`."""
+    return wrap(array, device).requires_grad_(requires_grad)
+
+
+def allocated(function: Callable[..., Any], *args: Any) -> Any:
+    """function(*args), of an array library, which takes new memory.
+
+    Raises:
+        RuntimeError: there is not as much.
+    """
+    try:
+        return function(*args)
+    except (MemoryError, ValueError, OverflowError) as error:  # ValueError: not even an address
+        raise RuntimeError(f"can't allocate memory: {error}") from error
+
+
+def full(
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of shape `size` with `fill_value` everywhere. Without `dtype` its type is that of
+    the value: bool, int64 or the default float type.
+
+    Raises:
+        RuntimeError: a size is negative, or there is not as much memory.
+    """
+    if isinstance(fill_value, Tensor):
+        fill_value = fill_value.item()
+    shape = as_shape((size,))
+    if any(n < 0 for n in shape):
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {shape}")
+    device = as_device(device)
+    dtype = number_dtype(fill_value) if dtype is None else as_dtype(dtype)
+    if type(fill_value) is int and fill_value == 0:  # new pages of memory are zero already
+        array = allocated(device.xp.zeros, shape, numpy_dtype(dtype))
+    else:
+        fill_value = checked_number(fill_value, dtype)
+        array = allocated(device.xp.full, shape, fill_value, numpy_dtype(dtype))
+    return new_leaf(array, device, requires_grad)
+
+
+def constant_function(name: str, value: float) -> Callable[..., Tensor]:
+    """Makes zeros, ones and empty, which differ only in the value."""
+
+    def create(*sizes: Any, size: Any = None, dtype: DType | None = None, **options: Any) -> Tensor:
+        dtype = Defaults.dtype if dtype is None else dtype
+        return full(as_shape(sizes) if size is None else size, value, dtype=dtype, **options)
+
+    create.__name__ = create.__qualname__ = name
+    create.__doc__ = f"""{name}(2, 3) or {name}((2, 3)): a new tensor of that shape, of the default
+    float type unless `dtype` says otherwise; options as of `full`. RuntimeError for negative sizes.
+    """
+    return create
+
+
+zeros = constant_function("zeros", 0)
+ones = constant_function("ones", 1)
+# PyTorch leaves new memory as it is. Here it is zero, so that each run gives the same result.
+empty = constant_function("empty", 0)
+
+
+def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
+    """`full` in the shape of `input`, and with its type and device unless the options name others:
+    dtype, device, requires_grad."""
+    return full(
+        input.array.shape, fill_value, **{"dtype": input.dtype, "device": input.device, **options}
+    )
+
+
+def zeros_like(input: Tensor, **options: Any) -> Tensor:
+    """Zeros in the shape, type and on the device of `input`; options as in `full_like`."""
+    return full_like(input, 0, **options)
+
+
+def ones_like(input: Tensor, **options: Any) -> Tensor:
+    """Ones in the shape, type and on the device of `input`; options as in `full_like`."""
+    return full_like(input, 1, **options)
+
+
+def empty_like(input: Tensor, **options: Any) -> Tensor:
+    """A tensor in the shape, type and on the device of `input`; options as in `full_like`."""
+    return full_like(input, 0, **options)
+
+
+def new_method(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """x.new_zeros(2, 3) is zeros(2, 3) with the type and on the device of x."""
+
+    def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        return create(*args, **{"dtype": self.dtype, "device": self.device, **options})
+
+    method.__doc__ = f"{create.__name__}() with this tensor's type and device."
+    return method
+
+
+new_zeros = tensor_method("new_zeros")(new_method(zeros))
+new_ones = tensor_method("new_ones")(new_method(ones))
+new_empty = tensor_method("new_empty")(new_method(empty))
+new_full = tensor_method("new_full")(new_method(full))
+new_tensor = tensor_method("new_tensor")(new_method(tensor))
+
+
+def eye(n: int, m: int | None = None, *, dtype: DType | None = None, **options: Any) -> Tensor:
+    """The [n, m] matrix with ones on the diagonal; m defaults to n.
+
+    Raises:
+        RuntimeError: n or m is negative.
+    """
+    m = n if m is None else m
+    if min(n, m) < 0:
+        raise RuntimeError(f"n and m must be greater or equal to 0, got {n} and {m}")
+    return tensor(np.eye(n, m), dtype=Defaults.dtype if dtype is None else dtype, **options)
+
+
+def arange(
+    start: Any = 0,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """start, start + step, ... up to but without `end`: a tensor of ceil((end - start) / step)
+    elements, int64 if all three are integers, else the default float type.
+
+    Raises:
+        RuntimeError: the step is zero or leads away from `end`, or an integer needs 65 bits.
+    """
+    start, end = (0, start) if end is None else (start, end)
+    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
+    if dtype is int64 and math.isfinite(start) and math.isfinite(end):
+        start, end, step = int(start), int(end), int(step)
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if (end - start) / step < 0:
+        raise RuntimeError(
+            f"upper bound and lower bound inconsistent with step sign: {start} -> {end} by {step}"
+        )
+    if dtype is None:
+        whole = all(number_dtype(x) is int64 for x in (start, end, step))
+        dtype = int64 if whole else Defaults.dtype
+    # Counts and computes in float64, or exactly for integers, and casts at the end.
+    count = -((start - end) // step) if dtype is int64 else math.ceil((end - start) / step)
+    if not dtype.is_floating_point:
+        start, step = int(start), int(step)
+        for number in (start, step, int(end)):
+            checked_number(number, int64)
+    device = as_device(device)
+    values = allocated(device.xp.arange, int(count))
+    values = values if (start, step) == (0, 1) else start + step * values
+    return new_leaf(values.astype(numpy_dtype(dtype), copy=False), device, requires_grad)
+
+
+def linspace(
+    start: Any, end: Any, steps: int, *, dtype: DType | None = None, **options: Any
+) -> Tensor:
+    """`steps` numbers from `start` to `end`, both included, at equal distances."""
+    steps = as_integer(steps)
+    if steps < 0:
+        raise RuntimeError(f"number of steps must be non-negative, got {steps}")
+    start, end = (x.item() if isinstance(x, Tensor) else x for x in (start, end))
+    dtype = Defaults.dtype if dtype is None else as_dtype(dtype)
+    if not dtype.is_floating_point:
+        start, end = int(start), int(end)
+    # Counts from both ends towards the middle, so that both are exact.
+    step, half = (end - start) / max(steps - 1, 1), max(steps // 2, 1)
+    values = start + step * np.arange(steps)
+    values[half:] = end - step * np.arange(steps - 1 - half, -1, -1)
+    return tensor(values, dtype=dtype, **options)
+
+
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Each 1-D tensor as a view in the shape of the grid that they span together.
+
+    indexing="ij" counts rows first, "xy" is for pictures: the first tensor runs along the columns.
+    """
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        tensors = tuple(tensors[0])
+    if indexing not in ("ij", "xy"):
+        raise RuntimeError(f'meshgrid: indexing must be one of "xy" or "ij", got: {indexing}')
+    if any(x.array.ndim > 1 for x in tensors):
+        raise RuntimeError("meshgrid: expected 0D or 1D tensors only")
+    n = len(tensors)
+    order = [1, 0, *range(2, n)] if indexing == "xy" and n > 1 else range(n)
+    xs = (
+        x.reshape([1] * i + [-1] + [1] * (n - 1 - i)) for x, i in zip(tensors, order, strict=True)
+    )
+    shape = [tensors[i].numel() for i in order]
+    return tuple(expand(x, shape) for x in xs)
+
+
+@tensor_method("copy_")
+def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Copies `src`, broadcast and cast to this tensor's shape, type and device, into its memory.
+
+    The gradient flows to `src`; the old elements have no part in the result.
+    """
+    check_writable(self)
+    src = to(as_tensor(src), device=self.device, dtype=self.dtype)
+    return overwrite(self, expand(src, self.array.shape))
+
+
+@tensor_method("fill_")
+def fill_(self: Tensor, value: Any) -> Tensor:
+    """Writes one number, or the element of a 0-d tensor, everywhere."""
+    if isinstance(value, Tensor):
+        if value.array.ndim:
+            raise RuntimeError(f"fill_ only supports a 0-d value, got {value.ndim} dimensions")
+        return copy_(self, value)
+    check_writable(self)
+    return overwrite(self, checked_number(value, self.dtype))
+
+
+@tensor_method("zero_")
+def zero_(self: Tensor) -> Tensor:
+    """Writes zero everywhere."""
+    return fill_(self, 0)
+
+
+if __name__ == "__main__":
+    import timeit
+
+    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.modes import no_grad
+    from tinytorch.core.dtype import bool_, float32, float64
+    from tinytorch.ops import arithmetic  # noqa: F401  (the operators)
+
+    print(zeros(2, 3).tolist())  # -> [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    print(full((2, 2), 7.5).tolist(), eye(2).tolist())
+    # -> [[7.5, 7.5], [7.5, 7.5]] [[1.0, 0.0], [0.0, 1.0]]
+    print(arange(5).tolist(), arange(10, 0, -4).tolist(), linspace(0, 1, 5).tolist())
+    # -> [0, 1, 2, 3, 4] [10, 6, 2] [0.0, 0.25, 0.5, 0.75, 1.0]
+
+    # A list is slow.
+    lists = [[0.0] * 1000] * 1000
+    slow = min(timeit.repeat(lambda: tensor(lists), number=1, repeat=3))
+    fast = min(timeit.repeat(lambda: zeros(1000, 1000), number=1, repeat=3))
+    print(f"a million zeros from a list take {slow / fast:.0f} times as long")  # -> ...
+
+    # Types.
+    print(zeros(1).dtype, full((1,), 7).dtype, full((1,), True).dtype)
+    # -> tinytorch.float32 tinytorch.int64 tinytorch.bool
+    print(arange(3).dtype, arange(3.0).dtype, arange(3, dtype=float64).dtype)
+    # -> tinytorch.int64 tinytorch.float32 tinytorch.float64
+    x = tensor([[1.0, 2.0]], dtype=float64)
+    print(ones_like(x).dtype, x.new_full((2,), 3).tolist(), zeros_like(x, dtype=bool_).tolist())
+    # -> tinytorch.float64 [3.0, 3.0] [[False, False]]
+
+    # The trap.
+    print((1.3 - 1) / 0.1)  # -> 3.0000000000000004
+    print(arange(1, 1.3, 0.1, dtype=float64).numpy().round(3))  # -> [1.  1.1 1.2 1.3]
+    print(linspace(1, 1.2, 3, dtype=float64).numpy().round(3))  # -> [1.  1.1 1.2]
+    print("the end is 1:", linspace(0, 1, 50, dtype=float64).tolist()[-1] == 1)
+    # -> the end is 1: True
+    print("and 49 steps of 1/49:", 49 * (1 / 49))  # -> and 49 steps of 1/49: 0.9999999999999999
+
+    # Old memory.
+    y = zeros(2, 3)
+    before = y.array
+    y.copy_(tensor([1, 2, 3]))
+    print(y.tolist(), y.dtype is float32, y.array is before)
+    # -> [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]] True True
+    print(y.fill_(4).tolist(), y.zero_().tolist())
+    # -> [[4.0, 4.0, 4.0], [4.0, 4.0, 4.0]] [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+
+    # The gradient goes to what was copied.
+    a, b = full((2,), 3.0, requires_grad=True), full((2,), 5.0, requires_grad=True)
+    y = a * 2.0
+    y.copy_(b)
+    for g in grad(y * 10.0, [a, b], ones(2)):
+        print(g.tolist())
+        # -> [0.0, 0.0]
+        # -> [10.0, 10.0]
+    try:
+        a.fill_(1.0)
+    except RuntimeError as error:
+        print(error)
+        # -> a leaf Variable that requires grad is being used in an in-place operation.
+    with no_grad():
+        a.fill_(1.0)
+    print(a.tolist(), a.requires_grad)  # -> [1.0, 1.0] True
+
+    wrong = [
+        lambda: zeros(-1),
+        lambda: arange(0, 1, 0),
+        lambda: arange(1, 0, 1),
+        lambda: full((2,), "seven"),
+    ]
+    for call in wrong:
+        try:
+            call()
+        except (RuntimeError, TypeError) as error:
+            print(type(error).__name__, error)
+            # -> RuntimeError Trying to create tensor with negative dimension -1: (-1,)
+            # -> RuntimeError step must be nonzero
+            # -> RuntimeError upper bound and lower bound inconsistent with step sign: 1 -> 0 by 1
+            # -> TypeError expected a Tensor or a number, not str

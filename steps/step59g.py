@@ -1,0 +1,399 @@
+"""Step 59g: A sum, and the shape of a gradient
+
+The functions so far work element by element. But a loss is one number. It takes a reduction to
+get there: a sum or a mean, over all elements or along some dimensions.
+
+    y = x_1 + ... + x_n,      dy/dx_i = 1
+    m = y / n,                dm/dx_i = 1 / n
+
+So each element gets the whole gradient of the sum. Broadcasting repeats a number, and its gradient
+is a sum; a sum has a gradient that is repeated. Each mirrors the other.
+
+One rule finds most mistakes here: the gradient of x has the shape of x. Summing the rows of
+[2, 3] leaves [2], and the gradient arrives in that shape. It has to become [2, 1] before it can be
+repeated to [2, 3]. That is what `spread` is for. The trap: if you forget it, a square matrix does
+not complain. [3] broadcasts against [3, 3] without an error, but along the wrong dimension: every
+row gets the gradients of all rows. The demo shows it.
+
+The variance needs only the product rule. Its mean depends on every x_i too, yet that part of the
+derivative is 0, since the deviations x_i - m add up to 0. In the second derivative it is not 0: so
+backward computes m again from x, instead of keeping it as a constant.
+
+Adding goes wrong in three ways, and Sum does something about each:
+
+- 2,048 + 1 is 2,048 in float16. Half precision is added in float32 and rounded once.
+- 200 + 100 is 44 in uint8. Integers are added as int64. A mean of integers raises.
+- One number after another is slow. A row sum is also a product with ones, and matrix products are
+  what the makers of processors have tuned most (in a library called BLAS). So sum_rows has two
+  bodies: the plain one, and one that is registered for NumPy's arrays.
+
+PyTorch says dim and keepdim, NumPy axis and keepdims. `reduction` lets ours take both, since a
+backward formula runs on arrays and on Tensors. From here on `sum`, `all` and `any` hide Python's
+own.
+
+Changed: new modules; the core is imported. New: Reduction, Sum, Mean, Var, Std, all, any.
+Try: let Sum.backward use g in place of ctx.spread(g). The demo stops. Then make its x a square
+[[1.0, 2.0], [4.0, 5.0]]: it runs on, and the gradient is wrong.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.node import Function
+from tinytorch.core.dtype import DType, as_dtype, float32, int64, numpy_dtype
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
+from tinytorch.ops.broadcast import Expand, as_integer
+from tinytorch.ops.conversion import cast
+from tinytorch.ops.elementwise import stays_wide
+
+
+def normalize_dim(dim: int, ndim: int) -> int:
+    """`dim` as a Python integer counted from the front: -1 is the last one. NumPy integers are
+    accepted.
+
+    A 0-d tensor is treated as if it had one dimension: 0 and -1 are valid.
+
+    Raises:
+        IndexError: there is no such dimension.
+        TypeError: `dim` is not an integer.
+    """
+    dim, last = dim if type(dim) is int else as_integer(dim), ndim or 1
+    if -last <= dim < last:
+        return dim + last if dim < 0 else dim
+    raise IndexError(
+        f"Dimension out of range (expected to be in range of [{-last}, {last - 1}], but got {dim})"
+    )
+
+
+def normalize_dims(dims: Any, ndim: int) -> tuple[int, ...]:
+    """Each of `dims` (one, or several) counted from the front.
+
+    Raises:
+        RuntimeError: a dimension is named twice.
+    """
+    dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+    result = tuple(normalize_dim(dim, ndim) for dim in dims)
+    if len(set(result)) != len(result):
+        raise RuntimeError(f"a dim appears multiple times in the list of dims {dims}")
+    return result
+
+
+NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
+
+
+def reduction(function: Callable) -> Callable:
+    """Attaches an operation to Tensor under its own name, and lets it take `axis` and `keepdims`,
+    NumPy's names for `dim` and `keepdim`: a formula that uses them runs on arrays and on
+    Tensors.
+
+    Raises:
+        TypeError: `input` is not a tensor.
+    """
+
+    @tensor_method(function.__name__)
+    @functools.wraps(function)
+    def call(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(input, Tensor):
+            kind = type(input).__name__
+            raise TypeError(f"{function.__name__}(): argument 'input' must be Tensor, not {kind}")
+        if kwargs:
+            kwargs = {NUMPY_NAMES.get(name, name): value for name, value in kwargs.items()}
+        return function(input, *args, **kwargs)
+
+    return call
+
+
+def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...] | None:
+    """The dimensions that `dim` names, counted from the front; None, for all, if it is None or ().
+
+    Errors as of `normalize_dims`.
+    """
+    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
+        return None
+    dims = normalize_dims(dim, ndim)
+    return dims if ndim else ()  # a 0-d tensor has nothing to sum over
+
+
+def wide(x: Any) -> Any:
+    """float16 and bfloat16 as float32, in which they are summed; other types as they are."""
+    return x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
+
+
+def widened(function: type[Function], input: Tensor, *parameters: Any) -> Tensor:
+    """function.apply, where float16 and bfloat16 are computed as float32 and rounded once."""
+    half = input.array.dtype.itemsize == 2
+    result = function.apply(cast(input, float32) if half else input, *parameters)
+    return result if half and stays_wide(function) else cast(result, input.dtype)
+
+
+@functools.singledispatch
+def sum_rows(x: Any, keepdims: bool) -> Any:
+    """Sums along the last dimension."""
+    return x.sum(axis=-1, keepdims=keepdims)
+
+
+@sum_rows.register(np.ndarray)
+def sum_rows_numpy(x: np.ndarray, keepdims: bool) -> np.ndarray:
+    # A product with ones is the same sum, and BLAS takes a quarter of the time. Long rows are left
+    # to NumPy, whose pairwise sums lose fewer digits.
+    if x.shape[-1] > 4096 or x.dtype.kind != "f" or not x.flags.c_contiguous:
+        return x.sum(axis=-1, keepdims=keepdims)
+    return x @ np.ones((x.shape[-1], 1) if keepdims else x.shape[-1], x.dtype)
+
+
+class Reduction(Function):
+    """Base of the reductions: one result for all elements along some dimensions.
+
+    `dims` are counted from the front, None for all; `keepdims` keeps them, of size 1.
+    """
+
+    def begin(ctx, x: Any, dims: tuple[int, ...] | None, keepdims: bool) -> None:
+        """Saves the shapes for backward."""
+        ctx.shape, ctx.dims, ctx.kept = x.shape, dims, None
+        if dims is not None and not keepdims:
+            ctx.kept = tuple(1 if i in dims else n for i, n in enumerate(x.shape))
+
+    def count(ctx) -> int:
+        """The number of elements that become one."""
+        return math.prod(ctx.shape if ctx.dims is None else [ctx.shape[dim] for dim in ctx.dims])
+
+    def spread(ctx, value: Any) -> Any:
+        """A result, or its gradient, in a shape that broadcasts against the input."""
+        return value if ctx.kept is None else value.reshape(ctx.kept)
+
+
+class Sum(Reduction):
+    """y = x_1 + ... + x_n;   dy/dx_i = 1: each element gets the gradient of the sum."""
+
+    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+        ctx.begin(x, dims, keepdims)
+        if dims == (x.ndim - 1,) and x.size > 1000 and dtype is None and x.dtype.itemsize > 2:
+            return sum_rows(x, keepdims)
+        total = wide(x).sum(axis=dims, keepdims=keepdims, dtype=dtype)
+        return total.astype(dtype or x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Expand, ctx.spread(g), ctx.shape)
+
+
+class Mean(Sum):
+    """y = (x_1 + ... + x_n) / n;   dy/dx_i = 1 / n."""
+
+    def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:
+        return (super().forward(wide(x), dims, keepdims) / ctx.count()).astype(x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        return super().backward(g / ctx.count())
+
+
+def summands(input: Tensor, dtype: DType | None) -> tuple[Tensor, np.dtype | None]:
+    """The input of a sum or product as `dtype`, and for integers the type to add in: `dtype` or
+    int64, so that a sum of small integers does not overflow."""
+    if dtype is not None:
+        input = cast(input, as_dtype(dtype))
+    return input, None if input.is_floating_point() else numpy_dtype(as_dtype(dtype or int64))
+
+
+@reduction
+def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The sum over `dim` (an int, several, or None for all), which is kept as 1 with keepdim.
+
+    Integers and booleans are added as int64; `dtype` converts before adding.
+    """
+    dims = reduced_dims(dim, input.array.ndim)
+    input, total = summands(input, dtype)
+    return Sum.apply(input, dims, keepdim, total)
+
+
+@reduction
+def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The mean over `dim`.
+
+    Raises:
+        RuntimeError: the type is an integer type, and `dtype` does not name a float type.
+    """
+    dims = reduced_dims(dim, input.array.ndim)
+    input, integer = summands(input, dtype)
+    if integer is not None:
+        raise RuntimeError(f"mean(): input dtype must be floating point. Got: {input.dtype!r}")
+    return Mean.apply(input, dims, keepdim)
+
+
+class Var(Reduction):
+    """y = sum (x_i - m)^2 / (n - c), m the mean of x;   dy/dx_i = 2 (x_i - m) / (n - c).
+
+    The mean depends on x too, but its part of dy/dx_i is 0, as the x_i - m add up to 0.
+    """
+
+    def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
+        ctx.begin(x, dims, keepdims)
+        n = ctx.count()
+        # Where n < c, PyTorch divides by 0, but in backward along dimensions by n - c.
+        ctx.divisor = max(n - correction, 0) if dims is None else n - correction
+        ctx.save_for_backward(x)
+        squares = ctx.call(Sum, ctx.xp.square(ctx.deviation(x)), dims, keepdims)
+        return squares / max(n - correction, 0)
+
+    def deviation(ctx, x: Any) -> Any:
+        return x - ctx.call(Sum, x, ctx.dims, True) / ctx.count()
+
+    def backward(ctx, g: Any) -> Any:
+        (x,) = ctx.saved
+        return ctx.spread(g) * ctx.deviation(x) * 2 / ctx.divisor
+
+
+class Std(Var):
+    """y = sqrt(var);   dy/dx_i = (x_i - m) / ((n - c) y), and 0 where all x_i are the same."""
+
+    def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
+        y = ctx.xp.sqrt(super().forward(x, dims, keepdims, correction))
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        return ctx.spread(g / (y + (y == 0))) * ctx.deviation(x) / ctx.divisor
+
+
+def variance_or_deviation(
+    function: type[Var], input: Tensor, dim: Any, unbiased: Any, keepdim: bool, correction: Any
+) -> Tensor:
+    """Var or Std, with PyTorch's two ways to say what to divide by: unbiased=False is correction=0.
+
+    Raises:
+        RuntimeError: `input` is of an integer type.
+        TypeError: both `unbiased` and `correction` are given.
+    """
+    if not input.is_floating_point():
+        raise RuntimeError("std and var only support floating point and complex dtypes")
+    if isinstance(dim, bool):  # var(input, unbiased)
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 0 if unbiased is False else 1
+    elif unbiased is not None:
+        raise TypeError("give `unbiased` or `correction`, not both")
+    dims = reduced_dims(dim, input.array.ndim)
+    return widened(function, input, dims, keepdim, correction)
+
+
+@reduction
+def var(
+    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+) -> Tensor:
+    """The variance over `dim`: squared deviations divided by n - correction, by default n - 1.
+
+    nan or inf where n <= correction.
+
+    Raises:
+        RuntimeError: `input` is of an integer type.
+    """
+    return variance_or_deviation(Var, input, dim, unbiased, keepdim, correction)
+
+
+@reduction
+def std(
+    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+) -> Tensor:
+    """The standard deviation over `dim`, the root of `var`. Its gradient at 0 is 0."""
+    return variance_or_deviation(Std, input, dim, unbiased, keepdim, correction)
+
+
+class AllAny(Function):
+    """Whether "all" or "any" elements are true (not 0). The result is bool, or uint8 for uint8."""
+
+    differentiable = False
+
+    def forward(ctx, x: Any, method: str, dims: Any, keepdims: bool) -> Any:
+        answer = getattr(x != 0, method)(axis=dims, keepdims=keepdims)
+        return answer.astype(x.dtype) if x.dtype == np.uint8 else answer
+
+
+def tested_dims(dim: Any, ndim: int) -> tuple[int, ...] | None:
+    """`reduced_dims`, but () means no dimension, as in PyTorch: each element is its own answer."""
+    return () if isinstance(dim, (tuple, list)) and not dim else reduced_dims(dim, ndim)
+
+
+@reduction
+def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Whether all elements over `dim` are true (not 0): a bool tensor, for uint8 a uint8 one."""
+    return AllAny.apply(input, "all", tested_dims(dim, input.array.ndim), keepdim)
+
+
+@reduction
+def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Whether any element over `dim` is true (not 0): a bool tensor, for uint8 a uint8 one."""
+    return AllAny.apply(input, "any", tested_dims(dim, input.array.ndim), keepdim)
+
+
+if __name__ == "__main__":
+    import timeit
+
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64, uint8
+    from tinytorch.core.tensor import tensor
+
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    print(sum(x).item(), sum(x, 0).tolist(), sum(x, 1).tolist())
+    # -> 21.0 [5.0, 7.0, 9.0] [6.0, 15.0]
+    print("kept as 1:", sum(x, dim=1, keepdim=True).tolist())  # -> kept as 1: [[6.0], [15.0]]
+
+    # Row sums of shape [2], weighted, and summed again: each element gets the weight of its row.
+    sum(sum(x, dim=1) * tensor([10.0, 100.0])).backward()
+    print("gradient of x:", x.grad.tolist())
+    # -> gradient of x: [[10.0, 10.0, 10.0], [100.0, 100.0, 100.0]]
+
+    # The trap: without `spread`, a square matrix gives the wrong gradient and no error.
+    g, square = np.array([1.0, 10.0, 100.0]), (3, 3)
+    print("wrong, all rows alike:", np.broadcast_to(g, square)[0])
+    # -> wrong, all rows alike: [  1.  10. 100.]
+    print("right, row by row:", np.broadcast_to(g.reshape(3, 1), square)[0])
+    # -> right, row by row: [1. 1. 1.]
+
+    x.grad = None
+    mean(x).backward()
+    print("a mean shares:", x.grad.tolist()[0])  # -> a mean shares: [0.16667, 0.16667, 0.16667]
+
+    # The variance: by hand 2 (x_i - m) / (n - 1) = 2 * 2.5 / 5 = 1 at the last element.
+    x.grad = None
+    var(x).backward()
+    print("variance", var(x).item(), "gradient", x.grad.tolist()[1])
+    # -> variance 3.5 gradient [0.2, 0.6, 1.0]
+    z = tensor([[0.3, -1.2, 2.0]], dtype=float64, requires_grad=True)
+    print("to second order:", gradcheck(var, (z,)), gradgradcheck(var, (z,)))
+    # -> to second order: True True
+
+    # Where all elements are equal, the formula says 0 / 0. PyTorch takes 0.
+    same = tensor([2.0, 2.0], requires_grad=True)
+    std(same).backward()
+    print("std of equal elements:", std(same).item(), "gradient", same.grad.tolist())
+    # -> std of equal elements: 0.0 gradient [0.0, 0.0]
+
+    ones = np.ones(4096, np.float16)
+    one_by_one = np.float16(0)
+    for one in ones:
+        one_by_one += one
+    print("float16, one by one:", float(one_by_one), " ours:", sum(tensor(ones)).item())
+    # -> float16, one by one: 2048.0  ours: 4096.0
+    small = tensor([200, 100], dtype=uint8)
+    print("uint8:", np.uint8(200) + np.array(100, np.uint8), " ours:", sum(small).item())
+    # -> uint8: 44  ours: 300
+    try:
+        mean(small)
+    except RuntimeError as error:
+        print("RuntimeError:", error)
+        # -> RuntimeError: mean(): input dtype must be floating point. Got: tinytorch.uint8
+
+    # A loss over a batch: which samples are right, and are all of them?
+    right = tensor([[True, True], [True, False]])
+    print("per row:", all(right, 1).tolist(), " any:", any(right).item())
+    # -> per row: [True, False]  any: True
+
+    rows = np.random.default_rng(0).random((512, 512), dtype=np.float32)
+    plain = timeit.timeit(lambda: rows.sum(axis=-1), number=50)
+    product = timeit.timeit(lambda: sum_rows_numpy(rows, False), number=50)
+    print(f"512 row sums: as a product with ones in {product / plain:.2f} of the time")  # -> ...

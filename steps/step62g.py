@@ -1,0 +1,325 @@
+"""Step 62g: Matrix products
+
+A neuron multiplies each of its inputs by a weight, and adds the products up. So far a layer of
+neurons would be a loop. One matrix product computes all of them at once, for all samples, and
+training spends most of its time on such products:
+
+    C = A B,      c_ij = a_i1 b_1j + a_i2 b_2j + ... + a_im b_mj
+
+What is the derivative? Let g_ij tell how much the loss changes with c_ij. The element a_ik is in
+the whole row i of C: in c_ij with the factor b_kj. All these ways count, so they are added:
+
+    dL/da_ik = sum over j of g_ij b_kj,   that is   dL/dA = G B^T
+    dL/db_kj = sum over i of a_ik g_ij,   that is   dL/dB = A^T G
+
+Both are matrix products again. You need not learn them by heart, for the shapes remember them: A is
+[n, m], B is [m, p], G is [n, p], and the only product of G and B that can be [n, m] is G B^T.
+
+`@` takes more than matrices. A vector on the left is one row, on the right one column. Further
+dimensions in front are a batch, and are broadcast; what forward repeats, backward sums, as always.
+Three cases cover everything: two matrices; a batch times one matrix; a batch times a batch. The
+second is a layer of a network, and the important one. [b, t, m] times [m, p] could be b products.
+It is computed as a single product with b t rows, and so are its gradients.
+
+Two traps:
+
+- NumPy multiplies float32 by float64 and returns float64 without a warning. After one such constant
+  the rest of a network would compute in float64, which is slower. PyTorch refuses, and so do we.
+- In half precision NumPy neither uses BLAS, the library of fast products, nor adds up in float32.
+  matmul_halves does both.
+
+The rest of the family are products that insist on one case: mm, bmm, mv, dot, outer, and those
+that add something as well, as a layer adds its bias: addmm(bias, x, weight).
+
+Changed: the module of shapes is imported. New: MatMul, matmul and `@`, mm, bmm, dot, addmm.
+Try: write gb = matmul_arrays(g, a.T) in the first branch of backward. It needs square matrices.
+"""
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.inplace import in_place, into
+from tinytorch.autograd.node import Function
+from tinytorch.core.dtype import bool_
+from tinytorch.core.state import state
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.ops.arithmetic import add, mul
+from tinytorch.ops.broadcast import SumTo, expand
+from tinytorch.ops.shape import reshape
+
+
+@functools.singledispatch
+def matmul_halves(a: Any, b: Any) -> Any:
+    """a @ b of arrays with 2 bytes an element: floats are summed in float32 and rounded once."""
+    if a.dtype.kind in "iu":
+        return a @ b
+    return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
+
+
+@matmul_halves.register(Tensor)
+def matmul_tensors(a: Tensor, b: Tensor) -> Tensor:
+    """On Tensors, `@` is the operation itself."""
+    return a @ b
+
+
+def matmul_arrays(a: Any, b: Any) -> Any:
+    """a @ b, of arrays or of Tensors."""
+    return a @ b if a.dtype.itemsize != 2 else matmul_halves(a, b)
+
+
+class MatMul(Function):
+    """C = A B;   dL/dA = G B^T,   dL/dB = A^T G, where G = dL/dC.
+
+    c_ij = sum over k of a_ik b_kj: a_ik is in the whole row i of C, each time with another b_kj.
+    So dL/da_ik = sum over j of g_ij b_kj, a matrix product again. The shapes confirm it:
+    [n, m] [m, p] = [n, p], and the only product of G [n, p] and B of shape [n, m] is G B^T.
+
+    A vector on the left is one row, on the right one column. Further dimensions in front are a
+    batch of matrices, which are broadcast: what was repeated is summed in backward. A batch times
+    one matrix is a single product with all rows of the batch, many times as fast as a loop.
+    """
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        need_a, need_b = ctx.needs_input_grad
+        ctx.save_for_backward(a if need_b else None, b if need_a else None)
+        ctx.shapes = a.shape, b.shape
+        if a.ndim > 2 and 1 <= b.ndim <= 2:
+            rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+            return matmul_arrays(rows, b).reshape(a.shape[:-1] + b.shape[1:])
+        return matmul_arrays(a, b)
+
+    def backward(ctx, g: Any) -> Any:
+        a, b = ctx.saved
+        a_shape, b_shape = ctx.shapes
+        ga = gb = None
+        if len(a_shape) == len(b_shape) == 2:
+            ga = None if b is None else matmul_arrays(g, b.T)
+            gb = None if a is None else matmul_arrays(a.T, g)
+        elif len(b_shape) <= 2:  # all rows of a, whatever its shape, with one matrix or column
+            rows, inner, columns = math.prod(a_shape[:-1]), a_shape[-1], math.prod(b_shape[1:])
+            g = g.reshape(rows, columns)
+            if b is not None:
+                ga = matmul_arrays(g, b.reshape(inner, columns).T).reshape(a_shape)
+            if a is not None:
+                gb = matmul_arrays(a.reshape(rows, inner).T, g).reshape(b_shape)
+        else:
+            matrices = a_shape if len(a_shape) > 1 else (1, *a_shape)
+            g = g if len(a_shape) > 1 else g.reshape(*g.shape[:-1], 1, g.shape[-1])
+            if b is not None:
+                ga = matmul_arrays(g, b.swapaxes(-1, -2))
+                ga = ctx.call(SumTo, ga, matrices).reshape(a_shape)
+            if a is not None:
+                gb = matmul_arrays(a.reshape(matrices).swapaxes(-1, -2), g)
+                gb = ctx.call(SumTo, gb, b_shape)
+        return ga, gb
+
+    def name(ctx) -> str:
+        """PyTorch's name: it has an operation for each of these pairs of dimensions."""
+        names = {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm", (3, 3): "Bmm"}
+        return f"{names.get(tuple(map(len, ctx.shapes)), 'UnsafeView')}Backward0"
+
+    @classmethod
+    def translate_error(cls, error: Exception, arrays: list) -> Exception:
+        a, b = (array.shape for array in arrays)
+        if not a or not b:
+            found = f"{len(a)}D and {len(b)}D"
+            return RuntimeError(f"both arguments to matmul must be at least 1D, they are {found}")
+        if a[-1] == b[-2:][0]:
+            return RuntimeError(f"the batch dimensions of {list(a)} and {list(b)} do not match")
+        rows = "x".join(map(str, (math.prod(a[:-1]), a[-1])[2 - len(a[:2]) :]))
+        columns = "x".join(map(str, b if len(b) < 3 else b[-2:]))
+        return RuntimeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({rows} and {columns}), of tensors with "
+            f"the shapes {list(a)} and {list(b)}"
+        )
+
+
+def check_operands(name: str, *operands: Any) -> None:
+    """Checks the operands of a product.
+
+    Raises:
+        TypeError: an operand is not a tensor.
+        RuntimeError: the types differ: a product never promotes.
+        NotImplementedError: the type is bool, as in PyTorch.
+    """
+    for number, operand in enumerate(operands, 1):
+        if not isinstance(operand, Tensor):
+            kind = type(operand).__name__
+            raise TypeError(f"{name}(): argument {number} must be Tensor, not {kind}")
+    mixed = len({operand.array.dtype for operand in operands}) > 1
+    # A mode may give them one type: autocast does.
+    if mixed and not any(getattr(mode, "one_type", False) for mode in state.modes):
+        names = [operand.dtype.name for operand in operands]
+        names = [{"float32": "float", "float64": "double"}.get(name, name) for name in names]
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {' != '.join(names)}"
+        )
+    if operands[0].dtype is bool_:
+        raise NotImplementedError(f"{name}() is not implemented for {bool_!r}")
+
+
+@tensor_method("matmul", "__matmul__")
+def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The matrix product `input @ other`, by the number of dimensions:
+
+        [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
+        [n, m] @ [m, p]        [n, p]                        [m] @ [m, p]       [p]
+        [b..., n, m] @ [c..., m, p]    a batch of products; b... and c... are broadcast
+
+    Raises:
+        RuntimeError: the shapes do not fit, or the types differ.
+    """
+    if out is not None:
+        return into(out, matmul(input, other))
+    # Two tensors of one float type are the most common case and need no other check.
+    if not (
+        isinstance(other, Tensor)
+        and input.array.dtype is other.array.dtype
+        and input.array.dtype.kind == "f"
+    ):
+        check_operands("matmul", input, other)
+    return MatMul.apply(input, other)
+
+
+def check_ndims(name: str, *expected: tuple[Tensor, int]) -> None:
+    """Checks the number of dimensions of each operand: vector (1), matrix (2) or batch (3).
+
+    Raises:
+        RuntimeError: an operand does not have the number of dimensions that is expected of it.
+    """
+    check_operands(name, *(operand for operand, _ in expected))
+    found = [operand.array.ndim for operand, _ in expected]
+    wanted = [ndim for _, ndim in expected]
+    if found != wanted:
+        wanted, found = (" and ".join(f"{n}D" for n in ndims) for ndims in (wanted, found))
+        raise RuntimeError(f"{name}(): {wanted} tensors expected, but got {found} tensors")
+
+
+@tensor_method("mm")
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """[n, m] times [m, p]: matrices only."""
+    check_ndims("mm", (input, 2), (mat2, 2))
+    return MatMul.apply(input, mat2)
+
+
+@tensor_method("bmm")
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """[b, n, m] times [b, m, p]: as many matrices on both sides, no broadcasting."""
+    check_ndims("bmm", (input, 3), (mat2, 3))
+    a, b = input.array.shape, mat2.array.shape
+    if (a[0], a[2]) != b[:2]:
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{a[0]}, {a[2]}] but "
+            f"got: {list(b[:2])}."
+        )
+    return MatMul.apply(input, mat2)
+
+
+@tensor_method("mv")
+def mv(input: Tensor, vec: Tensor) -> Tensor:
+    """[n, m] times [m]."""
+    check_ndims("mv", (input, 2), (vec, 1))
+    return MatMul.apply(input, vec)
+
+
+@tensor_method("dot", "vdot")
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
+    """The sum of products of two vectors."""
+    check_ndims("dot", (input, 1), (tensor, 1))
+    return MatMul.apply(input, tensor)
+
+
+@tensor_method("outer", "ger")
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """All products of two vectors: [n] and [m] give [n, m]."""
+    if input.array.ndim != 1 or vec2.array.ndim != 1:
+        found = f"{input.array.ndim}-D and {vec2.array.ndim}-D"
+        raise RuntimeError(f"outer: Expected 1-D arguments, but got {found}")
+    return mul(reshape(input, input.array.size, 1), vec2)
+
+
+def add_scaled(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    """beta * input + alpha * product, `input` broadcast to the shape of the product.
+
+    With beta = 0 the elements of `input` are ignored, even nan. For integers beta and alpha are
+    truncated to integers.
+    """
+    check_operands("addmm", product, input)
+    if not product.is_floating_point():
+        beta, alpha = int(beta), int(alpha)
+    if input.array.shape != product.array.shape:
+        input = expand(input, product.array.shape)
+    product = product if alpha == 1 else mul(product, alpha)
+    if beta == 0:
+        return product
+    return add(product, input if beta == 1 else mul(input, beta))
+
+
+@tensor_method("addmm")
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta=1, alpha=1) -> Tensor:
+    """beta * input + alpha * (mat1 @ mat2), [n, m] and [m, p]; `input` is broadcast to [n, p]."""
+    return add_scaled(input, mm(mat1, mat2), beta, alpha)
+
+
+addmm_ = tensor_method("addmm_")(in_place(addmm))
+
+
+if __name__ == "__main__":
+    import timeit
+
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.tensor import from_numpy
+
+    A = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    B = tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]], requires_grad=True)
+    C = A @ B
+    print("C =", C.tolist())  # -> C = [[5.0, 11.0], [14.0, 23.0]]
+
+    # The loss is c_00 alone: row 0 of A and column 0 of B are each other's gradient.
+    C.backward(tensor([[1.0, 0.0], [0.0, 0.0]]))
+    print("dL/dA =", A.grad.tolist())  # -> dL/dA = [[1.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
+    print("dL/dB =", B.grad.tolist())  # -> dL/dB = [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]
+
+    rng = np.random.default_rng(0)
+    SHAPES = [((3,), (3,)), ((2, 3), (3,)), ((4, 2, 3), (3, 2)), ((3,), (4, 3, 2))]
+    SHAPES += [((4, 1, 2, 3), (5, 3, 2))]
+    for pair in SHAPES:
+        a, b = (tensor(rng.random(shape), requires_grad=True) for shape in pair)
+        right = gradcheck(matmul, (a, b)) and gradgradcheck(matmul, (a, b))
+        print(*map(list, pair), "->", list((a @ b).shape), right)
+        # -> [3] [3] -> [] True
+        # -> [2, 3] [3] -> [2] True
+        # -> [4, 2, 3] [3, 2] -> [4, 2, 2] True
+        # -> [3] [4, 3, 2] -> [4, 2] True
+        # -> [4, 1, 2, 3] [5, 3, 2] -> [4, 5, 2, 2] True
+
+    for wrong in (lambda: A @ A, lambda: A @ B.double(), lambda: mm(A, tensor([1.0, 2.0, 3.0]))):
+        try:
+            wrong()
+        except RuntimeError as error:
+            print(error)
+            # -> mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3), of tensors with ...
+            # -> expected m1 and m2 to have the same dtype, but got: float != double
+            # -> mm(): 2D and 2D tensors expected, but got 2D and 1D tensors
+
+    # A layer: every sample of the batch times the same weights, and a bias for each column.
+    x, bias = tensor([[1.0, 1.0, 1.0], [0.0, 1.0, 0.0]]), tensor([0.5, -0.5])
+    print("layer:", addmm(bias, x, B).tolist())  # -> layer: [[3.5, 3.5], [2.5, 0.5]]
+    print("outer:", outer(tensor([1, 2]), tensor([3, 4, 5])).tolist())
+    # -> outer: [[3, 4, 5], [6, 8, 10]]
+
+    half = tensor(np.full((1, 4096), 0.5, np.float16))
+    one_by_one = np.float16(0)
+    for product in (half * half).numpy()[0]:
+        one_by_one += product
+    print("4,096 quarters in float16:", float(one_by_one), " ours:", (half @ half.T).item())
+    # -> 4,096 quarters in float16: 512.0  ours: 1024.0
+
+    batch, weight = (rng.random(shape, dtype=np.float32) for shape in [(256, 8, 64), (64, 64)])
+    one_product = timeit.timeit(lambda: matmul(from_numpy(batch), from_numpy(weight)), number=20)
+    many = timeit.timeit(lambda: np.matmul(batch, weight), number=20)
+    print(f"one product of 2,048 rows takes {one_product / many:.2f} of the time of 256 products")
+    # -> ...

@@ -1,0 +1,350 @@
+"""Step 73g: Activations
+
+Two linear layers in a row are one linear layer: W2 (W1 x) = (W2 W1) x. What makes a network more
+than that is the bend in between, the activation. relu, tanh and sigmoid have been there since step
+56g. These are the others that people use, each one line of mathematics:
+
+    leaky_relu   x, or s x below 0            no unit is ever cut off from its gradient
+    elu          x, or a (exp(x) - 1)         smooth, and its mean is nearer to 0
+    gelu         x P(x)                       P: the normal distribution function (CDF)
+    silu         x sigmoid(x)                 nearly the same, and cheaper
+    softplus     log(1 + exp(x))              a smooth relu
+    logsigmoid   -softplus(-x)                the logarithm of a probability
+
+Each is a Function of its own, because a composition fails where numbers are large. exp(1000) is
+inf, and so is log(1 + inf), but softplus(1000) is 1000; in backward, inf / inf is nan. So exp only
+gets numbers that are not positive: log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)). Or its inf is
+the denominator of a fraction, and nowhere else: 1 / (1 + inf) is 0, which is right.
+
+With inplace=True the result is written into the input's memory. Its backward may need what was
+there, so a copy is kept: this saves no memory here, but programs that ask for it run.
+
+The modules need no code of their own. FunctionModule looks at the signature of a function: each
+argument after the input becomes an argument of the module, an attribute, and a part of its text.
+
+New: Activation and its subclasses; FunctionModule and the modules made with it. Moved: the layers,
+to linear.py and dropout.py in tinytorch/nn.
+Try: in Elu.slope pass x itself to exp, and look at the gradient of elu at 1000.
+"""
+
+import importlib
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.inplace import assign, check_writable
+from tinytorch.autograd.node import Function
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.module import Module
+from tinytorch.ops.conversion import clone
+from tinytorch.ops.elementwise import require_tensors, sigmoid, tanh
+from tinytorch.ops.erf import erf_of
+from tinytorch.ops.reduction import wide
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+class Activation(Function):
+    """y = f(x), element for element: a subclass gives `value`, f, and `slope`, g times dy/dx.
+
+    float16 is computed as float32 and rounded once. exp never gets a large positive number where
+    its result counts: that would be inf, and inf * 0 is nan.
+    """
+
+    def forward(ctx, x: Any, *options: float) -> Any:
+        ctx.options = options
+        ctx.save_for_backward(x)
+        return ctx.value(wide(x), *options).astype(x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.slope(g, *ctx.saved, *ctx.options)
+
+    def name(ctx) -> str:
+        return type(ctx).__name__.removesuffix("Activation") + "Backward0"
+
+
+class LeakyRelu(Activation):
+    """y = x where x > 0, s x elsewhere;   dy/dx = 1, or s."""
+
+    def value(ctx, x: Any, s: float) -> Any:
+        return ctx.xp.maximum(x, 0) + s * ctx.xp.minimum(x, 0)
+
+    def slope(ctx, g: Any, x: Any, s: float) -> Any:
+        return g * s + g * (x > 0) * (1 - s)
+
+
+class Elu(Activation):
+    """y = x where x > 0, a (exp(x) - 1) elsewhere;   dy/dx = 1, or a exp(x)."""
+
+    def value(ctx, x: Any, a: float) -> Any:
+        return ctx.xp.maximum(x, 0) + a * ctx.xp.expm1(ctx.xp.minimum(x, 0))
+
+    def slope(ctx, g: Any, x: Any, a: float) -> Any:
+        return g * (x > 0) + g * (x <= 0) * ctx.xp.exp(ctx.xp.clip(x, None, 0)) * a
+
+
+class Gelu(Activation):
+    """y = x P(x), P the normal distribution function;   dy/dx = P(x) + x P'(x).
+
+    P(x) is kept, since it takes most of the time; only a second derivative computes it again.
+    """
+
+    saves = 0, None
+
+    def share(ctx, x: Any) -> Any:
+        return 0.5 + 0.5 * erf_of(x * math.sqrt(0.5), ctx.xp)
+
+    def forward(ctx, x: Any) -> Any:
+        share = ctx.share(wide(x))
+        ctx.save_for_backward(x, share)
+        return (x * share).astype(x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        x, share = ctx.saved
+        share = ctx.share(x) if isinstance(x, Tensor) else share
+        return g * (share + x * ctx.xp.exp(x * x * -0.5) * math.sqrt(0.5 / math.pi))
+
+
+class GeluActivation(Activation):
+    """y = x (1 + t) / 2 with t = tanh(c (x + 0.044715 x^3)), c = sqrt(2 / pi): almost Gelu."""
+
+    def tanh(ctx, x: Any) -> Any:
+        return ctx.xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x)))
+
+    def value(ctx, x: Any) -> Any:
+        return 0.5 * x * (1 + ctx.tanh(x))
+
+    def slope(ctx, g: Any, x: Any) -> Any:
+        t = ctx.tanh(x)
+        inner = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * (x * x))
+        return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner)
+
+
+class Silu(Activation):
+    """y = x s(x), s the sigmoid;   dy/dx = s + x s (1 - s)."""
+
+    def value(ctx, x: Any) -> Any:
+        return x / (1 + ctx.xp.exp(-x))
+
+    def slope(ctx, g: Any, x: Any) -> Any:
+        s = 1 / (1 + ctx.xp.exp(-x))
+        return g * s * (1 + x * (1 - s))
+
+
+class SoftplusActivation(Activation):
+    """y = log(1 + exp(b x)) / b, or x where b x > limit;   dy/dx = 1 / (1 + exp(-b x)), or 1."""
+
+    def value(ctx, x: Any, b: float, limit: float) -> Any:
+        z = x * b
+        soft = ctx.xp.maximum(z, 0) + ctx.xp.log1p(ctx.xp.exp(-ctx.xp.abs(z)))
+        return soft / b if limit == math.inf else x * (z > limit) + soft * (z <= limit) / b
+
+    def slope(ctx, g: Any, x: Any, b: float, limit: float) -> Any:
+        soft = g / (1 + ctx.xp.exp(x * -b))
+        return soft if limit == math.inf else g * (x * b > limit) + soft * (x * b <= limit)
+
+
+def activate(function: Callable, input: Tensor, inplace: bool, *options: float) -> Tensor:
+    """function(input, *options), written into `input` if `inplace`.
+
+    Raises:
+        TypeError: for anything but a tensor.
+        NotImplementedError: for integers.
+    """
+    require_tensors("activation", (input,))
+    if not input.is_floating_point():
+        raise NotImplementedError(f"this activation is not implemented for {input.dtype!r}")
+    if not inplace:
+        return function(input, *options)
+    check_writable(input)
+    # backward needs what is overwritten here: it keeps a copy.
+    return assign(input, function(clone(input), *options))
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(input, 0)."""
+    return input.relu_() if inplace else input.relu()
+
+
+def relu_(input: Tensor) -> Tensor:
+    """relu, written into the input."""
+    return input.relu_()
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """input where it is positive, negative_slope * input elsewhere."""
+    return activate(LeakyRelu.apply, input, inplace, negative_slope)
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """input where it is positive, alpha * (exp(input) - 1) elsewhere (Clevert et al., 2015)."""
+    return activate(Elu.apply, input, inplace, alpha)
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """input times the normal distribution's share below it (Hendrycks and Gimpel, 2016).
+
+    approximate="tanh" is a formula without erf, off by 0.0005 at most.
+    Raises:
+        RuntimeError: for another value of `approximate`.
+    """
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError("approximate argument must be either none or tanh.")
+    return activate((Gelu if approximate == "none" else GeluActivation).apply, input, False)
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * sigmoid(input), also called swish (Elfwing et al., 2017)."""
+    return activate(Silu.apply, input, inplace)
+
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta * input)) / beta, a smooth relu; input itself above threshold / beta."""
+    return activate(SoftplusActivation.apply, input, False, beta, threshold)
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(sigmoid(input)), right also where the sigmoid is too small for a float."""
+    return -activate(SoftplusActivation.apply, -input, False, 1.0, math.inf)
+
+
+class FunctionModule(Module):
+    """A module that calls a function. Its arguments are the options of the function and become
+    attributes: LeakyReLU(0.2).negative_slope is 0.2. Those for tensors become buffers."""
+
+    _inputs = 1  # tensors that forward takes; the other arguments of the function are options
+
+    def __init_subclass__(cls, function: Callable | None = None, options: int | None = None):
+        """`class ReLU(FunctionModule, function=relu)`: with all its options, or the first few."""
+        if function is not None:
+            parameters = [*inspect.signature(function).parameters.values()][cls._inputs :][:options]
+            cls._function, cls._options = staticmethod(function), [p.name for p in parameters]
+            cls.__signature__ = inspect.Signature(parameters)
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__()
+        given = self.__signature__.bind(*args, **kwargs)
+        given.apply_defaults()
+        for name, value in given.arguments.items():
+            if name.endswith("weight"):
+                self.register_buffer(name, value)
+            else:
+                setattr(self, name, value)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self._function(*inputs, **{name: getattr(self, name) for name in self._options})
+
+    def extra_repr(self) -> str:
+        shown = [(name, getattr(self, name)) for name in self._options]
+        return ", ".join(f"{name}={value!r}" for name, value in shown if value is not False)
+
+
+class ReLU(FunctionModule, function=relu):
+    """relu as a module."""
+
+
+class LeakyReLU(FunctionModule, function=leaky_relu):
+    """leaky_relu as a module."""
+
+
+class ELU(FunctionModule, function=elu):
+    """elu as a module."""
+
+
+class GELU(FunctionModule, function=gelu):
+    """gelu as a module."""
+
+
+class SiLU(FunctionModule, function=silu):
+    """silu as a module."""
+
+
+class Softplus(FunctionModule, function=softplus):
+    """softplus as a module."""
+
+
+class LogSigmoid(FunctionModule, function=logsigmoid):
+    """logsigmoid as a module."""
+
+
+class Sigmoid(FunctionModule, function=sigmoid):
+    """sigmoid as a module."""
+
+
+class Tanh(FunctionModule, function=tanh):
+    """tanh as a module."""
+
+
+if __name__ == "__main__":
+    from tinytorch.autograd.modes import no_grad
+    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.linear import Linear
+    from tinytorch.ops.creation import linspace
+    from tinytorch.ops.random import manual_seed
+
+    importlib.import_module("tinytorch.core.printing")
+
+    x = tensor([-2.0, 0.0, 2.0])
+    for curve in (relu, leaky_relu, elu, gelu, silu, softplus, logsigmoid):
+        print(f"{curve.__name__:10}", " ".join(f"{value:7.4f}" for value in curve(x).tolist()))
+    # -> relu        0.0000  0.0000  2.0000
+    # -> leaky_relu -0.0200  0.0000  2.0000
+    # -> elu        -0.8647  0.0000  2.0000
+    # -> gelu       -0.0455  0.0000  1.9545
+    # -> silu       -0.2384  0.0000  1.7616
+    # -> softplus    0.1269  0.6931  2.1269
+    # -> logsigmoid -2.1269 -0.6931 -0.1269
+
+    # Large numbers, in values and in gradients.
+    for curve in (softplus, logsigmoid, silu, elu):
+        x = tensor([-1000.0, 1000.0], requires_grad=True)
+        y = curve(x)
+        y.sum().backward()
+        print(curve.__name__, (y + 0).tolist(), (x.grad + 0).tolist())
+    # -> softplus [0.0, 1000.0] [0.0, 1.0]
+    # -> logsigmoid [-1000.0, 0.0] [1.0, 0.0]
+    # -> silu [0.0, 1000.0] [0.0, 1.0]
+    # -> elu [-1.0, 1000.0] [0.0, 1.0]
+    x = tensor([1000.0], requires_grad=True)
+    y = (1 + x.exp()).log()
+    y.backward()
+    print("log(1 + exp(1000)) as written:", y.item(), x.grad.item())
+    # -> log(1 + exp(1000)) as written: inf nan
+
+    # Modules from functions.
+    print(Sequential(LeakyReLU(0.2), GELU(approximate="tanh"), ReLU(inplace=True)))
+    # -> Sequential(
+    # ->   (0): LeakyReLU(negative_slope=0.2)
+    # ->   (1): GELU(approximate='tanh')
+    # ->   (2): ReLU(inplace=True)
+    # -> )
+    inside = tensor([-1.0, 2.0]) * 1
+    print(LeakyReLU(0.5, inplace=True)(inside) is inside, inside)
+    # -> True tensor([-0.5000,  2.0000])
+
+    # Without a bend a network is a line, however deep it is.
+    manual_seed(0)
+    x = linspace(-2, 2, 41).reshape(-1, 1)
+    target = x.square()
+
+    def train(model):
+        for _ in range(300):
+            loss = (model(x) - target).square().mean()
+            model.zero_grad()
+            loss.backward()
+            with no_grad():
+                for param in model.parameters():
+                    param -= 0.05 * param.grad
+        return loss.item()
+
+    bend = train(Sequential(Linear(1, 20), Tanh(), Linear(20, 1)))
+    line = train(Sequential(Linear(1, 20), Linear(20, 1)))
+    best = (target - target.mean()).square().mean().item()
+    print(f"x^2: two layers {line:.2f}, the best line {best:.2f}")
+    # -> x^2: two layers 1.57, the best line 1.57
+    print("with tanh in between it is far better:", bend < 0.1)
+    # -> with tanh in between it is far better: True

@@ -1,0 +1,343 @@
+"""Step 79v: The loader
+
+With a dataset, a sampler and a way to collate, a loop over batches is one line. DataLoader makes a
+class of that line, because there are choices in it, and some exclude each other:
+
+    DataLoader(data, 64)                      batches of 64, in the order of the data
+    DataLoader(data, 64, shuffle=True)        ... in a new order in each epoch
+    DataLoader(data, 64, sampler=mine)        ... in the order of a sampler of your own
+    DataLoader(data, batch_sampler=mine)      you say which items go together
+    DataLoader(data, 64, collate_fn=mine)     you say how items become a batch
+    DataLoader(data, None)                    no batches: item after item
+    DataLoader(stream, 64)                    the next 64 of a stream, whose end is unknown
+
+The loader itself has no state. iter(loader) makes a BatchIterator, with its own place in the data,
+so two loops over one loader do not disturb each other. Each batch is made when it is asked for. An
+item that raises an error costs its batch: `next` raises it, and the next call gives the batch after
+it. A generator function would be shorter here, but after an error it is finished.
+
+Shuffling a stream makes no sense, and with both a sampler and shuffle=True it is unclear which one
+decides. All such requests are refused when the loader is made, not in the middle of an epoch.
+
+The trap: the last batch is shorter. Its mean loss counts as much as that of any other batch, so
+each of its few items counts more. Where that matters, drop_last=True leaves it out; but never do
+that in a test.
+
+Digits is a data set with the interface of those in torchvision: `transform` is a function applied
+to each image, and the target is a plain int. (torch.utils.data.DataLoader is the same class; its
+worker processes come in steps 80h and 80o.)
+
+New: DataLoader, BatchIterator, fetcher, pin; Labelled, Digits, Spiral. Moved: the samplers.
+Try: let DataLoader.__iter__ say `yield from BatchIterator(self)`. The demo stops behind the hole.
+"""
+
+import importlib
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from types import GenericAlias
+from typing import Any
+
+import numpy as np
+
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.tensor import Tensor, as_tensor, from_numpy
+from tinytorch.cuda.backend import is_available
+from tinytorch.datasets.digits import load_digits
+from tinytorch.ops.random import Generator
+from tinytorch.utils.data.collate import default_collate, default_convert, walk
+from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
+from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+def pin(value: Any) -> Any:
+    """A tensor in pinned memory, from where a GPU fetches it by itself."""
+    return value.pin_memory() if hasattr(value, "pin_memory") else value
+
+
+def fetcher(collate: Callable, batched: bool, drop_last: bool, dataset: Any) -> Callable:
+    """A function from a task to a batch. A task is a list of numbers, or one number without
+    batches; a stream only looks how many there are. StopIteration where it has no more items."""
+    if isinstance(dataset, IterableDataset):
+        stream = iter(dataset)
+
+        def take(task: Any) -> Any:
+            if not batched:
+                return collate(next(stream))
+            samples = list(itertools.islice(stream, len(task)))
+            if not samples or (drop_last and len(samples) < len(task)):
+                raise StopIteration
+            return collate(samples)
+
+        return take
+    if not batched:
+        return lambda number: collate(dataset[number])
+    if collate is default_collate:
+        return lambda numbers: collated(dataset, numbers)
+    return lambda numbers: collate(items(dataset, numbers))
+
+
+class BatchIterator:
+    """What iter(loader) gives: the batches of one epoch, each made when it is asked for."""
+
+    def __init__(self, loader: "DataLoader"):
+        self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
+        self.pinned = loader.pin_memory and is_available()
+        if loader.pin_memory and not self.pinned:
+            warnings.warn(
+                "'pin_memory' argument is set as true but no accelerator is found, "
+                "then device pinned memory won't be used.",
+                stacklevel=3,
+            )
+        how = loader.collate_fn, loader.batch_sampler is not None, loader.drop_last
+        self.fetch = fetcher(*how, loader.dataset)
+
+    def __iter__(self) -> Iterator:
+        return self
+
+    def __next__(self) -> Any:
+        batch = self.fetch(next(self.tasks))
+        return walk(pin, batch) if self.pinned else batch
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+
+class DataLoader:
+    """Iterates over batches of a dataset: `for x, y in DataLoader(dataset, 64, shuffle=True)`.
+
+    Args:
+        batch_size: items of a batch; None gives the items themselves.
+        shuffle: a new random order in each epoch; or a `sampler` of your own, or a `batch_sampler`.
+        collate_fn: makes a batch from a list of items.
+        pin_memory: puts batches where a GPU fetches them faster; warns where there is no GPU.
+        drop_last: leaves out a last batch that is shorter.
+        generator: draws the order.
+        pin_memory_device: has no effect, as in PyTorch, which has given it up.
+    Raises ValueError for options that exclude each other.
+    """
+
+    __class_getitem__ = classmethod(GenericAlias)
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable | None = None,
+        batch_sampler: Iterable | None = None,
+        collate_fn: Callable | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        generator: Generator | None = None,
+        *,
+        pin_memory_device: str = "",
+    ):
+        stream = isinstance(dataset, IterableDataset)
+        own_order = sampler is not None or batch_sampler is not None
+        whole = (batch_size, bool(shuffle), sampler, drop_last)
+        for wrong, reason in (
+            (stream and shuffle, "an IterableDataset cannot be shuffled: it has its own order"),
+            (stream and own_order, "an IterableDataset takes no sampler"),
+            (sampler is not None and shuffle, "sampler option is mutually exclusive with shuffle"),
+            (
+                batch_sampler is not None and whole != (1, False, None, False),
+                "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, "
+                "and drop_last",
+            ),
+            (batch_size is None and drop_last, "batch_size=None has no last batch to drop"),
+        ):
+            if wrong:
+                raise ValueError(f"DataLoader: {reason}")
+        if stream:
+            sampler = itertools.repeat(None)  # endless: only the stream knows its end
+        elif sampler is None:
+            shuffled = partial(RandomSampler, generator=generator)
+            sampler = (shuffled if shuffle else SequentialSampler)(dataset)
+        if batch_sampler is not None:
+            batch_size, drop_last = None, False
+        elif batch_size is not None:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        self.dataset, self.sampler, self.batch_sampler = dataset, sampler, batch_sampler
+        self.batch_size, self.drop_last = batch_size, drop_last
+        usual = default_convert if batch_sampler is None else default_collate
+        self.collate_fn = collate_fn or usual
+        self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
+        self.generator = generator
+
+    @property
+    def index_sampler(self) -> Iterable:
+        """What gives the tasks: lists of numbers, or where nothing is batched numbers."""
+        return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+    def __iter__(self) -> Iterator:
+        return BatchIterator(self)
+
+    def __len__(self) -> int:
+        if isinstance(self.dataset, IterableDataset):
+            whole, rest = divmod(len(self.dataset), self.batch_size or 1)
+            return whole + (rest > 0 and not self.drop_last)
+        return len(self.index_sampler)
+
+
+class Labelled(Dataset):
+    """Item i is (data[i], targets[i]), each through its transform if it has one."""
+
+    def __init__(
+        self, data: Tensor, targets: Tensor, transform: Any = None, target_transform: Any = None
+    ):
+        self.data, self.targets = data, targets
+        self.transform, self.target_transform = transform, target_transform
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        item, target = self.data[index], int(self.targets[index])
+        if self.transform is not None:
+            item = self.transform(item)
+        if self.target_transform is not None:
+            target = self.target_transform(target)
+        return item, target
+
+    def __getbatch__(self, indices: Sequence[int]) -> Any:
+        if self.transform is None and self.target_transform is None:
+            chosen = as_tensor(np.array(indices, np.int64))
+            return [self.data[chosen], self.targets[chosen]]
+        return default_collate(items(self, indices))
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+class Digits(Labelled):
+    """The package's digits: images [8, 8], float32 from 0 to 1. The last 360 are the test set."""
+
+    def __init__(self, train: bool = True, transform: Any = None, target_transform: Any = None):
+        part = slice(None, -360) if train else slice(-360, None)
+        images, labels = load_digits()
+        super().__init__(images[part], labels[part], transform, target_transform)
+
+
+class Spiral(Labelled):
+    """Points [2], float32, on arms that wind around each other: no straight line parts them.
+
+    There are `classes` arms with `per_class` points each, which lie beside their arm by a normal
+    number of size 0.02. The test set (train=False) has the same arms and other numbers.
+    """
+
+    def __init__(self, train: bool = True, classes: int = 3, per_class: int = 100, **more: Any):
+        labels = np.repeat(np.arange(classes), per_class)
+        radius = np.tile(np.linspace(0.05, 1, per_class), classes)
+        angle = 2 * math.pi * (labels / classes + 0.75 * radius)
+        points = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+        points += 0.02 * np.random.default_rng(int(train)).standard_normal(points.shape)
+        super().__init__(from_numpy(points.astype(np.float32)), from_numpy(labels), **more)
+
+
+if __name__ == "__main__":
+    from tinytorch.core.tensor import tensor
+    from tinytorch.nn.activation import ReLU
+    from tinytorch.nn.class_loss import cross_entropy
+    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.linear import Flatten, Linear
+    from tinytorch.ops.creation import arange, ones
+    from tinytorch.ops.joining import constant_pad, stack
+    from tinytorch.ops.random import manual_seed
+    from tinytorch.optim.adam import Adam
+    from tinytorch.utils.data.dataset import TensorDataset
+
+    data = TensorDataset(arange(5), arange(5) * 10)
+    loader = DataLoader(data, batch_size=2)
+    for x, y in loader:
+        print(x.tolist(), y.tolist())
+    # -> [0, 1] [0, 10]
+    # -> [2, 3] [20, 30]
+    # -> [4] [40]
+    print(len(loader), len(DataLoader(data, 2, drop_last=True)))  # -> 3 2
+    print([x.item() for x, _ in DataLoader(data, None, sampler=[3, 0])])  # -> [3, 0]
+    print([x.tolist() for x, _ in DataLoader(data, batch_sampler=[[4], [1, 1]])])
+    # -> [[4], [1, 1]]
+
+    # Pinned memory is for a GPU; where there is none, the loader says so, as PyTorch's does.
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        list(DataLoader(data, 2, pin_memory=True))
+    print(*{str(warning.message).partition(", then")[0] for warning in caught} or ["a GPU is here"])
+    # -> ...
+
+    # Pictures of different sizes, each with its label and its file: they need a collate of our own.
+    class Files(Dataset):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return ones(index + 1, index + 1), 7 + index, f"folder/{index}.png"
+
+    def padded(batch):  # [(image, label, path), ...]
+        images, labels, paths = zip(*batch, strict=True)
+        n = max(len(image) for image in images)
+        images = [constant_pad(image, (0, n - len(image)) * 2) for image in images]
+        return stack(images), tensor(labels), paths
+
+    for images, labels, paths in DataLoader(Files(), 2, collate_fn=padded):
+        print(images.tolist())  # -> [[[1.0, 0.0], [0.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]]
+        print(labels.tolist(), paths)  # -> [7, 8] ('folder/0.png', 'folder/1.png')
+
+    # Two loops over one loader.
+    print([(int(a[0]), int(b[0])) for a, _ in loader for b, _ in loader if a[0] >= b[0]])
+    # -> [(0, 0), (2, 0), (2, 2), (4, 0), (4, 2), (4, 4)]
+
+    # A stream ends when it ends.
+    class Lines(IterableDataset):
+        def __iter__(self):
+            return iter(["to be", "or not", "to be,", "that"])
+
+    print(list(DataLoader(Lines(), 3)))  # -> [['to be', 'or not', 'to be,'], ['that']]
+
+    # An item that raises an error costs its own batch, and no other.
+    class Holes(Dataset):
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            if index == 3:
+                raise ValueError("item 3 is not there")
+            return index
+
+    batches, came = iter(DataLoader(Holes(), 2)), []
+    for _ in range(3):
+        try:
+            came.append(next(batches).tolist())
+        except ValueError as error:
+            came.append(str(error))
+    print(came)  # -> [[0, 1], 'item 3 is not there', [4, 5]]
+
+    # What is refused.
+    for wrong in ({"shuffle": True, "sampler": [0]}, {"batch_size": 2, "batch_sampler": [[0]]}):
+        try:
+            DataLoader(data, **wrong)
+        except ValueError as error:
+            print(str(error).split(",")[0])
+    # -> DataLoader: sampler option is mutually exclusive with shuffle
+    # -> DataLoader: batch_sampler option is mutually exclusive with batch_size
+
+    # Three epochs over the digits, each in an order of its own.
+    manual_seed(0)
+    train, test = Digits(), Digits(train=False)
+    net = Sequential(Flatten(), Linear(64, 64), ReLU(), Linear(64, 10))
+    optimizer = Adam(net.parameters(), lr=0.01)
+    losses = []
+    for _ in range(3):
+        for images, labels in DataLoader(train, 64, shuffle=True):
+            loss = cross_entropy(net(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    right = sum((net(x).argmax(1) == y).sum().item() for x, y in DataLoader(test, 100))
+    print(len(losses), "batches, loss", f"{losses[0]:.1f}, then {losses[-1]:.1f}")  # -> ...
+    print("more than 80 % are right:", right > 0.8 * len(test))  # -> more than 80 % are right: True

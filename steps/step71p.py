@@ -281,9 +281,10 @@ if __name__ == "__main__":
     state = Net().state_dict()
     for net, tried in ((Net(), {}), (Net(), state | {"c": 0}), (Wide(), state)):
         try:
-            print(copied(net, tried))
+            answer = copied(net, tried)
         except (KeyError, RuntimeError) as error:
-            print(f"{type(error).__name__}: {error}")
+            answer = f"{type(error).__name__}: {error}"
+        print(answer)
     # -> KeyError: 'a.factor'
     # -> no complaint
     # -> RuntimeError: output with shape [3] doesn't match the broadcast shape [1]
@@ -301,7 +302,7 @@ if __name__ == "__main__":
     # -> Error(s) in loading state_dict for Net:
     # ->     Missing key(s) in state_dict: "a.factor".
     # ->     Unexpected key(s) in state_dict: "c.factor".
-    # ->     size mismatch for b.factor: copying a param with shape tinytorch.Size([2]) from checkpoint, the shape in current model is tinytorch.Size([1]).
+    # ->     size mismatch for b.factor: copying a param with shape tinytorch.Size([2]) from ...
     for wrong in ([1.0], {"a.factor": 1.0, "b.factor": tensor([5.0])}):
         try:
             net.load_state_dict(wrong)

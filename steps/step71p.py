@@ -162,13 +162,9 @@ class Module(Members):
         return self._apply(lambda t: t.type(dst_type))
 
     float = converter(float32)
-
     double = converter(float64)
-
     half = converter(float16)
-
     bfloat16 = converter(bfloat16)
-
     cpu = converter("cpu")
 
     def cuda(self, device: Any = None) -> "Module":

@@ -21,7 +21,7 @@ compared with the output of a float32 network should be np.float32 or a tensor (
 
 (torch.utils.data.default_collate is the same.)
 
-New: default_collate. Changed: nothing.
+New: default_collate.
 Try: collate [data[0]], a batch of one item.
 """
 

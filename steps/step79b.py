@@ -7,7 +7,7 @@ own:
 
     Dataset       what is item number i, and how many are there?      (this step)
     collate       how do 64 items become one batch?                   (step 79c)
-    Sampler       in which order do the numbers come?                 (step 79o)
+    Sampler       in which order do the numbers come?                 (step 79i)
 
 A Dataset has two methods, __getitem__ and __len__. An item is made when it is asked for: read from
 a file, cropped, or, as in the demo, drawn. What an item consists of is up to the dataset; (input,
@@ -21,7 +21,7 @@ one behind its end. A dataset that computes its items may not, and a loop over i
 (torch.utils.data.Dataset and TensorDataset are the same.)
 
 Moved: step 79a, to tinytorch/threads.py. New: Dataset, TensorDataset.
-Try: let Stars raise an IndexError, and count the items that `for item in Stars()` gives.
+Try: let Stars raise an IndexError from item 1000 on, and count what `for item in stars` gives.
 """
 
 import importlib

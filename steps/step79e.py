@@ -13,7 +13,7 @@ and there are no tensors of them.
 
 Sometimes items should stay single, and only the arrays in them become tensors: `default_convert`.
 It goes down into containers as default_collate does. `walk` is that way down, with a function for
-what is found at its ends. (Step 79v sends a different function down the same way.)
+what is found at its ends. (Step 79u sends a different function down the same way.)
 
 The trap: np.float64 is a subclass of Python's float. So the question whether something is NumPy's
 comes first.

@@ -11,7 +11,7 @@ this is copied into the tensor's memory, and its version is counted up:
     outputs:   results | what was written | what backward needs
     then:      array[...] = value,  one more version
 
-All writes at the end: until then a run has changed nothing, and can be given up (step 100l).
+All writes at the end: until then a run has changed nothing, and can be given up (step 100p).
 
 The trap: the backward may need what an argument was BEFORE the write, and what was kept for it is
 the argument's own memory. A copy is made where that is so. It is the same in each run, so the first

@@ -225,6 +225,8 @@ class Entry:
     def overlap(self, tensors: list[Tensor]) -> str | None:
         """Whether a write would change another tensor too. Those that the function found elsewhere
         were compared with each other when it was traced."""
+        if not self.captured.written:
+            return None
         arrays = [tensor.array for tensor in self.sources(tensors)]
         for number in self.captured.written:
             for other, place in enumerate(self.places):

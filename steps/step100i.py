@@ -139,7 +139,7 @@ class Watch:
             self.visit(item)
 
     def function(self, function: types.FunctionType) -> None:
-        if function.__module__.partition(".")[0] == "tinytorch":
+        if (function.__module__ or "").partition(".")[0] == "tinytorch":
             return  # the package's own functions depend on nothing else
         names = function.__globals__
         for name in names_in(function.__code__):
@@ -275,6 +275,8 @@ class Entry:
     def overlap(self, tensors: list[Tensor]) -> str | None:
         """Whether a write would change another tensor too. Those that the function found elsewhere
         were compared with each other when it was traced."""
+        if not self.captured.written:
+            return None
         arrays = [tensor.array for tensor in self.sources(tensors)]
         for number in self.captured.written:
             for other, place in enumerate(self.places):

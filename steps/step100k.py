@@ -1,42 +1,46 @@
-"""Step 100k: What a graph is not for
+"""Step 100k: Contents that change
 
-Three more things end in eager, each with its reason in the log.
+    TABLE = np.ones(3)
+    def f(x): return x * float(TABLE[0])
 
-A function that is compiled again and again: perhaps its argument n counts up, and each number is a
-constant of another graph. After 8 graphs it runs as it is.
+TABLE[0] = 5, and the graph of step 100j multiplies by 1 as before. The variable still names the
+same array, so step 100i sees no change: it compares objects. Lists and dicts are noted item by
+item, but an array has too many elements for that, and a set has no places.
 
-One that changes a variable of the program, such as self.calls += 1. A graph has no such node: the
-count would go up when the function is traced, and never again. The watch sees it: it is asked
-before the first run.
+So the watch keeps a copy, and compares at each call. The copy of an array is its bytes: two equal
+ones have equal bytes even where an element is nan, which is not equal to itself. A set, a deque, a
+bytearray or an array.array is copied as a list.
 
-And a call with an error of its own, such as shapes that do not fit. Tracing raises it, too; but the
-user should see it where it belongs, in his program, and not through the compiler. So the function
-runs in eager, and raises there.
+The trap is a large array, such as a data set that the function sees and never reads: comparing it
+would take longer than everything else. An array of more than LARGE bytes is a Break: the function
+runs in eager, where a change does no harm.
 
-`disable` marks a function that is not to be traced at all. What calls it, runs in eager.
+Tensors are not meant: they are inputs of the graph, and their elements are never part of it.
 
-The trap is a limit that is silent: a program that is compiled at each step is slower than eager by
-far, and gives the same numbers.
-
-PyTorch's words for it are recompile limit and torch.compiler.disable.
-New: RECOMPILE_LIMIT, disable, is_compiling. Changed: Compiled.entry_for, Compiled.compiled.
-Try: a limit of 20. Which line of the demo changes?
+PyTorch makes an array of NumPy a tensor of its graph, an input like others.
+New: LARGE, how_to_copy. Changed: Watch.__init__, Watch.visit, Watch.changed.
+Try: let f use torch.from_numpy(TABLE). It was right before. What does it cost now?
 """
 
+import array
 import functools
 import importlib
+import math
 import time
+import types
 import warnings
-from collections.abc import Callable, Collection
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import enable_grad
+from tinytorch.autograd.modes import FunctionMode, enable_grad
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
@@ -49,16 +53,175 @@ from tinytorch.compiler.capture import (
     tracing_lock,
 )
 from tinytorch.compiler.graph import Graph
-from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, as_device, cpu
+from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.module import Module
 from tinytorch.ops.creation import ones
+
+LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
+PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
+
+
+def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
+    """A key for an argument. Two arguments with equal keys are alike for a graph; the tensors in
+    it, which may differ in their elements, are added to `tensors`."""
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        array = value.array
+        return type(value), array.shape, array.dtype, value.device, value.requires_grad
+    if isinstance(value, PLAIN):
+        return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
+    if isinstance(value, (tuple, list)):
+        return type(value), tuple(kind_of_value(item, tensors) for item in value)
+    if isinstance(value, dict):
+        items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
+        return type(value), tuple(items)
+    return id(value)  # what is inside is watched
+
+
+def objects_in(value: Any) -> list:
+    """The arguments for which a key has only their id."""
+    if isinstance(value, (tuple, list, dict)):
+        items = value.values() if isinstance(value, dict) else value
+        return [found for item in items for found in objects_in(item)]
+    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
+
+
+def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
+    """(what a graph for this call depends on, the tensors among the arguments)."""
+    tensors: list[Tensor] = []
+    key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
+    places = {id(tensor): number for number, tensor in enumerate(tensors)}
+    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
+    return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
+
+
+class Watch:
+    """The Python values that a function can see: attributes of its modules, variables of the
+    functions that enclose it, the globals that its code names.
+
+    A graph holds what these were when it was traced. `changed` says what has changed since.
+    """
+
+    def __init__(self, root: Any):
+        self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
+        self.sizes: list[tuple[Any, int]] = []
+        self.cells: list[tuple[Any, Any]] = []
+        self.copies: list[tuple[Any, Callable, Any]] = []  # (object, how it was copied, its copy)
+        self.tensors: list[Tensor] = []
+        self.seen: set[int] = set()
+        self.keep: list = []  # an id in `seen` is not used again
+        self.visit(root)
+
+    def visit(self, value: Any) -> None:
+        if isinstance(value, PLAIN) or id(value) in self.seen:
+            return
+        self.seen.add(id(value))
+        self.keep.append(value)
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+        elif isinstance(value, (tuple, list)):
+            self.contents(value, enumerate(value))
+        elif isinstance(value, dict):
+            self.contents(value, value.items())
+        elif isinstance(value, types.MethodType):
+            self.visit(value.__self__)
+            self.visit(value.__func__)
+        elif isinstance(value, types.FunctionType):
+            self.function(value)
+        elif how := how_to_copy(value):
+            self.copies.append((value, how, how(value)))
+        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
+            self.contents(vars(value), vars(value).items())
+            self.visit(getattr(type(value), "forward", None))
+
+    def contents(self, container: Any, items: Any) -> None:
+        if not isinstance(container, tuple):
+            self.sizes.append((container, len(container)))
+        for key, item in list(items):
+            if not isinstance(container, tuple):
+                self.entries.append((container, key, item))
+            self.visit(item)
+
+    def function(self, function: types.FunctionType) -> None:
+        if (function.__module__ or "").partition(".")[0] == "tinytorch":
+            return  # the package's own functions depend on nothing else
+        names = function.__globals__
+        for name in names_in(function.__code__):
+            if name in names:
+                self.entries.append((names, name, names[name]))
+                self.visit(names[name])
+        for cell in function.__closure__ or ():
+            try:
+                self.cells.append((cell, cell.cell_contents))
+            except ValueError:
+                continue  # a variable that is not there yet
+            self.visit(cell.cell_contents)
+        self.visit(function.__defaults__)
+        self.visit(function.__kwdefaults__)
+        self.visit(getattr(function, "__wrapped__", None))
+
+    def changed(self) -> str | None:
+        """What is not as it was, in words; None where all is."""
+        try:
+            for container, key, value in self.entries:
+                now = container[key]
+                if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
+                    return f"{key} is {now!r:.60}, and was {value!r:.60}"
+        except (KeyError, IndexError):
+            return f"{key} is gone"
+        for container, size in self.sizes:
+            if len(container) != size:
+                return f"something was added to, or removed from, {list(container)!r:.80}"
+        for value, how, copy in self.copies:
+            if how(value) != copy:
+                return f"the contents of {value!r:.60} are others"
+        for cell, value in self.cells:
+            now = cell.cell_contents
+            if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
+                return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
+        return None
+
+
+def how_to_copy(value: Any) -> Callable | None:
+    """For an array or collection whose contents may change: the function that copies them.
+
+    Raises:
+        Break: an array is too large to be compared at each call.
+    """
+    if isinstance(value, np.ndarray):
+        if value.nbytes > LARGE:
+            raise Break(f"an array of {value.nbytes:,} bytes that the function sees may change")
+        return np.ndarray.tobytes
+    return list if isinstance(value, (set, deque, bytearray, array.array)) else None
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two plain values are the same; 0.0 and -0.0 are not."""
+    return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
+
+
+def names_in(code: types.CodeType) -> Iterator[str]:
+    """The globals and attributes that some code names, those of functions inside it too."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names_in(constant)
+
+
+def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
+    """A key for the open modes, or None where one of them has to see each call as it happens.
+
+    autocast only decides about types: a graph can hold its casts.
+    """
+    if not all(isinstance(mode, autocast) for mode in modes):
+        return None
+    return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
 
 
 class CompiledCall(Function):
@@ -138,6 +301,8 @@ class Entry:
     def overlap(self, tensors: list[Tensor]) -> str | None:
         """Whether a write would change another tensor too. Those that the function found elsewhere
         were compared with each other when it was traced."""
+        if not self.captured.written:
+            return None
         arrays = [tensor.array for tensor in self.sources(tensors)]
         for number in self.captured.written:
             for other, place in enumerate(self.places):
@@ -184,9 +349,6 @@ class Entry:
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
         return rebuilt(captured.result, leaf)
-
-
-RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
 
 
 class Unsupported(RuntimeError):
@@ -236,7 +398,6 @@ class Compiled:
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
-    count: int = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
@@ -264,8 +425,6 @@ class Compiled:
             if reason is None:
                 return entry
             reasons.append(reason)
-        if self.count >= RECOMPILE_LIMIT:
-            return self.refuse(key, f"it was compiled {RECOMPILE_LIMIT} times; {reasons[-1:]}")
         if reasons:
             self.note(f"compiled anew: {reasons[-1]}")
         try:
@@ -274,12 +433,7 @@ class Compiled:
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
             return self.refuse(key, str(reason))
-        except Exception as error:  # in eager, the program's own error is raised where it belongs
-            if self.fullgraph:
-                raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
         self.entries.setdefault(key, []).append(entry)
-        self.count += 1
         return entry
 
     def refuse(self, key: tuple, reason: str) -> None:
@@ -292,8 +446,6 @@ class Compiled:
         start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         captured = capture(self.function, args, kwargs, known)
-        if reason := watch.changed():
-            raise Break(f"the function changes a variable of the program: {reason}")
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
         for source, place in zip(captured.sources, places, strict=True):
@@ -328,62 +480,34 @@ def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
     return call
 
 
-def disable(function: Callable | None = None, recursive: bool = True) -> Callable:
-    """A function that is never part of a graph: what calls it runs in eager. Also a decorator."""
-    if function is None:
-        return disable
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            raise Break(f"{function.__name__} is disabled")
-        return function(*args, **kwargs)
-
-    return call
-
-
-def is_compiling() -> bool:
-    """Whether the program runs on tracers now."""
-    return tracing.trace is not None
-
-
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
-    add = compile(lambda x, n: x + n)
-    print(
-        [add(ones(1), n).item() for n in range(10)] == [float(n + 1) for n in range(10)]
-    )  # -> True
-    print(add.compiled.count, add.compiled.log[-1])
-    # -> 8 runs in eager: it was compiled 8 times; []
 
-    class Counting(Module):
-        def __init__(self):
-            super().__init__()
-            self.calls, self.factor = 0, 1.0
+    TABLE = np.ones(3)
+    NAMES = {"a"}
 
-        def forward(self, x):
-            self.calls += 1
-            return x * self.factor
+    @compile
+    def f(x):
+        return x * float(TABLE[0]) * (10 if "b" in NAMES else 1)
 
-    model = Counting()
-    compiled = Compiled(model)
-    for _ in range(3):
-        compiled(ones(1))
-    print("counted:", model.calls, compiled.log[0][:59])
-    # -> counted: 4 runs in eager: the function changes a variable of the progr
+    print(f(ones(1)).item())  # -> 1.0
+    TABLE[0] = 5.0
+    print("the array has changed:", f(ones(1)).item())  # -> the array has changed: 5.0
+    NAMES.add("b")
+    print("the set has changed:", f(ones(1)).item())  # -> the set has changed: 50.0
+    print(f.compiled.log[1])  # -> compiled anew: the contents of array([5., 1., 1.]) are others
 
-    for options in ({}, {"fullgraph": True}):
-        try:
-            compile(lambda x: x @ ones(5, 5), **options)(ones(2, 3))
-        except RuntimeError as error:
-            print(type(error).__name__, str(error)[:43])
-    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
-    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
+    TABLE[1] = math.nan
+    f(ones(1))
+    count = len(f.compiled.log)
+    f(ones(1))
+    print("nan is no change:", len(f.compiled.log) == count)  # -> nan is no change: True
 
-    @disable()
-    def loose(x):
-        return x * 2
-
-    print(compile(lambda x: loose(x) + 1)(ones(1)).item(), is_compiling())  # -> 3.0 False
+    large = np.zeros(1_000_000)
+    g = compile(lambda x: x + float(large[0]))
+    g(ones(1))
+    large[0] = 2.0
+    print(g(ones(1)).item(), g.compiled.log)
+    # -> 3.0 ['runs in eager: an array of 8,000,000 bytes that the function sees may change']

@@ -1,38 +1,49 @@
-"""Step 100l: A check that comes out differently
+"""Step 100l: Variables of modules
 
-Some decisions are in a graph as nodes (step 97r): cross_entropy looks whether a class is ignored,
-and the trace has seen that none is. A run in which one is ignored raises CheckFailed. In step 100k
-this ends the program.
+    import settings
+    def f(x): return x * settings.scale
 
-But a run has changed nothing until its end: what it writes is copied last. So give up the run, and
-call the function itself. Only one thing has moved, the stream of random numbers: dropout may have
-drawn before the check. Its state is noted before a run that draws, and set back.
+The code names `settings`, a global: a module, and the same one for ever. Its variable `scale` may
+change, and step 100k does not look there. It cannot note all that a module holds; numpy has 500
+names. But the code says which it means. In the bytecode that is an instruction of its own:
 
-A check that fails again and again makes each call slower than eager: the program runs in vain, then
-the function. After 10 times the key is given up.
+    LOAD_GLOBAL settings        a variable of the module that f stands in
+    LOAD_ATTR   scale           an attribute, of whatever was loaded
 
-The trap is what cannot be done twice. A node that draws random numbers has them in its memory, but
-a second call of the function draws others: for a second gradient (step 100e) that would be another
-function. `once` refuses it.
+Until now names_in gave both kinds mixed, so an attribute x.k was watched as the global k, if there
+was one. Now it asks the module `dis` for instructions of one kind. In a module that a global names,
+the attributes that the code names are looked up; so they are in a module inside it (a.b.scale).
 
-New: FAILURES. Changed: Compiled.__call__, Entry.once.
-Try: take out `set_state`. Which line of the demo tells?
+Modules of Python, NumPy and the package are LIBRARIES: what their functions return depends on their
+arguments only. (Random numbers and clocks do not: step 100n.)
+
+The trap is modules that import each other: a.b.a.b... `modules` holds the way, and ends it.
+
+PyTorch guards the attributes that the bytecode reads, one by one.
+New: GLOBALS, LIBRARIES, is_library, Watch.variables. Changed: Watch.function, names_in.
+Try: watch f, and print the keys of its entries. Is the name "scale" there?
 """
 
+import array
+import dis
 import functools
 import importlib
+import sys
 import time
+import types
 import warnings
-from collections.abc import Callable, Collection
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import enable_grad
+from tinytorch.autograd.modes import FunctionMode, enable_grad
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
@@ -44,19 +55,195 @@ from tinytorch.compiler.capture import (
     tensors_in,
     tracing_lock,
 )
-from tinytorch.compiler.graph import CheckFailed, Graph
-from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
+from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, as_device, cpu
+from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.dropout import dropout
 from tinytorch.ops.creation import ones
-from tinytorch.ops.random import manual_seed, rand, randn
+
+LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
+GLOBALS, ATTRIBUTES = ("LOAD_GLOBAL", "LOAD_NAME"), ("LOAD_ATTR", "LOAD_METHOD")
+LIBRARIES = {"tinytorch", "numpy", *sys.stdlib_module_names}
+PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
+
+
+def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
+    """A key for an argument. Two arguments with equal keys are alike for a graph; the tensors in
+    it, which may differ in their elements, are added to `tensors`."""
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        array = value.array
+        return type(value), array.shape, array.dtype, value.device, value.requires_grad
+    if isinstance(value, PLAIN):
+        return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
+    if isinstance(value, (tuple, list)):
+        return type(value), tuple(kind_of_value(item, tensors) for item in value)
+    if isinstance(value, dict):
+        items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
+        return type(value), tuple(items)
+    return id(value)  # what is inside is watched
+
+
+def objects_in(value: Any) -> list:
+    """The arguments for which a key has only their id."""
+    if isinstance(value, (tuple, list, dict)):
+        items = value.values() if isinstance(value, dict) else value
+        return [found for item in items for found in objects_in(item)]
+    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
+
+
+def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
+    """(what a graph for this call depends on, the tensors among the arguments)."""
+    tensors: list[Tensor] = []
+    key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
+    places = {id(tensor): number for number, tensor in enumerate(tensors)}
+    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
+    return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
+
+
+class Watch:
+    """The Python values that a function can see: attributes of its modules, variables of the
+    functions that enclose it, the globals that its code names.
+
+    A graph holds what these were when it was traced. `changed` says what has changed since.
+    """
+
+    def __init__(self, root: Any):
+        self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
+        self.sizes: list[tuple[Any, int]] = []
+        self.cells: list[tuple[Any, Any]] = []
+        self.copies: list[tuple[Any, Callable, Any]] = []  # (object, how it was copied, its copy)
+        self.tensors: list[Tensor] = []
+        self.seen: set[int] = set()
+        self.keep: list = []  # an id in `seen` is not used again
+        self.visit(root)
+
+    def visit(self, value: Any) -> None:
+        if isinstance(value, PLAIN) or id(value) in self.seen:
+            return
+        self.seen.add(id(value))
+        self.keep.append(value)
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+        elif isinstance(value, (tuple, list)):
+            self.contents(value, enumerate(value))
+        elif isinstance(value, dict):
+            self.contents(value, value.items())
+        elif isinstance(value, types.MethodType):
+            self.visit(value.__self__)
+            self.visit(value.__func__)
+        elif isinstance(value, types.FunctionType):
+            self.function(value)
+        elif isinstance(value, functools.partial):
+            self.visit((value.func, value.args, value.keywords))
+        elif how := how_to_copy(value):
+            self.copies.append((value, how, how(value)))
+        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
+            self.contents(vars(value), vars(value).items())
+            self.visit(getattr(type(value), "forward", None))
+
+    def contents(self, container: Any, items: Any) -> None:
+        if not isinstance(container, tuple):
+            self.sizes.append((container, len(container)))
+        for key, item in list(items):
+            if not isinstance(container, tuple):
+                self.entries.append((container, key, item))
+            self.visit(item)
+
+    def function(self, function: types.FunctionType) -> None:
+        if is_library(function):
+            return  # what it returns depends on its arguments only
+        self.variables(function.__globals__, function.__code__, [])
+        for cell in function.__closure__ or ():
+            try:
+                self.cells.append((cell, cell.cell_contents))
+            except ValueError:
+                continue  # a variable that is not there yet
+            self.visit(cell.cell_contents)
+        self.visit(function.__defaults__)
+        self.visit(function.__kwdefaults__)
+        self.visit(getattr(function, "__wrapped__", None))
+
+    def variables(self, names: dict[str, Any], code: types.CodeType, modules: list) -> None:
+        """Notes the variables of a module that code names, and those of modules among them."""
+        for name in names_in(code, ATTRIBUTES if modules else GLOBALS):
+            if name not in names:
+                continue
+            value = names[name]
+            self.entries.append((names, name, value))
+            if not isinstance(value, types.ModuleType):
+                self.visit(value)
+            elif value not in modules and value.__name__.partition(".")[0] not in LIBRARIES:
+                self.variables(vars(value), code, [*modules, value])
+
+    def changed(self) -> str | None:
+        """What is not as it was, in words; None where all is."""
+        try:
+            for container, key, value in self.entries:
+                now = container[key]
+                if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
+                    return f"{key} is {now!r:.60}, and was {value!r:.60}"
+        except (KeyError, IndexError):
+            return f"{key} is gone"
+        for container, size in self.sizes:
+            if len(container) != size:
+                return f"something was added to, or removed from, {list(container)!r:.80}"
+        for value, how, copy in self.copies:
+            if how(value) != copy:
+                return f"the contents of {value!r:.60} are others"
+        for cell, value in self.cells:
+            now = cell.cell_contents
+            if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
+                return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
+        return None
+
+
+def how_to_copy(value: Any) -> Callable | None:
+    """For an array or collection whose contents may change: the function that copies them.
+
+    Raises:
+        Break: an array is too large to be compared at each call.
+    """
+    if isinstance(value, np.ndarray):
+        if value.nbytes > LARGE:
+            raise Break(f"an array of {value.nbytes:,} bytes that the function sees may change")
+        return np.ndarray.tobytes
+    return list if isinstance(value, (set, deque, bytearray, array.array)) else None
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two plain values are the same; 0.0 and -0.0 are not."""
+    return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
+
+
+def is_library(value: Any) -> bool:
+    """Whether a function is the package's, NumPy's or Python's own."""
+    return (value.__module__ or "").partition(".")[0] in LIBRARIES
+
+
+def names_in(code: types.CodeType, opcodes: tuple[str, ...]) -> Iterator[str]:
+    """The names that instructions of these kinds use in some code, and in functions inside it."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in opcodes:
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names_in(constant, opcodes)
+
+
+def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
+    """A key for the open modes, or None where one of them has to see each call as it happens.
+
+    autocast only decides about types: a graph can hold its casts.
+    """
+    if not all(isinstance(mode, autocast) for mode in modes):
+        return None
+    return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
 
 
 class CompiledCall(Function):
@@ -74,8 +261,8 @@ class CompiledCall(Function):
         entry, (function, args, kwargs) = ctx.entry, ctx.call_made
         if entry.once:
             raise RuntimeError(
-                "a compiled function that draws random numbers or writes in place cannot be "
-                "differentiated twice: call the function itself"
+                "a compiled function that writes in place cannot be differentiated twice: "
+                "call the function itself"
             )
         with enable_grad():
             result = function(*args, **kwargs)
@@ -97,8 +284,7 @@ class Entry:
     Attributes:
         places: for each source of the graph, which tensor of the arguments it is; None for one that
             the function found elsewhere, such as a parameter.
-        generator: whose random numbers it draws, or None.
-        once: it cannot run a second time for the same call: it draws random numbers, or writes.
+        once: it cannot run a second time for the same call: it writes.
     """
 
     captured: Captured
@@ -106,14 +292,12 @@ class Entry:
     backward: Callable[[list], list] | None
     watch: Watch
     places: list[int | None]
-    generator: Any
     seconds: float
-    failures: int = 0  # how often a check has failed
     shown: list[int] | None = None  # the saved values that show memory which a run writes
 
     @property
     def once(self) -> bool:
-        return bool(self.generator is not None or self.captured.written)
+        return bool(self.captured.written)
 
     def sources(self, tensors: list[Tensor]) -> list[Tensor]:
         """The tensors that the graph reads, in a call with these among its arguments."""
@@ -139,6 +323,8 @@ class Entry:
     def overlap(self, tensors: list[Tensor]) -> str | None:
         """Whether a write would change another tensor too. Those that the function found elsewhere
         were compared with each other when it was traced."""
+        if not self.captured.written:
+            return None
         arrays = [tensor.array for tensor in self.sources(tensors)]
         for number in self.captured.written:
             for other, place in enumerate(self.places):
@@ -162,11 +348,7 @@ class Entry:
         return saved
 
     def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
-        """What the function returns.
-
-        Raises:
-            CheckFailed: the values lead another way than those of the trace. Nothing is changed.
-        """
+        """What the function returns."""
         captured, count = self.captured, self.captured.count
         values = self.forward(arrays)
         saved = self.own(values[count + len(captured.written) :], arrays)
@@ -189,12 +371,6 @@ class Entry:
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
         return rebuilt(captured.result, leaf)
-
-
-RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
-
-
-FAILURES = 10  # of a graph's checks; after that such calls run in eager
 
 
 class Unsupported(RuntimeError):
@@ -244,7 +420,6 @@ class Compiled:
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
-    count: int = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
@@ -258,17 +433,7 @@ class Compiled:
                 arrays = [tensor.array for tensor in sources]
         if entry is None:
             return self.function(*args, **kwargs)
-        stream = None if entry.generator is None else entry.generator.get_state()
-        try:
-            return entry.run((self.function, args, kwargs), sources, arrays)
-        except CheckFailed as error:
-            self.note(f"runs in eager: {error}")
-            entry.failures += 1
-            if entry.failures > FAILURES:
-                self.refuse(key, f"{error}, {entry.failures} times")
-            if stream is not None:
-                entry.generator.set_state(stream)
-            return self.function(*args, **kwargs)
+        return entry.run((self.function, args, kwargs), sources, arrays)
 
     def note(self, text: str) -> None:
         """Adds to the log."""
@@ -282,8 +447,6 @@ class Compiled:
             if reason is None:
                 return entry
             reasons.append(reason)
-        if self.count >= RECOMPILE_LIMIT:
-            return self.refuse(key, f"it was compiled {RECOMPILE_LIMIT} times; {reasons[-1:]}")
         if reasons:
             self.note(f"compiled anew: {reasons[-1]}")
         try:
@@ -292,12 +455,7 @@ class Compiled:
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
             return self.refuse(key, str(reason))
-        except Exception as error:  # in eager, the program's own error is raised where it belongs
-            if self.fullgraph:
-                raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
         self.entries.setdefault(key, []).append(entry)
-        self.count += 1
         return entry
 
     def refuse(self, key: tuple, reason: str) -> None:
@@ -310,8 +468,6 @@ class Compiled:
         start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         captured = capture(self.function, args, kwargs, known)
-        if reason := watch.changed():
-            raise Break(f"the function changes a variable of the program: {reason}")
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
         for source, place in zip(captured.sources, places, strict=True):
@@ -324,10 +480,9 @@ class Compiled:
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
             programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
-        draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
-        return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
+        return Entry(captured, *programs, watch, places, seconds)
 
 
 def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
@@ -347,64 +502,39 @@ def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
     return call
 
 
-def disable(function: Callable | None = None, recursive: bool = True) -> Callable:
-    """A function that is never part of a graph: what calls it runs in eager. Also a decorator."""
-    if function is None:
-        return disable
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            raise Break(f"{function.__name__} is disabled")
-        return function(*args, **kwargs)
-
-    return call
-
-
-def is_compiling() -> bool:
-    """Whether the program runs on tracers now."""
-    return tracing.trace is not None
-
-
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    manual_seed(0)
+    settings, more = types.ModuleType("settings"), types.ModuleType("more")
+    settings.scale, settings.unused, settings.more = 2.0, 0.0, more
+    more.shift, more.back = 0.5, settings  # they import each other
 
-    def loss(x, target):
-        return cross_entropy(dropout(x, 0.5), target)
+    def f(x, n=1):
+        def shifted(y):  # its names count, too
+            return y + settings.more.back.more.shift
 
-    compiled = compile(loss, fullgraph=True)
-    x = randn(4, 3)
-    target, ignoring = tensor([0, 1, 2, 1]), tensor([0, 1, 2, -100])
-    for y in (target, ignoring, target):
-        manual_seed(1)
-        expected = [loss(x, y).item() for _ in range(2)]
-        manual_seed(1)
-        found = [compiled(x, y).item() for _ in range(2)]
-        print("as in eager:", [abs(a - b) < 1e-6 for a, b in zip(expected, found, strict=True)])
-    # -> as in eager: [True, True]
-    # -> as in eager: [True, True]
-    # -> as in eager: [True, True]
-    print(len(compiled.compiled.log), compiled.compiled.log[-1].split(": ")[1])
-    # -> 3 a check gave True
+        return shifted(x * settings.scale * n)
 
-    for _ in range(10):
-        compiled(x, ignoring)
-    (reason,) = compiled.compiled.breaks.values()
-    print("given up:", reason.split(": ")[0], reason.split(", ")[-1])
-    # -> given up: a check gave True 11 times
+    def key(name):
+        return [key for _, key, _ in Watch(f).entries].count(name)
 
-    w = ones(3, requires_grad=True)
-    try:
-        gradients(compile(lambda w: (w * rand(3)).sum())(w), w, create_graph=True)
-    except RuntimeError as error:
-        print(str(error).split(" cannot")[0])
-        # -> a compiled function that draws random numbers or writes in place
+    compiled = compile(f)
+    print(compiled(ones(1)).item())  # -> 2.5
+    settings.scale = 4.0
+    print("a variable of a module:", compiled(ones(1)).item())  # -> a variable of a module: 4.5
+    more.shift = 0.25
+    print("of a module in it:", compiled(ones(1)).item())  # -> of a module in it: 4.25
+    print(key("scale") > 0, key("unused"), key("ones"))  # -> True 0 0
 
-    # A check without random numbers before it.
-    plain = compile(cross_entropy)
-    print(abs(plain(x, target) - cross_entropy(x, target)).item() < 1e-6)  # -> True
-    print(abs(plain(x, ignoring) - cross_entropy(x, ignoring)).item() < 1e-6)  # -> True
+    twice = compile(functools.partial(f, n=2))
+    print("a function with an argument filled in:", twice(ones(1)).item())
+    # -> a function with an argument filled in: 8.25
+    settings.scale = 1.0
+    print(twice(ones(1)).item())  # -> 2.25
+
+    def averages(x):
+        return np.mean([1.0, 3.0]) * x  # np.mean is not walked through
+
+    print(len(Watch(averages).entries), is_library(np.mean), is_library(f))  # -> 1 True False

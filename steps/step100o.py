@@ -1,25 +1,27 @@
-"""Step 100o: compile(optimizer.step)
+"""Step 100o: What a graph is not for
 
-Programs do not set update_chunk. They call compile with the step, as with any function:
+Three more things end in eager, each with its reason in the log.
 
-    step = compile(optimizer.step)
+A function that is compiled again and again: perhaps its argument n counts up, and each number is a
+constant of another graph. After 8 graphs no more are made. Those that are there stay in use; other
+calls run as they are.
 
-A bound method knows its object: `step.__self__` is the optimizer. So compile can see that it got
-the step of one, and returns a function that puts the compiled formula into the optimizer, calls the
-step, and takes it out again. optimizer.step() itself stays what it was, hooks and schedulers find
-what they expect, and state_dict() has nothing new.
+One that changes a variable of the program, such as self.calls += 1. A graph has no such node: the
+count would go up when the function is traced, and never again. The watch sees it: it is asked
+before the first run.
 
-An instance's attribute is found before that of its class: vars(optimizer)["update_chunk"] hides the
-method as long as it is there.
+And a call with an error of its own, such as shapes that do not fit. Tracing raises it, too; but the
+user should see it where it belongs, in his program, and not through the compiler. So the function
+runs in eager, and raises there.
 
-The trap: the step may raise. `finally` takes the formula out in any case.
+`disable` marks a function that is not to be traced at all. What calls it, runs in eager.
 
-Optimizers without update_chunk, such as LBFGS, which calls the function of the loss, have nothing
-to compile: their step is returned as it is.
+The trap is a limit that is silent: a program that is compiled at each step is slower than eager by
+far, and gives the same numbers.
 
-PyTorch's word for it is torch.compile(optimizer.step).
-New: compile_step. Changed: compile.
-Try: a learning rate scheduler on a compiled step. Is the program made anew when the rate changes?
+PyTorch's words for it are recompile limit and torch.compiler.disable.
+New: RECOMPILE_LIMIT, disable, is_compiling. Changed: Compiled.entry_for, Compiled.compiled.
+Try: a limit of 20. Which line of the demo changes?
 """
 
 import functools
@@ -33,28 +35,161 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.engine import edge_of
+from tinytorch.autograd.engine import grad as gradients
+from tinytorch.autograd.modes import enable_grad
+from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Break, Trace, capture, tracing_device, tracing_lock
-from tinytorch.compiler.entry import Entry
-from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
-from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
+from tinytorch.compiler.capture import (
+    Break,
+    Captured,
+    Output,
+    capture,
+    rebuilt,
+    tensors_in,
+    tracing_lock,
+)
+from tinytorch.compiler.graph import Graph
+from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import Number, Tracer, Untraceable, tracing
-from tinytorch.core.device import Device, as_device, cpu, device_of
+from tinytorch.compiler.tracer import tracing
+from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.state import state
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import ones
-from tinytorch.ops.random import manual_seed, randn
-from tinytorch.optim.adam import Adam
-from tinytorch.optim.flat import FlatOptimizer
-from tinytorch.optim.optimizer import Optimizer
+
+
+class CompiledCall(Function):
+    """One run of a compiled function in the graph of autograd: its backward is generated, too."""
+
+    entry: "Entry"
+    call_made: tuple  # (function, args, kwargs)
+    sources: list[Tensor]
+
+    def backward(ctx, *grads: Any) -> tuple:
+        return tuple(ctx.entry.backward([*ctx.saved, *grads]))
+
+    def gradients(ctx, grads: list) -> tuple:
+        """Gradients that are to be differentiated: the function runs once more, in eager."""
+        entry, (function, args, kwargs) = ctx.entry, ctx.call_made
+        if entry.once:
+            raise RuntimeError(
+                "a compiled function that writes in place cannot be differentiated twice: "
+                "call the function itself"
+            )
+        with enable_grad():
+            result = function(*args, **kwargs)
+        given = {id(source) for source in ctx.sources}
+        roots = [x for x in dict.fromkeys(tensors_in(result)) if x._edge and id(x) not in given]
+        pairs = [(x, g) for x, g in zip(roots, grads, strict=True) if g is not None]
+        wanted = [ctx.sources[number] for number in entry.captured.wanted]
+        outs, gs = zip(*pairs, strict=True)
+        return gradients(outs, wanted, gs, create_graph=True, allow_unused=True)
+
+    def name(ctx) -> str:
+        return "CompiledFunctionBackward"
+
+
+@dataclass
+class Entry:
+    """A graph of a function, compiled, with what it holds for.
+
+    Attributes:
+        places: for each source of the graph, which tensor of the arguments it is; None for one that
+            the function found elsewhere, such as a parameter.
+        once: it cannot run a second time for the same call: it writes.
+    """
+
+    captured: Captured
+    forward: Callable[[list], list]
+    backward: Callable[[list], list] | None
+    watch: Watch
+    places: list[int | None]
+    seconds: float
+    shown: list[int] | None = None  # the saved values that show memory which a run writes
+
+    @property
+    def once(self) -> bool:
+        return bool(self.captured.written)
+
+    def sources(self, tensors: list[Tensor]) -> list[Tensor]:
+        """The tensors that the graph reads, in a call with these among its arguments."""
+        return [
+            source.tensor if place is None else tensors[place]
+            for source, place in zip(self.captured.sources, self.places, strict=True)
+        ]
+
+    def changed(self, tensors: list[Tensor]) -> str | None:
+        """Why the graph does not hold for a call, in words; None where it does."""
+        for source, place in zip(self.captured.sources, self.places, strict=True):
+            if place is not None:
+                continue
+            tensor, array = source.tensor, source.tensor.array
+            if array is not source.array:
+                if (array.shape, array.dtype) != (source.array.shape, source.array.dtype):
+                    return f"a tensor of the function is now {array.dtype}{list(array.shape)}"
+                source.array = array
+            if tensor.requires_grad != source.requires_grad:
+                return f"a tensor of the function has requires_grad={tensor.requires_grad} now"
+        return self.overlap(tensors) or self.watch.changed()
+
+    def overlap(self, tensors: list[Tensor]) -> str | None:
+        """Whether a write would change another tensor too. Those that the function found elsewhere
+        were compared with each other when it was traced."""
+        if not self.captured.written:
+            return None
+        arrays = [tensor.array for tensor in self.sources(tensors)]
+        for number in self.captured.written:
+            for other, place in enumerate(self.places):
+                known = place is None and self.places[number] is None
+                if other != number and not known:
+                    if np.may_share_memory(arrays[number], arrays[other]):
+                        return "memory that several tensors share would be changed in place"
+        return None
+
+    def own(self, saved: list, arrays: list) -> list:
+        """What backward needs, with copies of those that show memory which is to be written now."""
+        if self.shown is None:
+            written = [arrays[number] for number in self.captured.written]
+            self.shown = [
+                number
+                for number, value in enumerate(saved)
+                if hasattr(value, "dtype") and any(np.may_share_memory(value, x) for x in written)
+            ]
+        for number in self.shown:
+            saved[number] = saved[number].copy()
+        return saved
+
+    def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
+        """What the function returns."""
+        captured, count = self.captured, self.captured.count
+        values = self.forward(arrays)
+        saved = self.own(values[count + len(captured.written) :], arrays)
+        for number, value in zip(captured.written, values[count:], strict=False):
+            arrays[number][...] = value
+            bump_version(arrays[number])
+        device = sources[0].device if sources else cpu
+        outs = [wrap(value, device) for value in values[:count]]
+        if self.backward is not None:
+            ctx = new(CompiledCall)
+            ctx.device, ctx.xp, ctx.entry, ctx.call_made = device, device.xp, self, call
+            ctx.edges = [edge_of(sources[number]) for number in captured.wanted]
+            ctx.sources, ctx.saved = sources, tuple(saved)
+            ctx.sequence_nr = next_sequence_nr()
+            ctx.record_outputs([outs[number] for number in captured.roots])
+
+        def leaf(x: Any) -> Tensor:
+            if isinstance(x, Tensor):
+                return x
+            return outs[x.number] if isinstance(x, Output) else sources[x.number]
+
+        return rebuilt(captured.result, leaf)
+
 
 RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
-
-
-FAILURES = 10  # of a graph's checks; after that such calls run in eager
 
 
 class Unsupported(RuntimeError):
@@ -100,12 +235,12 @@ class Compiled:
 
     function: Callable
     backend: Any = "inductor"
-    mode: str | None = None
     fullgraph: bool = False
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     count: int = 0
+    full: bool = False  # more graphs than the limit were asked for
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
@@ -119,17 +254,7 @@ class Compiled:
                 arrays = [tensor.array for tensor in sources]
         if entry is None:
             return self.function(*args, **kwargs)
-        stream = None if entry.generator is None else entry.generator.get_state()
-        try:
-            return entry.run((self.function, args, kwargs), sources, arrays)
-        except CheckFailed as error:
-            self.note(f"runs in eager: {error}")
-            entry.failures += 1
-            if entry.failures > FAILURES:
-                self.refuse(key, f"{error}, {entry.failures} times")
-            if stream is not None:
-                entry.generator.set_state(stream)
-            return self.function(*args, **kwargs)
+        return entry.run((self.function, args, kwargs), sources, arrays)
 
     def note(self, text: str) -> None:
         """Adds to the log."""
@@ -143,8 +268,11 @@ class Compiled:
             if reason is None:
                 return entry
             reasons.append(reason)
-        if self.count >= RECOMPILE_LIMIT:
-            return self.refuse(key, f"it was compiled {RECOMPILE_LIMIT} times; {reasons[-1:]}")
+        if self.count >= RECOMPILE_LIMIT:  # the graphs that are there stay in use
+            if not self.full:
+                self.note(f"compiled {self.count} times: other calls run in eager")
+            self.full = True
+            return None
         if reasons:
             self.note(f"compiled anew: {reasons[-1]}")
         try:
@@ -170,7 +298,8 @@ class Compiled:
         """Traces the function, and generates code for it."""
         start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
-        captured = capture(self.function, args, kwargs, known)
+        with no_effects(watch.streams):
+            captured = capture(self.function, args, kwargs, known)
         if reason := watch.changed():
             raise Break(f"the function changes a variable of the program: {reason}")
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
@@ -185,174 +314,19 @@ class Compiled:
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
             programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
-        draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
-        return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
+        return Entry(captured, *programs, watch, places, seconds)
 
 
-class CompiledUpdate:
-    """`update_chunk` of an optimizer as a graph that is run.
-
-    Attributes:
-        loops: (types, options) -> a function of arrays that does the step, or None where there is
-            no such graph: then the formula runs as it is.
-    """
-
-    def __init__(self, update: Callable):
-        self.update = update
-        self.loops: dict[tuple, Callable | None] = {}
-
-    def __call__(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
-        names = [name for name in state if name not in ("xp", "scratch", "step")]
-        options = {name: x for name, x in group.items() if name not in ("params", "lr")}
-        first = state["step"] == 1  # the first step of a momentum is another formula
-        key = p.size, p.dtype, g.dtype, first, str(options)
-        arrays = [p, g, *(state[name] for name in names)]
-        if key not in self.loops:
-            self.loops[key] = self.loop_for(arrays, names, state["step"], group)
-        loop = self.loops[key]
-        if loop is None:
-            self.update(p, g, state, group)
-        else:
-            loop(arrays, state["step"], group["lr"])
-
-    def loop_for(self, arrays: list, names: list, step: int, group: dict) -> Callable | None:
-        """A function that does the step, or None where the formula has no graph."""
-        graph, written = self.traced(arrays, names, step, group)
-        if graph is None:
-            return None
-        program = generate(graph, "inductor", cpu)
-
-        def loop(arrays: list, *numbers: float) -> None:
-            values = program([*arrays, *(np.asarray(float(x)) for x in numbers)])
-            for number, value in zip(written, values, strict=True):
-                arrays[number][...] = value
-
-        return loop
-
-    def traced(self, arrays: list, names: list, step: int, group: dict) -> tuple:
-        """The graph of the formula, and which of the arrays it writes; None where it has none."""
-        trace = Trace(device_of(arrays[0]))
-        with tracing_lock, trace:
-            numbers = [np.asarray(float(x)) for x in (step, group["lr"])]
-            inputs = [Node("input", (), {}, x.shape, x.dtype) for x in (*arrays, *numbers)]
-            tracers = [Tracer(x.copy(), node) for x, node in zip(arrays, inputs, strict=False)]
-            p, g, *states = tracers
-            count, lr = map(Number, numbers, inputs[-2:])
-            state = dict(zip(names, states, strict=True), step=count, xp=tracing_device.xp)
-            state["scratch"] = tracing_device.xp.empty(p.shape, p.dtype)
-            try:
-                self.update(p, g, state, {**group, "lr": lr})
-            except (Untraceable, TypeError):
-                return None, []
-            written = [number for number, tracer in enumerate(tracers) if tracer.version]
-            outputs = [tracers[number].node for number in written]
-        nodes = [
-            node for node in trace.nodes if node.op != "check"
-        ]  # of the first step: in the key
-        return Graph(inputs, without_dead_code(nodes, outputs), outputs), written
-
-
-def compile_step(step: Callable) -> Callable:
-    """The bound method `step` of an optimizer, with its formula compiled while it runs."""
-    optimizer = step.__self__
-    if not isinstance(optimizer, FlatOptimizer):
-        return step
-    update = CompiledUpdate(optimizer.update_chunk)
-
-    @functools.wraps(step)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        vars(optimizer)["update_chunk"] = update
-        try:
-            return step(*args, **kwargs)
-        finally:
-            del vars(optimizer)["update_chunk"]
-
-    call.compiled = update
-    return call
-
-
-BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
-
-
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-
-
-class OptimizedModule(Module):
-    """A network that is compiled. It shares its parameters and buffers with `_orig_mod`."""
-
-    def __init__(self, module: Module, **options: Any):
-        super().__init__()
-        self._orig_mod = module
-        self.__dict__.update(options=options, compiled=Compiled(module, **options))
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.compiled(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        modules = self.__dict__.get("_modules", {})
-        if "_orig_mod" not in modules:  # a copy that is not filled yet
-            raise AttributeError(name)
-        return modules["_orig_mod"] if name == "_orig_mod" else getattr(self._orig_mod, name)
-
-    def __getstate__(self) -> dict:
-        return {name: value for name, value in vars(self).items() if name != "compiled"}
-
-    def __setstate__(self, state: dict) -> None:
-        """A copy is compiled by itself."""
-        compiled = Compiled(state["_modules"]["_orig_mod"], **state["options"])
-        self.__dict__.update(state, compiled=compiled)
-
-
-def compile(
-    model: Callable | None = None,
-    *,
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
-    backend: str | Callable = "inductor",
-    mode: str | None = None,
-    options: dict | None = None,
-    disable: bool = False,
-) -> Any:
-    """A function or network that runs as generated code, and gives what it gave before.
-
-    The first call traces it: it runs once on arrays that write down what is done to them. Later
-    calls of the same kind run the code that was generated from that. Also a decorator:
-    `@compile` or `@compile(fullgraph=True)`.
+def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
+    """A function that runs as a graph, and gives what it gave before.
 
     Args:
-        model: a function, a Module, or the `step` of an optimizer.
         fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
             without it the function then runs as it is.
-        dynamic: has no effect: each shape has a graph of its own.
-        backend: "inductor" (the best that there is: "c" on the CPU, "cuda" on a GPU), "c", "cuda",
-            "numpy" (generated Python), "eager" (the graph, operation by operation); or a function
-            (graph, example arrays) -> function from a list of arrays to a list of arrays.
-        mode: "default"; "reduce-overhead" uses CUDA graphs; "max-autotune" is the default here.
-        options: has no effect.
-        disable: return the model as it is.
-    Raises:
-        RuntimeError: there is no such backend or mode.
-        TypeError: the model is not callable.
     """
-    if model is None:
-        settings = dict(fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode)
-        return functools.partial(compile, **settings, options=options, disable=disable)
-    if not callable(model):
-        raise TypeError(f"compile(): argument 'model' must be callable, not {type(model).__name__}")
-    if not callable(backend) and backend not in BACKENDS:
-        raise RuntimeError(f"Invalid backend: {backend!r}, known are {', '.join(BACKENDS)}")
-    if mode is not None and mode not in MODES:
-        raise RuntimeError(f"Unrecognized mode={mode!r}, should be one of: {', '.join(MODES)}")
-    if disable:
-        return model
-    chosen = dict(backend=backend, mode=mode, fullgraph=fullgraph)
-    if isinstance(model, Module):
-        return OptimizedModule(model, **chosen)
-    if isinstance(getattr(model, "__self__", None), Optimizer) and model.__name__ == "step":
-        return compile_step(model)
-    compiled = Compiled(model, **chosen)
+    compiled = Compiled(model, fullgraph=fullgraph)
 
     @functools.wraps(model)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -385,36 +359,40 @@ if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
+    add = compile(lambda x, n: x + n)
+    print(
+        [add(ones(1), n).item() for n in range(10)] == [float(n + 1) for n in range(10)]
+    )  # -> True
+    print(add.compiled.count, add.compiled.log[-1])
+    # -> 8 compiled 8 times: other calls run in eager
+    print(add(ones(1), 3).item(), len(add.compiled.log))  # -> 4.0 9
 
-    def trained(make, wrap_step):
-        """The parameters after 20 steps, and the function that made them."""
-        manual_seed(0)
-        params = [Parameter(randn(100, 7)), Parameter(randn(7))]
-        optimizer = make(params)
-        step = wrap_step(optimizer.step)
-        for number in range(20):
-            for param in params:
-                param.grad = param.detach() * 2 + 1
-            optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
-            step()
-        return params, step
+    class Counting(Module):
+        def __init__(self):
+            super().__init__()
+            self.calls, self.factor = 0, 1.0
 
-    SGD = importlib.import_module("tinytorch.optim.sgd").SGD
-    for make in (Adam, lambda params: SGD(params, 0.1, momentum=0.9)):
-        expected, _ = trained(make, lambda step: step)
-        found, step = trained(make, compile)
-        worst = max((a - b).abs().max().item() for a, b in zip(expected, found, strict=True))
-        print("as in eager:", worst < 1e-5, "loops:", len(step.compiled.loops))
-    # -> as in eager: True loops: 2
-    # -> as in eager: True loops: 2
+        def forward(self, x):
+            self.calls += 1
+            return x * self.factor
 
-    class Own(Optimizer):
-        """Without update_chunk there is nothing to compile."""
+    model = Counting()
+    compiled = Compiled(model)
+    for _ in range(3):
+        compiled(ones(1))
+    print("counted:", model.calls, compiled.log[0][:59])
+    # -> counted: 4 runs in eager: the function changes a variable of the progr
 
-        def __init__(self, params):
-            super().__init__(params, {"lr": 0.1})
+    for options in ({}, {"fullgraph": True}):
+        try:
+            compile(lambda x: x @ ones(5, 5), **options)(ones(2, 3))
+        except RuntimeError as error:
+            print(type(error).__name__, str(error)[:43])
+    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
+    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
 
-        def step(self, closure=None):
-            return "as it is"
+    @disable()
+    def loose(x):
+        return x * 2
 
-    print(compile(Own([Parameter(ones(1))]).step)())  # -> as it is
+    print(compile(lambda x: loose(x) + 1)(ones(1)).item(), is_compiling())  # -> 3.0 False

@@ -1,32 +1,36 @@
-"""Step 100q: What a compiler tells
+"""Step 100q: A compiled network is a network
 
-A compiler that silently runs in eager is hard to like. Its log is there; who prints it? An
-environment variable, so that no program has to be changed:
+compile(model) so far gives a function. Programs want more of a network: parameters() for the
+optimizer, train() and eval(), state_dict() for a file, hooks. So a compiled network is a Module
+with one part, the network itself; everything but the call goes on to it:
 
-    TINYTORCH_LOGS=code,graph_breaks python train.py
+    OptimizedModule
+        _orig_mod: Sequential(...)           the same parameters, not copies
 
-code prints the generated source, graph the graphs, recompiles what was compiled anew and why, and
-graph_breaks what runs in eager. Names are separated by commas. It goes to stderr, so that the
-output of the program stays what it was.
+Its state_dict has the keys "_orig_mod.0.weight", as PyTorch's has, and hooks on the parts run when
+the network is traced. Attributes that the wrapper does not have are the network's.
 
-`reset` forgets all graphs, for a test or after a change that no guard sees. It has to find all
-compiled functions, without keeping them alive: a WeakSet holds them.
+compile itself gets PyTorch's arguments. Most choose nothing here, and are checked nevertheless: a
+backend that does not exist is an error, and not another backend. Without a model it is a decorator:
 
-The trap: a dataclass that compares its fields has no hash, and a WeakSet needs one. `eq=False`
-makes Compiled compare by identity.
+    @compile(fullgraph=True)
+    def f(x): ...
 
-PyTorch's word for it is TORCH_LOGS.
-New: show, reset, all_compiled. Changed: Compiled.note prints.
-Try: TINYTORCH_LOGS=graph,code python steps/step100q.py
+A copy shares nothing: it has a network, and graphs, of its own.
+
+The trap: copy makes an empty object first and looks for names in it. __getattr__ must not call
+itself then.
+
+PyTorch's word for it is OptimizedModule.
+New: OptimizedModule, BACKENDS, MODES. Changed: compile has its options.
+Try: save a compiled network's state_dict. What has to be done before the plain network loads it?
 """
 
+import copy
 import functools
 import importlib
-import os
-import sys
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -37,42 +41,37 @@ import numpy as np
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import Break, capture, tracing_lock
 from tinytorch.compiler.entry import Entry
-from tinytorch.compiler.graph import CheckFailed, Graph
-from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
+from tinytorch.compiler.graph import CheckFailed, Graph, Node
+from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.step import compile_step
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.state import state
-from tinytorch.core.tensor import tensor
 from tinytorch.nn.activation import ReLU
 from tinytorch.nn.class_loss import cross_entropy
 from tinytorch.nn.container import Sequential
+from tinytorch.nn.conv import Conv2d
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
+from tinytorch.nn.norm_layers import BatchNorm1d
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn
-from tinytorch.optim.optimizer import Optimizer
+from tinytorch.optim.adam import Adam
 
 RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
 
 
-FAILURES = 10  # of a graph's checks; after that such calls run in eager
-
-
-all_compiled: weakref.WeakSet = weakref.WeakSet()  # for reset()
+FAILURES = 10  # of a graph's checks in a row; after that such calls run in eager
 
 
 class Unsupported(RuntimeError):
     """With fullgraph=True: something in the function cannot be part of one graph."""
 
 
-def show(what: str, text: str) -> None:
-    """Prints on stderr what TINYTORCH_LOGS asks for: names out of "graph", "code", "recompiles",
-    "graph_breaks", with commas between them."""
-    if what in os.environ.get("TINYTORCH_LOGS", "").split(","):
-        print(text, file=sys.stderr)
+def example_of(node: Node) -> np.ndarray | None:
+    """Zeros like an input of a graph; None for one that is no array, such as a kept Function."""
+    return None if node.dtype is None else np.zeros(node.shape, node.dtype)
 
 
 def generate(
@@ -87,7 +86,7 @@ def generate(
     if graph is None:
         return None
     if callable(backend):
-        return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
+        return backend(graph, [example_of(node) for node in graph.inputs])
     if backend == "eager":
         return functools.partial(graph.run, device.xp)
     graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
@@ -120,9 +119,7 @@ class Compiled:
     breaks: dict[tuple, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     count: int = 0
-
-    def __post_init__(self):
-        all_compiled.add(self)
+    full: bool = False  # more graphs than the limit were asked for
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
@@ -138,20 +135,21 @@ class Compiled:
             return self.function(*args, **kwargs)
         stream = None if entry.generator is None else entry.generator.get_state()
         try:
-            return entry.run((self.function, args, kwargs), sources, arrays)
+            result = entry.run((self.function, args, kwargs), sources, arrays)
         except CheckFailed as error:
-            self.note("graph_breaks", f"runs in eager: {error}")
+            self.note(f"runs in eager: {error}")
             entry.failures += 1
             if entry.failures > FAILURES:
                 self.refuse(key, f"{error}, {entry.failures} times")
             if stream is not None:
                 entry.generator.set_state(stream)
             return self.function(*args, **kwargs)
+        entry.failures = 0
+        return result
 
-    def note(self, what: str, text: str) -> None:
-        """Adds to the log, and prints it where TINYTORCH_LOGS asks for it."""
+    def note(self, text: str) -> None:
+        """Adds to the log."""
         self.log.append(text)
-        show(what, f"{getattr(self.function, '__name__', type(self.function).__name__)}: {text}")
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
         """The graph for a call, made where there is none yet; None where it has to run in eager."""
@@ -161,10 +159,13 @@ class Compiled:
             if reason is None:
                 return entry
             reasons.append(reason)
-        if self.count >= RECOMPILE_LIMIT:
-            return self.refuse(key, f"it was compiled {RECOMPILE_LIMIT} times; {reasons[-1:]}")
+        if self.count >= RECOMPILE_LIMIT:  # the graphs that are there stay in use
+            if not self.full:
+                self.note(f"compiled {self.count} times: other calls run in eager")
+            self.full = True
+            return None
         if reasons:
-            self.note("recompiles", f"compiled anew: {reasons[-1]}")
+            self.note(f"compiled anew: {reasons[-1]}")
         try:
             entry = self.compiled(tensors, args, kwargs)
         except Break as reason:
@@ -181,14 +182,15 @@ class Compiled:
 
     def refuse(self, key: tuple, reason: str) -> None:
         """Notes why a call runs in eager, and all calls like it."""
-        self.note("graph_breaks", f"runs in eager: {reason}")
+        self.note(f"runs in eager: {reason}")
         self.breaks[key] = reason
 
     def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """Traces the function, and generates code for it."""
         start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
-        captured = capture(self.function, args, kwargs, known)
+        with no_effects(watch.streams):
+            captured = capture(self.function, args, kwargs, known)
         if reason := watch.changed():
             raise Break(f"the function changes a variable of the program: {reason}")
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
@@ -205,11 +207,7 @@ class Compiled:
             programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
-        self.note("recompiles", f"compiled in {seconds:.2f} s: {captured.calls} calls")
-        for name, graph, program in zip(("forward", "backward"), graphs, programs, strict=True):
-            if graph is not None:
-                show("graph", f"{name}\n{graph}")
-                show("code", f"{name}\n{getattr(program, 'source', '')}")
+        self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
         return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
 
 
@@ -262,7 +260,7 @@ def compile(
     `@compile` or `@compile(fullgraph=True)`.
 
     Args:
-        model: a function, a Module, or the `step` of an optimizer.
+        model: a function or a Module.
         fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
             without it the function then runs as it is.
         dynamic: has no effect: each shape has a graph of its own.
@@ -290,8 +288,6 @@ def compile(
     chosen = dict(backend=backend, mode=mode, fullgraph=fullgraph)
     if isinstance(model, Module):
         return OptimizedModule(model, **chosen)
-    if isinstance(getattr(model, "__self__", None), Optimizer) and model.__name__ == "step":
-        return compile_step(model)
     compiled = Compiled(model, **chosen)
 
     @functools.wraps(model)
@@ -321,49 +317,62 @@ def is_compiling() -> bool:
     return tracing.trace is not None
 
 
-def reset() -> None:
-    """Forgets all graphs, so that each function is traced anew."""
-    for compiled in list(all_compiled):
-        compiled.entries.clear()
-        compiled.breaks.clear()
-        compiled.count = 0
-
-
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
     manual_seed(0)
-    model = Sequential(Linear(4, 8), ReLU(), Linear(8, 2))
-    network = compile(model)
-    network(randn(3, 4))
-    sys.stderr = sys.stdout  # so that this demo shows what is printed there
-    os.environ["TINYTORCH_LOGS"] = "recompiles,graph_breaks"
+    model = Sequential(Linear(4, 8), ReLU(), BatchNorm1d(8), Linear(8, 2))
+    network = compile(model, fullgraph=True, mode="max-autotune")
+    x = randn(16, 4)
+    print(type(network).__name__, list(network.state_dict())[0])
+    # -> OptimizedModule _orig_mod.0.weight
+    print("shared:", next(network.parameters()) is next(model.parameters()))  # -> shared: True
+    print("an attribute of the network:", network.append == model.append)
+    # -> an attribute of the network: True
+
+    optimizer, target = Adam(network.parameters(), 0.05), (x[:, 0] > 0).long()
+    for _ in range(50):
+        loss = cross_entropy(network(x), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("learned:", loss.item() < 0.05, "graphs:", network.compiled.count)
+    # -> learned: True graphs: 1
     network.eval()
-    network(randn(3, 4))
-    # -> Sequential: compiled anew: training is False, and was True
-    # -> Sequential: compiled in ... s: 3 calls
+    print("evaluation:", model.training, (network(x) - model(x)).abs().max().item() < 1e-5)
+    # -> evaluation: False True
 
-    def broken(x):
-        return x if x.sum() > 0 else -x
+    twin = copy.deepcopy(network)
+    try:
+        getattr(object.__new__(OptimizedModule), "anything")  # noqa: B009
+    except AttributeError as error:
+        print("not filled yet:", error)  # -> not filled yet: anything
+    print("a copy:", twin._orig_mod is model, (twin(x) - network(x)).abs().max().item())
+    # -> a copy: False 0.0
 
-    compile(broken)(ones(2))
-    # -> broken: runs in eager: ...: the value of an element is needed while the function is traced
-    loss = compile(cross_entropy)
-    x, target, ignoring = randn(2, 3), tensor([0, 1]), tensor([0, -100])
-    loss(x, target)  # -> cross_entropy: compiled in ... s: 1 calls
-    loss(x, ignoring)  # -> cross_entropy: runs in eager: a check gave True: ...
-    os.environ["TINYTORCH_LOGS"] = "graph"
-    compile(lambda x: x * 2)(ones(2))
-    # -> forward
-    # -> inputs: %0 float32[2]
-    # -> %1 = multiply(%0, 2.0)  float32[2]  # Mul, ...
-    # -> return %1
-    os.environ["TINYTORCH_LOGS"] = ""
+    @compile(backend="eager")
+    def f(x):
+        return x + 1
 
-    print("graphs:", network.compiled.count)  # -> graphs: 2
-    reset()
-    print("after reset:", network.compiled.count)  # -> after reset: 0
-    network(randn(3, 4))
-    print("traced again:", network.compiled.count)  # -> traced again: 1
+    print(f(ones(1)).item(), compile(model, disable=True) is model)  # -> 2.0 True
+    for wrong in ({"backend": "fortran"}, {"mode": "fast"}, {"model": 3}):
+        try:
+            compile(**{"model": model, **wrong})
+        except (RuntimeError, TypeError) as error:
+            print(str(error)[:50])
+    # -> Invalid backend: 'fortran', known are inductor, c,
+    # -> Unrecognized mode='fast', should be one of: defaul
+    # -> compile(): argument 'model' must be callable, not
+
+    # A backend of the program's own gets a graph, and examples of its inputs.
+    examples = []
+
+    def backend(graph, inputs):
+        examples.append([None if x is None else x.shape for x in inputs])
+        return functools.partial(graph.run, np)
+
+    compile(Conv2d(1, 1, 2, bias=False), backend=backend)(ones(1, 1, 3, 3)).sum().backward()
+    print(sorted(map(str, examples)))
+    # -> ['[(1, 1, 3, 3), (1, 1, 2, 2)]', '[None, (1, 1, 2, 2)]']

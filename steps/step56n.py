@@ -1,28 +1,26 @@
-"""Step 56n: Two inputs
+"""Step 56n: Results that stay in float32
 
-A table of functions with two inputs needs one thing more: a derivative for each input, computed
-only if it is needed. Both inputs are kept, and broadcasting takes care of itself: the engine
-sums each gradient back to the shape of its input.
+compute(float16) computes in float32 and rounds once. If the next operation is computed in float32
+again, the rounding between them was for nothing, and may do harm:
 
-    maximum   the larger one        g goes to the larger one
-    atan2     angle of (b, a)       g b / (a^2 + b^2)     and  -g a / (a^2 + b^2)
-    pow       a^b                   g b a^(b-1)           and   g a^b log(a)
+    log(sigmoid(-9.0)) in float16      -9.0, and not -9.0001: sigmoid was rounded first
+    exp(12.0) in float16               inf: the largest number is 65,504
 
-In three places the textbook's formula is not enough:
+A mode (step 47b) sees all calls of a block of a program, and can want it otherwise. PyTorch's
+autocast, which is step 96a's topic, keeps results of exp, log, pow and a few others in float32.
+`compute` has the float32 result in its hands, so the mode only has to name the operations:
+`stays_wide` asks every open mode whether its `wide` contains this one.
 
-- A tie. maximum(a, a) has a corner: each input gets half of the gradient.
-- Zero. At a = b = 0, b a^(b-1) is 0 * infinity, which is nan. But x^0 is 1 everywhere, so its
-  slope is 0. At a = 0, b = 2, a^b log(a) is 0 * -infinity: nan again, where 0 is right.
-- Time. In float32, x ** 3 costs NumPy several times as much as x * x * x, and far more where x is
-  negative. `power` writes small powers as products: x ** 5 is (x^2)^2 x.
+So there is one rule for all lines of the table, and no line knows of it. The other operations that
+widen halves, such as the variance of step 59f, ask the same question.
 
-Integers divide in their own way: // rounds down, also negative numbers, and dividing by 0 raises.
-There are two remainders: `remainder` (%) goes with the quotient that is rounded down, `fmod` with
-the one that is rounded toward zero. -7 divided by 3 leaves 2 for one and -1 for the other.
+A result that has its type already needs no cast, and no further question: so that is asked first.
 
-Changed: nothing. New: NaryElementwise, binary, maximum, minimum, atan2, hypot, pow, division,
-remainder, fmod, div; ceil, trunc, round and frac for the table.
-Try: let `gradient_of_larger` say ~(a < b) twice, and see what becomes of a tie.
+The trap: a float32 result in a program of halves makes its neighbours float32 too (step 41b). A
+mode that keeps too many results wide saves no memory.
+
+Changed: compute. New: stays_wide.
+Try: name "Sigmoid" alone in the demo's mode.
 """
 
 import functools
@@ -422,7 +420,8 @@ def remainder_op(
         library = getattr(xp, name)
         if xp.result_type(a, b) != np.float32:
             return library(a, b)
-        a, b = xp.asarray(a, np.float64), xp.asarray(b, np.float64)
+        # First as float32, which a Python number is not yet.
+        a, b = (xp.asarray(x, np.float32).astype(np.float64) for x in (a, b))
         whole = getattr(xp, rounding)(a / b)
         left = a - whole * b
         exact = whole.size and xp.abs(whole).max() < 2**28 and xp.isfinite(left).all()
@@ -455,77 +454,20 @@ def div(input: Tensor, other: Any) -> Tensor:
 
 
 if __name__ == "__main__":
-    import timeit
-
-    from tinytorch.autograd.engine import grad
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.dtype import float64
+    from tinytorch.core.dtype import float16
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops import broadcast  # noqa: F401  (sum_to_size, for second derivatives)
 
-    def slopes(function: Callable, *numbers: float) -> list:
-        """The derivatives of function(*numbers), one for each number."""
-        inputs = [tensor(number, dtype=float64, requires_grad=True) for number in numbers]
-        return [g.item() for g in grad(function(*inputs), inputs)]
+    class Wide:
+        """A mode that wants float32 results of some operations on halves."""
 
-    a = tensor([[1.0, 5.0, 3.0]], requires_grad=True)  # [1, 3]
-    b = tensor([[2.0], [3.0]], requires_grad=True)  # [2, 1]
-    y = maximum(a, b)
-    print("maximum:", y.tolist())  # -> maximum: [[2.0, 5.0, 3.0], [3.0, 5.0, 3.0]]
-    y.backward(tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]))
-    print("to a:", a.grad.tolist())  # -> to a: [[0.0, 2.0, 1.5]]
-    print("to b:", b.grad.tolist())  # -> to b: [[1.0], [1.5]]
+        wide = frozenset({"Sigmoid", "Exp", "Log"})
 
-    # Ties and zeros.
-    print("a tie is shared:", slopes(maximum, 2.0, 2.0))  # -> a tie is shared: [0.5, 0.5]
-    print("x^2 and x^0 at 0:", slopes(lambda x: x**2, 0.0), slopes(lambda x: x**0, 0.0))
-    # -> x^2 and x^0 at 0: [0.0] [0.0]
-    a = np.float64(0)
-    for b in (0.0, 2.0):
-        with np.errstate(all="ignore"):
-            textbook = [float(b * a ** (b - 1)), float(a**b * np.log(a))]
-        print(f"a^b at (0, {b:.0f}):", slopes(pow, 0.0, b), " by the textbook:", textbook)
-        # -> a^b at (0, 0): [0.0, 0.0]  by the textbook: [nan, -inf]
-        # -> a^b at (0, 2): [0.0, 0.0]  by the textbook: [0.0, nan]
-    print("2^x at 3:", slopes(lambda x: 2**x, 3.0), 8 * math.log(2))
-    # -> 2^x at 3: [5.545177444479562] 5.545177444479562
-
-    # Whole numbers.
-    n = tensor([7, -7])
-    print("//:", (n // 2).tolist(), " %:", (n % 3).tolist(), " /:", (n / 2).tolist())
-    # -> //: [3, -4]  %: [1, 2]  /: [3.5, -3.5]
-    print("to even:", round(tensor([0.5, 1.5, 2.5])).tolist())  # -> to even: [0.0, 2.0, 2.0]
-    print("two remainders:", remainder(n, 3).tolist(), fmod(n, 3).tolist())
-    # -> two remainders: [1, 2] [1, -1]
-    try:
-        n // 0
-    except RuntimeError as error:
-        print("n // 0:", error)  # -> n // 0: ZeroDivisionError
-    print((n**2).dtype, (n**0.5).dtype, (2 ** tensor([1.0, 3.0])).tolist())
-    # -> tinytorch.int64 tinytorch.float32 [2.0, 8.0]
-
-    # A power against products.
-    x = np.linspace(-2.0, 2.0, 20_000, dtype=np.float32)
-    seconds = [
-        min(timeit.repeat(f, number=3, repeat=5)) for f in (lambda: x**5, lambda: power(x, 5))
-    ]
-    print(f"NumPy's x ** 5 takes {seconds[0] / seconds[1]:.0f} times as long as products")  # -> ...
-    print(power(3, 5), power(2.0, -4.0), 3**5, 2.0**-4)  # -> 243 0.0625 243 0.0625
-
-    # All derivatives against differences. Second ones that compare have to wait for step 57g.
-    a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
-    b = tensor([[2.0], [1.2]], dtype=float64, requires_grad=True)
-    for function in (maximum, minimum, atan2, hypot, pow, remainder, fmod, div):
-        assert gradcheck(function, (a, b)), function
-    for function in (
-        square,
-        ceil,
-        trunc,
-        frac,
-        lambda x: x**3,
-        lambda x: 1.7**x,
-        lambda x: 2.1 % x,
-    ):
-        assert gradcheck(function, a) and gradgradcheck(function, a), function
-    assert gradgradcheck(hypot, (a, b)) and gradgradcheck(div, (a, b))
-    print("all derivatives are right")  # -> all derivatives are right
+    x = tensor([-9.0, 12.0], dtype=float16)
+    for modes in ((), (Wide(),)):
+        state.modes = modes
+        y = exp(x)
+        print(len(modes), "modes:", y.dtype, y.tolist(), log(sigmoid(x)).tolist()[0], sin(x).dtype)
+        # -> 0 modes: tinytorch.float16 [0.00012338, inf] -9.0 tinytorch.float16
+        # -> 1 modes: tinytorch.float32 [0.00012341, 162754.78125] -9.0001 tinytorch.float16
+    state.modes = ()
+    print("the exact number:", -math.log1p(math.exp(9)))  # -> the exact number: -9.0001

@@ -1,39 +1,25 @@
-"""Step 59g: A sum, and the shape of a gradient
+"""Step 59g: All and any
 
-The functions so far work element by element. But a loss is one number. It takes a reduction to
-get there: a sum or a mean, over all elements or along some dimensions.
+A training loop asks: is every sample of the batch right? Is there a nan? A comparison gives an
+answer for each element. `all` and `any` make one answer of many, and are reductions of booleans:
 
-    y = x_1 + ... + x_n,      dy/dx_i = 1
-    m = y / n,                dm/dx_i = 1 / n
+    all    a_1 and a_2 and ... and a_n        of no elements: True
+    any    a_1 or  a_2 or  ... or  a_n        of no elements: False
 
-So each element gets the whole gradient of the sum. Broadcasting repeats a number, and its gradient
-is a sum; a sum has a gradient that is repeated. Each mirrors the other.
+The answer jumps, so that no gradient flows, and the result does not require one. What is not 0 is
+true, nan too: nan != 0. The class takes the method's name as a parameter, and the array library
+does the rest.
 
-One rule finds most mistakes here: the gradient of x has the shape of x. Summing the rows of
-[2, 3] leaves [2], and the gradient arrives in that shape. It has to become [2, 1] before it can be
-repeated to [2, 3]. That is what `spread` is for. The trap: if you forget it, a square matrix does
-not complain. [3] broadcasts against [3, 3] without an error, but along the wrong dimension: every
-row gets the gradients of all rows. The demo shows it.
+Two habits of PyTorch are kept. For uint8 the answer is uint8: PyTorch's booleans were of that type
+once, and old masks still are. And an empty tuple means no dimension here, where it means all of
+them to sum: each element is its own answer.
 
-The variance needs only the product rule. Its mean depends on every x_i too, yet that part of the
-derivative is 0, since the deviations x_i - m add up to 0. In the second derivative it is not 0: so
-backward computes m again from x, instead of keeping it as a constant.
+The trap: `all` and `any` now hide Python's own in this module. all(x > 0 for x in xs), with a
+generator, would raise. And `if (x == y).all():` is what most people mean by `if x == y:`, which
+raises if there is more than one answer (step 57g).
 
-Adding goes wrong in three ways, and Sum does something about each:
-
-- 2,048 + 1 is 2,048 in float16. Half precision is added in float32 and rounded once.
-- 200 + 100 is 44 in uint8. Integers are added as int64. A mean of integers raises.
-- One number after another is slow. A row sum is also a product with ones, and matrix products are
-  what the makers of processors have tuned most (in a library called BLAS). So sum_rows has two
-  bodies: the plain one, and one that is registered for NumPy's arrays.
-
-PyTorch says dim and keepdim, NumPy axis and keepdims. `reduction` lets ours take both, since a
-backward formula runs on arrays and on Tensors. From here on `sum`, `all` and `any` hide Python's
-own.
-
-Changed: new modules; the core is imported. New: Reduction, Sum, Mean, Var, Std, all, any.
-Try: let Sum.backward use g in place of ctx.spread(g). The demo stops. Then make its x a square
-[[1.0, 2.0], [4.0, 5.0]]: it runs on, and the gradient is wrong.
+Changed: nothing. New: AllAny, tested_dims, all, any.
+Try: let tested_dims return reduced_dims(dim, ndim) always, and see which line notices.
 """
 
 import functools
@@ -331,69 +317,29 @@ def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
 
 
 if __name__ == "__main__":
-    import timeit
-
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.dtype import float64, uint8
+    from tinytorch.core.dtype import uint8
     from tinytorch.core.tensor import tensor
-
-    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    print(sum(x).item(), sum(x, 0).tolist(), sum(x, 1).tolist())
-    # -> 21.0 [5.0, 7.0, 9.0] [6.0, 15.0]
-    print("kept as 1:", sum(x, dim=1, keepdim=True).tolist())  # -> kept as 1: [[6.0], [15.0]]
-
-    # Row sums of shape [2], weighted, and summed again: each element gets the weight of its row.
-    sum(sum(x, dim=1) * tensor([10.0, 100.0])).backward()
-    print("gradient of x:", x.grad.tolist())
-    # -> gradient of x: [[10.0, 10.0, 10.0], [100.0, 100.0, 100.0]]
-
-    # The trap: without `spread`, a square matrix gives the wrong gradient and no error.
-    g, square = np.array([1.0, 10.0, 100.0]), (3, 3)
-    print("wrong, all rows alike:", np.broadcast_to(g, square)[0])
-    # -> wrong, all rows alike: [  1.  10. 100.]
-    print("right, row by row:", np.broadcast_to(g.reshape(3, 1), square)[0])
-    # -> right, row by row: [1. 1. 1.]
-
-    x.grad = None
-    mean(x).backward()
-    print("a mean shares:", x.grad.tolist()[0])  # -> a mean shares: [0.16667, 0.16667, 0.16667]
-
-    # The variance: by hand 2 (x_i - m) / (n - 1) = 2 * 2.5 / 5 = 1 at the last element.
-    x.grad = None
-    var(x).backward()
-    print("variance", var(x).item(), "gradient", x.grad.tolist()[1])
-    # -> variance 3.5 gradient [0.2, 0.6, 1.0]
-    z = tensor([[0.3, -1.2, 2.0]], dtype=float64, requires_grad=True)
-    print("to second order:", gradcheck(var, (z,)), gradgradcheck(var, (z,)))
-    # -> to second order: True True
-
-    # Where all elements are equal, the formula says 0 / 0. PyTorch takes 0.
-    same = tensor([2.0, 2.0], requires_grad=True)
-    std(same).backward()
-    print("std of equal elements:", std(same).item(), "gradient", same.grad.tolist())
-    # -> std of equal elements: 0.0 gradient [0.0, 0.0]
-
-    ones = np.ones(4096, np.float16)
-    one_by_one = np.float16(0)
-    for one in ones:
-        one_by_one += one
-    print("float16, one by one:", float(one_by_one), " ours:", sum(tensor(ones)).item())
-    # -> float16, one by one: 2048.0  ours: 4096.0
-    small = tensor([200, 100], dtype=uint8)
-    print("uint8:", np.uint8(200) + np.array(100, np.uint8), " ours:", sum(small).item())
-    # -> uint8: 44  ours: 300
-    try:
-        mean(small)
-    except RuntimeError as error:
-        print("RuntimeError:", error)
-        # -> RuntimeError: mean(): input dtype must be floating point. Got: tinytorch.uint8
 
     # A loss over a batch: which samples are right, and are all of them?
     right = tensor([[True, True], [True, False]])
-    print("per row:", all(right, 1).tolist(), " any:", any(right).item())
-    # -> per row: [True, False]  any: True
+    print(
+        "all:",
+        all(right).item(),
+        " per row:",
+        all(right, 1).tolist(),
+        list(all(right, 1, True).shape),
+    )
+    # -> all: False  per row: [True, False] [2, 1]
+    print("any:", any(right).item(), " per column:", any(~right, 0).tolist())
+    # -> any: True  per column: [False, True]
 
-    rows = np.random.default_rng(0).random((512, 512), dtype=np.float32)
-    plain = timeit.timeit(lambda: rows.sum(axis=-1), number=50)
-    product = timeit.timeit(lambda: sum_rows_numpy(rows, False), number=50)
-    print(f"512 row sums: as a product with ones in {product / plain:.2f} of the time")  # -> ...
+    x = tensor([1.0, float("nan"), -2.0], requires_grad=True)
+    print("a nan among them:", any(x != x).item(), " requires grad:", any(x).requires_grad)
+    # -> a nan among them: True  requires grad: False
+    print("not 0:", all(x).item(), " of none:", all(tensor([])).item(), any(tensor([])).item())
+    # -> not 0: True  of none: True False
+
+    old_mask = tensor([[1, 0], [2, 0]], dtype=uint8)
+    print(any(old_mask, 0).tolist(), any(old_mask).dtype)  # -> [1, 0] tinytorch.uint8
+    print("no dimension:", any(old_mask, ()).tolist(), " all of them:", sum(old_mask, ()).item())
+    # -> no dimension: [[1, 0], [1, 0]]  all of them: 3

@@ -1,36 +1,19 @@
-"""Step 61g: Views: reshape, transpose, permute
+"""Step 61g: Catalogue: names of shapes
 
-A picture of 8 x 8 points is to enter a matrix product as one row of 64. So far a tensor keeps the
-shape it was made with. Copying the elements would cost time and memory for nothing: they already
-lie in one row. An array is such a row, a shape, and strides, which say how far to walk in memory
-for one step in each dimension:
+Nothing new is computed here. Programs call the operations of steps 61a to 61f by other names as
+well; each is a line or two that you could have written, so skim them:
 
-    place of x[i, j] = i * stride[0] + j * stride[1]
+    t            transpose of a matrix; a vector stays as it is       transpose
+    view_as, reshape_as     the shape of another tensor               view, reshape
+    unflatten    one dimension becomes several                        reshape
+    ravel        all elements in one row                              flatten
+    swapdims, moveaxis      second names of transpose and movedim
 
-For [2, 3] the strides are (3, 1). Swap the sizes and the strides, and the same memory shows the
-transpose. Such a result is called a view, or zero-copy: no element is moved. Reshape, transpose and
-permute compute nothing, and neither do their gradients, which only take back the old shape or the
-old order. The old order is the inverse permutation. A swap of two dimensions is its own inverse;
-the inverse of (1, 2, 0) is (2, 0, 1).
+mT now refuses a vector, which has no matrices to transpose.
 
-Three traps:
-
-- x.reshape(3, 2) and x.T have the same shape and different elements. reshape keeps the order in
-  which the elements are read, row after row. Nothing complains if you take the wrong one.
-- After a transpose, the order of reading is not the order in memory, and no strides can describe
-  x.T.reshape(6). There `reshape` makes a copy and says nothing; `view` raises. If you want to write
-  into the result and so into x, use `view`. This is why PyTorch has both.
-- squeeze() removes all dimensions of size 1. One day a batch (samples that are computed together)
-  holds a single sample, and squeeze() removes its dimension too: name the one you mean.
-
-A write into a view is a write into x, and the graph knows. The in-place operations were built for
-that: `view = True` is all that an operation has to say.
-
-Three operations do nearly all the work: most functions here call one of them under another name.
-
-Changed: a new module, shape.py, finished here. New: Reshape, Transpose, Permute, and the functions
-that PyTorch builds from them.
-Try: let Permute.backward use ctx.dims itself. A swap such as (1, 0) stays right, (1, 2, 0) fails.
+Changed: matrices_transpose, and the names of transpose and movedim. New: t, view_as, reshape_as,
+unflatten, ravel.
+Try: x.flatten(1).unflatten(1, x.shape[1:]) for any x of two dimensions or more.
 """
 
 import math
@@ -290,66 +273,27 @@ def ravel(input: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
-    import timeit
-
     import numpy as np
 
-    from tinytorch.autograd.gradcheck import gradcheck
-    from tinytorch.core.dtype import float64
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    row = tensor([1.0, 2.0])
+    print(x.t().tolist(), row.t().tolist())  # -> [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]] [1.0, 2.0]
+    pictures = tensor(np.zeros((2, 3, 4)))
+    print(pictures.swapdims(0, 2).shape, pictures.moveaxis(0, -1).shape)
+    # -> tinytorch.Size([4, 3, 2]) tinytorch.Size([3, 4, 2])
+    flat = pictures.flatten(1)
+    print(flat.unflatten(1, (3, -1)).shape, flat.view_as(pictures).shape)
+    # -> tinytorch.Size([2, 3, 4]) tinytorch.Size([2, 3, 4])
+    print(x.reshape_as(x.T).tolist(), x.T.ravel().tolist())
+    # -> [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]] [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]
+    print("ravel copies only if it has to:", x.ravel()._base is x, x.T.ravel()._base is x)
+    # -> ravel copies only if it has to: True False
 
-    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    print("reshape:  ", x.reshape(3, 2).tolist())
-    # -> reshape:   [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
-    print("transpose:", x.T.tolist())  # -> transpose: [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
-    print("strides:", x.stride(), "of the transpose:", x.T.stride())
-    # -> strides: (3, 1) of the transpose: (1, 3)
-
-    # The gradient goes back to where its element stands in x.
-    (x.T * tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])).sum().backward()
-    print("gradient of x:", x.grad.tolist())  # -> gradient of x: [[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]
-
-    # View or copy?
-    print("T shares the memory:", np.shares_memory(x.array, x.T.array))
-    # -> T shares the memory: True
-    print("T.reshape(6) does not:", np.shares_memory(x.array, x.T.reshape(6).array))
-    # -> T.reshape(6) does not: False
-    try:
-        x.T.view(6)
-    except RuntimeError as error:
-        print(str(error).partition(" (")[0])
-        # -> view size is not compatible with input tensor's size and stride
-    print("contiguous:", x.is_contiguous(), x.T.is_contiguous(), x.T.contiguous().stride())
-    # -> contiguous: True False (2, 1)
-
-    # A write into a view is a write into its base, and y's gradient knows that it was doubled.
-    x.grad = None
-    y = x * 1.0
-    y.view(6).mul_(2.0)
-    y.sum().backward()
-    print("y:", y.tolist(), "gradient:", x.grad.tolist()[0])
-    # -> y: [[2.0, 4.0, 6.0], [8.0, 10.0, 12.0]] gradient: [2.0, 2.0, 2.0]
-
-    # Three dimensions in another order, and back.
-    pictures = tensor(np.arange(24.0).reshape(2, 3, 4), dtype=float64, requires_grad=True)
-    print("permute:", pictures.permute(1, 2, 0).shape, "movedim:", pictures.movedim(0, -1).shape)
-    # -> permute: tinytorch.Size([3, 4, 2]) movedim: tinytorch.Size([3, 4, 2])
-    print("inverse order found:", gradcheck(lambda x: x.permute(1, 2, 0), pictures))
-    # -> inverse order found: True
-
-    # Names for everyday uses.
-    print("rows for a network:", pictures.flatten(1).shape)
-    # -> rows for a network: tinytorch.Size([2, 12])
-    print("each matrix transposed:", pictures.mT.shape)
-    # -> each matrix transposed: tinytorch.Size([2, 4, 3])
-    column = tensor([1.0, 2.0]).unsqueeze(1)
-    print("a column:", column.tolist(), "and back:", column.squeeze(1).tolist())
-    # -> a column: [[1.0], [2.0]] and back: [1.0, 2.0]
-    one_sample = tensor([[[7.0], [8.0]]])
-    print("squeeze() took the batch too:", one_sample.squeeze().shape, one_sample.squeeze(2).shape)
-    # -> squeeze() took the batch too: tinytorch.Size([2]) tinytorch.Size([1, 2])
-
-    large = tensor(np.zeros((1000, 1000)))
-    view_time = min(timeit.repeat(lambda: large.T, number=20))
-    copy_time = min(timeit.repeat(lambda: large.T.contiguous(), number=20))
-    print(f"a million elements: a view takes 1/{copy_time / view_time:.0f} of a copy's time")
-    # -> ...
+    for wrong in (lambda: pictures.t(), lambda: row.mT, lambda: x.unflatten(1, ())):
+        try:
+            wrong()
+        except RuntimeError as error:
+            print(error)
+    # -> t() expects a tensor with <= 2 dimensions, but self is 3D
+    # -> mT is only supported on (batches of) matrices, not on 1-D
+    # -> unflatten: sizes must be non-empty

@@ -1,40 +1,25 @@
-"""Step 61n: Slices, repetitions, flips and diagonals
+"""Step 61n: Parts that do not exist
 
-Step 61g moved all elements and lost none. Most operations on shapes are not like that: a slice
-leaves elements out, `repeat` writes them several times, a diagonal picks a few. What happens to the
-gradient? One sentence covers them all. What was moved is moved back, what was left out gets zero,
-what was repeated is added up:
+x.select(1, 4) of a matrix with four columns: NumPy's message speaks of an "axis" of an "array", and
+the reader of PyTorch's documents looks for a "dim" of a "tensor". x.repeat(2) of a matrix says that
+"zip() argument 2 is longer than argument 1", which is true and no help.
 
-    y = x[1:3]           x[1:3] gets g, the rest 0          Slice    and PutSlice
-    y = diagonal of x    the diagonal gets g, the rest 0    Diagonal and PutDiagonal
-    y = x repeated       the sum over the repetitions       Repeat
-    y = x reversed       g reversed                         Flip
-    y = x rolled by k    g rolled by -k                     Roll
-    y = lower triangle   the lower triangle of g            Triangle
+Slice.forward catches NumPy's IndexError and puts it into our words. An IndexError is not translated
+by Function.apply, which looks after ValueError and TypeError (step 45b). `from None` hides the
+first error: it would say the same thing twice. repeat counts its sizes before it starts.
 
-Each of these is linear: y = A x for a matrix A of zeros and ones that is never written down. The
-gradient is A^T g; the operation A^T is called the adjoint of A. Picking elements out is also called
-a gather, and its adjoint, which puts them back in their places, a scatter. Whether the code for A
-and the code for A^T match can be tested without any derivative. For all x and g
+The graph gets PyTorch's names. There, x[1, :, None] is three calls, one for each kind of key: an
+index is a select, None an unsqueeze, the rest a slice. Here it is one call, so `name` says the last
+of them.
 
-    (A x) . g = x . (A^T g)
+The trap: a number from elsewhere is not always an int. A loop over an array of indices gives
+np.int64, and `type(part)` must still find an int in the key. as_integer makes it one (step 46e),
+and refuses 1.0, which is a mistake more often than an index.
 
-which is known as the dot-product test, or adjoint test. A^T is such an operation again. So each
-backward is one call, and the second derivative, the gradient of that call, needs no further code.
+`tile` is repeat for those who think in NumPy: missing sizes are 1 in front, not an error.
 
-Three traps:
-
-- repeat copies. If the repetition is only an input to further arithmetic, `expand` gives it with a
-  stride of 0, and takes no memory.
-- NumPy's flip is a view with a negative stride. PyTorch has no negative strides: flip copies.
-- diagonal() is a view, and diag() of a matrix is a copy: only a write into the former changes x.
-
-Small parts are taken in large numbers: a loader asks for x[i] 64 times for one batch. So where no
-gradient is wanted, Slice.apply makes the view alone: no node, in half the time.
-
-Changed: a new module, parts.py, finished here. New: Slice, Repeat, Flip, Roll, Triangle, Diagonal
-and the functions made of them.
-Try: roll the gradient by +k instead of -k in Roll.backward. Half a turn stays right.
+Changed: Slice.forward, select, repeat. New: Slice.name, tile.
+Try: raise the error `from error` instead of `from None`, and let the demo fail without the try.
 """
 
 from typing import Any
@@ -79,11 +64,11 @@ class Slice(Function):
 
 
 class PutSlice(Function):
-    """y = zeros (or `value`) of a shape, with y[key] = x: the adjoint of `Slice`."""
+    """y = zeros of a shape, with y[key] = x: the opposite of `Slice`."""
 
-    def forward(ctx, x: Any, shape: tuple, key: tuple, value: Any = 0) -> Any:
+    def forward(ctx, x: Any, shape: tuple, key: tuple) -> Any:
         ctx.key = key
-        out = ctx.xp.full(shape, value, x.dtype) if value else ctx.xp.zeros(shape, x.dtype)
+        out = ctx.xp.zeros(shape, x.dtype)
         out[key] = x
         return out
 
@@ -273,78 +258,49 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 
 
 tril_ = tensor_method("tril_")(in_place(tril))
+
+
 triu_ = tensor_method("triu_")(in_place(triu))
 
 
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
-    from tinytorch.core.dtype import float64
-
-    x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
-    g = tensor([10.0, 20.0])
-    part = Slice.apply(x, (slice(1, 3),))
-    print("slice:", part.tolist(), "gradient:", grad(part, x, g)[0].tolist())
-    # -> slice: [2.0, 3.0] gradient: [0.0, 10.0, 20.0, 0.0]
-
-    g = tensor([1.0, 2.0, 3.0, 4.0, 10.0, 20.0, 30.0, 40.0])
-    print("repeat:", x.repeat(2).tolist(), "gradient:", grad(x.repeat(2), x, g)[0].tolist())
-    # -> repeat: [1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0] gradient: [11.0, 22.0, 33.0, 44.0]
-
-    g = tensor([1.0, 0.0, 0.0, 0.0])
-    print("roll:", x.roll(1).tolist(), "gradient:", grad(x.roll(1), x, g)[0].tolist())
-    # -> roll: [4.0, 1.0, 2.0, 3.0] gradient: [0.0, 0.0, 0.0, 1.0]
-
-    # The adjoint test, with random x and g: (A x) . g = x . (A^T g).
-    rng = np.random.default_rng(0)
-    operations = {
-        "select": lambda x: x.select(0, 2),
-        "slice": lambda x: Slice.apply(x, key_along(1, slice(1, 3))),
-        "diagonal": lambda x: x.diagonal(1),
-        "repeat": lambda x: x.repeat(2, 1, 2),
-        "flip": lambda x: x.flip(0, 1),
-        "roll": lambda x: x.roll((1, 2), (0, 1)),
-        "tril": lambda x: x.tril(),
-        "diag": lambda x: x.select(0, 0).diag(-1),
-    }
-    for name, operation in operations.items():
-        x = tensor(rng.standard_normal((3, 4)), dtype=float64, requires_grad=True)
-        y = operation(x)
-        g = tensor(rng.standard_normal(y.shape), dtype=float64)
-        left, right = (y * g).sum().item(), (x * grad(y, x, g)[0]).sum().item()
-        print(f"{name:9}", "fits:", abs(left - right) < 1e-12, " view:", y._base is not None)
-    # -> select    fits: True  view: True
-    # -> slice     fits: True  view: True
-    # -> diagonal  fits: True  view: True
-    # -> repeat    fits: True  view: False
-    # -> flip      fits: True  view: False
-    # -> roll      fits: True  view: False
-    # -> tril      fits: True  view: False
-    # -> diag      fits: True  view: False
-
-    # Without a gradient there is no node; a write into the part still finds the whole.
-    y = tensor([1.0, 2.0, 3.0])
-    part = y.select(0, 1)
-    part.mul_(x.sum())
-    print(part._base is y, y.grad_fn is not None)  # -> True True
-
-    # The strides of a repetition: 500,000 new elements, or none.
-    row = tensor(np.zeros((1, 1000)))
-    print("repeat:", row.repeat(500, 1).stride(), "expand:", row.expand(500, 1000).stride())
-    # -> repeat: (1000, 1) expand: (0, 1)
-
-    # A write into the view changes the matrix, a write into the copy does not.
-    matrix = tensor([[1.0, 2.0], [3.0, 4.0]])
-    matrix.diagonal().add_(1.0)
-    matrix.diag().add_(100.0)
-    print("written through the view only:", matrix.tolist())
-    # -> written through the view only: [[2.0, 2.0], [3.0, 5.0]]
-
-    # A reader that may not look ahead: at position i it sees 0..i.
-    print("causal:", tensor([[True] * 3] * 3).tril().tolist()[1])  # -> causal: [True, True, False]
+    x = tensor([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]], requires_grad=True)
     try:
-        x.select(1, 4)
+        x.array[:, 4]
     except IndexError as error:
-        print("IndexError:", error)
-        # -> IndexError: index 4 is out of bounds for dimension 1 with size 4
+        print("NumPy:", error)  # -> NumPy: index 4 is out of bounds for axis 1 with size 4
+    WRONG = {
+        "select(1, 4)": lambda: x.select(1, 4),
+        "select(1, 1.0)": lambda: x.select(1, 1.0),
+        "select of a number": lambda: tensor(7.0).select(0, 0),
+        "repeat(2)": lambda: x.repeat(2),
+        "repeat(2, -1)": lambda: x.repeat(2, -1),
+    }
+    for call, wrong in WRONG.items():
+        try:
+            wrong()
+        except (IndexError, RuntimeError, TypeError) as error:
+            print(f"{call}: {type(error).__name__}: {error}")
+    # -> select(1, 4): IndexError: index 4 is out of bounds for dimension 1 with size 4
+    # -> select(1, 1.0): TypeError: 'float' object cannot be interpreted as an integer
+    # -> select of a number: IndexError: select() cannot be applied to a 0-dim tensor.
+    # -> repeat(2): RuntimeError: repeat: 2 dimensions cannot be repeated [2]
+    # -> repeat(2, -1): RuntimeError: repeat: 2 dimensions cannot be repeated [2, -1]
+
+    print(
+        "tile:",
+        x.tile(2).shape,
+        x.tile(dims=(2, 1)).shape,
+        "repeat:",
+        x.repeat(repeats=(2, 1)).shape,
+    )
+    # -> tile: tinytorch.Size([2, 8]) tinytorch.Size([4, 4]) repeat: tinytorch.Size([4, 4])
+
+    # What the graph says.
+    keys = [(slice(0, 1),), (0, slice(None)), (slice(None), None)]
+    print(*(Slice.apply(x, key).grad_fn.name() for key in keys))
+    # -> SliceBackward0 SelectBackward0 UnsqueezeBackward0
+    print("of an np.int64:", x.select(0, np.int64(1)).grad_fn.name())
+    # -> of an np.int64: SelectBackward0

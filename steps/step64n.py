@@ -1,36 +1,24 @@
-"""Step 64n: Indexing: x[key], read and written
+"""Step 64n: Short ways for frequent keys
 
-Parts of a tensor so far have to be asked for by name: select, split, take. People write x[2],
-x[:, 1:], x[..., None], x[[0, 2]], x[x > 0], x[0, :, mask] = 1. Python hands whatever stands between
-the brackets to one method: __getitem__ or, for an assignment, __setitem__. There are six kinds of
-items, in any mixture. Two operations that we already have are enough:
+A loop over the rows of a tensor writes x[i], and a training loop x[start:end]. Taking these keys
+apart item by item, as step 64i does, takes a few microseconds more than the view itself, and a
+program does it a million times. Keys that are frequent and easy to recognize get a short way:
 
-    integers, slices, None, ...      a part of the memory with other strides: Slice, a view
-    lists, tensors of integers       any elements in any order: Index, a copy
-    masks                            the places where they are true, as tensors of integers: Index
+    a number                                  straight to Slice
+    integers, slices without a step,          basic_key: they are what NumPy expects,
+    None, ...                                 and go to Slice as they are
+    tensors only, and `:`                     no view is made first
+    x[mask] = value, nothing recorded         NumPy writes by the mask itself
 
-So `parse_key` takes a key apart: first a view by the basic items, then a choice by tensors from
-that view. `...` becomes as many `:` as are missing, and a mask becomes its `nonzero` places. Most
-keys have basic items only; `basic_key` finds them, and NumPy reads them as they are. The order
-matters, and here PyTorch and NumPy differ: for x of shape [2, 3, 4], x[0, :, [1, 2]] is x[0][:, [1,
-2]] with shape [3, 2] here, while NumPy treats the 0 as a list of one and puts the chosen dimension
-in front: [2, 3].
+How is a key recognized? `item.__class__ is slice` is faster than isinstance, and stricter: a
+subclass goes the long way, which knows more. That also keeps True out, whose class is bool. PLAIN
+holds the classes of integers and of None.
 
-An assignment is a write in place. With basic items only it is a write into a view, which the graph
-already understands. With tensors, IndexPut replaces the chosen elements: the old values get no
-gradient any more, the new ones get theirs. Where no gradient is recorded, NumPy writes directly.
+The trap: short ways are where mistakes live longest, for the results are right in all cases that
+one thinks of. So each must give what the long way gives, and the demo compares the two.
 
-Traps, each in the demo:
-
-- x[1] is a view and x[[1]] is a copy. A write into the view changes x, a write into the copy does
-  not.
-- x[[0, 0]] += 1 adds 1 once: Python reads, adds, and assigns. `index_add_` of the next step adds 2.
-- x[::-1] raises: tensors have no negative strides. Write x.flip(0).
-- A mask must have the shape of the dimensions that it stands for. It is not broadcast.
-
-Changed: nothing; the brackets are added. New: getitem, setitem, parse_key, IndexPut, nonzero,
-masked_select, and `in`, for which Python calls __contains__.
-Try: let IndexPut.backward return `kept, None`, and see who loses a gradient.
+Changed: getitem, setitem, parse_key: indexing.py is finished. New: PLAIN, basic_key.
+Try: leave `item.step is not None or` out of basic_key. What do x[::-1] and its strides say now?
 """
 
 import functools
@@ -340,65 +328,43 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    import timeit
 
-    x = tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
-    print("row:", x[1].tolist(), "column:", x[:, -1].tolist(), "element:", x[1, 2].item())
-    # -> row: [3.0, 4.0, 5.0] column: [2.0, 5.0] element: 5.0
-    print("every other:", x[:, ::2].tolist(), "new dimension:", x[..., None].shape)
-    # -> every other: [[0.0, 2.0], [3.0, 5.0]] new dimension: tinytorch.Size([2, 3, 1])
-    print("list:", x[[1, 0, 1], [2, 0, 2]].tolist(), "mask:", x[x > 2.5].tolist())
-    # -> list: [5.0, 0.0, 5.0] mask: [3.0, 4.0, 5.0]
-    print("places of the mask:", nonzero(x > 2.5).tolist())
-    # -> places of the mask: [[1, 0], [1, 1], [1, 2]]
+    from tinytorch.autograd.modes import no_grad
 
-    # A key in two steps.
     cube = tensor(np.arange(24.0).reshape(2, 3, 4))
-    print("here:", cube[0, :, [1, 2]].shape, "NumPy:", cube.array[0, :, [1, 2]].shape)
-    # -> here: tinytorch.Size([3, 2]) NumPy: (2, 3)
-    print("apart:", parse_key(cube, (0, ..., [1, 2]))[:2])
-    # -> apart: ((0, slice(None, None, None), slice(None, None, None), Ellipsis), (1,))
 
-    # A view and a copy: only the first write changes y.
-    y = tensor([[1.0, 2.0], [3.0, 4.0]])
-    y[1].mul_(10.0)
-    y[[0]].mul_(10.0)
-    print("through the view only:", y.tolist())
-    # -> through the view only: [[1.0, 2.0], [30.0, 40.0]]
+    def long_way(x, key):  # getitem of step 64j
+        items = [as_item(item, x)[0] for item in (key if isinstance(key, tuple) else (key,))]
+        return x.array[tuple(items)]
 
-    # Assignment: by a slice, a list, a mask; values are broadcast and take the type of the tensor.
-    y = tensor([[1, 2, 3], [4, 5, 6]])
-    y[:, 0] = 7.9
-    y[[0, 1], [1, 2]] = tensor([-1, -2])
-    y[y == 3] = 0
-    print("assigned:", y.tolist())  # -> assigned: [[7, -1, 0], [7, 5, -2]]
-    y = tensor([0.0, 0.0])
-    y[[0, 0]] += 1.0
-    print("a place twice:", y.tolist())  # -> a place twice: [1.0, 0.0]
+    keys = [1, -1, (0, slice(1, None)), (..., 2), (None, 1), (slice(None), 0, slice(0, 2))]
+    print("short:", sum(basic_key(key) is not None for key in keys), "of", len(keys))
+    # -> short: 6 of 6
+    print("long:", [basic_key(key) for key in (True, [0], slice(0, 2, 2), slice(tensor(1), None))])
+    # -> long: [None, None, None, None]
+    print("the same:", all(np.array_equal(cube[key].array, long_way(cube, key)) for key in keys))
+    # -> the same: True
+    print(cube[True].shape, cube[:, ::2].shape, cube[:, [2, 0, 2]].shape, cube[1, [0]].shape)
+    # -> tinytorch.Size([1, 2, 3, 4]) tinytorch.Size([2, 2, 4]) tinytorch.Size([2, 3, 4]) ...
 
-    # The gradient of an assignment: what was replaced loses it, the new value gets it.
-    a = tensor([1.0, 2.0, 3.0], requires_grad=True)
-    b = tensor(5.0, requires_grad=True)
-    y = a * 10.0
-    y[[0, 2]] = b
-    y[1:2] += b
-    print("y:", y.tolist(), "gradients:", [each.tolist() for each in grad(y.sum(), [a, b])])
-    # -> y: [5.0, 25.0, 5.0] gradients: [[0.0, 10.0, 0.0], 3.0]
+    # Assignment by a mask, with and without a record.
+    a, mask = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True), tensor([[True, False]] * 2)
+    y = a * 1.0
+    y[mask] = 0.0
+    with no_grad():
+        z = a * 1.0
+        z[mask] = 0.0
+    print(y.tolist(), z.tolist())  # -> [[0.0, 2.0], [0.0, 4.0]] [[0.0, 2.0], [0.0, 4.0]]
 
-    print("in:", 4 in x, 9 in x)  # -> in: True False
+    def microseconds(call):
+        return min(timeit.repeat(call, number=1000, repeat=5)) * 1e3
 
-    for wrong in ("x[2]", "x[0, 0, 0]", "x[::-1]", "x[tensor([True, False, True])]", "x[1.0]"):
-        try:
-            eval(wrong)
-        except (IndexError, ValueError) as error:
-            print(f"{wrong}: {type(error).__name__}: {error}")
-    # -> x[2]: IndexError: index 2 is out of bounds for dimension 0 with size 2
-    # -> x[0, 0, 0]: IndexError: too many indices for tensor: tensor is 2-dimensional, but 3 ...
-    # -> x[::-1]: ValueError: step must be greater than zero
-    # -> x[tensor([True, False, True])]: IndexError: The shape of the mask [3] at index 0 does ...
-    # -> x[1.0]: IndexError: only int, slice, ..., None, list or tensor can index, not 1.0
-    try:
-        a[0] = 1.0
-    except RuntimeError as error:
-        print("RuntimeError:", error)
-        # -> RuntimeError: a view of a leaf Variable that requires grad is being used in an ...
+    times = [
+        microseconds(lambda: Slice.apply(cube, (1, ...))),
+        microseconds(lambda: cube[1]),
+        microseconds(lambda: cube[1, :2]),
+        microseconds(lambda: cube[1, :2:1]),  # a step: the long way, to the same view
+    ]
+    print("the view {:.1f} us, x[1] {:.1f} us".format(*times))  # -> ...
+    print("x[1, :2] {2:.1f} us, x[1, :2:1] {3:.1f} us".format(*times))  # -> ...

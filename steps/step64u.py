@@ -1,33 +1,23 @@
-"""Step 64u: Gather, scatter and masks
+"""Step 64u: repeat_interleave: repetitions as indices
 
-A classifier gives a row of scores for each sample, and the loss needs one score of each row: that
-of the right class. x[:, labels] is wrong, for it takes all labels from every row. The rows must be
-named too: x[[0, 1, 2], labels]. `gather` says this for any dimension and any shape:
+repeat (step 61n) writes a tensor several times one after the other: 1 2 1 2. Often each element is
+to be repeated before the next: 1 1 2 2, or, with a number for each, 1 1 1 2. A network that draws
+three samples for each picture needs a batch like that.
 
-    gather(x, 1, index)[i, j] = x[i, index[i, j]]                    read along dimension 1
-    scatter(x, 1, index, s):    out[i, index[i, j]] = s[i, j]        write
-    scatter_add:                out[i, index[i, j]] += s[i, j]       add
+It is a choice of rows in which each index occurs as often as wanted, so Index does it, and the
+gradients of all repetitions are added up:
 
-Counted in one row, element x[i, j] is number i * steps[0] + j * steps[1] (step 61g). So
-`flat_positions` computes one number for each element of the index: a column 0, 1, 2, ... times
-steps[0], plus the index itself times steps[1]. With these numbers no new operation is needed:
+    2 times each       index = 0 0 1 1        arange(4) // 2
+    3 times and once   index = 0 0 0 1        np.repeat(arange(2), [3, 1])
 
-    gather is Index, scatter is IndexPut, scatter_add is x + AddIndex
+The trap: without `dim` the tensor is flattened first, and comes back with one dimension. In
+`repeat` the numbers belong to dimensions.
 
-and the gradient of gather is a scatter_add, its adjoint. The same holds for index_select
-and repeat_interleave.
+Looking back: everything in this module is Index, IndexPut or AddIndex with other numbers, or a
+`where`. The one new derivative was that of masked_fill.
 
-A mask of the same shape needs no index. masked_fill takes a value where the mask is true, and x
-elsewhere. Attention fills with minus infinity whatever may not be seen, and there is a trap: do
-not compute it as x * (1 - mask) + value * mask. Where the mask is 0, 0 * inf is nan.
-
-Two more traps. PyTorch's brackets take negative indices, its gather does not: otherwise a wrong
-label of -1 would silently mean the last class. And where scatter writes to a place twice,
-one of the values stays, and nothing says which. If both matter, use scatter_add.
-
-Changed: a new module, gather.py, finished here. New: gather, scatter, scatter_add, index_select,
-index_add, masked_fill, repeat_interleave.
-Try: leave check_index out of `flat_positions`, and see what the score of class -1 is.
+Changed: the module gather.py is finished. New: repeat_interleave.
+Try: sizes = tensor([2, 0]). What is left of the second column, and of its gradient?
 """
 
 import math
@@ -38,6 +28,7 @@ from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
 from tinytorch.ops.arithmetic import add, mul, number_like
 from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.conversion import cast
@@ -219,63 +210,36 @@ def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Te
 
 
 masked_fill_ = tensor_method("masked_fill_")(in_place(masked_fill))
+
+
 scatter_ = tensor_method("scatter_")(in_place(scatter))
+
+
 scatter_add_ = tensor_method("scatter_add_")(in_place(scatter_add))
+
+
 index_add_ = tensor_method("index_add_")(in_place(index_add))
 
 
 if __name__ == "__main__":
-    import numpy as np
-
     from tinytorch.autograd.engine import grad
-    from tinytorch.ops import reduction  # noqa: F401  (sum and mean, as methods)
-    from tinytorch.ops.parts import triu
-    from tinytorch.ops.softmax import log_softmax, softmax
 
-    scores = tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 0.0], [1.0, 1.0, 4.0]], requires_grad=True)
-    labels = tensor([0, 1, 0])
-    print("one of each row:", gather(scores, 1, labels[:, None]).tolist())
-    # -> one of each row: [[2.0], [3.0], [1.0]]
-    print("not this:", scores[:, labels].shape)  # -> not this: tinytorch.Size([3, 3])
-
-    # The loss of a classifier, and its gradient by hand: (softmax - one hot) / number of samples.
-    loss = -gather(log_softmax(scores, 1), 1, labels[:, None]).mean()
-    loss.backward()
-    one_hot = scatter(tensor(np.zeros((3, 3), np.float32)), 1, labels[:, None], 1.0)
-    by_hand = (softmax(scores.detach(), 1) - one_hot) / 3
-    print("one hot:", one_hot.tolist())
-    # -> one hot: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
-    print("loss:", loss.item(), "gradient by hand:", np.allclose(scores.grad.array, by_hand.array))
-    # -> loss: 1.19915 gradient by hand: True
+    x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    print("repeat:", x.repeat(2, 1).tolist())
+    # -> repeat: [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
+    print("each row twice:", repeat_interleave(x, 2, 0).tolist())
+    # -> each row twice: [[1.0, 2.0], [1.0, 2.0], [3.0, 4.0], [3.0, 4.0]]
+    print("flat:", repeat_interleave(x, 2).tolist())
+    # -> flat: [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]
+    sizes = tensor([3, 1])
+    print("three times and once:", repeat_interleave(x, sizes, 1).tolist())
+    # -> three times and once: [[1.0, 1.0, 1.0, 2.0], [3.0, 3.0, 3.0, 4.0]]
+    print("gradient:", grad(repeat_interleave(x, sizes, 1).sum(), x)[0].tolist())
+    # -> gradient: [[3.0, 1.0], [3.0, 1.0]]
+    print("not at all:", repeat_interleave(x, 0, 0).shape)
+    # -> not at all: tinytorch.Size([0, 2])
     try:
-        print(gather(scores, 1, tensor([[-1]])).item())
+        repeat_interleave(x, tensor([1, 2, 3]), 0)
     except RuntimeError as error:
         print("RuntimeError:", error)
-        # -> RuntimeError: gather(): an index is out of bounds for a dimension of size 3
-
-    # Counting votes is a scatter_add. index_add_ is the += in place that brackets cannot give.
-    zeros, ones = tensor([0.0, 0.0, 0.0]), tensor([1.0, 1.0, 1.0, 1.0, 1.0])
-    print("votes:", scatter_add(zeros, 0, tensor([0, 2, 2, 0, 2]), ones).tolist())
-    # -> votes: [2.0, 0.0, 3.0]
-    zeros.index_add_(0, tensor([1, 1]), ones[:2])
-    print("a place twice:", zeros.tolist())  # -> a place twice: [0.0, 2.0, 0.0]
-
-    # Elements in an order given by another tensor.
-    x = tensor([[30.0, 10.0, 20.0]], requires_grad=True)
-    order = tensor([[1, 2, 0]])
-    print("sorted:", gather(x, 1, order).tolist())  # -> sorted: [[10.0, 20.0, 30.0]]
-    weights = tensor([[1.0, 2.0, 3.0]])
-    print("gradient, back in place:", grad(gather(x, 1, order), x, weights)[0].tolist())
-    # -> gradient, back in place: [[3.0, 1.0, 2.0]]
-
-    # Attention that may not look ahead.
-    future = triu(tensor([[True] * 3] * 3), 1)
-    print("weights:", softmax(masked_fill(tensor(np.zeros((3, 3))), future, -math.inf), 1).tolist())
-    # -> weights: [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.333333, 0.333333, 0.333333]]
-    with np.errstate(invalid="ignore"):
-        product = (0.0 * (1 - future.array) + -math.inf * future.array)[0]
-    print("with products:", product.tolist())  # -> with products: [nan, -inf, -inf]
-
-    # Repetitions as indices.
-    print("repeated:", repeat_interleave(tensor([1, 2]), tensor([3, 1])).tolist())
-    # -> repeated: [1, 1, 1, 2]
+        # -> RuntimeError: repeats must have size 2 as input along dim, got tinytorch.Size([3])

@@ -1,106 +1,36 @@
-"""Step 69g: Threads, blocks and grids
+"""Step 69g: What a kernel cannot take
 
-On a GPU you do not write a loop over the elements. You write what happens to one element, a kernel,
-and say how many threads are to run it. Threads come in blocks, blocks make up a grid, and each
-thread works out from its position which element is its own:
+A kernel reads memory, not an array. The one of step 69f gets an address and a count, and takes n
+elements from there on. If it is given x[::2], whose elements lie two apart, it reads the first half
+of x: the demo plays it, and [0 2 4 6] + [0 2 4 6] is [0 2 4 6]. Two arrays of different types are
+worse: the bytes of one are read as numbers of the other type. None of this is an error on a GPU.
 
-    i = blockIdx.x * blockDim.x + threadIdx.x
+So a kernel is asked first. `fits`: one type for all arrays, one that the kernel is written for, and
+the elements in memory row by row without gaps (c_contiguous). What does not fit takes the generic
+version, as before; it is slower, and right. Arrays of two shapes are broadcast there as well. And
+an empty array must not be launched: a grid of 0 blocks is an error in CUDA.
 
-1,000 elements in blocks of 256 need 4 blocks, which are 1,024 threads. The last 24 have nothing to
-do. They have to check (`if i < n`), or they write past the end of the array, into something else.
+`copy` is a second kernel, to measure what step 69b counted. It copies the same elements in order,
+or in steps: thread i takes the place i * step % n. If step and n have no common divisor, that is
+each place once. On a GPU, the demo prints how many gigabytes a second both ways make; where there
+is none, it counts the sectors that a warp touches.
 
-The threads of a block share a little fast memory, and can wait for each other at a barrier, CUDA's
-__syncthreads(). Say each has written a number. All wait; then half of the threads add the numbers
-of the other half, then a quarter: the sum of 8 numbers takes 3 rounds. Blocks cannot wait for each
-other.
+(Our `fits` refuses more than it must: PyTorch's kernels for elementwise operations take strides
+along, and compute the place of each element from them.)
 
-What goes wrong on a GPU goes wrong silently. If two threads read a counter, add one and write it
-back, one addition can be lost: a race condition. It depends on the order, so it happens on one day
-and not on the next. And a barrier that only some threads of a block reach hangs, or computes
-nonsense.
-
-It matters where neighbours read. A GPU runs 32 threads in step, a warp, and reads memory in sectors
-of 32 bytes, or 8 floats. If a warp reads 32 adjacent floats, 4 sectors are fetched; if each thread
-reads from a different row, 32. This is coalesced against strided access: the same amount of data
-used, 8 times the traffic.
-
-`launch` is a GPU in plain Python, with these rules and these errors; a `yield` is the barrier.
-Below it are two kernels in real CUDA C, each behind a functools.singledispatch: one body for all
-array libraries, which gives the same numbers, and one for CuPy, whose RawKernel compiles the source
-at its first launch. In `add` a thread starts at its own number and moves on by the size of the
-grid, so that a small grid can handle a large array: a grid-stride loop, as in add_one_to_all.
-
-Changed: nothing; step 68g is finished. New: Dim3, Thread, launch; Kernel; add and copy in CUDA C.
-Try: remove `if i < n` from add_one: Python stops it. Make the list 12 long: nothing stops it.
+Changed: C_NAMES (int types), Kernel (types, fits), add_on_cuda. New: copy_kernel, copy. Finished:
+kernels/kernel.py and kernels/basic.py.
+Try: copy(a, 8), whose step divides 1,000. How many different places would the kernel touch?
 """
 
 import functools
-import inspect
-import itertools
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tinytorch.core.device import device_of
 from tinytorch.cuda.backend import cupy, on_cuda
-
-
-class Dim3(NamedTuple):
-    """A size or a place in up to three dimensions; x is the fastest."""
-
-    x: int
-    y: int = 1
-    z: int = 1
-
-    def places(self) -> Iterator["Dim3"]:
-        """All places in a grid of this size."""
-        for z, y, x in itertools.product(range(self.z), range(self.y), range(self.x)):
-            yield Dim3(x, y, z)
-
-
-class Thread:
-    """What a thread knows of itself, by CUDA's names, and the memory that its block shares."""
-
-    def __init__(
-        self, threadIdx: Dim3, blockIdx: Dim3, blockDim: Dim3, gridDim: Dim3, shared: dict
-    ):
-        self.threadIdx, self.blockIdx = threadIdx, blockIdx
-        self.blockDim, self.gridDim = blockDim, gridDim
-        self.shared = shared
-
-    @property
-    def number(self) -> int:
-        """The thread's number in the whole grid, along x."""
-        return self.blockIdx.x * self.blockDim.x + self.threadIdx.x
-
-
-def launch(kernel: Callable, grid: Any, block: Any, *args: Any) -> None:
-    """Runs kernel(thread, *args) for grid x block threads; sizes are numbers or tuples.
-
-    A `yield` in the kernel is a barrier, __syncthreads(): the threads of a block go on from there
-    only when all have come to it. Between two barriers they run one after the other, which is one
-    of the orders that a GPU may choose. RuntimeError where some threads of a block come to a
-    barrier and others end: on a GPU that hangs, or computes nonsense.
-    """
-    grid, block = (Dim3(*size) if isinstance(size, tuple) else Dim3(size) for size in (grid, block))
-    for place in grid.places():
-        shared: dict = {}
-        runs = [
-            kernel(Thread(within, place, block, grid, shared), *args) for within in block.places()
-        ]
-        if not inspect.isgeneratorfunction(kernel):
-            continue
-        ended = 0
-        while not ended:
-            ended = sum(next(run, "end") == "end" for run in runs)
-        if ended < len(runs):
-            raise RuntimeError(
-                f"block {place}: {ended} threads of {len(runs)} have ended, while the others wait "
-                f"for them at a barrier"
-            )
-
 
 # What the element types are called in CUDA C. Other types keep to the generic version.
 C_NAMES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
@@ -201,88 +131,67 @@ def copy_on_cuda(x: Any, step: int = 1) -> Any:
 
 
 if __name__ == "__main__":
+    from tinytorch.kernels.simulator import launch
 
-    def add_one(t, data, n):
-        i = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
-        if i < n:
-            data[i] += 1
+    # The kernels, played. They see memory: n elements from the address of an array on.
+    def memory_of(array, n):
+        return np.lib.stride_tricks.as_strided(array, (n,), (array.itemsize,))
 
-    data = [10 * i for i in range(10)]
-    launch(add_one, math.ceil(9 / 4), 4, data, 9)  # 3 blocks of 4: 12 threads, 3 idle
-    print(data)  # -> [1, 11, 21, 31, 41, 51, 61, 71, 81, 90]
+    def add_in_python(t, a, b, c, n):
+        for i in range(t.number, n, t.gridDim.x * t.blockDim.x):
+            c[i] = a[i] + b[i]
 
-    def add_one_to_all(t, data):
-        for i in range(t.number, len(data), t.gridDim.x * t.blockDim.x):
-            data[i] += 1
+    launches = []
 
-    many = [0] * 100
-    launch(add_one_to_all, 2, 4, many)  # the grid-stride loop
-    print("8 threads, 100 elements, each once:", many == [1] * 100)
-    # -> 8 threads, 100 elements, each once: True
+    def played_add(grid, block, args):
+        launches.append(grid)
+        *arrays, n = args
+        launch(add_in_python, grid, block, *(memory_of(array, n) for array in arrays), n)
 
-    def block_sum(t, numbers, sums):
-        own = t.threadIdx.x
-        t.shared[own] = numbers[t.number]
-        half = t.blockDim.x // 2
-        while half:
-            yield  # all have written
-            if own < half:
-                t.shared[own] += t.shared[own + half]
-            half //= 2
-        if own == 0:
-            sums[t.blockIdx.x] = t.shared[0]
+    add_kernel.compiled["float32"] = played_add
+    x = np.arange(8, dtype=np.float32)
+    half, wrong = x[::2], np.empty(4, np.float32)
+    played_add((1,), (256,), (half, half, wrong, np.int64(4)))  # as step 69f launched it
+    print(
+        half + half, "should be, and is", wrong
+    )  # -> [ 0.  4.  8. 12.] should be, and is [0. 2. 4. 6.]
+    print("fits:", add_kernel.fits(x, x), add_kernel.fits(half, half))  # -> fits: True False
+    print("fits, two types:", add_kernel.fits(x, x.astype(np.float64)))  # -> fits, two types: False
+    print("fits, a type unknown to it:", add_kernel.fits(x > 1, x > 1))
+    # -> fits, a type unknown to it: False
 
-    sums = [0, 0]
-    launch(block_sum, 2, 8, list(range(16)), sums)
-    print("sums of the blocks:", sums, sum(range(8)), sum(range(8, 16)))
-    # -> sums of the blocks: [28, 92] 28 92
+    launches.clear()
+    print(add_on_cuda(half, half), add_on_cuda(x[:3], x[:1]), "launches:", len(launches))
+    # -> [ 0.  4.  8. 12.] [0. 1. 2.] launches: 0
+    print(add_on_cuda(x, x), add_on_cuda(x[:0], x[:0]), "launches:", len(launches))
+    # -> [ 0.  2.  4.  6.  8. 10. 12. 14.] [] launches: 1
 
-    def count(t, total):
-        old = total[0]
-        yield  # all threads read before any of them writes
-        total[0] = old + 1
+    # The copy, in order and in steps of 7.
+    def copy_in_python(t, x, y, n, step):
+        if t.number < n:
+            place = t.number * step % n
+            y[place] = x[place]
+            touched.append(place)
 
-    def count_atomically(t, total):
-        total[0] += 1  # no thread comes between reading and writing
+    copy_kernel.compiled["float32"] = lambda grid, block, args: launch(
+        copy_in_python, grid, block, *args
+    )
+    a = np.arange(1000, dtype=np.float32)
+    for step in (1, 7):
+        touched = []
+        equal = np.array_equal(copy_on_cuda(a, step), copy(a, step))
+        sectors = len({4 * place // 32 for place in touched[:32]})
+        print(f"step {step}: {equal}, sectors for the first warp: {sectors}")
+        # -> step 1: True, sectors for the first warp: 4
+        # -> step 7: True, sectors for the first warp: 28
+    touched = []
+    copy_on_cuda(a, 8)
+    print("a step that divides 1,000 takes the generic version:", touched)
+    # -> a step that divides 1,000 takes the generic version: []
 
-    raced, atomic = [0], [0]
-    launch(count, 4, 8, raced)
-    launch(count_atomically, 4, 8, atomic)
-    print("32 threads counted to", raced, "and", atomic)  # -> 32 threads counted to [4] and [32]
-
-    def early_return(t, n):
-        if t.number >= n:
-            return
-        yield
-        yield
-
-    try:
-        launch(early_return, 2, 4, 5)
-    except RuntimeError as error:
-        print(str(error)[:80])
-        # -> block Dim3(x=1, y=0, z=0): 3 threads of 4 have ended, while the others wait for
-
-    def sectors(places):
-        """How many sectors of 32 bytes hold the floats at these places."""
-        return len({4 * place // 32 for place in places})
-
-    coalesced, strided = [], []
-    launch(lambda t: coalesced.append(t.number), 1, 32)
-    launch(lambda t: strided.append(t.number * 1024), 1, 32)
-    print("sectors fetched for 32 floats:", sectors(coalesced), "or", sectors(strided))
-    # -> sectors fetched for 32 floats: 4 or 32
-
-    # The kernels in CUDA C, on CuPy's arrays. Without a GPU these calls take the generic version.
-    xp = cupy if cupy is not None and cupy.cuda.is_available() else np
-    a = xp.arange(1000, dtype=xp.float32)
-    b = xp.ones(1000, xp.float32)
-    print("add:", (add(a, b) == a + 1).all())  # -> add: True
-    print("copy, in order and in steps of 7:", (copy(a) == a).all(), (copy(a, 7) == a).all())
-    # -> copy, in order and in steps of 7: True True
-    touched = sorted(i * 7 % 1000 for i in range(1000))
-    print("each element once:", touched == list(range(1000)))  # -> each element once: True
-    print(add_kernel.text("float32").splitlines()[0])  # -> typedef float T;
-    print("fits:", add_kernel.fits(a, b), add_kernel.fits(a[::2], b[::2]))  # -> fits: True False
+    # On a GPU, with kernels that were compiled.
+    add_kernel.compiled.clear()
+    copy_kernel.compiled.clear()
 
     def speed(action, arrays):
         """Gigabytes in a second, if each call reads and writes so many large arrays."""

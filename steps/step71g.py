@@ -1,31 +1,27 @@
-"""Step 71g: A module knows its parameters
+"""Step 71g: Looking up parts, and freezing them
 
-The network of step 65o kept its weights in a list, by hand. Leave one out, and there is no error:
-the weight is used, gets a gradient, and never learns. A network of a hundred layers has hundreds of
-them. So let each layer say for itself what there is to learn.
+A pretrained network is often taken over except for its end, and only the new end is trained. That
+takes three moves which so far are loops by hand: find a part by its path, "body.first"; freeze all
+that it contains; and look at the result.
 
-A Module is an object with a forward. What is new is one trick: Python calls `__setattr__` for each
-`self.name = value`, and the module looks at the value. A Parameter goes into `_parameters`, another
-Module into `_modules`; everything else becomes a plain attribute. (`_buffers` are for step 71n.)
-Reading goes through `__getattr__`, which Python calls only for names that it does not find.
+    get_submodule("body.first"), get_parameter, get_buffer      the member with that name
+    children(), modules()                                       one level below, all levels
+    requires_grad_(False)                                       freezes, however deep
 
-So a network becomes a tree of modules with parameters as its leaves. A walk through the tree finds
-them all, and each name tells the path: "second.weight". `parameters()` is what a training loop
-needs, and zero_grad() and requires_grad_() are loops over it. A parameter found in two places (tied
-weights) is listed once: it is updated only once.
+Finding is a search among the names that the walk gives, with remove_duplicate=False: a part that is
+used in two places is found by both of its names.
 
-What is a Parameter (step 65o)? A tensor whose class says one thing more: to be learned. That is why
-BadLinear in the demo fails. Its weight requires a gradient and gets one, but it is a plain tensor,
-like any intermediate result, so the walk does not find it. There are two more ways to hide a
-parameter. One is a plain Python list (step 71n has one that registers). The other is an attribute
-set before `super().__init__()`, when there is nothing to register it in; that raises an error.
+And a print should show sizes, not only classes: `Two(Linear(), Linear())` looks the same for any
+network. A subclass says in extra_repr what it wants to show of itself; module_text puts that in
+front of the parts.
 
-Call the module, not its forward: step 71u puts something in between. (PyTorch has both classes,
-under the same names in torch.nn. `register_parameter` and `register_module` do by name what
-assigning an attribute does.)
+The trap: a frozen parameter keeps the gradient that it has. An optimizer that finds it there goes
+on. zero_grad() sets gradients to None, and with set_to_none=False to zeros, in place: for code that
+holds on to the gradient tensors. (All names are PyTorch's.)
 
-New: Members, which registers and finds; Module, which is called.
-Try: make the weight of BadLinear a Parameter, and leave the rest as it is.
+Changed: Module.zero_grad, __repr__. New: look_up, get_submodule, get_parameter, get_buffer,
+modules, children, named_children; requires_grad_, extra_repr, module_text.
+Try: use named_children instead of named_modules in get_submodule. Which path is found still?
 """
 
 import importlib
@@ -243,6 +239,18 @@ class Module(Members):
             elif param.grad is not None:
                 param.grad.detach_().zero_()
 
+    # Its state, as names and values.
+
+    def state_dict(self) -> dict:
+        """All parameters and persistent buffers by name. They show the module's memory: a copy
+        that is to stay as it is has to be cloned."""
+        state = {}
+        for path, module in self.named_modules(remove_duplicate=False):
+            for name, member in (module._parameters | module._buffers).items():
+                if member is not None and name not in module._non_persistent:
+                    state[f"{path}.{name}" if path else name] = member.detach()
+        return state
+
     # Its text.
 
     def extra_repr(self) -> str:
@@ -265,106 +273,78 @@ class Module(Members):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.modes import no_grad
-
     # Importing the modules of the operations brings their methods to Tensor.
-    for name in ("arithmetic", "elementwise", "matmul", "reduction"):
+    for name in ("arithmetic", "creation", "elementwise", "matmul", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
     importlib.import_module("tinytorch.autograd.engine")
 
-    class BadLinear(Module):
-        """y = x w: the weight is a plain tensor."""
-
-        def __init__(self):
-            super().__init__()
-            self.weight = tensor([[0.5]], requires_grad=True)
-
-        def forward(self, x):
-            return x @ self.weight
-
-    class GoodLinear(Module):
+    class Linear(Module):
         """y = x w + b."""
 
-        def __init__(self):
+        def __init__(self, weight=0.5):
             super().__init__()
-            self.weight = Parameter(tensor([[0.5]]))
+            self.weight = Parameter(tensor([[weight]]))
             self.bias = Parameter(tensor([0.0]))
 
         def forward(self, x):
             return x @ self.weight + self.bias
 
-    # Points on the line y = 3 x + 2, and a loop that knows nothing of the network inside.
-    x = tensor([[-2.0], [-1.0], [0.0], [1.0], [2.0]])
-    target = 3 * x + 2
+        def extra_repr(self):
+            return f"weight={self.weight.item()}"
 
-    def train(model):
-        for _ in range(100):
-            loss = (model(x) - target).square().mean()
-            loss.backward()
-            with no_grad():
-                for param in model.parameters():
-                    param -= 0.1 * param.grad
-            model.zero_grad()
-        return loss.item()
-
-    bad, good = BadLinear(), GoodLinear()
-    print("BadLinear has", [name for name, _ in bad.named_parameters()])  # -> BadLinear has []
-    print("GoodLinear has", [name for name, _ in good.named_parameters()])
-    # -> GoodLinear has ['weight', 'bias']
-    print(f"losses: {train(bad):.2f} and {train(good):.2f}")  # -> losses: 16.50 and 0.00
-    print("bad: ", bad.weight.item(), "has not moved")  # -> bad:  0.5 has not moved
-    print("but it had a gradient:", bad.weight.grad is not None)  # -> but it had a gradient: True
-    print(f"good: {good.weight.item():.3f} x + {good.bias.item():.3f}")  # -> good: 3.000 x + 2.000
-    print(good.bias)
-    # -> Parameter containing:
-    # -> tensor([2.0000], requires_grad=True)
-
-    print("frozen:", not good.requires_grad_(False)(x).requires_grad)  # -> frozen: True
-
-    # A tree of modules.
     class Two(Module):
         def __init__(self):
             super().__init__()
-            self.first = GoodLinear()
-            self.second = GoodLinear()
-            self.second.bias = self.first.bias  # tied
-            self.hidden_from_all = [GoodLinear()]
+            self.first = Linear()
+            self.second = Linear(2.0)
 
-    two = Two()
-    print([name for name, _ in two.named_modules()])  # -> ['', 'first', 'second']
-    print([name for name, _ in two.named_parameters()])
-    # -> ['first.weight', 'first.bias', 'second.weight']
-    print(two)
-    # -> Two(
-    # ->   (first): GoodLinear()
-    # ->   (second): GoodLinear()
-    # -> )
-    print("both biases are one:", two.first.bias is two.second.bias)  # -> both biases are one: True
+        def forward(self, x):
+            return self.second(self.first(x))
 
-    two.register_parameter("scale", Parameter(tensor([1.0])))
-    two.register_module("third", GoodLinear())
-    print([name for name, _ in two.named_parameters()])
-    # -> ['scale', 'first.weight', 'first.bias', 'second.weight', 'third.weight', 'third.bias']
-    print(two.third is list(two.children())[2], two.scale.item())  # -> True 1.0
-    print(two.get_parameter("third.bias") is two.third.bias)  # -> True
-
-    # What is refused.
-    class TooEarly(Module):
+    class Tuned(Module):
         def __init__(self):
-            self.weight = Parameter(tensor([1.0]))
             super().__init__()
+            self.body, self.head = Two(), Linear(3.0)
+            self.register_buffer("mean", tensor([0.5]))
 
-    for mistake in (
-        lambda: TooEarly(),
-        lambda: setattr(good, "weight", tensor([[1.0]])),
-        lambda: good.register_parameter("a.b", None),
-        lambda: good.nothing,
-    ):
-        try:
-            mistake()
-        except (AttributeError, TypeError, KeyError) as error:
-            print(f"{type(error).__name__}: {error.args[0]}")
-    # -> AttributeError: cannot assign parameter before Module.__init__() call
-    # -> TypeError: cannot assign 'Tensor' as parameter 'weight', which it is not
-    # -> KeyError: parameter name can't contain "." or be empty, got 'a.b'
-    # -> AttributeError: 'GoodLinear' object has no attribute 'nothing'
+        def forward(self, x):
+            return self.head(self.body(x - self.mean))
+
+        def extra_repr(self):
+            return f"mean={self.mean.item()}"
+
+    net, x = Tuned(), tensor([[3.0]])
+    print(net)
+    # -> Tuned(
+    # ->   mean=0.5
+    # ->   (body): Two(
+    # ->     (first): Linear(weight=0.5)
+    # ->     (second): Linear(weight=2.0)
+    # ->   )
+    # ->   (head): Linear(weight=3.0)
+    # -> )
+
+    # By name, and level by level.
+    print(net.get_submodule("body.first"), net.get_parameter("body.first.weight").item())
+    # -> Linear(weight=0.5) 0.5
+    print(net.get_buffer("mean").item(), len(list(net.children())), len(list(net.modules())))
+    # -> 0.5 2 5
+    net.head.again = net.body.first
+    print(net.get_submodule("head.again") is net.get_submodule("body.first"))  # -> True
+    try:
+        net.get_parameter("body.third.weight")
+    except AttributeError as error:
+        print(error)
+    # -> there is no parameter `body.third.weight`
+
+    # Only the end is to learn.
+    net.body.requires_grad_(False)
+    print([name for name, param in net.named_parameters() if param.requires_grad])
+    # -> ['head.weight', 'head.bias']
+    net(x).sum().backward()
+    print(net.head.weight.grad.item(), net.body.second.weight.grad)  # -> 2.5 None
+    gradient = net.head.weight.grad
+    net.zero_grad(set_to_none=False)
+    print(net.head.weight.grad is gradient, gradient.item())  # -> True 0.0
+    net.zero_grad()
+    print(net.head.weight.grad)  # -> None

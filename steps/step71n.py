@@ -1,35 +1,24 @@
-"""Step 71n: A tree of modules
+"""Step 71n: Integers stay what they are, and short names
 
-A residual network has, say, twelve equal blocks. It is tedious to write them as attributes block1
-... block12, and a Python list hides them (step 71g). So there are modules that hold modules:
+The step before ended with a fault: net.to(float64) made a number of floating point of a counter. In
+float16 that is worse than ugly: 2,049 rows become 2,048, since there is no such number, and the
+count stands still from then on. The demo shows it.
 
-    Sequential    a row of modules, called one after the other; needs no forward of yours
-    ModuleList    a list; your forward decides how to go through it
-    ModuleDict    modules by name; your forward chooses
+So `to` converts floating point to floating point, and moves everything else only to the device. A
+type that is not a float type is refused: weights cannot be integers.
 
-What a list can do comes from Python: a class that defines the five methods of MutableSequence
-(length, get, set, delete, insert) inherits pop, remove, reverse and +=. MutableMapping does the
-same for dictionaries.
+    to(float16)      what is floating point; integers stay            float(), half(), double(), ...
+    type(float16)    everything, integers too: for those who mean it
+    to_empty(device) new memory of the same sizes, not filled: the values follow from a file
 
-However deep the tree becomes, an operation on all of it is a walk, and one short method:
+The short names are one function each, and all are the same but for a word. `converter` makes them:
+a function that returns the method.
 
-    apply(fn)                 calls fn with each part: the usual way to initialise
-    train(), eval()           tell every part whether it is being trained or used
-    to(device), double()      move or convert all parameters, their gradients, and the buffers
+The trap: inside the class body, after `float = converter(float32)`, the name float is the method.
+The annotations below it have to do without Python's float. (Names as in PyTorch, traps too.)
 
-Some of what a layer knows is not learned and yet belongs to it: a running mean, a mask. This is a
-buffer. It moves with the layer, but no optimizer sees it. `register_buffer` makes a plain tensor
-one. If you forget to, you will notice on a GPU at the latest: the network has moved there, and the
-plain tensor has not.
-
-The trap is the word "to". For a tensor, `x.to(device)` returns a new tensor; for a module,
-`net.to(device)` changes the module itself: the same Parameter objects hold new data. If they were
-new objects, an optimizer made earlier would go on changing the old ones.
-
-New: the lists and the dictionary, each a Container; Module.apply, train, eval, to and its short
-forms, and what a module keeps of itself. Moved: Members, which had buffers already, to
-tinytorch/nn/members.py.
-Try: in Scale make `seen` a plain tensor, `self.seen = tensor(0)`. Which lines of the demo change?
+Changed: Module.to. New: converter, to_empty, type, float, double, half, bfloat16, cpu, cuda.
+Try: net.half() and then net.float(). Are the factors what they were?
 """
 
 import importlib
@@ -157,18 +146,15 @@ class Module(Members):
 
     # Its state, as names and values.
 
-    def _own_state(self) -> Iterator[tuple[dict, str]]:
-        """(parameters or buffers, name there) of all that the module itself is to keep."""
-        left_out = self._non_persistent - self._parameters.keys()
-        for members in (self._parameters, self._buffers):
-            for name, member in members.items():
-                if member is not None and name not in left_out:
-                    yield members, name
-
-    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
-        """What the module itself adds to a state_dict."""
-        for members, name in self._own_state():
-            destination[prefix + name] = members[name] if keep_vars else members[name].detach()
+    def state_dict(self) -> dict:
+        """All parameters and persistent buffers by name. They show the module's memory: a copy
+        that is to stay as it is has to be cloned."""
+        state = {}
+        for path, module in self.named_modules(remove_duplicate=False):
+            for name, member in (module._parameters | module._buffers).items():
+                if member is not None and name not in module._non_persistent:
+                    state[f"{path}.{name}" if path else name] = member.detach()
+        return state
 
     # Its text.
 
@@ -210,13 +196,6 @@ class ListContainer(Container, MutableSequence):
         self._members.clear()
         self.extend(members)
 
-    def _check_index(self, index: Any) -> int:
-        """`index`, counted from the front. IndexError outside."""
-        index, n = operator.index(index), len(self)
-        if not -n <= index < n:
-            raise IndexError(f"index {index} is out of range")
-        return index % n
-
     def __len__(self) -> int:
         return len(self._members)
 
@@ -227,15 +206,15 @@ class ListContainer(Container, MutableSequence):
         """The member at `index`; for a slice, a module of the same kind with those members."""
         if isinstance(index, slice):
             return type(self)(list(self)[index])
-        return list(self)[self._check_index(index)]
+        return list(self)[index]
 
     def __setitem__(self, index: int, member: Any) -> None:
-        name = list(self._members)[self._check_index(index)]
+        name = list(self._members)[index]
         self._register(self._store, name, member)
 
     def __delitem__(self, index: Any) -> None:
         members = list(self)
-        del members[index if isinstance(index, slice) else self._check_index(index)]
+        del members[index]
         self._set_all(members)
 
     def __add__(self, others: Iterable[Any]) -> "ListContainer":
@@ -336,7 +315,7 @@ class ModuleDict(DictContainer):
 
 
 if __name__ == "__main__":
-    from tinytorch.cuda.backend import is_available
+    from tinytorch.core.dtype import int64
     from tinytorch.nn.parameter import Parameter
 
     # Importing the modules of the operations brings their methods to Tensor.
@@ -364,87 +343,31 @@ if __name__ == "__main__":
         def forward(self, x):
             return x.tanh()
 
-    # A row.
-    row = Sequential(Scale(2.0), Tanh(), Scale(10.0))
-    x = tensor([[0.5]])
-    print(f"{row(x).item():.6f} = {row[2](row[1](row[0](x))).item():.6f}")
-    # -> 7.615942 = 7.615942
-    print(row)
-    # -> Sequential(
-    # ->   (0): Scale(factor=2.0)
-    # ->   (1): Tanh()
-    # ->   (2): Scale(factor=10.0)
-    # -> )
-    print(row[:2](x).shape, len(row), [name for name, _ in row.named_parameters()])
-    # -> tinytorch.Size([1, 1]) 3 ['0.factor', '2.factor']
+    net, x = Sequential(Scale(2.0), Tanh(), Scale(0.1)), tensor([[1.0], [2.0]])
+    net[0].seen = tensor(2049)
+    print("converted as well:", net[0].seen.to(float16).long().item())  # -> converted as well: 2048
+    net.half()
+    print(net[0].factor.dtype, net[0].seen.dtype, net[0].seen.item())
+    # -> tinytorch.float16 tinytorch.int64 2049
+    print(net.double()(x.double()).dtype, net.float()(x).dtype)
+    # -> tinytorch.float64 tinytorch.float32
+    try:
+        net.to(int64)
+    except TypeError as error:
+        print(error)
+    # -> Module.to only accepts floating point, not tinytorch.int64
+    print(net.cpu()[0].factor.device)  # -> cpu
+    try:
+        net.type(float16)  # asks each tensor for its own type(), which step 81q adds
+    except AttributeError as error:
+        print(error)
+    # -> 'Tensor' object has no attribute 'type'
 
-    # A residual stack: each block adds something to what it gets.
-    class Residual(Module):
-        def __init__(self, depth):
-            super().__init__()
-            self.blocks = ModuleList([Scale(0.5) for _ in range(depth)])
-
-        def forward(self, x):
-            for block in self.blocks:
-                x = x + block(x).tanh()
-            return x
-
-    stack = Residual(3)
-    print(len(list(stack.parameters())), "parameters;", f"{stack(x).item():.4f}")
-    # -> 3 parameters; 1.6020
-    print(stack)
-    # -> Residual(
-    # ->   (blocks): ModuleList(
-    # ->     (0-2): 3 x Scale(factor=0.5)
-    # ->   )
-    # -> )
-    stack.blocks.append(Scale(1.0))
-    stack.blocks.insert(0, Tanh())
-    print([name for name, _ in stack.blocks.named_children()])  # -> ['0', '1', '2', '3', '4']
-
-    # A switch.
-    class Switch(Module):
-        def __init__(self):
-            super().__init__()
-            self.kinds = ModuleDict({"tanh": Tanh(), "twice": Scale(2.0)})
-
-        def forward(self, x, kind):
-            return self.kinds[kind](x)
-
-    switch = Switch()
-    print(f"{switch(x, 'tanh').item():.4f}", switch(x, "twice").item(), list(switch.kinds))
-    # -> 0.4621 1.0 ['tanh', 'twice']
-
-    # Training or use.
-    net, x = Sequential(Scale(2.0), Sequential(Tanh(), Scale(3.0))), tensor([[1.0], [2.0], [3.0]])
-    print([name for name, _ in net.named_buffers()])  # -> ['0.seen', '1.1.seen']
-    net(x)
-    net.eval()
-    net(x)
-    print("seen", net[0].seen.item(), "rows in training")  # -> seen 3 rows in training
-    print("each part knows:", net.training, net[1][1].training)  # -> each part knows: False False
-
-    # Everything with one call.
-    def start(part):
-        if isinstance(part, Scale):
-            part.factor.data.fill_(5.0)
-
-    print(net.apply(start)[1])
-    # -> Sequential(
-    # ->   (0): Tanh()
-    # ->   (1): Scale(factor=5.0)
-    # -> )
-
-    # To another type: the same parameters, with other data. Integers stay what they are.
-    factor = net[0].factor
-    net.double()
-    print(net[0].factor is factor, factor.dtype, net[0].seen.dtype)
-    # -> True tinytorch.float64 tinytorch.int64
-    print(net(x.double()).dtype)  # -> tinytorch.float64
-
-    # To another device, in the same way. A training program has these two lines at its top.
-    device = "cuda" if is_available() else "cpu"
-    net, x = net.to(device), x.double().to(device)
-    print("no GPU here: it stays on the CPU" if device == "cpu" else "it is on the GPU")  # -> ...
-    print(all(p.device == x.device for p in net.parameters()), net(x).device == x.device)
-    # -> True True
+    # The sizes alone, and the GPU.
+    net.to_empty(device="cpu")
+    print(net[0].factor.shape)  # -> tinytorch.Size([1])
+    try:
+        found = net.cuda()[0].factor.device
+    except (RuntimeError, AssertionError):
+        found = "no GPU"
+    print("cuda() finds", found)  # -> cuda() finds ...

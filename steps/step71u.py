@@ -1,37 +1,27 @@
-"""Step 71u: Looking into a network, and keeping what it knows
+"""Step 71u: A gate at the inputs: what a module does to a gradient
 
-A network is a tree of calls, too. To see what happens inside, you do not want prints in every
-forward. That is why you call the module and not its forward: it leaves room in between. A hook is a
-function of yours that is called there, without changing a line of the network:
+The gate of step 71t sees what arrives at a module. To find the part that makes a gradient vanish,
+one needs what leaves it, too: both numbers, side by side. The demo first tries with what there is,
+a pre hook on the part in front. It shows the same number, but who is in front?
 
-    register_forward_pre_hook            hook(module, args), before forward; may replace args
-    register_forward_hook                hook(module, args, output), after it; may replace output
-    register_full_backward_pre_hook      hook(module, grad_output), before backward
-    register_full_backward_hook          hook(module, grad_input, grad_output), after backward
+So there is a second gate, at the inputs. On the way back it comes last:
 
-Each returns a handle; handle.remove() takes the hook away again, and so does the end of a `with`.
-(prepend=True puts a hook before the others; with_kwargs=True passes it keyword arguments, too.)
+    x ── Gate ── nodes of forward ── Gate ── y
+         │ at_inputs                 │ at_outputs
+         hook(module, grad_input, grad_output)
 
-The call is over when backward comes. So a module with backward hooks sends its inputs and outputs
-through a Gate: a Function that changes nothing on the way forward. On the way back the gate of the
-outputs sees the gradient that arrives, the gate of the inputs the one that leaves. The first layer
-gets data that need no gradient: nothing ever leaves at its inputs, so its hook gets None for them.
+A full backward hook wants both at once. So at_outputs puts what arrived aside, on a stack, since
+one call may be used by several backwards, and at_inputs takes it from there.
 
-And what does a network know? state_dict() answers with all parameters and buffers by name, and
-load_state_dict() puts them back. The trap: the state shares the network's memory; it is not a copy.
-Train on, and the state that you wanted to keep changes as well. Clone it.
+The trap is the first layer. Its input is data, which needs no gradient: no gate stands there, and
+nothing will ever arrive. Then at_outputs calls the hooks at once, with None for each input; and a
+hook that returns a gradient there is refused, since it cannot go anywhere.
 
-load_state_dict checks everything first. It reports all missing names, all unexpected ones and all
-shapes that differ at once, not one per attempt. With strict=False it loads the names that match and
-returns the others. (The names are PyTorch's for the same layers, so its state dicts load here, and
-ours there. A buffer with persistent=False is left out.)
+(PyTorch has the four hooks under these names. An older register_backward_hook saw only the last
+node of a forward, which is why this one is called "full".)
 
-A part may add to its state, or know older names for it: each module is asked for its own, by
-_save_to_state_dict and _load_from_state_dict, and a hook may rename keys before.
-
-Changed: Module.__init__, Module.__call__. New: Gate, Gates, the hooks; state_dict, load_state_dict.
-Moved: the containers to tinytorch/nn/container.py.
-Try: leave out `.clone()` where the demo makes its copy, and see which state is put back.
+Changed: Gates, Module.__call__. New: Gates.enter, at_inputs, register_full_backward_hook.
+Try: give the network x with requires_grad_(). What does the hook of the first layer see now?
 """
 
 import importlib
@@ -432,16 +422,13 @@ if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
 
     class Scale(Module):
-        """y = factor * x, and counts the rows that it has seen."""
+        """y = factor * x."""
 
         def __init__(self, factor):
             super().__init__()
             self.factor = Parameter(tensor([factor]))
-            self.register_buffer("seen", tensor(0))
-            self.register_buffer("scratch", tensor([0.0]), persistent=False)
 
         def forward(self, x):
-            self.seen = self.seen + len(x)
             return x * self.factor
 
     class Tanh(Module):
@@ -457,28 +444,17 @@ if __name__ == "__main__":
             return self.b(self.bend(self.a(x)))
 
     net, x = Net(), tensor([[0.5]])
-
-    # Hooks: what every part gets and gives.
-    def shapes(module, args, output):
-        name = type(module).__name__
-        print(f"{name}: {list(args[0].shape)} -> {list(output.shape)}, {output.item():.4f}")
-
-    handles = [part.register_forward_hook(shapes) for part in net.children()]
-    net(x)
-    # -> Scale: [1, 1] -> [1, 1], 1.0000
-    # -> Tanh: [1, 1] -> [1, 1], 0.7616
-    # -> Scale: [1, 1] -> [1, 1], 7.6159
-    for handle in handles:
-        handle.remove()
-    net(x)  # no hook, no output
-    with net.register_forward_pre_hook(lambda module, args: args[0] * 0):
-        print("a hook has replaced the input:", net(x).item())
-        # -> a hook has replaced the input: 0.0
+    with net.a.register_full_backward_pre_hook(
+        lambda module, grads: print("a", f"{grads[0].item():.4f}")
+    ):
+        net(x).backward()
+    # -> a 4.1997
 
     def gradients(module, grad_input, grad_output):
         entered = None if grad_input[0] is None else round(grad_input[0].item(), 4)
         print(f"{type(module).__name__}: {grad_output[0].item():.4f} in, {entered} out")
 
+    net.zero_grad()
     handles = [part.register_full_backward_hook(gradients) for part in net.children()]
     net(x).backward()
     # -> Scale: 1.0000 in, 10.0 out
@@ -486,35 +462,18 @@ if __name__ == "__main__":
     # -> Scale: 4.1997 in, None out
     for handle in handles:
         handle.remove()
-    print(f"{net.a.factor.grad.item():.4f}")  # -> 2.0999
 
-    # Twice the gradient, and no line of Tanh is changed.
+    # Replacing what leaves: all that lies before gets twice as much.
+    before = net.a.factor.grad.item()
     net.zero_grad()
-    with net.bend.register_full_backward_pre_hook(lambda module, grads: (grads[0] * 2,)):
+    with net.bend.register_full_backward_hook(lambda module, out, arrived: (out[0] * 2,)):
         net(x).backward()
-    print(f"{net.a.factor.grad.item():.4f}")  # -> 4.1997
+    print(f"{before:.4f} {net.a.factor.grad.item():.4f}")  # -> 2.0999 4.1997
 
-    # The state.
-    state = net.state_dict()
-    print({name: value.tolist() for name, value in state.items()})
-    # -> {'a.factor': [2.0], 'a.seen': 5, 'b.factor': [10.0], 'b.seen': 5}
-    copy = {name: value.clone() for name, value in state.items()}
-    net.a.factor.data.fill_(7.0)
-    print("state_dict", state["a.factor"].item(), "and its clone", copy["a.factor"].item())
-    # -> state_dict 7.0 and its clone 2.0
-    print(net.load_state_dict(copy), net.a.factor.item())
-    # -> <All keys matched successfully> 2.0
-
-    del copy["a.factor"]
-    copy["c.factor"] = tensor([1.0])
-    print(net.load_state_dict(copy, strict=False))
-    # -> _IncompatibleKeys(missing_keys=['a.factor'], unexpected_keys=['c.factor'])
-    copy["b.factor"] = tensor([1.0, 2.0])
-    try:
-        net.load_state_dict(copy)
-    except RuntimeError as error:
-        print(error)
-    # -> Error(s) in loading state_dict for Net:
-    # ->     Missing key(s) in state_dict: "a.factor".
-    # ->     Unexpected key(s) in state_dict: "c.factor".
-    # -> ...
+    # At the first layer nothing can go on.
+    with net.a.register_full_backward_hook(lambda module, out, arrived: arrived):
+        try:
+            net(x).backward()
+        except RuntimeError as error:
+            print(error)
+    # -> no input requires a gradient: the hook has to return None

@@ -1,36 +1,32 @@
-"""Step 76n: A training that stops and goes on
+"""Step 76n: The loss as a function of one point
 
-A machine goes down in the third night of a training. The weights were saved (step 71u put them into
-a state_dict), so load them, make a new optimizer and go on. The loss jumps: what the rule
-remembered about each weight is gone. With momentum that is the weight's velocity, which grew for
-days and is zero again.
+All rules so far get one gradient and make one step. But is the step good? In the demo the curvature
+is 4, so with a rate of 0.6 each step leads further away, and the rule does not notice. It could, if
+it might ask for the loss at the new place, and try a shorter step.
 
-So the optimizer's memory must be saved too. In `state` its keys are the tensors themselves, but in
-the next process these are other tensors. What stays the same is their order. So in state_dict a
-number stands for each parameter, and load_state_dict gives memory number i to the i-th parameter
-that the optimizer has now, on that parameter's device and in its dtype. (The count of steps keeps
-its own dtype: it is a tensor, but it only counts.) This is why a set, which has no order, is
-refused.
+A rule cannot compute the loss: only the program knows the batch and the model. So the program gives
+step a function that does:
 
-    {"state": {0: {"velocity": tensor}, ...}, "param_groups": [{"lr": 0.1, "params": [0, 1]}]}
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(model(batch))
+        loss.backward()
+        return loss
 
-The saved options win over those given to __init__. An option that an older file does not have gets
-its default.
+    loss = optimizer.step(closure)
 
-Other code may want to know about each step: a scheduler must know that there was one (step 78g), a
-monitor looks at the gradients. Such code registers hooks, at six moments: before and after a step,
-a state_dict and a load_state_dict. A hook that runs before may change what goes in, by returning
-it. `with_hooks` wraps `step`. __init_subclass__, which Python calls for each new subclass, wraps
-the `step` of a subclass that writes its own, as many PyTorch programs do.
+The plain rules call it once. A rule with a step of its own may call it as often as it likes: the
+demo's Halving halves its rate until the loss falls. Step 77o needs it, too.
 
-parameters_to_vector puts all parameters into one row, for methods that see one point in a space of
-many dimensions.
+The trap: step moves the parameters under no_grad, and many programs have a whole step under
+no_grad. A closure that runs there would record no graph, and backward would fail. So it runs under
+enable_grad.
 
-Copies and pickles take the memory along, but not the hooks: those belong to the process.
+Methods of this kind see all parameters as one point in a space of many dimensions.
+parameters_to_vector makes this point: how long was a step, and how far is it from here to there?
 
-New: with_hooks, registers; Optimizer.state_dict, load_state_dict, the hooks; parameters_to_vector.
-Changed: Optimizer.step calls the hooks, for which __new__ makes a place.
-Try: let the demo load only half of it: call optimizer.state.clear() after load_state_dict.
+Changed: Optimizer.step. New: parameters_to_vector.
+Try: remove enable_grad(). What does the error of the demo say?
 """
 
 import copy
@@ -333,109 +329,98 @@ class Optimizer:
         return text + ")"
 
 
+class SGD(Optimizer):
+    """p = p - lr * d, where d is the gradient, or what momentum makes of it.
+
+        g = g + weight_decay * p
+        v = momentum * v + g         (v = g at the first step)
+        d = v, or g + momentum * v with nesterov
+
+    Source: Sutskever et al., On the importance of initialization and momentum, 2013.
+    Raises:
+        ValueError: for a negative option, and for nesterov without momentum.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-3,
+        momentum: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        differentiable: bool = False,
+    ):
+        options = checked(locals())
+        if nesterov and momentum <= 0:
+            raise ValueError("Nesterov momentum requires a momentum")
+        super().__init__(params, options)
+
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        for param in params:
+            g = param.grad
+            if group["weight_decay"]:
+                g = g + group["weight_decay"] * param
+            if group["momentum"]:
+                state = self.state[param]
+                v = state.get("momentum_buffer", 0 * g)
+                v = state["momentum_buffer"] = group["momentum"] * v + g
+                g = g + group["momentum"] * v if group["nesterov"] else v
+            param -= group["lr"] * g
+
+
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """The elements of all parameters in one row; the gradient flows through."""
     return cat([param.reshape(-1) for param in parameters])
 
 
 if __name__ == "__main__":
-    from tinytorch.ops.random import manual_seed, randn
+    p, q = tensor([1.0], requires_grad=True), tensor([[1.0, -1.0]], requires_grad=True)
 
-    class Heavy(Optimizer):
-        """Gradient descent with a velocity for each parameter."""
+    def loss_of():
+        return 2 * (p * p).sum() + 2 * (q * q).sum()
 
-        def __init__(self, params, lr=0.1, momentum=0.9):
-            super().__init__(params, {"lr": lr, "momentum": momentum})
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of()
+        loss.backward()
+        return loss
 
-        def update(self, params, group):
-            for param in params:
-                state = self.state[param]
-                if "velocity" not in state:
-                    state["velocity"] = 0 * param.grad
-                state["velocity"] = group["momentum"] * state["velocity"] + param.grad
-                param -= group["lr"] * state["velocity"]
+    # A rate that is too large, and a rule that does not notice.
+    optimizer = SGD([p, q], lr=0.6)
+    with no_grad():  # as some programs do
+        print([round(optimizer.step(closure).item(), 1) for _ in range(4)])
+    # -> [6.0, 11.8, 23.0, 45.2]
 
-    def train(optimizer, steps):
-        """Steps on the sum of all squares."""
-        params = optimizer.param_groups[0]["params"]
-        for _ in range(steps):
-            optimizer.zero_grad()
-            sum((p * p).sum() for p in params).backward()
-            optimizer.step()
+    class Halving(SGD):
+        """Gradient descent that halves its rate until the loss falls."""
 
-    manual_seed(0)
-    start = [randn(2), randn(3)]
-
-    def fresh(values):
-        return [value.detach().clone().requires_grad_() for value in values]
-
-    class Bare(Heavy):
-        """Older optimizers declare an option without a default in this way."""
-
-        def __init__(self, params, lr=required):
-            super().__init__(params, lr)
-
-    try:
-        Bare(fresh(start))
-    except ValueError as error:
-        print(error)  # -> a parameter group needs a value for lr: it has no default
-
-    # Twenty steps in one go.
-    whole = fresh(start)
-    train(Heavy(whole), 20)
-
-    # Ten steps, and then everything is written down.
-    params = fresh(start)
-    optimizer = Heavy(params)
-    train(optimizer, 10)
-    saved = copy.deepcopy(optimizer.state_dict())
-    print(saved["param_groups"])  # -> [{'lr': 0.1, 'momentum': 0.9, 'params': [0, 1]}]
-    print({number: list(state) for number, state in saved["state"].items()})
-    # -> {0: ['velocity'], 1: ['velocity']}
-
-    # Another process has other tensors. Ten more steps, without and with the memory.
-    for with_memory in (False, True):
-        other = fresh(params)
-        optimizer = Heavy(other, lr=7.0 if with_memory else 0.1)  # the saved rate wins
-        if with_memory:
-            optimizer.load_state_dict(saved)
-        train(optimizer, 10)
-        same = all(bool((a == b).all()) for a, b in zip(other, whole, strict=True))
-        print("with memory" if with_memory else "without", "- as in one go:", same)
-    # -> without - as in one go: False
-    # -> with memory - as in one go: True
-    try:
-        Heavy(params[:1]).load_state_dict(saved)
-    except ValueError as error:
-        print("a group of another size:", str(error).split(": ")[1])
-    # -> a group of another size: (loaded, here) = [(2, 1)]
-
-    # Hooks: who is there, and in what order.
-    optimizer = Heavy(params)
-    optimizer.register_step_pre_hook(lambda *_: print("before,", end=" "))
-    handle = optimizer.register_step_post_hook(lambda *_: print("after"))
-    optimizer.step()  # -> before, after
-    handle.remove()
-    optimizer.register_state_dict_post_hook(lambda _, saved: {**saved, "epoch": 3})
-    print(list(optimizer.state_dict()))  # -> ['state', 'param_groups', 'epoch']
-
-    # A subclass with a step of its own, as in many PyTorch programs, has the same hooks.
-    class Signs(Optimizer):
         @no_grad()
-        def step(self, closure=None):
-            for param in self.param_groups[0]["params"]:
-                param -= 0.5 * param.grad.sign()
+        def step(self, closure):
+            with enable_grad():
+                loss = closure()
+            group = self.param_groups[0]
+            start = [param.detach().clone() for param in group["params"]]
+            while True:
+                for param, value in zip(group["params"], start, strict=True):
+                    param.copy_(value - group["lr"] * param.grad)
+                if loss_of() < loss:
+                    return loss
+                group["lr"] /= 2
 
-    w = tensor([1.0, 1.0], requires_grad=True)
-    w.grad = tensor([100.0, -0.01])
-    optimizer = Signs([w], {})
-    optimizer.register_step_post_hook(lambda optimizer, args, kwargs: print(w.tolist()))
-    optimizer.step()  # -> [0.5, 1.5]
+    optimizer = Halving([p, q], lr=0.6)
+    before = parameters_to_vector([p, q])
+    print(before.shape)  # -> tinytorch.Size([3])
+    for _ in range(4):
+        loss = optimizer.step(closure)
+    print(f"rate {optimizer.param_groups[0]['lr']}, loss {loss.item():.4f}")
+    # -> rate 0.3, loss 0.0057
+    after = parameters_to_vector([p, q])
+    print(
+        f"the way was {(after - before).square().sum().sqrt().item():.2f} long"
+    )  # -> the way was 6.64 long
+    after.sum().backward()  # the gradient flows through
+    print(q.grad.shape)  # -> tinytorch.Size([1, 2])
 
-    # A copy remembers what the original does, and is independent of it.
-    twin = copy.deepcopy(optimizer)
-    twin.step()  # the hook stayed behind: nothing is printed
-    print(twin.param_groups[0]["params"][0].tolist(), w.tolist())  # -> [0.0, 2.0] [0.5, 1.5]
-
-    # All parameters as one point.
-    print(parameters_to_vector(whole).shape)  # -> tinytorch.Size([5])
+    # Without a closure, as before.
+    print(SGD([p, q]).step())  # -> None

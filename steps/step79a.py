@@ -101,6 +101,14 @@ if __name__ == "__main__":
         text = str(error)
     print(text)  # -> ...
 
+    # Without the package there is nothing to ask.
+    installed, threadpoolctl = threadpoolctl, None
+    try:
+        get_num_threads()
+    except ImportError as error:
+        print(str(error).rpartition("which ")[2])  # -> is not installed: pip install threadpoolctl
+    threadpoolctl = installed
+
     # What is refused.
     for wrong in (0, 1.5):
         try:

@@ -1,129 +1,48 @@
-"""Step 79h: Items, and batches of items
+"""Step 79h: Sets end to end, and streams
 
-So far the loops have held all data in one tensor and cut it up by hand. Real data is a folder of
-pictures, a stream, or a table too large for memory. And the cutting mixes three questions that have
-nothing to do with each other. Each gets an answer of its own:
+Data often comes in several files, and each is a dataset. Two lists are joined by a `+`, but our
+datasets are not lists. And some data has no numbers at all: lines from a network, a file too large
+to look anything up in. Its items come one after the other, and nobody knows how many.
 
-    Dataset       what is item number i, and how many are there?      (this step)
-    collate       how do 64 items become one batch?                   (this step)
-    Sampler       in which order do the numbers come?                 (step 79o)
+    ConcatDataset    item 12 of 10 + 5 items is item 2 of the second
 
-A Dataset has two methods, __getitem__ and __len__; even a list will do. Data without numbers, such
-as lines from a network, is an IterableDataset with __iter__. Subset, ConcatDataset and, for
-streams, ChainDataset are datasets made of datasets. random_split makes two that share no item: one
-to train on, one to test.
+              lengths             10    5    7
+              running sums        10   15   22         the first sum above 12 is the second
 
-default_collate puts items together: tensors are stacked along a new first dimension, numbers become
-a tensor (int64 or float64: as exact as Python's), and containers are collated part by part. So
-items (image, label) become a batch [images, labels]. It refuses what it does not know: None is not
-a number, and two images of different sizes do not make a batch.
+    IterableDataset  a dataset with __iter__ instead of __getitem__
+    ChainDataset     the items of one stream, then those of the next
 
-One item at a time, a batch costs 64 index operations and a stack, even if all items lie in one
-tensor anyway. So a dataset may have a method that makes a whole batch: TensorDataset does it with
-one index. The trap is inheritance. A subclass of TensorDataset whose __getitem__ rotates the image
-must get batches of rotated images. So `collated` walks through the classes in Python's own order
-(the MRO), and takes the shortcut only if it comes no later than the first class that says what an
-item is.
+The right set is found by bisection among the running sums, so a thousand files cost ten
+comparisons. A negative number counts from the end, as in a list.
 
-(torch.utils.data has the same classes. `__getitems__`, a list of items at once, is PyTorch's too;
-`__getbatch__`, the batch itself, is ours.)
+The trap: a stream cannot be shuffled, split or joined with sets that have numbers. ConcatDataset
+refuses it at once, not at its first item.
 
-New: default_collate, default_convert, with walk and rebuilt; items, collated; the datasets,
-random_split.
-Try: leave the `break` out of `collated`. Which line of the demo gives it away?
+(torch.utils.data has the same classes. `Dataset[int]` is for those who write types.)
+
+Changed: Dataset. New: IterableDataset, ConcatDataset, ChainDataset. All of dataset.py is there now.
+Try: bisect_left in place of bisect_right. Which item does the demo miss?
 """
 
 import bisect
-import copy
 import importlib
 import itertools
 import math
 import operator
 import types
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.dtype import float64
-from tinytorch.core.tensor import Tensor, as_tensor, tensor
-from tinytorch.ops.joining import stack
+from tinytorch.core.tensor import Tensor, as_tensor
 from tinytorch.ops.random import Generator, randperm
+from tinytorch.utils.data.collate import default_collate
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
-
-
-def rebuilt(original: Any, parts: Any) -> Any:
-    """`parts`, a list or a dict, as a container of the kind of `original`.
-
-    As in PyTorch a tuple becomes a list, and so does what cannot be made anew, such as a range.
-    """
-    if isinstance(original, tuple):
-        return type(original)(*parts) if hasattr(original, "_fields") else parts
-    try:
-        if not isinstance(original, (MutableMapping, MutableSequence)):
-            return type(original)(parts)
-        clone = copy.copy(original)  # there may be more to it: a defaultdict has its default
-        for place, part in parts.items() if isinstance(parts, dict) else enumerate(parts):
-            clone[place] = part
-        return clone
-    except TypeError:
-        return parts
-
-
-def walk(function: Any, data: Any) -> Any:
-    """A copy of nested containers, with function(x) in the place of each other value x."""
-    if isinstance(data, Mapping):
-        return rebuilt(data, {key: walk(function, part) for key, part in data.items()})
-    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
-        return rebuilt(data, [walk(function, part) for part in data])
-    return function(data)
-
-
-def is_numeric(value: Any) -> bool:
-    """Whether this is an array, or a number of NumPy's, that can be a tensor."""
-    return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind not in "SUO"
-
-
-def default_convert(data: Any) -> Any:
-    """Nested data with tensors in the place of arrays, and all else as it is."""
-    return walk(lambda value: as_tensor(value) if is_numeric(value) else value, data)
-
-
-def default_collate(batch: Sequence) -> Any:
-    """Samples of one kind as a batch: tensors, arrays and numbers become one tensor with a new
-    first dimension, texts stay a list; dicts, tuples and lists go part by part.
-
-    Raises:
-        TypeError: for other kinds.
-        RuntimeError: where the lengths or shapes differ.
-    """
-    first = batch[0]
-    if isinstance(first, Tensor):
-        return stack(batch)
-    if is_numeric(first):
-        kinds = {(getattr(x, "shape", None), getattr(x, "dtype", None)) for x in batch}
-        if len(kinds) == 1:  # NumPy does it in one go
-            return as_tensor(np.array(batch))
-        return stack([as_tensor(x) for x in batch])
-    if isinstance(first, (int, float)):
-        return tensor(batch, dtype=float64 if isinstance(first, float) else None)
-    if isinstance(first, (str, bytes)):
-        return batch
-    if isinstance(first, Mapping):
-        parts = {key: default_collate([sample[key] for sample in batch]) for key in first}
-        return rebuilt(first, parts)
-    if isinstance(first, Sequence):
-        if len(set(map(len, batch))) != 1:
-            raise RuntimeError("each element in list of batch should be of equal size")
-        return rebuilt(first, [default_collate(column) for column in zip(*batch, strict=True)])
-    raise TypeError(
-        "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
-        f"found {first.dtype if isinstance(first, np.ndarray) else type(first)}"
-    )
 
 
 def items(dataset: "Dataset", indices: Sequence) -> list:
@@ -293,68 +212,46 @@ def random_split(
 
 
 if __name__ == "__main__":
-    import time
-
-    from tinytorch.datasets.digits import load_digits
     from tinytorch.ops.creation import arange
-    from tinytorch.ops.random import manual_seed
 
-    class Squares(Dataset):
-        """Item i is i, its square, and its name."""
-
-        def __len__(self):
-            return 5
-
-        def __getitem__(self, index):
-            return {"pair": (index, float(index**2)), "name": f"number {index}"}
-
-    print(Squares()[3])  # -> {'pair': (3, 9.0), 'name': 'number 3'}
-    batch = default_collate([Squares()[3], Squares()[4]])
-    for part in batch["pair"]:
-        print(part.tolist(), part.dtype.name)
-    # -> [3, 4] int64
-    # -> [9.0, 16.0] float64
-    print(batch["name"])  # -> ['number 3', 'number 4']
-    images = default_collate([np.ones((8, 8), np.float32), np.zeros((8, 8), np.float32)])
-    print(type(images).__name__, images.shape)  # -> Tensor tinytorch.Size([2, 8, 8])
-    for wrong in ([None, None], [tensor([1]), tensor([1, 2])]):
-        try:
-            default_collate(wrong)
-        except (TypeError, RuntimeError) as error:
-            print(type(error).__name__ + ":", str(error).split("; ")[-1].split(", but ")[-1])
-    # -> TypeError: found <class 'NoneType'>
-    # -> RuntimeError: got [1] at entry 0 and [2] at entry 1
-
-    # Datasets made of datasets.
-    manual_seed(0)
+    # Two lists can be added, and so can two datasets.
     data = TensorDataset(arange(10), arange(10) * 10)
-    print(len(data), [t.item() for t in data[7]])  # -> 10 [7, 70]
-    learn, test = random_split(data, [0.8, 0.2])
-    seen = {learn[i][0].item() for i in range(8)} | {test[i][0].item() for i in range(2)}
-    print(len(learn), "and", len(test), "items, none twice:", seen == set(range(10)))
-    # -> 8 and 2 items, none twice: True
     both = Subset(data, [4, 2]) + data
-    print(len(both), both[1][0].item(), both[2][0].item(), both[-1][0].item())  # -> 12 2 0 9
+    print(len(both), [both[i][0].item() for i in (0, 1, 2, 11, -1)])  # -> 12 [4, 2, 0, 9, 9]
+    print(ConcatDataset[int], both.cumulative_sizes)  # -> __main__.ConcatDataset[int] [2, 12]
 
-    # The shortcut gives what the long way gives, and steps aside for a class that says otherwise.
-    class Negative(TensorDataset):
-        def __getitem__(self, index):
-            return tuple(-t for t in super().__getitem__(index))
+    # A stream: its items have no numbers.
+    class Lines(IterableDataset):
+        def __init__(self, text):
+            self.text = text
 
-    for dataset in (data, Subset(data, range(10)), Negative(*data.tensors)):
-        short, long = collated(dataset, [3, 1]), default_collate([dataset[3], dataset[1]])
-        print(short[0].tolist(), short[1].tolist(), short[1].tolist() == long[1].tolist())
-    # -> [3, 1] [30, 10] True
-    # -> [3, 1] [30, 10] True
-    # -> [-3, -1] [-30, -10] True
+        def __iter__(self):
+            return iter(self.text.split(", "))
 
-    # What it saves: all digits in batches of 64.
-    digits = TensorDataset(*load_digits())
-    for name, make in (
-        ("item by item", lambda numbers: default_collate([digits[i] for i in numbers])),
-        ("at once", lambda numbers: collated(digits, numbers)),
+        def __len__(self):  # a stream need not know it
+            return self.text.count(", ") + 1
+
+    hamlet = Lines("to be, or not") + Lines("to be, that is, the question")
+    print(list(hamlet), len(hamlet))
+    # -> ['to be', 'or not', 'to be', 'that is', 'the question'] 5
+
+    # What is refused.
+    class Half(IterableDataset):
+        pass
+
+    for wrong in (
+        lambda: both[-13],
+        lambda: ConcatDataset([]),
+        lambda: ConcatDataset([data, hamlet]),
+        lambda: list(ChainDataset([hamlet, data])),
+        Half,
     ):
-        start = time.perf_counter()
-        shapes = [list(make(range(i, min(i + 64, 1797)))[0].shape) for i in range(0, 1797, 64)]
-        print(f"{name:12} {(time.perf_counter() - start) * 1e3:.1f} ms")  # -> ...
-    print(len(shapes), "batches, the last of", shapes[-1])  # -> 29 batches, the last of [5, 8, 8]
+        try:
+            wrong()
+        except (ValueError, AssertionError, TypeError) as error:
+            print(str(error).split(" without")[0])
+    # -> absolute value of index should not exceed dataset length
+    # -> datasets should not be an empty iterable
+    # -> ConcatDataset does not support IterableDataset
+    # -> ChainDataset only supports IterableDataset
+    # -> Can't instantiate abstract class Half ...

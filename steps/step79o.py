@@ -1,49 +1,36 @@
-"""Step 79o: In which order
+"""Step 79o: Rare things, more often
 
-Step 79h knows what an item is and how items become a batch. It does not say which items, or when.
-To take them in the order of the file is wrong: files are often sorted by class, and a network that
-sees 600 zeros, then 600 ones, forgets the zeros. Shuffling once is better. Shuffling again for each
-epoch is best: the same items hardly ever meet again in a batch.
+Of 100 mails, 10 are spam. To see as many of them as of the others, give each item of a class of n
+items the weight 1/n. WeightedRandomSampler draws with these weights; with replacement, since the
+ten must come several times in an epoch of 100.
 
-A Sampler is anything that gives numbers. RandomSampler shuffles: each item comes once per epoch.
-With replacement, each draw is from all items, so n draws miss about 1/e, or 37 %, of them:
+The trap: it needs one weight for each item, not for each class. Given the weights of two classes,
+it draws only the items 0 and 1, and there is no error: two items with two weights would be right.
+A second one: an item that comes nine times is learned by heart sooner. There are no more rare
+items than before, they only count more.
 
-    P(an item is not drawn) = (1 - 1/n)^n -> 1/e
+Weights are computed, and may come out wrong: negative, not finite, all zero. `multinomial` would
+draw from them without a word; now it refuses them. It takes several rows of weights as well, as a
+network that writes texts gives them, one for each text. Row i has its edges between i and i + 1, so
+one search serves all rows:
 
-Numbers are drawn when they are asked for, so num_samples may be 10^10, and nothing that long is
-ever in memory. BatchSampler makes lists of numbers out of numbers, and is a sampler too. One of
-your own needs __iter__, and __len__ if there is an end.
+    row 0    0 .1 .3      1
+    row 1                 1    1.5   1.8   2          its draws: u + 1
 
-WeightedRandomSampler makes rare things frequent. `multinomial` draws for it. With replacement it
-looks up a uniform number among the running sums of the weights. Without, it is a race: each element
-arrives after a random time, -log(u) / weight, and the first to arrive are the sample. The trap: it
-needs one weight for each sample, not for each class. Given the weights of two classes, it draws
-only samples 0 and 1, without an error.
+(torch.utils.data.WeightedRandomSampler is the same.)
 
-Where do the random numbers come from? RandomSampler draws one number from the program's generator,
-and uses it as the seed of its own. So manual_seed decides the order, and a dropout layer that draws
-between two batches does not change the rest of the epoch. It does change the next one. To avoid
-that, give the sampler a `generator`; or draw inside `with fork_rng():`, which afterwards puts the
-generators of all devices back to where they were.
-
-(torch.utils.data has the same samplers. After the same manual_seed, their order is another one.)
-
-New: multinomial; get_rng_state, set_rng_state, fork_rng; the samplers, new_seed, check_positive,
-check_bool. Moved: step 79h, to tinytorch/utils/data.
-Try: leave out the two lines in which RandomSampler makes a generator of its own. Which line of the
-demo changes?
+Changed: multinomial. New: WeightedRandomSampler.
+Try: weights 1/n for the digits. Which class is the rarest?
 """
 
 import importlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager
 from types import GenericAlias
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import cpu
 from tinytorch.core.dtype import float64, int64
 from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method
 from tinytorch.ops.random import Generator, generator_for, randint, randperm
@@ -88,36 +75,6 @@ def multinomial(
         indices = waiting.argsort(1)[:, :num_samples]
     indices = indices.reshape(*weights.shape[:-1], num_samples)
     return tensor(indices, dtype=int64, device=input.device)
-
-
-def get_rng_state() -> Tensor:
-    """The state of the CPU's default generator."""
-    return generator_for(cpu, None).get_state()
-
-
-def set_rng_state(new_state: Tensor) -> None:
-    """Sets the state of the CPU's default generator."""
-    generator_for(cpu, None).set_state(new_state)
-
-
-@contextmanager
-def fork_rng(devices: Sequence[int] | None = None, enabled: bool = True) -> Iterator[None]:
-    """`with fork_rng():` what is drawn or seeded inside changes nothing for the program outside.
-
-    It holds for the CPU and for all other devices, or for the GPUs with the numbers `devices`.
-    """
-    generator_for(cpu, None)
-    before = {
-        generator: (generator.get_state(), generator.chosen_seed)
-        for device, generator in Generator.default.items()
-        if enabled and (devices is None or device is cpu or device.index in devices)
-    }
-    try:
-        yield
-    finally:
-        for generator, (state, chosen) in before.items():
-            generator.set_state(state)
-            generator.chosen_seed = chosen
 
 
 def new_seed(generator: Generator | None) -> int:
@@ -268,102 +225,49 @@ class BatchSampler(Sampler):
 
 
 if __name__ == "__main__":
-    import math
     from collections import Counter
 
-    from tinytorch.datasets.digits import load_digits
-    from tinytorch.ops.random import manual_seed, rand
-    from tinytorch.utils.data.dataset import TensorDataset, collated
+    from tinytorch.ops.random import manual_seed
 
     manual_seed(0)
-    print(list(SequentialSampler(range(4))))  # -> [0, 1, 2, 3]
-    shuffler = RandomSampler(range(100))
-    first, second = list(shuffler), list(shuffler)
-    print("each once:", sorted(first) == sorted(second) == list(range(100)))  # -> each once: True
-    print("each epoch its own order:", first != second)  # -> each epoch its own order: True
-    missed = 1 - len(set(RandomSampler(range(10_000), replacement=True))) / 10_000
-    print("with replacement 1/e is missed:", abs(missed - math.exp(-1)) < 0.02)
-    # -> with replacement 1/e is missed: True
-    endless = RandomSampler(range(3), num_samples=10**10)
-    print(len(endless), sorted(itertools.islice(endless, 3)))  # -> 10000000000 [0, 1, 2]
-
-    # What is drawn between two numbers does not change those that follow, here in three rounds.
-    def order(between):
-        manual_seed(0)
-        numbers = []
-        for number in RandomSampler(range(5), num_samples=15):
-            rand(between)
-            numbers.append(number)
-        return numbers
-
-    print("the same order:", order(between=0) == order(between=7))  # -> the same order: True
-
-    # What is drawn inside fork_rng, for a plot or a test, changes nothing outside.
-    manual_seed(3)
-    expected = rand(2)
-    manual_seed(3)
-    with fork_rng():
-        manual_seed(99)
-        rand(1000)
-    state, after = get_rng_state(), rand(2)
-    print("undisturbed:", (after == expected).all().item())  # -> undisturbed: True
-    set_rng_state(state)
-    print("from there again:", (rand(2) == expected).all().item())  # -> from there again: True
-
-    # Indices by weight, and how often a rare class comes.
-    odds = tensor([0.1, 0.2, 0.7])
-    counts = Counter(multinomial(odds, 10_000, replacement=True).tolist())
-    print("drawn by weight:", [round(counts[i] / 10_000, 1) for i in range(3)])
-    # -> drawn by weight: [0.1, 0.2, 0.7]
-    first = Counter(multinomial(odds, 3).tolist()[0] for _ in range(1000))
-    print("first in most races:", first.most_common(1)[0][0])  # -> first in most races: 2
     labels = [0] * 90 + [1] * 10
     weights = [1 / 90 if label == 0 else 1 / 10 for label in labels]
-    counts = Counter(labels[i] for i in WeightedRandomSampler(weights, 10_000))
-    print(f"share of the rare class: {counts[1] / 10_000:.1f}")  # -> share of the rare class: 0.5
-    wrong = set(WeightedRandomSampler([1 / 90, 1 / 10], 10_000))  # a weight for each class
-    print("samples that ever come:", sorted(wrong))  # -> samples that ever come: [0, 1]
     for name, drawn in (
-        ("in order", SequentialSampler(labels)),
         ("shuffled", RandomSampler(labels)),
         ("weighted", WeightedRandomSampler(weights, 100)),
     ):
         share = sum(labels[i] == 1 for i in drawn)
         print(f"{name}  common {'#' * ((100 - share) // 5):18}  rare {'#' * (share // 5)}")
-    # -> in order  common ##################  rare ##
     # -> shuffled  common ##################  rare ##
     # -> weighted  common ...
-    print(sorted(SubsetRandomSampler([2, 5, 7])))  # -> [2, 5, 7]
-    print(list(BatchSampler(range(5), 2, drop_last=True)))  # -> [[0, 1], [2, 3]]
+    counts = Counter(labels[i] for i in WeightedRandomSampler(weights, 10_000))
+    print(f"share of the rare class: {counts[1] / 10_000:.1f}")  # -> share of the rare class: 0.5
+    wrong = WeightedRandomSampler([1 / 90, 1 / 10], 10_000)  # a weight for each class
+    print(len(wrong), "items:", sorted(set(wrong)))  # -> 10000 items: [0, 1]
 
-    # One of our own: texts of about one length side by side, so that a batch needs little padding.
-    class ByLength(Sampler):
-        def __init__(self, texts):
-            self.texts = texts
+    # Rows of weights: each row has its own draws.
+    rows = tensor([[0.1, 0.2, 0.7], [5.0, 5.0, 0.0]])
+    drawn = multinomial(rows, 10_000, replacement=True)
+    for row in drawn.tolist():
+        print([round(row.count(i) / 10_000, 1) for i in range(3)])
+    # -> [0.1, 0.2, 0.7]
+    # -> [0.5, 0.5, 0.0]
+    print([sorted(row) for row in multinomial(rows, 2).tolist()][1])  # -> [0, 1]
 
-        def __iter__(self):
-            return iter(sorted(range(len(self.texts)), key=lambda i: len(self.texts[i])))
-
-        def __len__(self):
-            return len(self.texts)
-
-    texts = ["to", "whether", "be", "nobler"]
-    print([[texts[i] for i in batch] for batch in BatchSampler(ByLength(texts), 2, False)])
-    # -> [['to', 'be'], ['nobler', 'whether']]
-
-    # All three parts together in one line, which step 79v makes a class of. The digits are sorted
-    # here, as files often are: how many of the ten classes does the network see in a batch?
-    images, labels = load_digits()
-    by_class = labels.argsort()
-    digits = TensorDataset(images[by_class], labels[by_class])
-    for sampler in (SequentialSampler(digits), RandomSampler(digits)):
-        batches = [collated(digits, numbers) for numbers in BatchSampler(sampler, 64, True)]
-        classes = [len(set(labels.tolist())) for _, labels in batches]
-        print(f"{len(batches)} batches with {sum(classes) / len(classes):.0f} of ten classes each")
-    # -> 28 batches with 1 of ten classes each
-    # -> 28 batches with 10 of ten classes each
-    try:
-        BatchSampler(sampler, True, drop_last=True)
-    except ValueError as error:
-        print(error)
-    # -> batch_size should be a positive integer value, but got batch_size=True
+    # What is refused.
+    for wrong in (
+        lambda: multinomial(tensor([1, 2]), 1),
+        lambda: multinomial(tensor([0.5, -0.5]), 1),
+        lambda: multinomial(tensor([0.5, 0.5, 0.0]), 3),
+        lambda: WeightedRandomSampler([[0.5, 0.5]], 1),
+        lambda: WeightedRandomSampler([0.5, 0.5], 0),
+    ):
+        try:
+            wrong()
+        except (RuntimeError, ValueError) as error:
+            print(error)
+    # -> multinomial: floats in 1 or 2 dims expected as weights, not tinytorch.int64 in 1
+    # -> multinomial: weights have to be finite, not negative, and not all zero
+    # -> multinomial: cannot sample n_sample = 3 of 2
+    # -> weights should be a 1d sequence but given weights have shape (1, 2)
+    # -> num_samples should be a positive integer value, but got num_samples=0

@@ -1,34 +1,27 @@
-"""Step 79v: The loader
+"""Step 79v: Data with labels, and three epochs
 
-With a dataset, a sampler and a way to collate, a loop over batches is one line. DataLoader makes a
-class of that line, because there are choices in it, and some exclude each other:
+Nearly all data of the next steps are inputs with labels. As a TensorDataset, the digits are bare:
+there is no place for a change of each image, such as a rotation, which differs from epoch to epoch.
+So a small class has the interface of torchvision's data sets:
 
-    DataLoader(data, 64)                      batches of 64, in the order of the data
-    DataLoader(data, 64, shuffle=True)        ... in a new order in each epoch
-    DataLoader(data, 64, sampler=mine)        ... in the order of a sampler of your own
-    DataLoader(data, batch_sampler=mine)      you say which items go together
-    DataLoader(data, 64, collate_fn=mine)     you say how items become a batch
-    DataLoader(data, None)                    no batches: item after item
-    DataLoader(stream, 64)                    the next 64 of a stream, whose end is unknown
+    item i  =  (transform(data[i]), target_transform(int(targets[i])))
 
-The loader itself has no state. iter(loader) makes a BatchIterator, with its own place in the data,
-so two loops over one loader do not disturb each other. Each batch is made when it is asked for. An
-item that raises an error costs its batch: `next` raises it, and the next call gives the batch after
-it. A generator function would be shorter here, but after an error it is finished.
+`transform` is any function of an image. Without one, a whole batch is an index operation (step
+79g); with one, each item has to be made. The target of an item is a plain int, as in torchvision,
+and a batch has a tensor of them.
 
-Shuffling a stream makes no sense, and with both a sampler and shuffle=True it is unclear which one
-decides. All such requests are refused when the loader is made, not in the middle of an epoch.
+Digits are the package's own 1797, of which the last 360 are the test. Spiral is computed: arms that
+wind around each other, which no straight line parts. Its test set has the same arms and other
+random numbers.
 
-The trap: the last batch is shorter. Its mean loss counts as much as that of any other batch, so
-each of its few items counts more. Where that matters, drop_last=True leaves it out; but never do
-that in a test.
+The demo is the whole of what steps 79b to 79u were for: three epochs, each in its own order, in a
+loop that knows nothing of numbers, orders and stacks.
 
-Digits is a data set with the interface of those in torchvision: `transform` is a function applied
-to each image, and the target is a plain int. (torch.utils.data.DataLoader is the same class; its
-worker processes come in steps 80h and 80o.)
+The trap: transform acts on each item, each time. What is the same each time, such as a division by
+the mean, is cheaper if it is done once, before.
 
-New: DataLoader, BatchIterator, fetcher, pin; Labelled, Digits, Spiral. Moved: the samplers.
-Try: let DataLoader.__iter__ say `yield from BatchIterator(self)`. The demo stops behind the hole.
+New: Labelled, Digits, Spiral.
+Try: a transform that mirrors an image. Does it help digits?
 """
 
 import importlib
@@ -95,14 +88,15 @@ class BatchIterator:
                 "then device pinned memory won't be used.",
                 stacklevel=3,
             )
-        how = loader.collate_fn, loader.batch_sampler is not None, loader.drop_last
-        self.fetch = fetcher(*how, loader.dataset)
+        self.fetch = loader.make_fetch()(loader.dataset)
 
     def __iter__(self) -> Iterator:
         return self
 
     def __next__(self) -> Any:
-        batch = self.fetch(next(self.tasks))
+        return self.delivered(self.fetch(next(self.tasks)))
+
+    def delivered(self, batch: Any) -> Any:
         return walk(pin, batch) if self.pinned else batch
 
     def __len__(self) -> int:
@@ -176,6 +170,10 @@ class DataLoader:
         """What gives the tasks: lists of numbers, or where nothing is batched numbers."""
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
+    def make_fetch(self) -> Callable[[Any], Callable[[Any], Any]]:
+        """What makes a fetcher from the dataset."""
+        return partial(fetcher, self.collate_fn, self.batch_sampler is not None, self.drop_last)
+
     def __iter__(self) -> Iterator:
         return BatchIterator(self)
 
@@ -239,91 +237,14 @@ class Spiral(Labelled):
 
 
 if __name__ == "__main__":
-    from tinytorch.core.tensor import tensor
+    import time
+
     from tinytorch.nn.activation import ReLU
     from tinytorch.nn.class_loss import cross_entropy
     from tinytorch.nn.container import Sequential
     from tinytorch.nn.linear import Flatten, Linear
-    from tinytorch.ops.creation import arange, ones
-    from tinytorch.ops.joining import constant_pad, stack
     from tinytorch.ops.random import manual_seed
     from tinytorch.optim.adam import Adam
-    from tinytorch.utils.data.dataset import TensorDataset
-
-    data = TensorDataset(arange(5), arange(5) * 10)
-    loader = DataLoader(data, batch_size=2)
-    for x, y in loader:
-        print(x.tolist(), y.tolist())
-    # -> [0, 1] [0, 10]
-    # -> [2, 3] [20, 30]
-    # -> [4] [40]
-    print(len(loader), len(DataLoader(data, 2, drop_last=True)))  # -> 3 2
-    print([x.item() for x, _ in DataLoader(data, None, sampler=[3, 0])])  # -> [3, 0]
-    print([x.tolist() for x, _ in DataLoader(data, batch_sampler=[[4], [1, 1]])])
-    # -> [[4], [1, 1]]
-
-    # Pinned memory is for a GPU; where there is none, the loader says so, as PyTorch's does.
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        list(DataLoader(data, 2, pin_memory=True))
-    print(*{str(warning.message).partition(", then")[0] for warning in caught} or ["a GPU is here"])
-    # -> ...
-
-    # Pictures of different sizes, each with its label and its file: they need a collate of our own.
-    class Files(Dataset):
-        def __len__(self):
-            return 2
-
-        def __getitem__(self, index):
-            return ones(index + 1, index + 1), 7 + index, f"folder/{index}.png"
-
-    def padded(batch):  # [(image, label, path), ...]
-        images, labels, paths = zip(*batch, strict=True)
-        n = max(len(image) for image in images)
-        images = [constant_pad(image, (0, n - len(image)) * 2) for image in images]
-        return stack(images), tensor(labels), paths
-
-    for images, labels, paths in DataLoader(Files(), 2, collate_fn=padded):
-        print(images.tolist())  # -> [[[1.0, 0.0], [0.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]]
-        print(labels.tolist(), paths)  # -> [7, 8] ('folder/0.png', 'folder/1.png')
-
-    # Two loops over one loader.
-    print([(int(a[0]), int(b[0])) for a, _ in loader for b, _ in loader if a[0] >= b[0]])
-    # -> [(0, 0), (2, 0), (2, 2), (4, 0), (4, 2), (4, 4)]
-
-    # A stream ends when it ends.
-    class Lines(IterableDataset):
-        def __iter__(self):
-            return iter(["to be", "or not", "to be,", "that"])
-
-    print(list(DataLoader(Lines(), 3)))  # -> [['to be', 'or not', 'to be,'], ['that']]
-
-    # An item that raises an error costs its own batch, and no other.
-    class Holes(Dataset):
-        def __len__(self):
-            return 6
-
-        def __getitem__(self, index):
-            if index == 3:
-                raise ValueError("item 3 is not there")
-            return index
-
-    batches, came = iter(DataLoader(Holes(), 2)), []
-    for _ in range(3):
-        try:
-            came.append(next(batches).tolist())
-        except ValueError as error:
-            came.append(str(error))
-    print(came)  # -> [[0, 1], 'item 3 is not there', [4, 5]]
-
-    # What is refused.
-    for wrong in ({"shuffle": True, "sampler": [0]}, {"batch_size": 2, "batch_sampler": [[0]]}):
-        try:
-            DataLoader(data, **wrong)
-        except ValueError as error:
-            print(str(error).split(",")[0])
-    # -> DataLoader: sampler option is mutually exclusive with shuffle
-    # -> DataLoader: batch_sampler option is mutually exclusive with batch_size
 
     # Three epochs over the digits, each in an order of its own.
     manual_seed(0)
@@ -341,3 +262,26 @@ if __name__ == "__main__":
     right = sum((net(x).argmax(1) == y).sum().item() for x, y in DataLoader(test, 100))
     print(len(losses), "batches, loss", f"{losses[0]:.1f}, then {losses[-1]:.1f}")  # -> ...
     print("more than 80 % are right:", right > 0.8 * len(test))  # -> more than 80 % are right: True
+
+    # A change of each image, and of each target: the top half of the digit, and is it even?
+    even = Digits(transform=lambda image: image[:4], target_transform=lambda label: label % 2 == 0)
+    image, target = even[0]
+    print(image.shape, target, type(Digits()[0][1]).__name__)
+    # -> tinytorch.Size([4, 8]) True int
+    images, targets = next(iter(DataLoader(even, 32)))
+    print(images.shape, targets.dtype.name)  # -> tinytorch.Size([32, 4, 8]) bool
+
+    # A batch with one index, and one of items.
+    for name, dataset in (("plain", train), ("transformed", even)):
+        start = time.perf_counter()
+        for _ in DataLoader(dataset, 64):
+            pass
+        print(f"{name:12} {(time.perf_counter() - start) * 1e3:.1f} ms")  # -> ...
+
+    # A spiral of three arms: 100 points each, the first ones near the middle.
+    points, arms = next(iter(DataLoader(Spiral(), 300)))
+    print(points.shape, arms.tolist().count(2))  # -> tinytorch.Size([300, 2]) 100
+    print(f"{points[0].norm().item():.1f} to {points[99].norm().item():.1f}")  # -> 0.1 to 1.0
+    other = Spiral(train=False).data
+    print("another spiral for the test:", (points - other).abs().max().item() < 0.2)
+    # -> another spiral for the test: True

@@ -1,11 +1,10 @@
-"""Step 97s: What must not be: kept tensors and other streams
+"""Step 97s: Tensors that the program keeps
 
 A function that was traced may have done things that no graph does. They would give wrong results in
 silence, so capture looks for them afterwards.
 
     self.kept = x * 2                   the program keeps a tensor that holds a tracer. It gets the
                                         real array back, and that is a Break: no run would make it
-    random.random(), np.random.rand()   these streams are not the package's. They have moved: Break
 
 Which tensors are kept? The trace has weak references to its tracers. A tracer that is alive after
 the trace is held by something, and the garbage collector says by what.
@@ -16,7 +15,7 @@ casts that autocast has kept are put aside, and are back after the trace.
 
 (PyTorch: side effects are traced from bytecode, and replayed; what cannot be is a graph break.)
 
-New: other_streams, release. Changed: Tracer, Trace, capture, finish.
+New: release. Changed: Tracer, Trace, capture, finish.
 Try: capture a function that appends x * 2 to a list. What is in the list afterwards?
 """
 
@@ -24,7 +23,6 @@ import dataclasses
 import functools
 import gc
 import importlib
-import random
 import sys
 import threading
 import types
@@ -877,7 +875,7 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
     """
     with tracing_lock:
         trace = Trace(next((x.device for x in tensors), cpu))
-        before, stream = other_streams(), trace.generator.get_state()
+        stream = trace.generator.get_state()
         try:
             with trace:
                 for tensor in tensors:
@@ -890,16 +888,9 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
         finally:
             trace.generator.set_state(stream)
             kept = release(trace)
-    if other_streams() != before:
-        raise Break("the function draws random numbers from outside of the package")
     if kept:
         raise Break("the program keeps a tensor that was made inside the function")
     return captured
-
-
-def other_streams() -> tuple:
-    """The state of random numbers that are not the package's."""
-    return random.getstate(), str(np.random.get_state())  # noqa: NPY002 (what programs still use)
 
 
 def release(trace: Trace) -> int:
@@ -1050,16 +1041,10 @@ if __name__ == "__main__":
         kept.append(x * 2.0)
         return x + 1.0
 
-    def draws(x):
-        return x * random.random()
-
-    for function in (keeps, draws):
-        try:
-            capture(function, (x,), {}, [x])
-        except Break as error:
-            print(error)
-    # -> the program keeps a tensor that was made inside the function
-    # -> the function draws random numbers from outside of the package
+    try:
+        capture(keeps, (x,), {}, [x])
+    except Break as error:
+        print(error)  # -> the program keeps a tensor that was made inside the function
     print(type(kept[0].array).__name__, kept[0].device, equal(kept[0], x * 2.0))
     # -> ndarray cpu True
 

@@ -344,3 +344,12 @@ def test_what_a_division_of_float32_leaves_is_exact(device):
             found = getattr(tinytorch, name)(x, y).numpy(force=True)
             assert found.dtype == np.float32
             np.testing.assert_array_equal(found, expected.astype(np.float32))
+
+
+def test_a_number_counts_as_float32_in_a_remainder(device):
+    x = np.linspace(-2.0, 2.0, 100, dtype=np.float32)
+    b = np.float32(0.3).astype(np.float64)
+    for name in ("fmod", "remainder"):
+        found = getattr(tinytorch, name)(tinytorch.tensor(x, device=device), 0.3)
+        expected = getattr(np, name)(x.astype(np.float64), b)
+        np.testing.assert_array_equal(found.numpy(force=True), expected.astype(np.float32))

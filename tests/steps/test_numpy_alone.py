@@ -15,7 +15,7 @@ STEPS = [path for path, demo in DEMOS.items() if "bfloat16" in demo or "autocast
 # None in sys.modules makes an import of that name fail, as where it is not installed.
 PROGRAM = """
 import runpy, sys
-sys.modules["ml_dtypes"] = None
+sys.modules["ml_dtypes"] = sys.modules["cupy"] = None  # cupy imports ml_dtypes if it can
 sys.path[0] = {folder!r}
 sys.argv = [{path!r}]
 runpy.run_path({path!r}, run_name="__main__")

@@ -122,4 +122,4 @@ def reset() -> None:
     for compiled in list(all_compiled):
         compiled.entries.clear()
         compiled.breaks.clear()
-        compiled.count = 0
+        compiled.count, compiled.full = 0, False

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import gc
-import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -285,7 +284,7 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
     """
     with tracing_lock:
         trace = Trace(next((x.device for x in tensors), cpu))
-        before, stream = other_streams(), trace.generator.get_state()
+        stream = trace.generator.get_state()
         try:
             with trace:
                 for tensor in tensors:
@@ -298,16 +297,9 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
         finally:
             trace.generator.set_state(stream)
             kept = release(trace)
-    if other_streams() != before:
-        raise Break("the function draws random numbers from outside of the package")
     if kept:
         raise Break("the program keeps a tensor that was made inside the function")
     return captured
-
-
-def other_streams() -> tuple:
-    """The state of random numbers that are not the package's."""
-    return random.getstate(), str(np.random.get_state())  # noqa: NPY002 (what programs still use)
 
 
 def release(trace: Trace) -> int:

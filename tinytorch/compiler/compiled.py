@@ -16,8 +16,8 @@ import numpy as np
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import Break, capture, tracing_lock
 from tinytorch.compiler.entry import Entry
-from tinytorch.compiler.graph import CheckFailed, Graph
-from tinytorch.compiler.guards import Watch, call_key, describe_modes, objects_in
+from tinytorch.compiler.graph import CheckFailed, Graph, Node
+from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
@@ -25,7 +25,7 @@ from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.state import state
 
 RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
-FAILURES = 10  # of a graph's checks; after that such calls run in eager
+FAILURES = 10  # of a graph's checks in a row; after that such calls run in eager
 all_compiled: weakref.WeakSet = weakref.WeakSet()  # for reset()
 
 
@@ -40,6 +40,11 @@ def show(what: str, text: str) -> None:
         print(text, file=sys.stderr)
 
 
+def example_of(node: Node) -> np.ndarray | None:
+    """Zeros like an input of a graph; None for one that is no array, such as a kept Function."""
+    return None if node.dtype is None else np.zeros(node.shape, node.dtype)
+
+
 def generate(
     graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
 ) -> Callable[[list], list] | None:
@@ -52,7 +57,7 @@ def generate(
     if graph is None:
         return None
     if callable(backend):
-        return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
+        return backend(graph, [example_of(node) for node in graph.inputs])
     if backend == "eager":
         return functools.partial(graph.run, device.xp)
     graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
@@ -85,6 +90,7 @@ class Compiled:
     breaks: dict[tuple, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     count: int = 0
+    full: bool = False  # more graphs than the limit were asked for
 
     def __post_init__(self):
         all_compiled.add(self)
@@ -103,7 +109,7 @@ class Compiled:
             return self.function(*args, **kwargs)
         stream = None if entry.generator is None else entry.generator.get_state()
         try:
-            return entry.run((self.function, args, kwargs), sources, arrays)
+            result = entry.run((self.function, args, kwargs), sources, arrays)
         except CheckFailed as error:
             self.note("graph_breaks", f"runs in eager: {error}")
             entry.failures += 1
@@ -112,6 +118,8 @@ class Compiled:
             if stream is not None:
                 entry.generator.set_state(stream)
             return self.function(*args, **kwargs)
+        entry.failures = 0
+        return result
 
     def note(self, what: str, text: str) -> None:
         """Adds to the log, and prints it where TINYTORCH_LOGS asks for it."""
@@ -126,8 +134,11 @@ class Compiled:
             if reason is None:
                 return entry
             reasons.append(reason)
-        if self.count >= RECOMPILE_LIMIT:
-            return self.refuse(key, f"it was compiled {RECOMPILE_LIMIT} times; {reasons[-1:]}")
+        if self.count >= RECOMPILE_LIMIT:  # the graphs that are there stay in use
+            if not self.full:
+                self.note("graph_breaks", f"compiled {self.count} times: other calls run in eager")
+            self.full = True
+            return None
         if reasons:
             self.note("recompiles", f"compiled anew: {reasons[-1]}")
         try:
@@ -153,7 +164,8 @@ class Compiled:
         """Traces the function, and generates code for it."""
         start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
-        captured = capture(self.function, args, kwargs, known)
+        with no_effects(watch.streams):
+            captured = capture(self.function, args, kwargs, known)
         if reason := watch.changed():
             raise Break(f"the function changes a variable of the program: {reason}")
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}

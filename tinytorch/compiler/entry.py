@@ -66,7 +66,7 @@ class Entry:
     places: list[int | None]
     generator: Any
     seconds: float
-    failures: int = 0  # how often a check has failed
+    failures: int = 0  # how often in a row a check has failed
     shown: list[int] | None = None  # the saved values that show memory which a run writes
 
     @property
@@ -97,6 +97,8 @@ class Entry:
     def overlap(self, tensors: list[Tensor]) -> str | None:
         """Whether a write would change another tensor too. Those that the function found elsewhere
         were compared with each other when it was traced."""
+        if not self.captured.written:
+            return None
         arrays = [tensor.array for tensor in self.sources(tensors)]
         for number in self.captured.written:
             for other, place in enumerate(self.places):

@@ -1,16 +1,37 @@
 """What a traced graph holds for: the kinds of its arguments, and the Python values around it."""
 
+import array
+import contextlib
+import datetime
+import dis
+import functools
+import os
+import random
+import sys
+import time
 import types
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import numpy as np
 
 from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.modes import FunctionMode
+from tinytorch.compiler.capture import Break
+from tinytorch.compiler.tracer import line_of_the_program
 from tinytorch.core.device import Device
 from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 
+LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
+GLOBALS, ATTRIBUTES = ("LOAD_GLOBAL", "LOAD_NAME"), ("LOAD_ATTR", "LOAD_METHOD")
+# Methods that are called although no code names them: operators and their like.
+UNNAMED = {"forward", "__call__", "__getattr__", *dir(int), *dir(dict)} - {"__init__"}
+LIBRARIES = {"tinytorch", "numpy", *sys.stdlib_module_names}
+ONCE = {print, input, os.urandom, time.time, time.perf_counter, datetime.datetime.now}
+STREAMS = (random.Random, np.random.Generator, np.random.RandomState)
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
 
@@ -59,12 +80,20 @@ class Watch:
         self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
         self.sizes: list[tuple[Any, int]] = []
         self.cells: list[tuple[Any, Any]] = []
+        self.copies: list[tuple[Any, Callable, Any]] = []  # (object, how it was copied, its copy)
         self.tensors: list[Tensor] = []
+        self.streams: list[Any] = []  # random numbers that are not the package's
         self.seen: set[int] = set()
         self.keep: list = []  # an id in `seen` is not used again
+        self.used = set(UNNAMED)  # the attributes that code names
+        self.classes: list[type] = []  # of the program
         self.visit(root)
+        self.class_attributes()
 
     def visit(self, value: Any) -> None:
+        if isinstance(value, type):
+            new = [each for each in value.__mro__ if not is_library(each)]
+            self.classes += [each for each in new if each not in self.classes]
         if isinstance(value, PLAIN) or id(value) in self.seen:
             return
         self.seen.add(id(value))
@@ -80,9 +109,21 @@ class Watch:
             self.visit(value.__func__)
         elif isinstance(value, types.FunctionType):
             self.function(value)
+        elif isinstance(value, (staticmethod, classmethod)):
+            self.visit(value.__func__)
+        elif isinstance(value, property):
+            self.visit(value.fget)
+        elif isinstance(value, functools.partial):
+            self.visit((value.func, value.args, value.keywords))
+        elif isinstance(value, STREAMS):
+            self.streams.append(value)
+        elif how := how_to_copy(value):
+            self.copies.append((value, how, how(value)))
+        elif hasattr(type(value), "__next__"):
+            raise Break(f"the function can see {value!r:.60}: what is next is not known")
         elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
             self.contents(vars(value), vars(value).items())
-            self.visit(getattr(type(value), "forward", None))
+            self.visit(type(value))
 
     def contents(self, container: Any, items: Any) -> None:
         if not isinstance(container, tuple):
@@ -93,13 +134,10 @@ class Watch:
             self.visit(item)
 
     def function(self, function: types.FunctionType) -> None:
-        if function.__module__.partition(".")[0] == "tinytorch":
-            return  # the package's own functions depend on nothing else
-        names = function.__globals__
-        for name in names_in(function.__code__):
-            if name in names:
-                self.entries.append((names, name, names[name]))
-                self.visit(names[name])
+        if is_library(function):
+            return  # what it returns depends on its arguments only
+        self.used.update(names_in(function.__code__, ATTRIBUTES))
+        self.variables(function.__globals__, function.__code__, [])
         for cell in function.__closure__ or ():
             try:
                 self.cells.append((cell, cell.cell_contents))
@@ -109,6 +147,27 @@ class Watch:
         self.visit(function.__defaults__)
         self.visit(function.__kwdefaults__)
         self.visit(getattr(function, "__wrapped__", None))
+
+    def variables(self, names: dict[str, Any], code: types.CodeType, modules: list) -> None:
+        """Notes the variables of a module that code names, and those of modules among them."""
+        for name in names_in(code, ATTRIBUTES if modules else GLOBALS):
+            if name not in names:
+                continue
+            value = names[name]
+            self.entries.append((names, name, value))
+            if not isinstance(value, types.ModuleType):
+                self.visit(value)
+            elif value not in modules and value.__name__.partition(".")[0] not in LIBRARIES:
+                self.variables(vars(value), code, [*modules, value])
+
+    def class_attributes(self) -> None:
+        """Notes what the classes hold under names that code uses, until no new names turn up."""
+        done: set[tuple] = set()
+        while new := {(c, n) for c in self.classes for n in self.used & vars(c).keys()} - done:
+            done |= new
+            for each, name in new:
+                self.entries.append((vars(each), name, vars(each)[name]))
+                self.visit(vars(each)[name])
 
     def changed(self) -> str | None:
         """What is not as it was, in words; None where all is."""
@@ -122,6 +181,9 @@ class Watch:
         for container, size in self.sizes:
             if len(container) != size:
                 return f"something was added to, or removed from, {list(container)!r:.80}"
+        for value, how, copy in self.copies:
+            if how(value) != copy:
+                return f"the contents of {value!r:.60} are others"
         for cell, value in self.cells:
             now = cell.cell_contents
             if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
@@ -129,17 +191,86 @@ class Watch:
         return None
 
 
+def state_of(stream: Any) -> Any:
+    """The state of random numbers of Python (random, random.Random) or NumPy (np.random,
+    RandomState, Generator)."""
+    if hasattr(stream, "getstate"):
+        return stream.getstate()
+    return stream.get_state() if hasattr(stream, "get_state") else stream.bit_generator.state
+
+
+def set_state(stream: Any, value: Any) -> None:
+    """Gives random numbers the state that state_of has returned."""
+    if hasattr(stream, "setstate"):
+        stream.setstate(value)
+    elif hasattr(stream, "set_state"):
+        stream.set_state(value)
+    else:
+        stream.bit_generator.state = value
+
+
+def listen(frame: Any, event: str, called: Any) -> None:
+    """Python calls this for each call of a program (sys.setprofile)."""
+    if event == "c_call" and called in ONCE:
+        raise Break(f"{line_of_the_program()}: {called.__name__}() is not part of a graph")
+
+
+@contextlib.contextmanager
+def no_effects(found: list) -> Iterator[None]:
+    """Around a trace: stops a function that does what a graph would not do again.
+
+    It may not draw random numbers that are not the package's (`found` are those that it sees);
+    what it has drawn is put back. Nor may it call what is in ONCE, if no other profiler listens.
+
+    Raises:
+        Break: the function did one of these.
+    """
+    streams, others = [random, np.random, *found], sys.getprofile()
+    before = [state_of(stream) for stream in streams]
+    if others is None:
+        sys.setprofile(listen)
+    try:
+        yield
+    finally:
+        sys.setprofile(others)
+        after = [state_of(stream) for stream in streams]
+        for stream, state_before in zip(streams, before, strict=True):
+            set_state(stream, state_before)
+    if str(after) != str(before):
+        raise Break("the function draws random numbers from outside of the package")
+
+
+def how_to_copy(value: Any) -> Callable | None:
+    """For an array or collection whose contents may change: the function that copies them.
+
+    Raises:
+        Break: an array is too large to be compared at each call.
+    """
+    if isinstance(value, np.ndarray):
+        if value.nbytes > LARGE:
+            raise Break(f"an array of {value.nbytes:,} bytes that the function sees may change")
+        return np.ndarray.tobytes
+    return list if isinstance(value, (set, deque, bytearray, array.array)) else None
+
+
 def same(a: Any, b: Any) -> bool:
     """Whether two plain values are the same; 0.0 and -0.0 are not."""
     return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
 
 
-def names_in(code: types.CodeType) -> Iterator[str]:
-    """The globals and attributes that some code names, those of functions inside it too."""
-    yield from code.co_names
+def is_library(value: Any) -> bool:
+    """Whether a class or function is the package's, NumPy's or Python's own."""
+    return (value.__module__ or "").partition(".")[0] in LIBRARIES
+
+
+def names_in(code: types.CodeType, opcodes: tuple[str, ...]) -> Iterator[str]:
+    """The names that instructions of these kinds use in some code, and in functions inside it."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in opcodes:
+            yield instruction.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from names_in(constant)
+            yield from names_in(constant, opcodes)
 
 
 def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:

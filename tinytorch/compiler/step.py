@@ -108,9 +108,8 @@ class CompiledUpdate:
                 return None, []
             written = [number for number, tracer in enumerate(tracers) if tracer.version]
             outputs = [tracers[number].node for number in written]
-        nodes = [
-            node for node in trace.nodes if node.op != "check"
-        ]  # of the first step: in the key
+        # The only question that a formula of the package asks is in the key: the first step?
+        nodes = [node for node in trace.nodes if node.op != "check"]
         return Graph(inputs, without_dead_code(nodes, outputs), outputs), written
 
 

@@ -28,13 +28,6 @@ class ListContainer(Container, MutableSequence):
         self._members.clear()
         self.extend(members)
 
-    def _check_index(self, index: Any) -> int:
-        """`index`, counted from the front. IndexError outside."""
-        index, n = operator.index(index), len(self)
-        if not -n <= index < n:
-            raise IndexError(f"index {index} is out of range")
-        return index % n
-
     def __len__(self) -> int:
         return len(self._members)
 
@@ -45,15 +38,15 @@ class ListContainer(Container, MutableSequence):
         """The member at `index`; for a slice, a module of the same kind with those members."""
         if isinstance(index, slice):
             return type(self)(list(self)[index])
-        return list(self)[self._check_index(index)]
+        return list(self)[index]
 
     def __setitem__(self, index: int, member: Any) -> None:
-        name = list(self._members)[self._check_index(index)]
+        name = list(self._members)[index]
         self._register(self._store, name, member)
 
     def __delitem__(self, index: Any) -> None:
         members = list(self)
-        del members[index if isinstance(index, slice) else self._check_index(index)]
+        del members[index]
         self._set_all(members)
 
     def __add__(self, others: Iterable[Any]) -> "ListContainer":

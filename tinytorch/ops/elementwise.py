@@ -397,7 +397,8 @@ def remainder_op(
         library = getattr(xp, name)
         if xp.result_type(a, b) != np.float32:
             return library(a, b)
-        a, b = xp.asarray(a, np.float64), xp.asarray(b, np.float64)
+        # First as float32, which a Python number is not yet.
+        a, b = (xp.asarray(x, np.float32).astype(np.float64) for x in (a, b))
         whole = getattr(xp, rounding)(a / b)
         left = a - whole * b
         exact = whole.size and xp.abs(whole).max() < 2**28 and xp.isfinite(left).all()

@@ -1,0 +1,123 @@
+"""Step 69i: A source of random numbers: a seed and a counter
+
+philox needs the counters, and a program does not want to count: it wants 5 numbers, then 3 others.
+If both calls begin at counter 0, they get the same numbers, as the demo shows. So a source
+remembers how far it has counted, and n numbers are the next n / 2 counters (each gives four words
+of 32 bits, which are two of 64).
+
+This is all it has to remember. The state of a chain of good quality has 2,500 bytes (Mersenne
+Twister); here, two numbers of 64 bits are a bookmark, and to go back is to set them.
+
+From words to integers below `span`, the remainder: words % span. It is not quite fair. 2^64 is not
+a multiple of 6, so some numbers of a die come up once more in 2^64 draws; no test can see that.
+With 8 bits it would be visible: of 256 values, 43 give a 0 and 42 a 5.
+
+A permutation is the order in which random words would be sorted: no two of them are equal, unless
+by a chance of n^2 / 2^65.
+
+The trap: words are unsigned. `low` may be negative, so the words become int64 before it is added.
+And 2^64 different integers, all of int64, have no remainder that fits 64 bits, and need none.
+
+It draws where its device computes, in that device's array library (device.xp). Here it is the CPU.
+
+New: PhiloxSource.
+Try: words(3) and then words(1), against words(4). Which word is thrown away?
+"""
+
+import math
+import struct
+from typing import Any
+
+import numpy as np
+
+from tinytorch.core.device import Device, device_of
+
+LOW = 0xFFFFFFFF  # the lower 32 bits
+
+
+def philox(counters: Any, seed: int) -> Any:
+    """Four random 32-bit words for each counter: (n,) uint64 -> (n, 4) uint32.
+
+    Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
+    (2011): ten rounds of multiplying, exchanging halves and mixing in a key.
+    """
+    xp = device_of(counters).xp
+    a, b = counters & LOW, counters >> 32
+    c = d = xp.zeros_like(counters)
+    key, other_key = seed & LOW, seed >> 32
+    for _ in range(10):
+        p, q = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b, c, d = (q >> 32) ^ b ^ key, q & LOW, (p >> 32) ^ d ^ other_key, p & LOW
+        key, other_key = (key + 0x9E3779B9) & LOW, (other_key + 0xBB67AE85) & LOW
+    return xp.stack([a, b, c, d], axis=-1).astype(xp.uint32)
+
+
+class PhiloxSource:
+    """The random numbers of a device, made there. Its state is two numbers: seed and counter."""
+
+    def __init__(self, device: Device):
+        self.device = device
+        self.seed(0)
+
+    def seed(self, seed: int) -> None:
+        self.key, self.counter = seed, 0
+
+    def get_state(self) -> bytes:
+        return struct.pack("<QQ", self.key, self.counter)
+
+    def set_state(self, state: bytes) -> None:
+        self.key, self.counter = struct.unpack("<QQ", state)
+
+    def words(self, n: int) -> Any:
+        """n random numbers of 64 bits; the next call goes on after them."""
+        xp, count = self.device.xp, (n + 1) // 2
+        words = philox(xp.arange(count, dtype=xp.uint64) + self.counter, self.key)
+        self.counter += count
+        return words.view(xp.uint64).reshape(-1)[:n]
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        words, span = self.words(math.prod(shape)), high - low
+        words = words % span if span < 1 << 64 else words
+        return (words.astype(np.int64) + low).astype(dtype).reshape(shape)
+
+    def permutation(self, n: int) -> Any:
+        return self.device.xp.argsort(self.words(n))
+
+
+if __name__ == "__main__":
+    from tinytorch.core.device import cpu
+
+    first, second = (philox(np.arange(2, dtype=np.uint64), 1) for _ in range(2))
+    print("two calls from counter 0, the same numbers:", np.array_equal(first, second))
+    # -> two calls from counter 0, the same numbers: True
+
+    source = PhiloxSource(cpu)
+    source.seed(1)
+    four = [source.words(4), source.words(4)]
+    source.seed(1)
+    print("two calls go on:", np.array_equal(np.concatenate(four), source.words(8)))
+    # -> two calls go on: True
+    state = source.get_state()
+    print("the state is two numbers:", struct.unpack("<QQ", state))
+    # -> the state is two numbers: (1, 4)
+    int64 = np.dtype(np.int64)
+    rolled = source.integers(1, 7, (8,), int64)
+    source.set_state(state)
+    print("back, and again:", np.array_equal(source.integers(1, 7, (8,), int64), rolled))
+    # -> back, and again: True
+
+    dice = source.integers(1, 7, (60_000,), int64)
+    share = np.bincount(dice)[1:] / len(dice)
+    print("each side, a sixth:", (abs(share - 1 / 6) < 0.01).all())  # -> each side, a sixth: True
+    print(np.bincount(np.arange(256) % 6))  # -> [43 43 43 43 42 42]
+    shifted = source.integers(-5, 5, (2, 3), int64)
+    print("with negative ones:", shifted.shape, shifted.min() >= -5, shifted.max() < 5)
+    # -> with negative ones: (2, 3) True True
+    widest = source.integers(-(2**63), 2**63, (1000,), int64)
+    print("half of all int64 are below 0:", round((widest < 0).mean(), 1))
+    # -> half of all int64 are below 0: 0.5
+    order = source.permutation(1000)
+    print(
+        "all there:", np.array_equal(np.sort(order), np.arange(1000)), "first:", len(set(order[:9]))
+    )
+    # -> all there: True first: 9

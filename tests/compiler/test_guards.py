@@ -1,0 +1,195 @@
+"""A change of what a function sees besides its arguments is noticed, or it runs in eager."""
+
+import array
+import collections
+import functools
+import random
+import sys
+import time
+import types
+
+import numpy as np
+import pytest
+
+import tinytorch
+from tinytorch import nn
+from tinytorch.compiler import compile
+from tinytorch.compiler.guards import LARGE, Watch
+
+settings = types.ModuleType("settings")
+settings.scale = 1.0
+
+
+class Slow:
+    rate = 1.0
+
+
+class Base:
+    factor = 1.0
+
+    def __mul__(self, x):
+        return x * Slow.rate
+
+
+class Owner(Base):
+    @classmethod
+    def scaled(cls, x):
+        return x * cls.factor
+
+
+def check_a_change(function, change):
+    """Before and after `change`, twice each, the compiled function gives what eager gives."""
+    x, compiled = tinytorch.ones(3), compile(function)
+    for _ in range(2):
+        for _ in range(2):
+            assert compiled(x).tolist() == function(x).tolist()
+        change()
+    return compiled.compiled
+
+
+CONTENTS = [
+    (np.ones(3, "f"), lambda a: a.__setitem__(0, 5.0), lambda a: float(a[0])),
+    (np.array([np.nan, 1.0]), lambda a: a.__setitem__(1, 2.0), lambda a: float(a[1])),
+    ({1.0}, lambda s: s.add(2.0), sum),
+    (collections.deque([1.0]), lambda d: d.append(2.0), sum),
+    (bytearray(b"a"), lambda b: b.append(3), sum),
+    (array.array("d", [1.0]), lambda a: a.__setitem__(0, 4.0), sum),
+]
+
+
+@pytest.mark.parametrize(("value", "change", "number"), CONTENTS, ids=lambda x: type(x).__name__)
+def test_contents_that_change(value, change, number):
+    compiled = check_a_change(lambda x: x * number(value), lambda: change(value))
+    assert compiled.count == 2 and not compiled.breaks
+
+
+def test_an_array_among_the_arguments_may_change():
+    compiled, table = compile(lambda x, table: x * float(table.sum())), np.ones(2)
+    assert compiled(tinytorch.ones(1), table).item() == 2
+    table[0] = 3
+    assert compiled(tinytorch.ones(1), table).item() == 4
+
+
+def test_a_large_array_runs_in_eager():
+    table = np.zeros(LARGE + 1, np.uint8)
+    compiled = check_a_change(lambda x: x * int(table[0]), lambda: table.__setitem__(0, 2))
+    assert "1,048,577 bytes" in compiled.log[0] and compiled.count == 0
+
+
+def test_attributes_of_modules_and_classes():
+    def set_scale():
+        settings.scale += 1
+
+    def set_rate():
+        Slow.rate += 1
+
+    def set_factor():
+        Base.factor += 1
+
+    owner = Owner()
+    for function, change in (
+        (lambda x: x * settings.scale, set_scale),
+        (functools.partial(lambda n, x: x * n * settings.scale, 2.0), set_scale),
+        (lambda x: owner * x, set_rate),
+        (lambda x: owner.scaled(x), set_factor),
+        (lambda x: Owner.scaled(x), set_factor),
+    ):
+        compiled = check_a_change(function, change)
+        assert compiled.count == 2 and not compiled.breaks
+
+
+def test_an_attribute_is_not_the_global_of_the_same_name(monkeypatch):
+    monkeypatch.setitem(globals(), "training", iter([1]))
+    model = nn.Dropout(0.0)
+    compiled = compile(lambda x: model(x) + model.training)
+    compiled(tinytorch.ones(1))
+    assert compiled.compiled.count == 1
+
+
+def test_a_function_without_a_module_is_watched():
+    namespace = {}
+    exec("n = 1.0\ndef f(x): return x * n", namespace)
+    namespace["f"].__module__ = None
+    assert [key for _, key, _ in Watch(namespace["f"]).entries] == ["n"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.random.default_rng(0),
+        lambda: np.random.RandomState(0),
+        lambda: random.Random(0),
+        lambda: np.random.Generator(np.random.MT19937(0)),
+    ],
+)
+def test_other_random_numbers_are_those_of_eager(make):
+    def draws(x):
+        return x * stream.random() if hasattr(stream, "random") else x * stream.rand()
+
+    stream = make()
+    expected = [draws(tinytorch.ones(1)).item() for _ in range(3)]
+    stream = make()
+    compiled = compile(draws)
+    assert [compiled(tinytorch.ones(1)).item() for _ in range(3)] == expected
+    assert compiled.compiled.count == 0
+
+
+def test_the_global_streams_are_those_of_eager():
+    def draws(x):
+        return x * random.random() * np.random.rand()  # noqa: NPY002
+
+    found = []
+    for function in (draws, compile(draws)):
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        found.append([function(tinytorch.ones(1)).item() for _ in range(3)])
+    assert found[0] == found[1]
+
+
+def test_iterators_prints_and_clocks_run_in_eager(capsys):
+    numbers = iter([1.0, 2.0, 3.0])
+    taken = compile(lambda x: x * next(numbers))
+    assert [taken(tinytorch.ones(1)).item() for _ in range(3)] == [1, 2, 3]
+
+    def prints(x):
+        print("hello")
+        return x + 1
+
+    compiled = compile(prints)
+    for _ in range(3):
+        compiled(tinytorch.ones(1))
+    assert capsys.readouterr().out == "hello\n" * 3
+    clock = compile(lambda x: x * time.perf_counter())
+    assert clock(tinytorch.ones(1, dtype="float64")) < clock(tinytorch.ones(1, dtype="float64"))
+    assert sys.getprofile() is None
+
+
+def test_a_graph_stays_in_use_after_the_limit():
+    model = types.SimpleNamespace(n=0)
+    compiled = compile(lambda x: x + model.n)
+    for n in [*range(12), 0]:
+        model.n = n
+        assert compiled(tinytorch.ones(1)).item() == 1 + n
+    assert compiled.compiled.count == 8 and not compiled.compiled.breaks
+    assert compiled.compiled.log[-1] == "compiled 8 times: other calls run in eager"
+
+
+def test_checks_that_fail_now_and_then_do_not_end_a_graph():
+    loss, x = compile(nn.functional.cross_entropy), tinytorch.randn(2, 3)
+    target, ignoring = tinytorch.tensor([0, 1]), tinytorch.tensor([0, -100])
+    for number in range(30):
+        loss(x, ignoring if number % 2 else target)
+    assert not loss.compiled.breaks
+
+
+def test_a_backend_gets_none_for_an_input_that_is_no_array():
+    examples = []
+
+    def backend(graph, inputs):
+        examples.append(inputs)
+        return functools.partial(graph.run, np)
+
+    model = nn.Conv2d(1, 1, 2)
+    compile(model, backend=backend)(tinytorch.ones(1, 1, 3, 3)).sum().backward()
+    assert sorted(sum(x is None for x in inputs) for inputs in examples) == [0, 1]
+    assert model.weight.grad is not None

@@ -1,32 +1,28 @@
-"""Step 61u: Joining and splitting: cat, stack, split, unbind
+"""Step 61u: Padding: a frame in any number of dimensions
 
-Samples arrive one by one, and training wants batches; the parts of a sequence are computed one
-after the other, and belong in one tensor. Two operations put tensors together, and each has an
-opposite that takes them apart again:
+A filter looks at each pixel of a picture and at its neighbours, and the pixels at the edge lack
+some. So the picture gets a frame, as the row of step 61o got one. There, a key was written by hand;
+for a picture it takes the new shape, and a slice for each dimension.
 
-    cat     one after the other, along a dimension they have       split   (and chunk)
-    stack   side by side, along a new dimension                    unbind
+PyTorch describes a frame by one list of numbers, (before, after) for the last dimension, then for
+the one before it. A picture of [rows, columns] and (1, 1, 0, 2): one column at each side, two rows
+below.
 
-The gradient of joining is cutting, and the gradient of cutting is joining. So Cat.backward is one
-call of Split, and Split.backward one call of Cat: both can be differentiated as often as you like.
-Cat takes any number of inputs, and Split has several outputs. Three things follow:
+    pad      ( 1, 1,     0, 2 )
+               columns   rows            counted from the last dimension
 
-- A part that is not used has no gradient. The engine then passes zeros of its shape, so that all
-  parts can be joined.
-- A tensor that is joined with itself gets a gradient from both places. They are added, as always.
-- The parts are views. A write into one changes the whole, and the graph must know of it. The
-  outputs of one call share one node, so `views_of` notes for each part which slice of x it shows.
-  (PyTorch forbids such a write to the parts of one call. Here it gives the right gradient.)
+A negative number takes elements away. Then there are two slices for each dimension: `keep`, the
+part of x that stays, and `place`, where it goes. With them padding is a Slice and a PutSlice, and
+has its gradient already.
 
-The trap is a loop: `out = cat([out, new])` copies everything joined so far each time, about n^2 / 2
-elements for n parts. Collect the parts in a list, and join them once.
+The trap: the frame has the type of x, not of its value. Around integers, 2.7 becomes 2, as in
+PyTorch. number_like of step 41f converts it.
 
-Different types are promoted as in an addition. One old habit of PyTorch is kept as well: a tensor
-of shape [0] can be joined with any other.
+PyTorch's functional.pad calls this for mode "constant"; the other modes, such as mirrors, come with
+the layers that use them.
 
-Changed: a new module, joining.py, finished here. New: cat, stack, split, chunk, unbind; `for` row
-in x, which is unbind; and padding with a constant, which is PutSlice with a value other than 0.
-Try: give ctx.sizes[::-1] to the Split in Cat.backward, and see which line of the demo notices.
+New: constant_pad.
+Try: the list in the order of the dimensions, as NumPy has it. What happens to a batch of pictures?
 """
 
 from collections.abc import Iterator, Sequence
@@ -258,67 +254,30 @@ def constant_pad(input: Tensor, pad: Sequence[int], value: float | None = None) 
 
 
 if __name__ == "__main__":
-    import numpy as np
-
     from tinytorch.autograd.engine import grad
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.dtype import float64
 
-    a = tensor([[1.0, 2.0]], requires_grad=True)
-    b = tensor([[3.0, 4.0], [5.0, 6.0]], requires_grad=True)
-    joined = cat([a, b])
-    print("cat:", joined.tolist())  # -> cat: [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
-    (joined * tensor([[1.0], [10.0], [100.0]])).sum().backward()
-    print("a:", a.grad.tolist(), "b:", b.grad.tolist())
-    # -> a: [[1.0, 1.0]] b: [[10.0, 10.0], [100.0, 100.0]]
+    x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    padded = constant_pad(x, (1, 1, 0, 1))
+    for row in padded:
+        print(row.tolist())
+    # -> [0.0, 1.0, 2.0, 0.0]
+    # -> [0.0, 3.0, 4.0, 0.0]
+    # -> [0.0, 0.0, 0.0, 0.0]
+    print("gradient:", grad((padded * padded).sum(), x)[0].tolist())
+    # -> gradient: [[2.0, 4.0], [6.0, 8.0]]
 
-    x = tensor([1.0, 2.0], requires_grad=True)
-    print("stack:", stack([x, x]).tolist(), "last:", stack([x, x], dim=-1).tolist())
-    # -> stack: [[1.0, 2.0], [1.0, 2.0]] last: [[1.0, 1.0], [2.0, 2.0]]
-    weights = tensor([[1.0, 2.0], [10.0, 20.0]])
-    print("x twice:", grad(stack([x, x]), x, weights)[0].tolist())  # -> x twice: [11.0, 22.0]
+    cropped = constant_pad(x, (-1, 0), 9.0)
+    print("a column less:", cropped.tolist(), "gradient:", grad(cropped.sum(), x)[0].tolist())
+    # -> a column less: [[2.0], [4.0]] gradient: [[0.0, 1.0], [0.0, 1.0]]
+    shifted = constant_pad(x, (1, -1), float("-inf"))
+    print("shifted:", shifted.tolist())  # -> shifted: [[-inf, 1.0], [-inf, 3.0]]
+    print("around integers:", constant_pad(tensor([7, 8]), (1, 0), 2.7).tolist())
+    # -> around integers: [2, 7, 8]
 
-    print("for:", [row.tolist() for row in stack([x, x])])  # -> for: [[1.0, 2.0], [1.0, 2.0]]
-
-    # Split in three, use the middle: the others get zeros.
-    x = tensor([1.0, 2.0, 3.0, 4.0, 5.0], requires_grad=True)
-    first, middle, last = x.split(2)
-    print("split:", first.tolist(), middle.tolist(), last.tolist())
-    # -> split: [1.0, 2.0] [3.0, 4.0] [5.0]
-    (middle * middle).sum().backward()
-    print("gradient:", x.grad.tolist())  # -> gradient: [0.0, 0.0, 6.0, 8.0, 0.0]
-    print("one node:", first.grad_fn is last.grad_fn, first.grad_fn.name())
-    # -> one node: True SplitBackward0
-
-    # A write into a part changes the whole, and its gradient: y = (x_1, x_2, x_3, 10 x_4, 10 x_5).
-    y = x * 1.0
-    y.chunk(2)[1].mul_(10.0)
-    print("written:", y.tolist(), "gradient:", grad(y.sum(), x)[0].tolist())
-    # -> written: [1.0, 2.0, 3.0, 40.0, 50.0] gradient: [1.0, 1.0, 1.0, 10.0, 10.0]
-
-    # Both ways, to second order.
-    z = tensor(np.random.default_rng(0).standard_normal((3, 2)), dtype=float64, requires_grad=True)
-    print("cat of the rows:", gradcheck(lambda z: cat(z.unbind()) * cat(z.unbind(1)), z))
-    # -> cat of the rows: True
-    print("to second order:", gradgradcheck(lambda z: cat(z.unbind()) * cat(z.unbind(1)), z))
-    # -> to second order: True
-
-    # Room around a picture of one point.
-    print("padded:", constant_pad(tensor([[7.0]]), (1, 1, 0, 1)).tolist())
-    # -> padded: [[0.0, 7.0, 0.0], [0.0, 0.0, 0.0]]
-
-    print("types:", cat([tensor([1, 2]), tensor([0.5])]).tolist())  # -> types: [1.0, 2.0, 0.5]
-    try:
-        cat([a, b], dim=1)
-    except RuntimeError as error:
-        print("RuntimeError:", str(error).partition(". ")[0])
-        # -> RuntimeError: Sizes of tensors must match except in dimension 1
-
-    # The loop: how many elements are copied to join 1,000 parts of one element?
-    parts = list(tensor(np.zeros(1000)).split(1))
-    out, copied = parts[0], 0
-    for part in parts[1:]:
-        out = cat([out, part])
-        copied += len(out)
-    print("in a loop:", copied, "at once:", len(cat(parts)))
-    # -> in a loop: 500499 at once: 1000
+    for pad in ((1, 2, 3), (-2, -1)):
+        try:
+            constant_pad(x, pad)
+        except RuntimeError as error:
+            print(error)
+    # -> Padding length must be even and at most 4, got 3
+    # -> padding (-2, -1) takes more than the size 2 away

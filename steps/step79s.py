@@ -16,13 +16,13 @@ task after it:
         continue                  # this batch is lost, and no other
 
 What makes a batch of a task depends on the loader's choices. They are looked at once, by `fetcher`,
-which returns a function from a task to a batch. (Other processes will call it in step 80h.)
+which returns a function from a task to a batch. (Step 80b calls it in other processes.)
 
 The trap is `for`: it cannot go on after an error. It ends, whatever the iterator could do.
 
 (PyTorch's loader does the same.)
 
-Changed: DataLoader.__iter__. New: BatchIterator, fetcher.
+Changed: DataLoader.__iter__. New: BatchIterator, fetcher, DataLoader.make_fetch.
 Try: let DataLoader.__iter__ say `yield from BatchIterator(self)`. The demo stops behind the hole.
 """
 
@@ -60,8 +60,7 @@ class BatchIterator:
 
     def __init__(self, loader: "DataLoader"):
         self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
-        how = loader.collate_fn, loader.batch_sampler is not None
-        self.fetch = fetcher(*how, loader.dataset)
+        self.fetch = loader.make_fetch()(loader.dataset)
 
     def __iter__(self) -> Iterator:
         return self
@@ -127,6 +126,10 @@ class DataLoader:
     def index_sampler(self) -> Iterable:
         """What gives the tasks: lists of numbers, or where nothing is batched numbers."""
         return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+    def make_fetch(self) -> Callable[[Any], Callable[[Any], Any]]:
+        """What makes a fetcher from the dataset."""
+        return partial(fetcher, self.collate_fn, self.batch_sampler is not None)
 
     def __iter__(self) -> Iterator:
         return BatchIterator(self)

@@ -20,7 +20,7 @@ batches; but what comes is what the stream gives, whatever it has said.
 
 (torch.utils.data.DataLoader does the same.)
 
-Changed: fetcher, BatchIterator, DataLoader.
+Changed: fetcher, DataLoader.
 Try: a stream without end, and itertools.islice(loader, 3).
 """
 
@@ -69,8 +69,7 @@ class BatchIterator:
 
     def __init__(self, loader: "DataLoader"):
         self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
-        how = loader.collate_fn, loader.batch_sampler is not None, loader.drop_last
-        self.fetch = fetcher(*how, loader.dataset)
+        self.fetch = loader.make_fetch()(loader.dataset)
 
     def __iter__(self) -> Iterator:
         return self
@@ -142,6 +141,10 @@ class DataLoader:
     def index_sampler(self) -> Iterable:
         """What gives the tasks: lists of numbers, or where nothing is batched numbers."""
         return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+    def make_fetch(self) -> Callable[[Any], Callable[[Any], Any]]:
+        """What makes a fetcher from the dataset."""
+        return partial(fetcher, self.collate_fn, self.batch_sampler is not None, self.drop_last)
 
     def __iter__(self) -> Iterator:
         return BatchIterator(self)

@@ -84,14 +84,15 @@ class BatchIterator:
                 "then device pinned memory won't be used.",
                 stacklevel=3,
             )
-        how = loader.collate_fn, loader.batch_sampler is not None, loader.drop_last
-        self.fetch = fetcher(*how, loader.dataset)
+        self.fetch = loader.make_fetch()(loader.dataset)
 
     def __iter__(self) -> Iterator:
         return self
 
     def __next__(self) -> Any:
-        batch = self.fetch(next(self.tasks))
+        return self.delivered(self.fetch(next(self.tasks)))
+
+    def delivered(self, batch: Any) -> Any:
         return walk(pin, batch) if self.pinned else batch
 
     def __len__(self) -> int:
@@ -164,6 +165,10 @@ class DataLoader:
     def index_sampler(self) -> Iterable:
         """What gives the tasks: lists of numbers, or where nothing is batched numbers."""
         return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+    def make_fetch(self) -> Callable[[Any], Callable[[Any], Any]]:
+        """What makes a fetcher from the dataset."""
+        return partial(fetcher, self.collate_fn, self.batch_sampler is not None, self.drop_last)
 
     def __iter__(self) -> Iterator:
         return BatchIterator(self)

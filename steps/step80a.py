@@ -1,6 +1,6 @@
 """Step 80a: Values from one process to another
 
-Other processes are to make the batches (step 80h). Two processes do not share memory, so a batch
+Other processes are to make the batches (step 80b). Two processes do not share memory, so a batch
 must travel. A pipe copies it through the kernel in small portions, and a full pipe makes the writer
 wait: the demo fills one, with 200 KB. If both sides write and neither reads, both wait forever.
 
@@ -132,14 +132,15 @@ class BatchIterator:
                 "then device pinned memory won't be used.",
                 stacklevel=3,
             )
-        how = loader.collate_fn, loader.batch_sampler is not None, loader.drop_last
-        self.fetch = fetcher(*how, loader.dataset)
+        self.fetch = loader.make_fetch()(loader.dataset)
 
     def __iter__(self) -> Iterator:
         return self
 
     def __next__(self) -> Any:
-        batch = self.fetch(next(self.tasks))
+        return self.delivered(self.fetch(next(self.tasks)))
+
+    def delivered(self, batch: Any) -> Any:
         return walk(pin, batch) if self.pinned else batch
 
     def __len__(self) -> int:
@@ -212,6 +213,10 @@ class DataLoader:
     def index_sampler(self) -> Iterable:
         """What gives the tasks: lists of numbers, or where nothing is batched numbers."""
         return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+    def make_fetch(self) -> Callable[[Any], Callable[[Any], Any]]:
+        """What makes a fetcher from the dataset."""
+        return partial(fetcher, self.collate_fn, self.batch_sampler is not None, self.drop_last)
 
     def __iter__(self) -> Iterator:
         return BatchIterator(self)

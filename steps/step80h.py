@@ -1,37 +1,35 @@
-"""Step 80h: Other processes make the batches
+"""Step 80h: A stream, shared out
 
-A picture has to be read, decoded, cropped and rotated before the network sees it, and the network
-waits. So let other processes make the next batches in the meantime. (Threads would not help: Python
-runs one at a time.)
+Each worker has its own copy of the dataset. For data with numbers that is good: each task says
+which items. A stream has no numbers, and each worker begins at its first item. So two workers
+deliver all items twice. And when a stream ends, step 80g's worker dies of the StopIteration.
 
-    here        ask 0  ask 1  ask 0  ask 1 | take 0, ask 0 | take 1, ask 1 | ...
-    worker 0    batch 0 ........  batch 2 ........  batch 4 ........
-    worker 1    batch 1 ........  batch 3 ........  batch 5 ........
+A stream must be told which part is its own. In a worker, get_worker_info() says which worker this
+is, of how many:
 
-Tasks are dealt out in turn, and each worker answers its own in order. So taking the answers in turn
-gives all batches in order, whichever was ready first. (in_order=False takes what is ready: a slow
-item then does not hold up the others, but no two runs are the same.) `prefetch_factor` is how many
-tasks each worker is given in advance: with 1, it would be idle after each answer. The first tasks
-go to a worker as soon as it runs, while the next is still being started; a worker with no more
-tasks ends while the others still work; the main process waits for none of them. All this matters in
-short epochs.
+    info = get_worker_info()
+    for line in itertools.islice(file, info.id, None, info.num_workers):
 
-The batches travel as in step 80a, so that writing one never waits.
+Here info is None in the main process, where all of the stream is wanted. It lies in `here`, a
+dictionary of the process: in another process, there is another one.
 
-A worker's products take one thread each (step 79a).
+The end of a stream is an answer of its own, (END, None). That worker gets no more tasks, and the
+loop goes on with the others. A task is now sent as (task,), because the task for one item of a
+stream is None, and a plain None ends a worker.
 
-Each worker has its own copy of the dataset, so each would deliver all of a stream: get_worker_info
-says which part is yours. (The datasets of the demo, Slow and Counted, stand above it: a worker that
-starts Python anew finds a class by its name in the file.)
+The trap: there is no error if you forget it. The items come several times, and training just seems
+to go well.
 
-New: work, Worker, close; WorkerIterator; num_workers, prefetch_factor, in_order.
-Changed: BatchIterator. Moved: Digits, Spiral.
-Try: take the millisecond of sleep out of Slow. Are four processes still faster than none?
+(torch.utils.data.get_worker_info is the same.)
+
+New: END, WorkerInfo, here, get_worker_info. Changed: work, WorkerIterator.
+Try: a stream of 8 items and 3 workers, in batches of 2. Which batches are short?
 """
 
 import contextlib
 import importlib
 import itertools
+import multiprocessing
 import time
 import warnings
 import weakref
@@ -347,39 +345,27 @@ class Counted(IterableDataset):
 
 
 if __name__ == "__main__":
-    import multiprocessing
-
-    # The same batches in the same order, made by four processes.
-    def order(loader):
-        return [number for _, numbers in loader for number in numbers.tolist()]
-
-    times = {}
-    for workers in (0, 4):
-        loader = DataLoader(Slow(800), 8, num_workers=workers)
-        start = time.perf_counter()
-        right = order(loader) == list(range(800))
-        times[workers] = time.perf_counter() - start
-        print(f"{workers} workers, in order:", right)
-    # -> 0 workers, in order: True
-    # -> 4 workers, in order: True
-    print(f"{times[0]:.2f} s alone, {times[4]:.2f} s with four")  # -> ...
-    print(f"four are {times[0] / times[4]:.1f} times as fast")  # -> ...
-    while left := multiprocessing.active_children():  # they end by themselves, soon
-        time.sleep(0.01)
-    print("processes left:", len(left))  # -> processes left: 0
-
-    # Without the order, the other items do not wait for the slow one.
-    for in_order in (True, False):
-        came = order(DataLoader(Slow(8, late=0), num_workers=2, in_order=in_order))
-        print(sorted(came) == list(range(8)), "and 0 comes first:", came[0] == 0)
-    # -> True and 0 comes first: True
-    # -> True and 0 comes first: False
-
-    # A stream: each worker delivers all of it, unless it asks which worker it is.
+    # Each worker delivers all of it, unless it asks which worker it is.
     for shared in (False, True):
         stream = Counted()
         stream.shared = shared
         batches = DataLoader(stream, 4, num_workers=2)
-        print(sorted(number for batch in batches for number in batch.tolist()))
-    # -> [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]
-    # -> [0, 1, 2, 3, 4, 5, 6, 7]
+        print([batch.tolist() for batch in batches])
+    # -> [[0, 1, 2, 3], [0, 1, 2, 3], [4, 5, 6, 7], [4, 5, 6, 7]]
+    # -> [[0, 2, 4, 6], [1, 3, 5, 7]]
+    print(list(DataLoader(Counted(), None)), get_worker_info())  # -> [0, 1, 2, 3, 4, 5, 6, 7] None
+    print(list(DataLoader(Counted(), None, num_workers=2)))  # -> [0, 1, 2, 3, 4, 5, 6, 7]
+
+    # Worker 1 of 3, played in this process.
+    ours, theirs = multiprocessing.Pipe()
+    for command in (([None] * 2,), ([None] * 2,), ([None] * 2,), None):
+        ours.send(command)
+    stream = Counted()
+    work(theirs, WorkerInfo(1, 3, stream), DataLoader(stream, 2).make_fetch())
+    for _ in range(3):
+        print(receive(ours))
+    # -> ('batch', ...
+    # -> ('batch', ...
+    # -> ('end', None)
+    print(get_worker_info().id, "of", get_worker_info().num_workers)  # -> 1 of 3
+    here.clear()  # we are the main process again

@@ -1,39 +1,21 @@
-"""Step 65g: Random numbers that can be repeated
+"""Step 65g: Random numbers like another tensor, and normal
 
-A network starts from random numbers, and training shuffles its data. But a program that does
-something else in every run cannot be debugged. So the numbers only have to look random, and a seed
-decides them all: the same seed, the same stream, the same network.
+Noise is added to a tensor: x + 0.1 * randn(x.shape). With x in float64, or on another device, this
+noise is still float32 on the default device: the sum fails, or it draws in the wrong type.
+rand_like and its kin take shape, type and device from x. They are the same functions with other
+defaults, so like_function makes all three. An option that is given wins over the default.
 
-A `Generator` is a place in such a stream. Each number that is drawn moves it on. Two rules follow:
+normal(mean, std) is mean + std * randn. Both may be tensors, then each element has its own. The
+result is a new leaf: a draw has no derivative by its mean. (x = mean + std * randn_like(mean),
+written by hand, has one; this is the reparametrisation of step 89e.)
 
-- Drawing one number more shifts everything that comes after. A new layer in front changes the
-  initial values of all layers behind it, under the same seed.
-- To leave the others undisturbed, use a generator of your own: `generator=`.
+To take a shape as one argument, rand and randn have `size=` now.
 
-`get_state` is a bookmark: save it, return to it later, and the stream continues from there.
+The trap: PyTorch's `normal(mean, std)` takes the standard deviation, not the variance, as most
+books on statistics do.
 
-Every device has a default generator, and `manual_seed` seeds them all, even those that do not exist
-yet. A generator draws from a source: NumPy and a copy to the device, unless the device's
-backend has a source of its own (Backend.random_source). Then a GPU does not have to wait for the
-host.
-
-    rand     uniform on [0, 1)        mean 1/2, variance 1/12
-    randn    normal                   mean 0,   variance 1
-    normal   mean + std * randn
-
-A source draws uniform numbers; two of them make two normal ones (box_muller). [0, 1) leaves out 1
-for a reason: log(1 - u) must not be infinite. The trap is rounding: 0.9999 in float16 is 1. So half
-precision uses multiples of 1/256, which need no rounding.
-
-The mean of n numbers is off by about std / sqrt(n), by chance. So a test of random numbers cannot
-ask for equality. It allows what chance exceeds less than once in a million tries, and sets a seed.
-
-The numbers are not those of PyTorch for the same seed; PyTorch's own CPU and GPU differ, too.
-Names, types and rules are PyTorch's.
-
-Changed: the modules before are finished. New: HostSource, Generator, manual_seed, rand, randn,
-randint, randperm, normal, and rand_like, randn_like, randint_like.
-Try: take `generator=own` out of the line `there = ...`, and see which promises fail.
+Changed: random_function (size). New: like_function, rand_like, randn_like, randint_like, normal.
+Try: take @no_grad() away from normal, and call it with a mean that requires a gradient.
 """
 
 import json
@@ -205,6 +187,8 @@ def random_function(name: str, distribution: str) -> Callable[..., Tensor]:
 
 
 rand = random_function("rand", "uniform")
+
+
 randn = random_function("randn", "normal")
 
 
@@ -291,80 +275,29 @@ def normal(
 
 
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float16
+    from tinytorch.core.dtype import float64
     from tinytorch.ops import arithmetic  # noqa: F401  (the operators)
 
-    # The same seed, the same numbers; without it the stream goes on.
-    manual_seed(7)
-    first, second = rand(3).tolist(), rand(3).tolist()
-    manual_seed(7)
-    print("again:", rand(3).tolist() == first, rand(3).tolist() == second)  # -> again: True True
-    print("another part of the stream:", first == second)
-    # -> another part of the stream: False
-
-    # One number more in front, and everything behind it is different.
-    manual_seed(7)
-    rand(1)
-    print("shifted:", rand(3).tolist() == first)  # -> shifted: False
-
-    # A generator of your own leaves the others where they are.
-    own = Generator().manual_seed(7)
-    manual_seed(1)
-    there = rand(2, generator=own).tolist()
-    after = rand(2).tolist()
-    manual_seed(1)
-    print("undisturbed:", rand(2).tolist() == after)  # -> undisturbed: True
-    print("its own stream:", there == first[:2])  # -> its own stream: True
-
-    # A bookmark.
-    bookmark = own.get_state()
-    page = randperm(5, generator=own).tolist()
-    own.set_state(bookmark)
-    print("from the bookmark:", randperm(5, generator=own).tolist() == page, bookmark.dtype)
-    # -> from the bookmark: True tinytorch.uint8
-
-    # What the numbers look like: 100,000 of each.
     manual_seed(0)
+    x = tensor([[1.0, 2.0, 3.0]], dtype=float64)
+    print("randn:", randn(x.shape).dtype, "randn_like:", randn_like(x).dtype)
+    # -> randn: tinytorch.float32 randn_like: tinytorch.float64
+    print((x + 0.1 * randn_like(x)).shape, rand_like(x, dtype=tensor(1.0).dtype).dtype)
+    # -> tinytorch.Size([1, 3]) tinytorch.float32
+    print(randint_like(x.long(), 2, 4).dtype, rand(size=(2, 2)).shape, randint_like.__name__)
+    # -> tinytorch.int64 tinytorch.Size([2, 2]) randint_like
+
     n = 100_000
-    for name, x, mean, variance in (
-        ("rand", rand(n), 1 / 2, 1 / 12),
-        ("randn", randn(n), 0.0, 1.0),
-        ("normal", normal(3.0, 2.0, (n,)), 3.0, 4.0),
-        ("randint", randint(1, 7, (n,)), 3.5, 35 / 12),
-    ):
-        values = x.numpy().astype(np.float64)
-        # Chance takes a mean 5 standard errors away less than once in a million tries.
-        near = abs(values.mean() - mean) < 5 * (variance / n) ** 0.5
-        print(f"{name:7} {x.dtype!r:18} mean as it should be: {near}")
-        # -> rand    tinytorch.float32  mean as it should be: True
-        # -> randn   tinytorch.float32  mean as it should be: True
-        # -> normal  tinytorch.float32  mean as it should be: True
-        # -> randint tinytorch.int64    mean as it should be: True
-        print(f"{'':26} variance: {values.var():.2f}, by the book {variance:.2f}")
-        # -> ...
-
-    dice = np.bincount(randint(1, 7, (n,)).numpy(), minlength=7)[1:]
-    print("each side of a die, in percent:", (100 * dice / n).round(1))  # -> ...
-    print("a permutation:", sorted(randperm(6).tolist()))  # -> a permutation: [0, 1, 2, 3, 4, 5]
-
-    # The trap: 0.9999 is 1 in half precision.
-    print("0.9999 as float16:", np.float16(0.9999))  # -> 0.9999 as float16: 1.0
-    half = rand(n, dtype=float16).numpy()
-    print("the largest of", n, "halves:", half.max())  # -> the largest of 100000 halves: 0.996
-
-    # Errors.
-    wrong = [
-        lambda: randint(3, 3, (2,)),
-        lambda: rand(2, dtype=int64),
-        lambda: normal(0.0, -1.0, (2,)),
-        lambda: manual_seed(2**64),
-    ]
-    for call in wrong:
-        try:
-            call()
-        except (RuntimeError, ValueError) as error:
-            print(type(error).__name__, error)
-            # -> RuntimeError random_: no integers from 3 to 3 - 1, or none for int64
-            # -> NotImplementedError random numbers of type int64: ask for a float type
-            # -> RuntimeError normal expects std >= 0.0, but found std -1.0
-            # -> ValueError Overflow: the seed 18446744073709551616 does not fit 64 bits
+    values = normal(3.0, 2.0, (n,)).numpy().astype(np.float64)
+    near = abs(values.mean() - 3) < 5 * 2 / n**0.5
+    print(f"mean as it should be: {near}, standard deviation {values.std():.1f}")
+    # -> mean as it should be: True, standard deviation 2.0
+    means = tensor([0.0, 100.0], requires_grad=True)
+    y = normal(means, tensor([[1.0], [0.0]]))
+    print("one for each:", y.shape, y[1].tolist() if hasattr(y, "__getitem__") else y.tolist()[1])
+    # -> one for each: tinytorch.Size([2, 2]) [0.0, 100.0]
+    print("a leaf:", y.is_leaf, y.requires_grad)  # -> a leaf: True False
+    try:
+        normal(0.0, -1.0, (2,))
+    except RuntimeError as error:
+        print(error)  # -> normal expects std >= 0.0, but found std -1.0

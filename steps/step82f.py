@@ -179,7 +179,7 @@ if __name__ == "__main__":
     tests = [Digits(False, Compose(parts)) for parts in (scale, [move, *scale])]
     tests = [next(iter(DataLoader(test, 360))) for test in tests]
 
-    def right(transform, epochs=4):
+    def right(transform, epochs=3):
         manual_seed(0)
         net = Sequential(Flatten(), Linear(64, 128), ReLU(), Linear(128, 10))
         optimizer = Adam(net.parameters(), lr=5e-3)

@@ -20,7 +20,7 @@ sorts it out, once for both functions.
 The trap: `max` and `min` now hide Python's own in this module.
 
 New: named_result, MaxResult, MinResult, max_or_min, max, min.
-Try: max(x, 1).grad_fn. Which of the two parts has one?
+Try: look at grad_fn of both parts of max(x, 1), for an x that requires grad.
 """
 
 import collections

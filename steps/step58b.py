@@ -7,8 +7,7 @@ told what was wrong.
 
 So sizes are checked first. The value goes through `checked_number` (step 57h), as the number was
 meant as it stands. And `allocated` calls the array library, and translates what it raises when
-there is not enough memory. Of several libraries each raises something else; the word for it here is
-one.
+there is not enough memory. Each library raises another exception; ours is always a RuntimeError.
 
 While at it: zeros need not be written. An operating system hands out pages of memory that are zero
 already, and hands them out only when they are touched. np.zeros makes use of that and takes no
@@ -18,7 +17,7 @@ The trap: the time is not saved, but put off. The first write into such a page c
 tensor of zeros that is larger than the memory can be made, and fails later.
 
 Changed: full. New: allocated.
-Try: zeros(10**12), four terabytes. Then look at its last element.
+Try: zeros(10**12), four terabytes. Does your machine refuse it?
 """
 
 from collections.abc import Callable

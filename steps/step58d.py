@@ -16,7 +16,7 @@ the result is int64; else the default float type. Floats are computed in float64
 end, so that float32 gets the nearest number.
 
 A step of 0 never arrives, nor does one that leads away. inf is not a number to count to, and 2^63
-is none that fits. All of them are errors.
+does not fit int64. All of them are errors.
 
 (For arange(n), the multiplication is left out.)
 

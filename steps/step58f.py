@@ -13,7 +13,7 @@ and expanded along the others (step 46d).
 
 The trap is the order. In mathematics and matrices the first index is the row: indexing="ij",
 PyTorch's default. For pictures, x comes first and runs along a row: "xy", which is NumPy's default.
-For two tensors it is the transposed table, and on a square grid nobody notices.
+For two tensors it is the transposed table, and on a square grid the mistake does not show.
 
 (reshape comes in step 61a. The demo has one of its own, without a gradient.)
 

@@ -1,0 +1,136 @@
+"""Step 72c: A stack of rows, and few rows
+
+A batch of sentences has three dimensions: [sentences, words, numbers]. The layer means the same for
+each row, however they are stacked. But step 72b knows two dimensions only; a stack, or a single
+row, takes the three nodes still.
+
+A stack of rows is one long list of rows: reshape to two dimensions costs nothing if the array is
+contiguous, and so one product does it all. The result, and on the way back x and G, are reshaped:
+
+    [..., n]  ->  [rows, n]  ->  [rows, m]  ->  [..., m]
+
+The second change is about few rows, as when one image at a time goes through a network. BLAS (the
+library that multiplies matrices) cuts them into blocks, and likes few columns better than few rows.
+Since X W^T = (W X^T)^T, the same numbers can be had in the other order. The demo measures both;
+with eight rows the second takes about half the time.
+
+The trap: a transposed array is a view with other strides. Without ascontiguousarray everything that
+follows would be slow, and that is where the time goes when one measures only the product.
+
+Changed: Addmm.forward, Addmm.backward, linear.
+Try: measure the two orders for 8, 64, 512 and 4,096 rows of 1,000. Where do they meet?
+"""
+
+import importlib
+import math
+import timeit
+from typing import Any
+
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.modes import no_grad
+from tinytorch.autograd.node import Function
+from tinytorch.core.tensor import Tensor
+from tinytorch.nn.module import Module
+from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.creation import empty
+from tinytorch.ops.matmul import matmul_arrays
+from tinytorch.ops.random import manual_seed, randn
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+
+
+class Addmm(Function):
+    """Y = X W^T + b;   dL/dX = G W,   dL/dW = G^T X,   dL/db = the sum of the rows of G.
+
+    One node instead of three, and no gradient of W^T that would have to be turned round.
+    """
+
+    saves = 0, 1
+
+    def forward(ctx, x: Any, weight: Any, bias: Any = None) -> Any:
+        ctx.save_for_backward(x, weight)
+        rows = x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+        if 2 * len(rows) < len(weight):  # BLAS likes few columns better than few rows
+            y = ctx.xp.ascontiguousarray(matmul_arrays(weight, rows.T).T)
+        else:
+            y = matmul_arrays(rows, weight.T)
+        if bias is not None:
+            y += bias
+        return y if x.ndim == 2 else y.reshape((*x.shape[:-1], len(weight)))
+
+    def backward(ctx, g: Any) -> Any:
+        x, weight = ctx.saved
+        need_x, need_weight, *need_bias = ctx.needs_input_grad
+        shape = x.shape
+        if len(shape) != 2:
+            n = math.prod(shape[:-1])
+            x, g = x.reshape(n, shape[-1]), g.reshape(n, weight.shape[0])
+        return (
+            matmul_arrays(g, weight).reshape(shape) if need_x else None,
+            matmul_arrays(g.T, x) if need_weight else None,
+            g.sum(axis=0) if any(need_bias) else None,
+        )
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input @ weight.T + bias: [..., n] with a weight [m, n] gives [..., m]."""
+    return Addmm.apply(input, weight) if bias is None else Addmm.apply(input, weight, bias)
+
+
+class Linear(Module):
+    """y = x W^T + b, with `weight` [out_features, in_features] and `bias` [out_features]."""
+
+    def __init__(self, in_features: int, out_features: int):
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = Parameter(empty(out_features, in_features))
+        self.bias = Parameter(empty(out_features))
+        self.reset_parameters()
+
+    @no_grad()
+    def reset_parameters(self) -> None:
+        """Draws weight and bias from [-b, b), b = 1 / sqrt(in_features), as PyTorch does."""
+        bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
+        for param in self.parameters(recurse=False):
+            param.uniform_(-bound, bound)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return linear(input, self.weight, self.bias)
+
+
+if __name__ == "__main__":
+    importlib.import_module("tinytorch.core.printing")
+    manual_seed(0)
+
+    layer, stack = Linear(100, 50), randn(64, 8, 100)
+
+    def composed(x):
+        return x @ layer.weight.T + layer.bias
+
+    def gradients(function, x):
+        layer.zero_grad()
+        function(x).square().sum().backward()
+        return layer.weight.grad, layer.bias.grad
+
+    def compare(x):
+        pairs = zip(gradients(layer, x), gradients(composed, x), strict=True)
+        return all((a - b).abs().max().item() < 1e-3 * b.abs().max().item() for a, b in pairs)
+
+    print(layer(stack).shape, layer(stack[0, 0]).shape, layer(randn(0, 100)).shape)
+    # -> tinytorch.Size([64, 8, 50]) tinytorch.Size([50]) tinytorch.Size([0, 50])
+    print("same gradients:", compare(stack), compare(stack[0, 0]), compare(stack[0]))
+    # -> same gradients: True True True
+    one, three = (
+        min(timeit.repeat(lambda f=f: gradients(f, stack), number=20)) for f in (layer, composed)
+    )
+    print(f"one node takes {one / three:.2f} of the time of three")  # -> ...
+
+    # Eight rows, written either way.
+    few, wide = randn(8, 1000).array, randn(1000, 1000).array
+    row_by_row, turned = (
+        min(timeit.repeat(f, number=5)) for f in (lambda: few @ wide.T, lambda: (wide @ few.T).T)
+    )
+    print(f"(W X^T)^T takes {turned / row_by_row:.2f} of the time of X W^T")  # -> ...
+    print("contiguous:", layer(stack[0]).array.flags.c_contiguous)  # -> contiguous: True

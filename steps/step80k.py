@@ -1,9 +1,9 @@
 """Step 80k: An end within seconds
 
 When a loop is left, `close` asks the workers to end and waits for them. They first work through
-the tasks in their pipes, for a batch that nobody wants. The demo's loop is left after one of eight
+the tasks in their pipes, for batches that nobody wants. The demo's loop is left after one of eight
 batches of 50 ms: a worker that does all of them needs 0.4 seconds, and a full prefetch of slow
-batches takes minutes. A worker that hangs is waited for until the end of time.
+batches takes minutes. For a worker that hangs, it waits for ever.
 
     None overtakes    A worker first reads all that has arrived, without waiting, into a queue of
                       its own. If a None is among it, that is the end. Else it does the next task.

@@ -19,7 +19,7 @@ loop (stacklevel=3), not a line of the loader.
 The trap: pinned memory is taken away from all other programs. It is made for batches, not for a
 dataset of many gigabytes.
 
-(PyTorch pins in a thread of its own. pin_memory_device has no effect there any more, nor here.)
+(With workers, PyTorch pins in a thread. pin_memory_device has no effect there any more, nor here.)
 
 Changed: BatchIterator, DataLoader. New: pin.
 Try: pin_memory on a machine with a GPU, and batch.is_pinned().

@@ -19,7 +19,7 @@ limit. In both cases the epoch is over, and all workers end.
 The trap: a timeout must be much longer than the slowest batch, also on a busy computer. And without
 workers it would have no effect, so it is refused.
 
-(torch.utils.data.DataLoader has the same timeout, and the same two messages.)
+(torch.utils.data.DataLoader has the same timeout, and nearly the same two messages.)
 
 Changed: Worker.answer, WorkerIterator, BatchIterator, DataLoader.
 Try: kill a worker by hand while a long loop runs.

@@ -204,9 +204,8 @@ if __name__ == "__main__":
             return "pinned"
 
     is_available = lambda: True  # noqa: E731
-    batches = [{"a": [Batch(), 7], "b": "text"}]
-    print(
-        *DataLoader(batches, None, collate_fn=dict, pin_memory=True)
-    )  # -> {'a': ['pinned', 7], 'b': 'text'}
+    data = [{"a": [Batch(), 7], "b": "text"}]
+    (pinned,) = DataLoader(data, None, collate_fn=dict, pin_memory=True)
+    print(pinned)  # -> {'a': ['pinned', 7], 'b': 'text'}
     is_available = real
     print("a GPU is here:", is_available())  # -> ...

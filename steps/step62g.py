@@ -1,38 +1,25 @@
-"""Step 62g: Matrix products
+"""Step 62g: A mode that gives the operands one type
 
-A neuron multiplies each of its inputs by a weight, and adds the products up. So far a layer of
-neurons would be a loop. One matrix product computes all of them at once, for all samples, and
-training spends most of its time on such products:
+Half the bytes, nearly twice the speed: large networks compute their products in float16 and keep
+the rest in float32. To write a cast at each product is tedious, and a mode (step 47c) can do it: it
+sees each call with its arguments, before the Function runs. The demo has such a mode in four lines.
+But it never gets to see a product of mixed types. check_operands of step 62e has refused it before.
 
-    C = A B,      c_ij = a_i1 b_1j + a_i2 b_2j + ... + a_im b_mj
+    matmul(float32, float16)  ->  check_operands: refused       the mode would have cast both
 
-What is the derivative? Let g_ij tell how much the loss changes with c_ij. The element a_ik is in
-the whole row i of C: in c_ij with the factor b_kj. All these ways count, so they are added:
+So the check asks the open modes first: one that has `one_type` promises to make the types equal.
+Only types are excused; what is not a tensor is refused in any case.
 
-    dL/da_ik = sum over j of g_ij b_kj,   that is   dL/dA = G B^T
-    dL/db_kj = sum over i of a_ik g_ij,   that is   dL/dB = A^T G
+`getattr(mode, "one_type", False)` is False for all other modes, such as one that counts calls. And
+it is asked only if the types differ, so a product that fits pays nothing.
 
-Both are matrix products again. You need not learn them by heart, for the shapes remember them: A is
-[n, m], B is [m, p], G is [n, p], and the only product of G and B that can be [n, m] is G B^T.
+The trap: the promise has to be kept. A mode that says one_type and casts nothing gives NumPy's
+silent float64 back.
 
-`@` takes more than matrices. A vector on the left is one row, on the right one column. Further
-dimensions in front are a batch, and are broadcast; what forward repeats, backward sums, as always.
-Three cases cover everything: two matrices; a batch times one matrix; a batch times a batch. The
-second is a layer of a network, and the important one. [b, t, m] times [m, p] could be b products.
-It is computed as a single product with b t rows, and so are its gradients.
+Step 96b builds such a mode in full. PyTorch calls it autocast.
 
-Two traps:
-
-- NumPy multiplies float32 by float64 and returns float64 without a warning. After one such constant
-  the rest of a network would compute in float64, which is slower. PyTorch refuses, and so do we.
-- In half precision NumPy neither uses BLAS, the library of fast products, nor adds up in float32.
-  matmul_halves does both.
-
-The rest of the family are products that insist on one case: mm, bmm, mv, dot, outer, and those
-that add something as well, as a layer adds its bias: addmm(bias, x, weight).
-
-Changed: the module of shapes is imported. New: MatMul, matmul and `@`, mm, bmm, dot, addmm.
-Try: write gb = matmul_arrays(g, a.T) in the first branch of backward. It needs square matrices.
+Changed: check_operands.
+Try: take the line `one_type = True` out of the demo's mode.
 """
 
 import functools
@@ -41,13 +28,14 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.inplace import in_place, into
+from tinytorch.autograd.inplace import into
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops.arithmetic import add, mul
-from tinytorch.ops.broadcast import SumTo, expand
+from tinytorch.ops import reduction, shape  # noqa: F401  (their methods)
+from tinytorch.ops.arithmetic import mul
+from tinytorch.ops.broadcast import SumTo
 from tinytorch.ops.shape import reshape
 
 
@@ -241,85 +229,33 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return mul(reshape(input, input.array.size, 1), vec2)
 
 
-def add_scaled(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    """beta * input + alpha * product, `input` broadcast to the shape of the product.
-
-    With beta = 0 the elements of `input` are ignored, even nan. For integers beta and alpha are
-    truncated to integers.
-    """
-    check_operands("addmm", product, input)
-    if not product.is_floating_point():
-        beta, alpha = int(beta), int(alpha)
-    if input.array.shape != product.array.shape:
-        input = expand(input, product.array.shape)
-    product = product if alpha == 1 else mul(product, alpha)
-    if beta == 0:
-        return product
-    return add(product, input if beta == 1 else mul(input, beta))
-
-
-@tensor_method("addmm")
-def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta=1, alpha=1) -> Tensor:
-    """beta * input + alpha * (mat1 @ mat2), [n, m] and [m, p]; `input` is broadcast to [n, p]."""
-    return add_scaled(input, mm(mat1, mat2), beta, alpha)
-
-
-addmm_ = tensor_method("addmm_")(in_place(addmm))
-
-
 if __name__ == "__main__":
-    import timeit
+    from tinytorch.autograd.modes import FunctionMode
 
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.tensor import from_numpy
+    class Halves(FunctionMode):
+        one_type = True
 
-    A = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    B = tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]], requires_grad=True)
-    C = A @ B
-    print("C =", C.tolist())  # -> C = [[5.0, 11.0], [14.0, 23.0]]
+        def call(self, function, args):
+            return function.apply(*(arg.half() for arg in args))
 
-    # The loss is c_00 alone: row 0 of A and column 0 of B are each other's gradient.
-    C.backward(tensor([[1.0, 0.0], [0.0, 0.0]]))
-    print("dL/dA =", A.grad.tolist())  # -> dL/dA = [[1.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
-    print("dL/dB =", B.grad.tolist())  # -> dL/dB = [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]
+    class Counter(FunctionMode):
+        count = 0
 
-    rng = np.random.default_rng(0)
-    SHAPES = [((3,), (3,)), ((2, 3), (3,)), ((4, 2, 3), (3, 2)), ((3,), (4, 3, 2))]
-    SHAPES += [((4, 1, 2, 3), (5, 3, 2))]
-    for pair in SHAPES:
-        a, b = (tensor(rng.random(shape), requires_grad=True) for shape in pair)
-        right = gradcheck(matmul, (a, b)) and gradgradcheck(matmul, (a, b))
-        print(*map(list, pair), "->", list((a @ b).shape), right)
-        # -> [3] [3] -> [] True
-        # -> [2, 3] [3] -> [2] True
-        # -> [4, 2, 3] [3, 2] -> [4, 2, 2] True
-        # -> [3] [4, 3, 2] -> [4, 2] True
-        # -> [4, 1, 2, 3] [5, 3, 2] -> [4, 5, 2, 2] True
+        def call(self, function, args):
+            self.count += 1
+            return function.apply(*args)
 
-    for wrong in (lambda: A @ A, lambda: A @ B.double(), lambda: mm(A, tensor([1.0, 2.0, 3.0]))):
-        try:
-            wrong()
-        except RuntimeError as error:
-            print(error)
-            # -> mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3), of tensors with ...
-            # -> expected m1 and m2 to have the same dtype, but got: float != double
-            # -> mm(): 2D and 2D tensors expected, but got 2D and 1D tensors
+    x, w = tensor([[1.0, 2.0]]).half(), tensor([[3.0], [4.0]])
+    with Halves():
+        print("one type:", (x @ w).dtype, (x @ w).item())  # -> one type: tinytorch.float16 11.0
 
-    # A layer: every sample of the batch times the same weights, and a bias for each column.
-    x, bias = tensor([[1.0, 1.0, 1.0], [0.0, 1.0, 0.0]]), tensor([0.5, -0.5])
-    print("layer:", addmm(bias, x, B).tolist())  # -> layer: [[3.5, 3.5], [2.5, 0.5]]
-    print("outer:", outer(tensor([1, 2]), tensor([3, 4, 5])).tolist())
-    # -> outer: [[3, 4, 5], [6, 8, 10]]
-
-    half = tensor(np.full((1, 4096), 0.5, np.float16))
-    one_by_one = np.float16(0)
-    for product in (half * half).numpy()[0]:
-        one_by_one += product
-    print("4,096 quarters in float16:", float(one_by_one), " ours:", (half @ half.T).item())
-    # -> 4,096 quarters in float16: 512.0  ours: 1024.0
-
-    batch, weight = (rng.random(shape, dtype=np.float32) for shape in [(256, 8, 64), (64, 64)])
-    one_product = timeit.timeit(lambda: matmul(from_numpy(batch), from_numpy(weight)), number=20)
-    many = timeit.timeit(lambda: np.matmul(batch, weight), number=20)
-    print(f"one product of 2,048 rows takes {one_product / many:.2f} of the time of 256 products")
-    # -> ...
+    counter = Counter()
+    for mode in (counter, Halves()):
+        with mode:
+            try:
+                x @ (w if mode is counter else [3.0, 4.0])
+            except (RuntimeError, TypeError) as error:
+                print(f"{type(mode).__name__}: {error}")
+    # -> Counter: expected m1 and m2 to have the same dtype, but got: float16 != float
+    # -> Halves: matmul(): argument 2 must be Tensor, not list
+    print("calls that it saw:", counter.count)  # -> calls that it saw: 0

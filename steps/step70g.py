@@ -1,40 +1,33 @@
-"""Step 70g: Streams, events and a pool of memory
+"""Step 70g: What the GPU's memory holds
 
-`a @ b` on a GPU returns before anything is computed. The CPU puts the kernel into a queue, called a
-stream, and goes on; the GPU works through the queue in order. Only a request for a number waits:
-item(), tolist(), cpu(). So a stopwatch around `a @ b` measures how long it takes to order a
-product. To time the product itself, use Events: a mark in the stream before it, a mark after it,
-and the GPU's own time between the two.
+"Out of memory" is the error that a GPU shows most often, and CuPy's has a class of its own, which
+no program for PyTorch catches. Nor does CuPy's pool know its peak: it counts what is used now, and
+the peak is in the middle of backward, where no line of the program can look.
 
-Two streams are two queues. While one computes on a batch, the other can fetch the next (from pinned
-memory, or it cannot). `wait_stream` makes one wait for the other without stopping the CPU. The demo
-counts: if fetching and computing take turns, 3 batches take 6 units of time; if they overlap, 4.
+Both are mended in one place. CuPy lets a program choose who gives it memory (set_allocator), and
+`watched_malloc` passes each request on to CuPy's pool. If that fails, it raises PyTorch's
+OutOfMemoryError, with the numbers that one needs to go on. Else it looks at how much is in use, and
+keeps the largest for each GPU.
 
-The other cost is memory. CUDA's own calls for it, cudaMalloc and cudaFree, make the GPU wait, and a
-training step asks for hundreds of pieces, the same ones every time. So nothing is given back: a
-pool keeps what was freed, sorted by size, and hands it out again. From the second step on every
-request is a hit.
+    memory_allocated       what tensors hold: if it grows from step to step, it is a leak
+    max_memory_allocated   the largest of it: how near the limit a step comes
+    memory_reserved        what the pool holds: empty_cache can give back the difference
+    mem_get_info           free and total, by the driver: other programs count, too
 
-    sizes are rounded up (here: to multiples of 512 bytes, large ones to powers of two),
-    so that only a few sizes occur, and each of them often
+When it happens: try smaller batches first. The trap is to catch the error and go on in the `except`
+block: the error holds the frames in which it was raised, and these hold the tensors. Leave the
+block before trying again.
 
-Our tensors need nothing extra for this. They die by reference count (there are no cycles), so their
-memory is back in the pool as soon as the last name for them is gone. Three things hold memory
-longer than you might think: a list of losses that still have their graph (keep loss.item()), a
-small view of a large tensor, and a name that outlives its loop. memory_allocated says what tensors
-hold, memory_reserved what the pool holds; if the first keeps growing, you have a leak. empty_cache
-gives back the difference. A full GPU raises an OutOfMemoryError: try smaller batches first.
+Where there is no GPU, the counters are 0, so that a program need not ask; the demo lets Pool of
+step 70f play CuPy's pool, on a GPU of one megabyte.
 
-Pool is such an allocator in plain Python, with counts. CuPy has its own, in C; watched_malloc hooks
-into its requests, to record the peak and raise PyTorch's error.
-
-Changed: nothing; step 69u is finished. New: Pool, to look at; tinytorch/cuda/streams.py, memory.py.
-Try: `return size` in Pool.size_class, and see what happens to the hit rate.
+New: tinytorch/cuda/memory.py.
+Try: take `peaks[index] = used` out of watched_malloc. Which number of the demo is then too small?
 """
 
 from typing import Any
 
-from tinytorch.cuda.backend import check_available, cupy, is_available
+from tinytorch.cuda.backend import cupy, is_available
 from tinytorch.cuda.device import device_index
 
 
@@ -81,104 +74,6 @@ class Pool:
         """Gives back what is not in use."""
         self.reserved = self.used
         self.free_blocks.clear()
-
-
-class Event:
-    """A mark in a stream: record it, then wait for it, or measure the time between two of them."""
-
-    def __init__(self, enable_timing: bool = False, blocking: bool = False):
-        check_available()
-        self.cupy = cupy.cuda.Event(block=blocking, disable_timing=not enable_timing)
-
-    def record(self, stream: "Stream | None" = None) -> None:
-        """Puts the mark at the end of what the stream (the current one by default) has to do."""
-        self.cupy.record((current_stream() if stream is None else stream).cupy)
-
-    def wait(self, stream: "Stream | None" = None) -> None:
-        """Lets the stream wait for the mark. The CPU does not wait."""
-        (current_stream() if stream is None else stream).wait_event(self)
-
-    def query(self) -> bool:
-        """Whether all work before the mark is done."""
-        return self.cupy.done
-
-    def synchronize(self) -> None:
-        """Lets the CPU wait until all work before the mark is done."""
-        self.cupy.synchronize()
-
-    def elapsed_time(self, end_event: "Event") -> float:
-        """Milliseconds on the GPU from this mark to another; both with enable_timing=True."""
-        return cupy.cuda.get_elapsed_time(self.cupy, end_event.cupy)
-
-
-class Stream:
-    """A queue of work on a GPU. What is in one stream is done in order; streams do not wait for
-    one another unless told so. Use it with `with tinytorch.cuda.stream(s):`.
-
-    Memory belongs to the stream that was current when it was asked for. Before another stream uses
-    a tensor, let it wait: `other.wait_stream(s)`; and keep the tensor until that has been done.
-    """
-
-    def __init__(self, device: Any = None, priority: int = 0, *, cupy_stream: Any = None):
-        check_available()
-        if cupy_stream is None:
-            with cupy.cuda.Device(device_index(device)):
-                cupy_stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
-        self.cupy = cupy_stream
-
-    def synchronize(self) -> None:
-        """Lets the CPU wait until the stream is empty."""
-        self.cupy.synchronize()
-
-    def query(self) -> bool:
-        """Whether the stream is empty."""
-        return self.cupy.done
-
-    def record_event(self, event: Event | None = None) -> Event:
-        event = Event() if event is None else event
-        event.record(self)
-        return event
-
-    def wait_event(self, event: Event) -> None:
-        """What is put into this stream from now on starts after the event's mark."""
-        self.cupy.wait_event(event.cupy)
-
-    def wait_stream(self, stream: "Stream") -> None:
-        """What is put into this stream from now on starts after all that `stream` has now."""
-        self.wait_event(stream.record_event())
-
-    def __eq__(self, other: Any) -> bool:
-        return isinstance(other, Stream) and self.cupy.ptr == other.cupy.ptr
-
-    def __hash__(self) -> int:
-        return hash(self.cupy.ptr)
-
-
-class stream:
-    """`with tinytorch.cuda.stream(s):` puts the work inside into stream s; None changes nothing."""
-
-    def __init__(self, stream: Stream | None):
-        self.stream = stream
-
-    def __enter__(self) -> None:
-        if self.stream is not None:
-            self.stream.cupy.__enter__()
-
-    def __exit__(self, *exception: Any) -> None:
-        if self.stream is not None:
-            self.stream.cupy.__exit__(*exception)
-
-
-def current_stream() -> Stream:
-    """The stream into which operations are put now."""
-    check_available()
-    return Stream(cupy_stream=cupy.cuda.get_current_stream())
-
-
-def default_stream() -> Stream:
-    """The stream that is current until another one is chosen."""
-    check_available()
-    return Stream(cupy_stream=cupy.cuda.Stream.null)
 
 
 # Number of a GPU -> the most bytes that were in use there at once.
@@ -261,122 +156,79 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    import sys
-    import tracemalloc
+    import contextlib
+    import types
     import weakref
 
-    import numpy as np
-
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
-    from tinytorch.core.tensor import tensor
-    from tinytorch.ops import arithmetic, matmul, reduction  # noqa: F401  (their methods)
-
-    # Two queues of work, planned: each batch is fetched (1 unit) and computed with (1 unit).
-    def finish(batches, streams):
-        """When the last batch is done: fetching and computing share one stream, or have two."""
-        brought = computed = 0
-        for _ in range(batches):
-            begin = brought if streams == 2 else computed
-            brought = begin + 1
-            computed = max(brought, computed) + 1
-        return computed
-
-    print("3 batches, one stream:", finish(3, 1), "units; two:", finish(3, 2))
-    # -> 3 batches, one stream: 6 units; two: 4
-
-    class Memory:
-        """A piece of a pool that goes back when the last reference to it goes."""
-
-        def __init__(self, pool, size):
-            self.address = pool.malloc(size)
-            weakref.finalize(self, pool.free, self.address)
-
-    def train(pool, steps, sizes):
-        for number in range(steps):
-            held = [Memory(pool, size + number) for size in sizes]  # batches differ a little
-            del held
-
-    pool = Pool(limit=1 << 20)
-    print([pool.size_class(size) for size in (1, 512, 513, 5000)])  # -> [512, 512, 1024, 8192]
-    train(pool, 1, [400, 700, 5000, 400])
-    print("after one step:", pool.hits, "hits of", pool.requests, "- in use", pool.used)
-    # -> after one step: 0 hits of 4 - in use 0
-    train(pool, 99, [400, 700, 5000, 400])
-    print(f"after 100 steps: {pool.hits / pool.requests:.0%} hits, {pool.reserved} bytes held")
-    # -> after 100 steps: 99% hits, 10240 bytes held
-    whole = Memory(pool, 5000)
-    view = whole  # a view is a second reference to the same memory
-    del whole
-    print("a view keeps its base alive:", pool.used)  # -> a view keeps its base alive: 8192
-    del view
-    print("freed with the last name:", pool.used)  # -> freed with the last name: 0
-    leak = []
-    try:
-        while True:
-            leak.append(Memory(pool, 100_000))
-    except MemoryError as error:
-        print(len(leak), "pieces, then:", error)
-        # -> 8 pieces, then: 131072 bytes wanted, 0 left
-    leak.clear()
-    print("used", pool.used, "reserved", pool.reserved)  # -> used 0 reserved 1048576
-    pool.empty_cache()
-    print("after empty_cache:", pool.reserved)  # -> after empty_cache: 0
-
-    # Our tensors: a graph and all it holds go with the last name, and nothing grows.
-    alive = []
-
-    def step(w):
-        hidden = w @ w
-        alive.append(weakref.ref(hidden.array))
-        loss = (hidden * hidden).sum()
-        loss.backward()
-        w.grad = None
-        return loss.item()
-
-    w = tensor(np.eye(4, dtype=np.float32), requires_grad=True)
-    step(w)  # the first step fills caches
-    tracemalloc.start()
-    memory = []
-    for _ in range(3):
-        losses = [step(w) for _ in range(50)]
-        memory.append(tracemalloc.get_traced_memory()[0] - sys.getsizeof(alive))
-    tracemalloc.stop()
-    grown = (memory[2] - memory[1]) / 50  # a weak reference in `alive` takes some 70 bytes
-    print(f"memory is flat, but for the list: {grown < 200}")
-    # -> memory is flat, but for the list: True
-    print("arrays of all steps that are still alive:", sum(ref() is not None for ref in alive))
-    # -> arrays of all steps that are still alive: 0
+    print("without a GPU:", memory_allocated() if not is_available() else 0)  # -> without a GPU: 0
 
     def on_a_gpu():
-        """A product timed by the CPU's watch and by events; copies beside products; memory."""
-        import time
+        import numpy as np
 
-        a = tensor(np.ones((4096, 4096), np.float32), device="cuda")
-        a @ a
-        begin, end = Event(enable_timing=True), Event(enable_timing=True)
-        current_stream().synchronize()
-        started = time.perf_counter()
-        begin.record()
-        a @ a
-        end.record()
-        ordered = 1000 * (time.perf_counter() - started)
-        end.synchronize()
-        host = tensor(np.ones((2048, 2048), np.float32)).pin_memory()
-        copies, seconds = Stream(), {}
-        for way in ("one stream", "two streams"):
-            current_stream().synchronize()
-            started = time.perf_counter()
-            for _ in range(10):
-                with stream(copies if way == "two streams" else None):
-                    host.to("cuda", non_blocking=True)
-                a @ a
-            copies.synchronize()
-            current_stream().synchronize()
-            seconds[way] = round(time.perf_counter() - started, 4)
-        memory = [memory_allocated(), max_memory_allocated(), memory_reserved()]
-        return ordered, begin.elapsed_time(end), seconds, memory
+        from tinytorch.core.tensor import tensor
 
-    print("ms to order, ms to compute, overlap, memory:", end=" ")
+        held = tensor(np.ones((1024, 1024), np.float32), device="cuda")
+        numbers = [memory_allocated(), max_memory_allocated(), memory_reserved(), mem_get_info()]
+        del held
+        return numbers
+
     print(on_a_gpu() if is_available() else "left out, for want of a GPU")  # -> ...
-    print("allocated without one:", memory_allocated() if not is_available() else 0)
-    # -> allocated without one: 0
+
+    # From here on, a GPU of one megabyte is played: CuPy's names, and our Pool behind them.
+    class PlayedError(Exception):
+        pass
+
+    class Piece:
+        pass
+
+    class PlayedPool(Pool):
+        def malloc(self, size):
+            try:
+                address = super().malloc(size)
+            except MemoryError as error:
+                raise PlayedError from error
+            piece = Piece()
+            weakref.finalize(piece, self.free, address)
+            return piece
+
+        def used_bytes(self):
+            return self.used
+
+        def total_bytes(self):
+            return self.reserved
+
+        free_all_blocks = Pool.empty_cache
+
+    pool, allocators = PlayedPool(1 << 20), []
+    runtime = types.SimpleNamespace(
+        memGetInfo=lambda: (pool.limit - pool.reserved, pool.limit), getDevice=lambda: 0
+    )
+    cuda = types.SimpleNamespace(
+        memory=types.SimpleNamespace(OutOfMemoryError=PlayedError),
+        runtime=runtime,
+        set_allocator=allocators.append,
+        Device=lambda index: contextlib.nullcontext(),
+    )
+    cupy = types.SimpleNamespace(cuda=cuda, get_default_memory_pool=lambda: pool)
+    is_available, device_index = (lambda: True), (lambda device: 0)
+    watching = watch()
+    (malloc,) = allocators  # CuPy would call it for each array
+
+    kept = malloc(100_000)
+    backward = [malloc(100_000) for _ in range(3)]  # in the middle of backward
+    del backward
+    print("now", memory_allocated(), "peak", max_memory_allocated(), "reserved", memory_reserved())
+    # -> now 131072 peak 524288 reserved 524288
+    reset_peak_memory_stats()
+    print("peak from here on:", max_memory_allocated())  # -> peak from here on: 131072
+    print("free and total:", mem_get_info())  # -> free and total: (524288, 1048576)
+    empty_cache()
+    print("after empty_cache:", memory_reserved(), mem_get_info())
+    # -> after empty_cache: 131072 (917504, 1048576)
+    try:
+        malloc(1_000_000)
+    except RuntimeError as error:
+        print(f"{type(error).__name__}: {str(error)[:54]}")
+        # -> OutOfMemoryError: CUDA out of memory. Tried to allocate 0.95 MiB. The GP
+    del kept
+    print("smaller, then:", malloc(400_000) is not None)  # -> smaller, then: True

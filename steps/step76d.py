@@ -8,7 +8,7 @@ PyTorch lets it pass with a warning, and moves it twice in each step; programs r
 we.
 
 "Moves twice" depends on the rule, however. SGD writes one parameter after the other, and so writes
-this one twice. A rule that first computes all new values and then stores them, as those of step 77g
+this one twice. A rule that first computes all new values and then stores them, as those of step 77d
 will, computes the same value twice, and stores it twice: one move. So where a parameter is there
 twice, update gets the parameters one at a time, and every rule does the same.
 

@@ -15,7 +15,7 @@ The file of step 76k was written by the same program. In life it is older, or co
 `adopted` makes the copy of one value. There is an exception: a rule that counts its steps keeps the
 count in the state, as "step". Cast to float16 like its parameter, it would stop at 2048, since 2049
 is not a float16. So it keeps its own dtype. Old programs have it as a number, new ones as a tensor:
-it becomes a tensor. (The first such rule is Adam, in step 77g; the demo has a small one.)
+it becomes a tensor. (The first such rule is Adam, in step 77b; the demo has a small one.)
 
 The trap: a state may contain dicts of tensors. So `adopted` calls itself.
 

@@ -1,37 +1,29 @@
-"""Step 77g: SGD, on flat arrays in chunks
+"""Step 77g: A count of steps, and the rest of SGD
 
-Plain gradient descent zigzags through a valley: steps that are small enough for the steep walls are
-tiny along the bottom. With momentum, steps add up like those of a rolling ball: across the valley
-they cancel, along it they grow up to 1 / (1 - momentum) times as long.
+Some formulas know how many steps there were: Adam does, and so does SGD's option dampening,
 
-    v = momentum * v + g,    p = p - lr * v         (nesterov: g + momentum * v instead of v)
+    v = momentum * v + (1 - dampening) * g         but v = g at the first step
 
-weight_decay adds weight_decay * p to the gradient, which pulls all weights towards zero.
+FlatParameters has no count. To keep one in each formula would cost a loop over the parameters. So
+it counts itself, once for all: `steps` has one float for each parameter, and the tensors "step" in
+the state are views of it, as PyTorch has it. fill writes all of them in one call.
 
-SGD.update_chunk is this formula, on arrays p, g and v. The rest of this step is about speed. Such a
-formula does little arithmetic, but it reads and writes each number several times. With large
-arrays, the time goes into fetching numbers from main memory. With small ones it goes into the
-calls: a network has dozens of small parameters, and a call costs a microsecond.
+But do all parameters have the same count? Not if a layer was frozen for a while, or a group was
+added later. So the count is one more property by which the parameters are sorted: what goes
+together has the same dtype, device, and number of steps. And each step asks whether the counts are
+still the ones that were written, since a program might have loaded others.
 
-One cure helps against both. Treat parameters and gradients as flat arrays, whatever their shapes.
-The small parameters are packed: copied into one array, and back after the step. A long array is cut
-into chunks so small (128 KB) that one stays in the cache near the core while the whole formula runs
-over it. Parameters and state are written in place, and what can be prepared once is kept for the
-next step.
+SGD has no "step" in PyTorch's state. There, no buffer means the first step. So a state with a
+momentum_buffer counts as one step, and one without it as none.
 
-    FlatParameters  the chunks; the state of all parameters lies in one block of memory, and
-                    optimizer.state holds views of it (step 67g), so state_dict notices nothing
-    FlatOptimizer   groups what has the same dtype, device and number of steps, and calls
-                    update_chunk
+The trap: a state_dict is read by other programs. The count is therefore a tensor on the CPU in
+float32, for parameters on any device. A float16 would stop counting at 2048 (step 76l).
 
-This is allowed because update_chunk treats each element on its own. On a GPU there is one chunk,
-since each operation is a launch there: the Backend says which size is best (chunk_elements).
-An in-place write must be counted (step 43), or a saved tensor would not notice: see bump_version.
-(torch.optim.SGD has the same options. Its option `foreach` has the same aim.)
+`maximize` goes uphill, as in games with a reward: the gradient changes its sign first. SGD now has
+all options of PyTorch's. `foreach` and `fused` choose an implementation there, and do nothing here.
 
-Changed: nothing. New: chunk_slices, FlatParameters, as_number, FlatOptimizer, SGD.
-Moved: optimizer.py.
-Try: backends["cpu"].chunk_elements = 10. Now the calls take far longer than the memory ever did.
+Changed: FlatParameters, FlatOptimizer.update, FlatOptimizer.flat_parameters, SGD.
+Try: write 0 in place of int(...) in flat_parameters, and see what a loaded SGD does.
 """
 
 import importlib
@@ -100,14 +92,11 @@ class FlatParameters:
             flats = [self.copies]
         # Of each chunk: the number of its array, its slice of that array; parameters, state.
         limit, self.prepared = device.backend.chunk_elements, []
-        largest = max(flat.size for flat in flats)
-        scratch = self.xp.empty(min(largest, limit or largest), dtype)
         for i, (flat, start) in enumerate(zip(flats, ends, strict=False)):
             rows = block[:, start : start + flat.size]
             for where in chunk_slices(flat.size, limit):
                 p = flat[where]
                 state = dict(zip(names_of_arrays, rows[:, where], strict=True))
-                state.update(xp=self.xp, scratch=scratch[: p.size])
                 self.prepared.append((i, where, p, state))
 
     def intact(self) -> bool:
@@ -121,8 +110,7 @@ class FlatParameters:
         return counted and same(arrays, self.arrays) and same(tensors, self.tensors)
 
     def chunks(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-        """(parameters, gradients, state) of each chunk: flat arrays, and the count of steps. The
-        state also has "xp", the array library, and "scratch", an array to compute in.
+        """(parameters, gradients, state) of each chunk: flat arrays, and the count of steps.
 
         Write into the parameters and the state. Treat the gradients as read-only: they may alias
         `param.grad`.
@@ -179,7 +167,7 @@ class FlatOptimizer(Optimizer):
 
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         numbers = {name: as_number(option) for name, option in group.items() if name != "params"}
-        decay = 0 if numbers.get("decoupled_weight_decay") else numbers["weight_decay"]
+        decay = numbers["weight_decay"]
         for flat in self.flat_parameters(params, group):
             for p, g, state in flat.chunks():
                 if numbers["maximize"]:
@@ -256,83 +244,125 @@ class SGD(FlatOptimizer):
         p -= lr * g
 
 
-if __name__ == "__main__":
-    import time
+class Adagrad(Optimizer):
+    """p = p - lr * g / (sqrt(s) + eps), s the sum of all g^2.
 
-    from tinytorch.autograd.modes import no_grad
-    from tinytorch.core.tensor import tensor
-    from tinytorch.ops.random import manual_seed, randn
+    Source: Duchi, Hazan and Singer, Adaptive Subgradient Methods, 2011.
+    """
 
-    # A valley: 50 times as steep across as along.
-    def descend(**options):
-        p = tensor([1.0, 1.0], requires_grad=True)
-        optimizer = SGD([p], **options)
-        for number in range(1, 1001):
-            optimizer.zero_grad()
-            (50 * p[0] ** 2 + p[1] ** 2).backward()
-            optimizer.step()
-            if p.detach().abs().max().item() < 0.001:
-                return number
-        return 1000
+    def __init__(self, params: Iterable, lr: float = 1e-2, eps: float = 1e-10):
+        super().__init__(params, checked(locals()))
 
-    plain, heavy = descend(lr=0.01), descend(lr=0.01, momentum=0.8)
-    print("steps to 0.001: plain", plain, "and with momentum", heavy)
-    # -> steps to 0.001: plain 342 and with momentum 55
-    print("with nesterov", descend(lr=0.01, momentum=0.8, nesterov=True))  # -> with nesterov 27
-
-    # Two steps by hand: g = 1 both times. v = 1, then 0.9 + 1.
-    p = tensor([0.0], requires_grad=True)
-    optimizer = SGD([p], lr=1.0, momentum=0.9)
-    for _ in range(2):
-        p.grad = tensor([1.0])
-        optimizer.step()
-        print(f"v = {optimizer.state[p]['momentum_buffer'].item():.1f}, p = {p.item():.1f}")
-    # -> v = 1.0, p = -1.0
-    # -> v = 1.9, p = -2.9
-
-    # Chunks of at most 128 elements.
-    print([(chunk.start, chunk.stop) for chunk in chunk_slices(300, limit=128)])
-    # -> [(0, 100), (100, 200), (200, 300)]
-    params = [randn(3, 4).requires_grad_(), randn(5).requires_grad_()]
-    optimizer = SGD(params, lr=0.1, momentum=0.9)
-    for param in params:
-        param.grad = randn(*param.shape)
-    optimizer.step()
-    first, second = (optimizer.state[param]["momentum_buffer"] for param in params)
-    print(first.shape, second.shape, "one memory:", first.array.base is second.array.base)
-    # -> tinytorch.Size([3, 4]) tinytorch.Size([5]) one memory: True
-
-    # A saved tensor notices the step.
-    w = tensor([2.0], requires_grad=True)
-    y = w * w
-    w.grad = tensor([1.0])
-    SGD([w], lr=0.1).step()
-    try:
-        y.backward()
-    except RuntimeError as error:
-        print(str(error).split(" by ")[0])
-    # -> one of the variables needed for gradient computation has been modified
-
-    # The formula as it stands, and in chunks: for many small parameters, and for a few large ones.
-    @no_grad()
-    def as_it_stands(params, velocities):
-        for i, param in enumerate(params):
-            velocities[i] = 0.9 * velocities[i] + param.grad
-            param -= 0.01 * velocities[i]
-
-    def milliseconds(function, *inputs):
-        function(*inputs)
-        start = time.perf_counter()
-        for _ in range(10):
-            function(*inputs)
-        return (time.perf_counter() - start) / 10 * 1e3
-
-    manual_seed(0)
-    for count, size in ((200, 100), (3, 1_000_000)):
-        params = [randn(size).requires_grad_() for _ in range(count)]
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         for param in params:
-            param.grad = randn(size)
-        plain = milliseconds(as_it_stands, params, [0 * param.detach() for param in params])
-        chunks = milliseconds(SGD(params, lr=0.01, momentum=0.9).step)
-        print(f"{count} of {size}: as it stands {plain:.2f} ms, in chunks {chunks:.2f} ms")
-        # -> ...
+            state, g = self.state[param], param.grad
+            s = state["sum"] = state.get("sum", 0 * g) + g * g
+            param -= group["lr"] * g / (s**0.5 + group["eps"])
+
+
+class RMSprop(Optimizer):
+    """p = p - lr * g / (sqrt(s) + eps), s a running mean of g^2.
+
+        s = alpha * s + (1 - alpha) * g^2
+
+    Source: Hinton, Neural Networks for Machine Learning, lecture 6, 2012.
+    """
+
+    def __init__(self, params: Iterable, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8):
+        super().__init__(params, checked(locals()))
+
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        for param in params:
+            state, g, alpha = self.state[param], param.grad, group["alpha"]
+            s = alpha * state.get("square_avg", 0 * g) + (1 - alpha) * g * g
+            state["square_avg"] = s
+            param -= group["lr"] * g / (s**0.5 + group["eps"])
+
+
+class Adam(Optimizer):
+    """m and v are running means of the gradient and of its square; both start at zero, and are
+    divided by 1 - beta^step to make up for it.
+
+        m = beta1 * m + (1 - beta1) * g                  v = beta2 * v + (1 - beta2) * g^2
+        p = p - lr * m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
+
+    Source: Kingma and Ba, Adam: A Method for Stochastic Optimization, 2015.
+    Raises:
+        ValueError: for options out of range.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ):
+        options = checked(locals())
+        for number, beta in enumerate(betas):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"Invalid beta parameter at index {number}: {beta}")
+        super().__init__(params, options)
+
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
+        for param in params:
+            state, g = self.state[param], param.grad
+            step = state["step"] = state.get("step", 0) + 1
+            m = state["exp_avg"] = beta1 * state.get("exp_avg", 0 * g) + (1 - beta1) * g
+            v = beta2 * state.get("exp_avg_sq", 0 * g) + (1 - beta2) * g * g
+            state["exp_avg_sq"] = v
+            unbiased = m / (1 - beta1**step), v / (1 - beta2**step)
+            param -= lr * unbiased[0] / (unbiased[1] ** 0.5 + eps)
+
+
+if __name__ == "__main__":
+    import copy
+
+    from tinytorch.core.tensor import tensor
+
+    # With dampening: v = 1 at the first step, then 0.5 * 1 + (1 - 0.5) * 1, and so on.
+    def run(optimizer, steps, gradient=1.0):
+        for _ in range(steps):
+            for param in optimizer.param_groups[0]["params"]:
+                param.grad = 0 * param.detach() + gradient
+            optimizer.step()
+        return param.item()
+
+    p = tensor([0.0], requires_grad=True)
+    optimizer = SGD([p], lr=1.0, momentum=0.5, dampening=0.5)
+    print([run(optimizer, 1) for _ in range(3)])  # -> [-1.0, -2.0, -3.0]
+    print(run(optimizer, 1, gradient=3.0))  # -> -5.0
+    print("uphill", run(SGD([p], lr=1.0, maximize=True), 1))  # -> uphill -4.0
+
+    # A loaded SGD is past its first step.
+    other = SGD([tensor([0.0], requires_grad=True)], lr=1.0, momentum=0.5, dampening=0.5)
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    print(run(other, 1, gradient=3.0))  # -> -2.5
+
+    # A rule with a count: lr / step. q comes later, and has a count of its own.
+    class Slowing(FlatOptimizer):
+        def __init__(self, params, lr):
+            super().__init__(params, {"lr": lr, "weight_decay": 0, "maximize": False})
+
+        def state_names(self, group):
+            return ["step"]
+
+        def update_chunk(self, p, g, state, group):
+            p -= group["lr"] / state["step"] * g
+
+    p, q = tensor([0.0], requires_grad=True), tensor([0.0], requires_grad=True)
+    optimizer = Slowing([p, q], lr=1.0)
+    p.grad = tensor([1.0])
+    optimizer.step()
+    print(run(optimizer, 1), p.item())  # -> -1.0 -1.5
+    counts = [optimizer.state[param]["step"] for param in (p, q)]
+    print([count.item() for count in counts], counts[0].dtype)  # -> [2.0, 1.0] tinytorch.float32
+
+    # A count that the program has changed is noticed.
+    counts[1].fill_(9.0)
+    print(round(run(optimizer, 1), 2), optimizer.state[q]["step"].item())  # -> -1.1 10.0
+    try:
+        SGD([p], momentum=0.9, dampening=0.5, nesterov=True)
+    except ValueError as error:
+        print(error)  # -> Nesterov momentum requires a momentum and zero dampening

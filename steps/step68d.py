@@ -1,0 +1,236 @@
+"""Step 68d: What an array of CuPy does not have
+
+CuPy's arrays are like NumPy's until one looks inside. Three places of tinytorch do.
+
+storage_offset() (step 66g) is the difference of two addresses. NumPy's arrays tell theirs by
+__array_interface__; CuPy's do not, since nothing on the CPU could use it. So with the backend of
+step 68c it fails in the demo.
+
+unfold makes a view by shape and strides. CuPy has as_strided too, but the view that it makes
+forgets whose memory it shows, and the memory could be given away while the view is in use. A view
+made by view() does not forget, and lets its shape and strides be set.
+
+And what is fast differs. An optimizer goes through its parameters in pieces of 32,768 elements,
+because these fit into the CPU's cache. On a GPU each piece is a launch, so one large piece is best:
+chunk_elements is None.
+
+    address          array -> place of its first element
+    strided          (array, shape, strides) -> a view
+    chunk_elements   how many elements to handle at a time
+
+These are arguments of Backend, so nothing outside of this module knows CuPy. The trap is to write
+`if device == "cuda"` where something differs: the next library would need it again, everywhere.
+
+Changed: register. New: strided_view.
+Try: leave out address=... in register again. Which operations of the demo still work?
+"""
+
+import warnings
+import weakref
+from typing import Any
+
+import numpy as np
+
+from tinytorch.core.device import Backend, backends, cpu, register_backend
+from tinytorch.core.tensor import Tensor, tensor_method, wrap
+from tinytorch.core.version import storage_of
+
+
+def load_cupy() -> Any:
+    """CuPy, or None where it is not installed. It can be imported without a GPU, too."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns where it finds no CUDA; we ask it ourselves
+            import cupy
+    except ImportError:
+        return None
+    return cupy
+
+
+cupy = load_cupy()
+
+
+def is_available() -> bool:
+    """Whether there is a GPU that tinytorch can use."""
+    return cupy is not None and cupy.cuda.is_available()
+
+
+def device_count() -> int:
+    """The number of GPUs; 0 where tinytorch can use none."""
+    return cupy.cuda.runtime.getDeviceCount() if is_available() else 0
+
+
+def check_available() -> None:
+    """Raises RuntimeError where no GPU can be used; the message says what is missing."""
+    if cupy is None:
+        raise RuntimeError(
+            "No CUDA device is available: CuPy is not installed. On a machine with an NVIDIA GPU: "
+            "pip install cupy-cuda12x"
+        )
+    if not is_available():
+        raise RuntimeError(
+            "No CUDA device is available: CuPy finds no NVIDIA GPU, or no driver for it. See "
+            "https://www.nvidia.com/drivers"
+        )
+
+
+class MissingBackend:
+    """Sentinel for a backend that is not available; any use raises an error that says why."""
+
+    @property
+    def xp(self) -> Any:
+        check_available()
+
+
+# Host arrays in pinned memory, by id. The operating system never moves them, so that the GPU can
+# fetch from them by itself, while the CPU goes on.
+pinned: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+
+
+# (event, host array) of copies that may still be under way: the array must live as long as that.
+under_way: list[tuple] = []
+
+
+def from_numpy(array: np.ndarray, index: int | None) -> Any:
+    with cupy.cuda.Device(index):
+        return cupy.array(array)
+
+
+def send(array: np.ndarray, index: int | None) -> Any:
+    """from_numpy, but a pinned array is fetched by the GPU while the CPU goes on."""
+    if id(storage_of(array)) not in pinned or not array.flags.c_contiguous:
+        return from_numpy(array, index)
+    with cupy.cuda.Device(index):
+        out = cupy.empty(array.shape, array.dtype)
+        stream = cupy.cuda.get_current_stream()
+        out.set(array, stream)
+        under_way[:] = [entry for entry in under_way if not entry[0].done]
+        under_way.append((stream.record(), array))
+    return out
+
+
+def strided_view(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    # CuPy's as_strided forgets whose memory its result shows; a view of CuPy's own does not.
+    view = array.view()
+    view._set_shape_and_strides(shape, strides, True, True)
+    return view
+
+
+def register() -> Backend | MissingBackend:
+    """Makes CuPy the backend of `cuda`, or lets `cuda` say what is missing."""
+    if not is_available():
+        backends["cuda"] = MissingBackend()
+        return backends["cuda"]
+    backend = Backend(
+        cupy,
+        cupy.ndarray,
+        from_numpy,
+        cupy.asnumpy,
+        index_of=lambda array: array.device.id,
+        send=send,
+        address=lambda array: array.data.ptr,
+        strided=strided_view,
+        chunk_elements=None,
+    )
+    register_backend("cuda", backend)
+    return backend
+
+
+backend = register()
+
+
+@tensor_method("is_pinned")
+def is_pinned(self: Tensor) -> bool:
+    """Whether the tensor lies in pinned host memory."""
+    return id(storage_of(self.array)) in pinned
+
+
+@tensor_method("pin_memory")
+def pin_memory(self: Tensor) -> Tensor:
+    """A copy in pinned host memory, from which `to("cuda", non_blocking=True)` need not wait.
+
+    Raises:
+        RuntimeError: where there is no GPU, or where the tensor is not on the CPU.
+    """
+    if is_pinned(self):
+        return self
+    if self.device is not cpu:
+        raise RuntimeError(f"cannot pin a tensor on {self.device}: only CPU tensors can be pinned")
+    check_available()
+    memory = cupy.cuda.alloc_pinned_memory(max(self.array.nbytes, 1))
+    array = np.ndarray(self.array.shape, self.array.dtype, buffer=memory)
+    array[...] = self.array
+    pinned[id(array)] = array
+    return wrap(array, cpu)
+
+
+if __name__ == "__main__":
+    import contextlib
+    import types
+
+    from tinytorch.core.device import numpy_address
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops import conversion, indexing, storage  # noqa: F401  (their methods)
+
+    class Played(np.ndarray):
+        """The arrays of a GPU that is played: NumPy's, under a type of their own."""
+
+        device = types.SimpleNamespace(id=0)
+
+        @property
+        def __array_interface__(self):
+            raise AttributeError("an array of CuPy has no __array_interface__")
+
+        @property
+        def data(self):
+            return types.SimpleNamespace(ptr=self.ctypes.data)
+
+    class PlayedCupy:
+        """NumPy's functions, as CuPy has them: their results are arrays of its own type."""
+
+        ndarray, asnumpy = Played, staticmethod(np.array)
+
+        def array(self, array):
+            memory = Played(array.shape, array.dtype)  # of its own, and no view of NumPy's
+            memory[...] = array
+            return memory
+
+        def __getattr__(self, name):
+            function = getattr(np, name)
+            if isinstance(function, type) or not callable(function):
+                return function
+
+            def call(*args, **options):
+                result = function(*args, **options)
+                return result.view(Played) if isinstance(result, np.ndarray) else result
+
+            return call
+
+    PlayedCupy.cuda = types.SimpleNamespace(
+        is_available=lambda: True, Device=lambda index: contextlib.nullcontext()
+    )
+
+    def strided_in_numpy(array, shape, strides):  # the played arrays are NumPy's
+        view = np.lib.stride_tricks.as_strided(np.asarray(array), shape, strides)
+        return view.view(Played)
+
+    def look_inside():
+        x = tensor([0.0, 1.0, 2.0, 3.0, 4.0]).to("cuda")
+        return x.unfold(0, 3, 1).tolist(), x[2:].storage_offset()
+
+    if not is_available():
+        backends["cuda"] = None
+        cupy, strided_view = PlayedCupy(), strided_in_numpy
+        backend = register()
+    right, backend.address = backend.address, numpy_address  # as in step 68c
+    try:
+        look_inside()
+    except AttributeError as error:
+        print(type(error).__name__)  # -> AttributeError
+    backend.address = right
+    print(look_inside())
+    # -> ([[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]], 2)
+    x = tensor([0.0, 1.0]).to("cuda")
+    print("an address:", x.data_ptr() == x.array.data.ptr)  # -> an address: True
+    print("elements at a time:", cpu.backend.chunk_elements, backend.chunk_elements)
+    # -> elements at a time: 32768 None

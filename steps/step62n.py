@@ -1,33 +1,26 @@
-"""Step 62n: einsum, one notation for all products
+"""Step 62n: An equation that does not fit
 
-Which dimensions are paired in a product, and which are summed over? `@` decides by position: the
-last of one with the second to last of the other. The attention of a later stage has four
-dimensions, [batch, head, query, feature], and positions become a puzzle. Einstein's notation gives
-the dimensions names instead:
+A typing error in an equation comes out somewhere in the middle: "ij,jk" of two matrices [2, 3]
+gives a complaint about 2x3 and 2x3, and no word about j. "ij->iz" says "substring not found".
+Worse, "ijk" of a matrix works, as if there were no k, and "i?" does: any sign was a name so far.
 
-    einsum("ij,jk->ik", a, b)           c_ik = sum over j of a_ij b_jk: a matrix product
-    einsum("bqd,bkd->bqk", q, k)        each query with each key, in every sample of the batch
-    einsum("ij->j", a)                  what the output does not name is summed over
-    einsum("ii", a)                     a name that occurs twice is a diagonal: here the trace
-    einsum("...ij,...jk->...ik", a, b)  "..." is any number of dimensions, and broadcasts
+Three places know enough to say what is wrong:
 
-It looks like a loop over all names, and for many equations NumPy's own einsum is such a loop. But
-each name in a product of two tensors is of one of four kinds:
+    read_operand    only letters; as many as dimensions; a name twice has one size
+    contract        a name has one size in both operands, unless one of them is 1
+    einsum          as many operands as the commas say; each name of the output once, and known
 
-    batch   in both, and kept           left    only in the first, and kept
-    inner   in both, and summed over    right   only in the second, and kept
+To look at the sizes, contract builds its table in two steps: those of a, then those of b with
+setdefault, which returns what is there already.
 
-Sort the dimensions by kind, merge those of left, of inner and of right, and you have [batch, left,
-inner] times [batch, inner, right]: a matrix product, which is fast and has its gradient already.
-That is all `contract` does. A name that only one of the two has, and that is not kept, is summed
-over first, which saves multiplications: "ij,k->" never makes the products a_ij c_k.
+The trap: the digits of step 62m. "i1" would be a name that stands for hidden dimensions, so digits
+are refused like any other sign.
 
-The trap: with three operands the order decides the cost. "ij,jk,kl->il" from left to right is
-(A B) C. If C is a vector, A (B C) is far less work. einsum goes from left to right, as PyTorch does
-unless opt_einsum is installed: write the cheap pair first.
+The operands may come as one list, as PyTorch allows. And their types have to be equal, as in every
+product (step 62e): check_operands asks for it.
 
-Changed: the module of matrix products is imported. New: contract, einsum, trace.
-Try: leave `permute` out of `permute_and_group`. "ij,jk->ik" still works. Which equation does not?
+Changed: read_operand, contract, einsum. Finished: einsum.py.
+Try: run the WRONG equations of the demo in step 62m.
 """
 
 import math
@@ -186,67 +179,34 @@ def trace(input: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
-    import timeit
-
-    import numpy as np
-
-    from tinytorch.autograd.gradcheck import gradcheck
-
-    a = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    b = tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]])
-    print("product:", einsum("ij,jk->ik", a, b).tolist())  # -> product: [[5.0, 11.0], [14.0, 23.0]]
-    print("transposed:", einsum("ij,jk->ki", a, b).tolist())
-    # -> transposed: [[5.0, 14.0], [11.0, 23.0]]
-    print("columns:", einsum("ij->j", a).tolist())  # -> columns: [5.0, 7.0, 9.0]
-    print("without ->, alphabetical:", einsum("ba", a).tolist())
-    # -> without ->, alphabetical: [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
-    square = einsum("ij,jk->ik", a, b)
-    print("diagonal:", einsum("ii->i", square).tolist(), "trace:", einsum("ii", square).item())
-    # -> diagonal: [5.0, 23.0] trace: 28.0
-    print("trace:", trace(square).item())  # -> trace: 28.0
-
-    # Each kind of name once: b batch, i left, j inner, k right.
-    rng = np.random.default_rng(0)
-    EQUATIONS = {
-        "bij,bjk->bik": [(2, 2, 3), (2, 3, 2)],
-        "bhqd,bhkd->bhqk": [(1, 2, 3, 2), (1, 2, 2, 2)],
-        "...i,...i->...": [(2, 1, 3), (4, 3)],
-        "ij,k->": [(2, 3), (4,)],
-        "iji,j->i": [(2, 3, 2), (3,)],
-        "ij,jk,kl->il": [(2, 3), (3, 2), (2, 2)],
+    a, square = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), tensor([[1.0, 2.0], [3.0, 4.0]])
+    WRONG = {
+        "ij,jk": (a, a),
+        "ijk": (a,),
+        "ii": (a,),
+        "i?": (a,),
+        "i1": (a,),
+        "ij->iz": (a,),
+        "ij->ii": (a,),
+        "ij,jk->ik": (a,),
+        "ij": (a, a),
+        "ij,ij": (a, a.double()),
     }
-    for equation, shapes in EQUATIONS.items():
-        arrays = [rng.random(shape) for shape in shapes]
-        tensors = [tensor(array, requires_grad=True) for array in arrays]
-        same = np.allclose(
-            einsum(equation, *tensors).detach().numpy(), np.einsum(equation, *arrays)
-        )
-        print(equation, same, gradcheck(lambda *t, e=equation: einsum(e, *t), tensors))
-        # -> bij,bjk->bik True True
-        # -> bhqd,bhkd->bhqk True True
-        # -> ...i,...i->... True True
-        # -> ij,k-> True True
-        # -> iji,j->i True True
-        # -> ij,jk,kl->il True True
-
-    for equation in ("ij,jk", "ijk", "ij->iz", "i?"):
+    for equation, operands in WRONG.items():
         try:
-            einsum(equation, a, a) if "," in equation else einsum(equation, a)
+            einsum(equation, *operands)
         except RuntimeError as error:
-            print(error)
-            # -> einsum(): subscript j has size 2 ... previously seen size 3
-            # -> einsum(): the number of subscripts in 'ijk' does not match ... (2) for operand 0
-            # -> einsum(): each output subscript must appear once, and in an operand: 'ij->iz'
-            # -> einsum(): 'i?': subscripts must be in [a-zA-Z]
+            print(f"{equation}: {str(error).removeprefix('einsum(): ')}")
+    # -> ij,jk: subscript j has size 2 ... not broadcast with previously seen size 3
+    # -> ijk: the number of subscripts in 'ijk' does not match ... dimensions (2) for operand 0
+    # -> ii: subscript i is repeated for operand 0 but the sizes don't match, 3 != 2
+    # -> i?: 'i?': subscripts must be in [a-zA-Z]
+    # -> i1: 'i1': subscripts must be in [a-zA-Z]
+    # -> ij->iz: each output subscript must appear once, and in an operand: 'ij->iz'
+    # -> ij->ii: each output subscript must appear once, and in an operand: 'ij->ii'
+    # -> ij,jk->ik: fewer operands were provided than specified in the equation
+    # -> ij: more operands were provided than specified in the equation
+    # -> ij,ij: expected m1 and m2 to have the same dtype, but got: float != double
 
-    # The loop that it looks like, and the matrix product that it is.
-    x, y = (tensor(rng.random((8, 64, 64), dtype=np.float32)) for _ in range(2))
-    loop = timeit.timeit(lambda: np.einsum("bij,bkj->bik", x.array, y.array), number=3)
-    ours = timeit.timeit(lambda: einsum("bij,bkj->bik", x, y), number=3)
-    print(f"as a matrix product: {ours / loop:.3f} of the time of NumPy's loop")  # -> ...
-
-    # (A B) v makes a matrix of 200 x 200 first; A (B v) only vectors.
-    A, B, v = (tensor(rng.random(shape, dtype=np.float32)) for shape in [(200, 200)] * 2 + [(200,)])
-    costly = timeit.timeit(lambda: einsum("ij,jk,k->i", A, B, v), number=20)
-    cheap = timeit.timeit(lambda: einsum("jk,k,ij->i", B, v, A), number=20)
-    print(f"the vector first: {cheap / costly:.2f} of the time")  # -> ...
+    print("right:", einsum("ij,jk,ll", [square, a, square]).tolist())
+    # -> right: [[45.0, 60.0, 75.0], [95.0, 130.0, 165.0]]

@@ -26,8 +26,6 @@ Try: write `out[index] += x` in AddIndex, and see which lines notice.
 
 from typing import Any
 
-import numpy as np
-
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import tensor
 
@@ -61,6 +59,8 @@ class AddIndex(Function):
 
 
 if __name__ == "__main__":
+    import numpy as np
+
     from tinytorch.autograd.engine import grad
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64

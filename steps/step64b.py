@@ -26,8 +26,6 @@ import functools
 import math
 from typing import Any
 
-import numpy as np
-
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
 from tinytorch.core.tensor import tensor
@@ -76,6 +74,8 @@ class AddIndex(Function):
 
 if __name__ == "__main__":
     import timeit
+
+    import numpy as np
 
     from tinytorch.autograd.engine import grad
 

@@ -27,8 +27,6 @@ import functools
 import math
 from typing import Any
 
-import numpy as np
-
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
 from tinytorch.core.tensor import tensor
@@ -93,6 +91,8 @@ class AddIndex(Function):
 
 
 if __name__ == "__main__":
+    import numpy as np
+
     from tinytorch.autograd.engine import grad
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64

@@ -27,8 +27,6 @@ import functools
 import math
 from typing import Any
 
-import numpy as np
-
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
 from tinytorch.core.tensor import tensor
@@ -102,6 +100,8 @@ class AddIndex(Function):
 
 if __name__ == "__main__":
     import timeit
+
+    import numpy as np
 
     from tinytorch.autograd.engine import grad
 

@@ -20,8 +20,6 @@ import functools
 import math
 from typing import Any
 
-import numpy as np
-
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
 from tinytorch.core.tensor import tensor
@@ -96,6 +94,8 @@ class AddIndex(Function):
 
 if __name__ == "__main__":
     import timeit
+
+    import numpy as np
 
     rng = np.random.default_rng(0)
     table = tensor(rng.random((1000, 64), np.float32))

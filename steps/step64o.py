@@ -27,8 +27,6 @@ Try: leave out the loop over the other dimensions. Which rows are right all the 
 import math
 from typing import Any
 
-import numpy as np
-
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
 from tinytorch.ops.dims import normalize_dim
@@ -62,6 +60,8 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
+    import numpy as np
+
     from tinytorch.autograd.engine import grad
     from tinytorch.ops.softmax import log_softmax
 

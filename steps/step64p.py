@@ -24,8 +24,6 @@ import math
 from operator import gt
 from typing import Any
 
-import numpy as np
-
 from tinytorch.core.dtype import int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
@@ -88,6 +86,8 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
 
 
 if __name__ == "__main__":
+    import numpy as np
+
     scores = tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 0.0], [1.0, 1.0, 4.0]])
 
     # What the formula of step 64o reads for class -1 of row 1, and for class 3 of row 0.

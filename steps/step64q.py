@@ -26,8 +26,6 @@ import math
 from operator import gt
 from typing import Any
 
-import numpy as np
-
 from tinytorch.autograd.inplace import in_place
 from tinytorch.core.dtype import int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
@@ -132,6 +130,8 @@ scatter_add_ = tensor_method("scatter_add_")(in_place(scatter_add))
 
 
 if __name__ == "__main__":
+    import numpy as np
+
     from tinytorch.autograd.engine import grad
     from tinytorch.ops.softmax import softmax
 

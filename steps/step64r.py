@@ -28,8 +28,6 @@ import math
 from operator import gt
 from typing import Any
 
-import numpy as np
-
 from tinytorch.autograd.inplace import in_place
 from tinytorch.core.dtype import int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
@@ -172,6 +170,8 @@ index_add_ = tensor_method("index_add_")(in_place(index_add))
 
 
 if __name__ == "__main__":
+    import numpy as np
+
     from tinytorch.autograd.engine import grad
 
     x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)

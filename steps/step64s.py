@@ -25,8 +25,6 @@ import math
 from operator import gt
 from typing import Any
 
-import numpy as np
-
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, int32, int64
@@ -205,6 +203,8 @@ index_add_ = tensor_method("index_add_")(in_place(index_add))
 
 
 if __name__ == "__main__":
+    import numpy as np
+
     from tinytorch.autograd.engine import grad
     from tinytorch.ops.parts import triu
     from tinytorch.ops.softmax import softmax

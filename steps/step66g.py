@@ -1,46 +1,31 @@
-"""Step 66g: Storage, stride and offset
+"""Step 66g: narrow: a part by start and length
 
-Step 61g made views that cost nothing, and left it to NumPy how. Memory has one dimension. A tensor
-of any shape is a flat row of numbers, the storage, and three small things that say how to read it:
-shape, stride and offset. The stride of a dimension is the number of places to move in the storage
-when its index goes up by one:
+x[2:5] says where a part ends. Programs that cut a row into pieces know where a piece starts and how
+long it is; and a slice that reaches too far is cut off without a word: x[4:9] of six elements has
+two. With a wrong length in a program that packs parameters into one row, all further pieces are
+shifted.
 
-    place of t[i, j] = offset + i * stride[0] + j * stride[1]
+    narrow(x, dim, start, length)      x[start : start + length] of one dimension
 
-In a new tensor the last dimension has stride 1, and each other one the product of all sizes after
-it: shape [4, 8] has stride (8, 1). That is row order. (In column order the first dimension has
-stride 1: (1, 4).)
+It is a view like any slice: another offset, another size. And it refuses what does not fit: a part
+that reaches past the end, a start outside of the dimension. A negative start counts from the end;
+it may be a tensor without dimensions, for a start that a program has computed.
 
-A lot can be done without touching a number. A transpose exchanges two entries of shape and stride.
-A slice begins at another offset; taking every second element doubles a stride. Broadcasting is
-stride 0: the index goes up, the place stays the same. Each of these is a view: a new shape, stride
-and offset on the same storage. So views cost nothing, and what is written to one shows in all.
+PyTorch: torch.narrow, and its messages. A plain slice remains what it is in Python: x[4:9] has two.
 
-What a view gives up is order. A transposed tensor no longer lies in memory row by row: it is not
-contiguous. contiguous() copies it into row order, but only if it has to; clone() always copies.
-(Trap: a view of three numbers can keep a storage of millions alive.)
-
-Order costs time, too. The processor fetches memory in cache lines of 64 bytes, or 16 floats, and
-guesses which line comes next. Along a row it uses all of each line; down a column, only 4 bytes of
-each. The demo adds up the same array both ways.
-
-The second half of the step finds the same four things in the real Tensor. Under it lies a NumPy
-array, which counts its strides in bytes; PyTorch and we count elements.
-
-Changed: nothing. New: StridedArray, in plain Python; Tensor.storage, untyped_storage,
-storage_offset, narrow and data_ptr.
-Try: let is_contiguous compare with column order, `row_order(self.shape[::-1])[::-1]`, and see what
-contiguous() then gives.
+Changed: storage.py stays open for step 66h. New: narrow.
+Try: x.narrow(0, 6, 0) and x.narrow(0, 7, 0) for x with six elements.
 """
 
 import math
-import operator
 from typing import Any
 
 from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import bump_version, storage_of
+from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
+from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import Slice, key_along
 
@@ -109,11 +94,6 @@ class StridedArray:
 def address_of(array: Any) -> int:
     """The address of the first element of an array, in bytes."""
     return device_of(array).backend.address(array)
-
-
-def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """A view that starts where `array` starts, with any shape and strides (in bytes). No check."""
-    return device_of(array).backend.strided(array, shape, strides)
 
 
 def memory_of(array: Any) -> Any:
@@ -237,7 +217,7 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     if isinstance(start, Tensor) and (start.array.ndim or start.array.dtype.kind not in "iu"):
         raise RuntimeError("start must be an 0-dim integral Tensor.")
     dim = normalize_dim(dim, input.array.ndim)
-    start, size = operator.index(start), input.array.shape[dim]
+    start, size = as_integer(start), input.array.shape[dim]
     if not -size <= start <= size:
         raise IndexError(f"start out of range (expected [{-size}, {size}], but got {start})")
     start = start + size if start < 0 else start
@@ -253,70 +233,35 @@ def data_ptr(self: Tensor) -> int:
 
 
 if __name__ == "__main__":
-    import time
+    x = tensor([[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]])
+    print("by a slice:", x[:, 4:9].shape)  # -> by a slice: tinytorch.Size([2, 2])
+    part = x.narrow(1, 1, 3)
+    print(part.tolist(), part.storage_offset(), part.stride())
+    # -> [[2, 3, 4], [8, 9, 10]] 1 (6, 1)
+    print("a view:", part.storage().data_ptr() == x.storage().data_ptr())  # -> a view: True
+    print(x.narrow(1, -2, 2).tolist(), x.narrow(0, tensor(1), 1).shape)
+    # -> [[5, 6], [11, 12]] tinytorch.Size([1, 6])
 
-    import numpy as np
+    # One row of parameters, cut into pieces.
+    flat, start = tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]), 0
+    for shape in ((2, 2), (3,)):
+        length = math.prod(shape)
+        print(flat.narrow(0, start, length).reshape(shape).tolist())
+        # -> [[1.0, 2.0], [3.0, 4.0]]
+        # -> [5.0, 6.0, 7.0]
+        start += length
 
-    from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
-    from tinytorch.ops import indexing, shape  # noqa: F401  (their methods)
-
-    print("strides of [4, 8]:", row_order([4, 8]))  # -> strides of [4, 8]: (8, 1)
-
-    t = StridedArray([1, 2, 3, 4, 5, 6], [2, 3])
-    print("t[1, 2] is storage", t.place(1, 2), "=", t[1, 2])  # -> t[1, 2] is storage 5 = 6
-
-    flipped = t.transpose(0, 1)
-    print(flipped.shape, flipped.stride, flipped.tolist())
-    # -> (3, 2) (1, 3) [[1, 4], [2, 5], [3, 6]]
-    print("same storage:", flipped.storage is t.storage)  # -> same storage: True
-    print("contiguous:", flipped.is_contiguous())  # -> contiguous: False
-    print("in row order:", flipped.contiguous().storage)  # -> in row order: [1, 4, 2, 5, 3, 6]
-
-    row, column = t[1], t[:, 1]
-    print("row    ", row.tolist(), row.offset, row.stride)  # -> row     [4, 5, 6] 3 (1,)
-    print("column ", column.tolist(), column.offset, column.stride)  # -> column  [2, 5] 1 (3,)
-    print("every 2nd", t[:, ::2].tolist(), t[:, ::2].stride)
-    # -> every 2nd [[1, 3], [4, 6]] (3, 2)
-    print("twice  ", row.expand(2).tolist(), row.expand(2).stride)
-    # -> twice   [[4, 5, 6], [4, 5, 6]] (0, 1)
-    t.storage[4] = 50  # all views see it
-    print(row.tolist(), column.tolist(), flipped[1, 1])  # -> [4, 50, 6] [2, 50] 50
-
-    # The real tensor: the same numbers.
-    t = tensor([[1, 2, 3], [4, 5, 6]])
-    print(t.stride(), t.storage_offset(), t.storage()[1 * 3 + 2 * 1])  # -> (3, 1) 0 6
-    print(t.T.stride(), t.T.storage().tolist())  # -> (1, 3) [1, 2, 3, 4, 5, 6]
-    print(t.T.storage().data_ptr() == t.storage().data_ptr())  # -> True
-    copy = t.T.contiguous()
-    print(t.T.is_contiguous(), copy.storage().tolist())  # -> False [1, 4, 2, 5, 3, 6]
-    print("t.clone() shares memory:", t.clone().data_ptr() == t.data_ptr())
-    # -> t.clone() shares memory: False
-    print("t.contiguous() shares memory:", t.contiguous().data_ptr() == t.data_ptr())
-    # -> t.contiguous() shares memory: True
-    part = t[1].narrow(0, 1, 2)  # t[1, 1:], as PyTorch spells a start and a length
-    print(part, part.storage_offset(), part.data_ptr() - t.data_ptr(), "bytes further")
-    # -> tensor([5, 6]) 4 32 bytes further
-    print(t.untyped_storage().nbytes(), "bytes:", t.untyped_storage().tolist()[:9])
-    # -> 48 bytes: [1, 0, 0, 0, 0, 0, 0, 0, 2]
-    t.storage()[4] = 50
-    print(part, t._version)  # -> tensor([50,  6]) 1
-    print(part.storage())  # two numbers are shown, six are kept alive
-    # ->  1
-    # ->  2
-    # ->  3
-    # ->  4
-    # ->  50
-    # ->  6
-    # -> [tinytorch.storage.TypedStorage(dtype=tinytorch.int64, device=cpu) of size 6]
-
-    # Row order against column order: the same 64 MB, added up along rows or down columns.
-    big = np.ones((4096, 4096), dtype=np.float32)
-    times = {}
-    for order, lines in (("rows", big), ("columns", big.T)):
-        start = time.perf_counter()
-        total = sum(float(line.sum()) for line in lines)
-        times[order] = time.perf_counter() - start
-        print(f"{order}: the sum is {total:.0f}")
-        # -> rows: the sum is 16777216
-        # -> columns: the sum is 16777216
-    print(f"columns take {times['columns'] / times['rows']:.1f} times as long")  # -> ...
+    for call in (
+        lambda: x.narrow(1, 4, 5),
+        lambda: x.narrow(1, 7, 0),
+        lambda: tensor(1.0).narrow(0, 0, 1),
+        lambda: x.narrow(1, tensor([0]), 1),
+    ):
+        try:
+            call()
+        except (RuntimeError, IndexError) as error:
+            print(f"{type(error).__name__}: {error}")
+    # -> RuntimeError: start (4) + length (5) exceeds dimension size (6).
+    # -> IndexError: start out of range (expected [-6, 6], but got 7)
+    # -> RuntimeError: narrow() cannot be applied to a 0-dim tensor.
+    # -> RuntimeError: start must be an 0-dim integral Tensor.

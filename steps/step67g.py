@@ -1,28 +1,27 @@
-"""Step 67g: What is under NumPy
+"""Step 67g: A loop with strides
 
-`a + b` is one line of Python, and a million additions. Python does not do them. NumPy hands them to
-C, where a loop runs over bare memory: no objects, no types to look up, no reference counts. Here is
-such a loop, 14 lines long. This step compiles it with your own C compiler and calls it from Python.
-
-The way there is ctypes, from the standard library. It opens a shared library like a file, and the
-functions are its attributes. C does not check what it gets, so `argtypes` says what to pass.
-Without it ctypes cuts an address down to 32 bits, and the whole process crashes.
-
-The loop takes strides like those of step 66g, so it can add views as they are. It takes the number
-of an element apart into its index. The index times the strides gives its place in each operand:
+The loop of step 67a adds a + a.T as if it were a + a, and says nothing: it gets addresses and a
+length, and no strides. The loop of this step gets the four things of step 66a, so that it adds
+views as they are, without a copy. It takes the number of an element apart into its index; the index
+times the strides gives its place in each operand:
 
     element 4 of shape [2, 3]:  row 1, column 1;  place = 1 * stride[0] + 1 * stride[1]
 
-A transposed matrix works without a copy, and so does broadcasting, whose stride is 0. (A loop that
-gets only addresses and a length adds the wrong elements of a transpose, and says nothing.)
+A transpose, a slice, every second row: all of them are other strides. So is broadcasting, whose
+stride is 0: np.broadcast_arrays makes the views, and C reads the same number again and again.
 
-Why is NumPy still faster? Our loop divides once for each element and dimension, and a division
+Why is NumPy still faster? This loop divides once for each element and dimension, and a division
 takes longer than all the rest. NumPy moves from place to place instead. And it checks whether the
-last stride is one element: then a single SIMD instruction adds 8 or 16 numbers. A second function,
-without strides, shows how much that gains: the compiler finds those instructions by itself.
+last stride is one element; then it takes a loop like that of step 67a. The demo compares the three.
 
-Changed: nothing; the modules stay as they are. New: a C source, compile_c, CAdd.
-Try: let CAdd pass `b.ctypes.data + 4`, and see whether C notices that the address is wrong.
+The trap: strides in C are in elements here, as `a[place]` multiplies by the size itself. NumPy's
+are in bytes.
+
+(PyTorch's TensorIterator does all this: it broadcasts, sorts dimensions by stride, joins those that
+lie in order, and hands the rest to the inner loop.)
+
+Changed: SOURCE, CAdd. New: add in C, CAdd.__call__.
+Try: let the loop over d go from 0 up to ndim - 1. Which of the arrays are still added right?
 """
 
 import ctypes
@@ -55,13 +54,10 @@ void add_flat(const float *restrict a, const float *restrict b, float *restrict 
 
 
 def compile_c(source):
-    """The functions of a C source as a ctypes library; None where there is no C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        return None
+    """The functions of a C source as a ctypes library."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tinytorch-"))
     (folder / "add.c").write_text(source)
-    command = [compiler, "-O3", "-shared", "-fPIC", "add.c", "-o", "add.so"]
+    command = ["cc", "-O3", "-shared", "-fPIC", "add.c", "-o", "add.so"]
     subprocess.run(command, cwd=folder, check=True)
     library = ctypes.CDLL(str(folder / "add.so"))
     shutil.rmtree(folder)  # it is loaded: the file is not needed any more
@@ -69,22 +65,23 @@ def compile_c(source):
 
 
 class CAdd:
-    """a + b for float32 arrays of any strides, by the loop in C, or in Python where C is not."""
+    """a + b for float32 arrays, by a loop in C."""
 
     def __init__(self, library):
         self.library = library
-        if library is not None:
-            address, number = ctypes.c_void_p, ctypes.c_long
-            library.add.argtypes = [address] * 3 + [number] + [address] * 3
-            library.add_flat.argtypes = [address] * 3 + [number]
+        library.add_flat.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_long]
+        library.add.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_long] + [ctypes.c_void_p] * 3
+
+    def flat(self, a, b):
+        """The sums of elements at the same places in memory; a and b are of one shape, in order."""
+        out = np.empty(a.shape, np.float32)
+        self.library.add_flat(a.ctypes.data, b.ctypes.data, out.ctypes.data, a.size)
+        return out
 
     def __call__(self, a, b):
+        """a + b for arrays of any strides, broadcast."""
         a, b = np.broadcast_arrays(a, b)
         out = np.empty(a.shape, np.float32)
-        if self.library is None:
-            for index in np.ndindex(a.shape):
-                out[index] = a[index] + b[index]
-            return out
         numbers = ctypes.c_long * a.ndim
         strides = (numbers(*(step // 4 for step in x.strides)) for x in (a, b))  # in elements
         addresses = a.ctypes.data, b.ctypes.data, out.ctypes.data
@@ -95,42 +92,30 @@ class CAdd:
 if __name__ == "__main__":
     import timeit
 
-    library = compile_c(SOURCE)
-    print("the loop runs in", "C" if library else "Python, since there is no C compiler")  # -> ...
-    add = CAdd(library)
+    add = CAdd(compile_c(SOURCE))
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((200, 300)).astype(np.float32) for _ in range(2))
 
     print("same as NumPy:", (add(a, b) == a + b).all())  # -> same as NumPy: True
     square = b[:, :200]
+    print("without strides:", (add.flat(square, square.T) == square + square.T).all())
+    # -> without strides: False
     print("a slice and a transpose:", (add(square, square.T) == square + square.T).all())
     # -> a slice and a transpose: True
     print("strides", square.strides, square.T.strides)  # -> strides (1200, 4) (4, 1200)
     print("every 2nd row:", (add(a[::2], b[1::2]) == a[::2] + b[1::2]).all())
     # -> every 2nd row: True
     print("a row, broadcast:", (add(a, b[0]) == a + b[0]).all())  # -> a row, broadcast: True
-    print("backwards:", (add(a[::-1], b) == a[::-1] + b).all())  # -> backwards: True
     print("its strides:", np.broadcast_to(b[0], a.shape).strides)  # -> its strides: (0, 4)
+    print("backwards:", (add(a[::-1], b) == a[::-1] + b).all())  # -> backwards: True
 
-    def without_strides(x, y):
-        """Addresses and a length, whatever the strides are."""
-        out = np.empty(x.shape, np.float32)
-        if library is None:
-            out.reshape(-1)[:] = x.ravel(order="K") + y.ravel(order="K")
-        else:
-            library.add_flat(x.ctypes.data, y.ctypes.data, out.ctypes.data, x.size)
-        return out
+    def seconds(call, number):
+        return min(timeit.repeat(call, number=number, repeat=5)) / number
 
-    corner = np.ascontiguousarray(square)
-    wrong = without_strides(corner, corner.T)
-    print("without strides, a + a.T is", "a + a" if (wrong == corner + corner).all() else "right")
-    # -> without strides, a + a.T is a + a
-
-    times = {"NumPy": timeit.timeit(lambda: a + b, number=20) / 20}
-    times["C, any strides"] = timeit.timeit(lambda: add(a, b), number=5) / 5
-    times["C, no strides"] = timeit.timeit(lambda: without_strides(a, b), number=20) / 20
-    loop = timeit.timeit(lambda: [x + y for x, y in zip(a[0], b[0], strict=True)], number=5) / 5
-    times["Python"] = loop * len(a)
-    for name, seconds in times.items():
-        print(f"{name:>14}: {seconds / times['NumPy']:8.1f} times NumPy's time")
-        # -> ...
+    times = {
+        "NumPy": seconds(lambda: a + b, 20),
+        "C, no strides": seconds(lambda: add.flat(a, b), 20),
+        "C, any strides": seconds(lambda: add(a, b), 5),
+    }
+    for name, each in times.items():
+        print(f"{name:>14}: {each / times['NumPy']:6.1f} times NumPy's time")  # -> ...

@@ -13,7 +13,7 @@ becomes one group.
 
 update gets a group at a time, and reads its options from it. It looks there in every step. So an
 option can be changed during a training, by writing group["lr"]: this is all that a schedule has to
-do (step 78g).
+do (step 78a).
 
 The trap: the group belongs to the optimizer now. It is the dict that was passed in, not a copy.
 (PyTorch's `param_groups` is the same list of dicts, and its repr prints the same lines.)

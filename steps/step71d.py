@@ -187,3 +187,18 @@ if __name__ == "__main__":
     line.second = Linear()
     line.second = None
     print([path for path, _ in line.named_modules()], list(line._modules))  # -> [''] ['second']
+
+    # What is wrong still: what stands among the parameters, and an error about something else.
+    line.weight = tensor([[1.0]])
+    print([type(param).__name__ for param in line.parameters()])  # -> ['Tensor', 'Parameter']
+
+    class TooEarly(Module):
+        def __init__(self):
+            self.weight = Parameter(tensor([1.0]))
+            super().__init__()
+
+    try:
+        TooEarly()
+    except KeyError as error:
+        print("KeyError:", error)
+    # -> KeyError: '_parameters'

@@ -4,8 +4,8 @@ The formulas of steps 73b to 73e take whatever array they get. For float16 each 
 rounded: x / (1 + exp(-x)) has four operations, and the demo counts how many results differ from the
 exact value, rounded once. Integers come back as floats of some type, or fail inside.
 
-So Activation computes halves as float32 (step 50) and rounds once, and all functions go through one
-door, activate, which refuses integers and what is not a tensor.
+So Activation computes halves as float32, as sums do (step 41g), and rounds once, and all functions
+go through one door, activate, which refuses integers and what is not a tensor.
 
 The same door does inplace=True: the result is written into the input's memory. Here that saves no
 memory: backward needs what was there, so a copy is kept. But programs that ask for it run, and

@@ -16,7 +16,8 @@ A name has one place: if a plain attribute or a part becomes a parameter, the fo
 keeps the name and its place, so that an option not chosen can be chosen later; the walks skip it.
 
 The trap: `self._parameters` in __getattr__ would ask __getattr__ again where it is missing, and so
-on without end. `self.__dict__` is always there.
+on without end. `self.__dict__` is always there. (dir leaves out names such as "0": they cannot be
+written as attributes.)
 
 Changed: Members.__init__, __setattr__, named_modules, named_parameters. New: _store_of,
 __getattr__, __delattr__, __dir__.

@@ -15,7 +15,7 @@ If one item in a hundred is a yes, a network that always says no is nearly right
 each yes that often. Then the loss is written with softplus(-x) = -log(p).
 
 The trap: a Sigmoid at the end of the network and this loss: the sigmoid is taken twice, and no
-error says so. The network gives logits; who wants probabilities applies sigmoid. (PyTorch:
+error says so. The network gives logits; for probabilities, apply sigmoid to them. (PyTorch:
 BCEWithLogitsLoss, and the advice to prefer it.)
 
 Changed: check_target. New: WithLogits, binary_cross_entropy_with_logits, BCEWithLogitsLoss.

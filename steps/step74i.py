@@ -4,7 +4,7 @@ Labels come from files, and files have faults: a class 3 where there are three (
 "unknown". NllLoss of step 74h finds the number at the position row * c + class. So class 3 is the
 first number of the next row, and -1 the last of the row before: the demo gets a loss for both. The
 gradients of each row should add up to 0 (softmax minus one_hot); here another row gets the -1. Only
-beyond the end there is an error, about an index that nobody has written.
+beyond the end there is an error, about an index that stands in no file.
 
 So the classes are looked at before: `chosen` raises IndexError with the class that was found.
 

@@ -1,9 +1,9 @@
 """Step 74l: softmax along which dimension, and the loss behind it
 
 For logits [n, c] one wants probabilities that add up to 1 in each row. softmax has to be told: over
-dimension 1. Over dimension 0 the numbers add up to 1 as well, in each column, and nobody notices;
-the demo shows both. In the beginning PyTorch guessed the dimension, so programs of 2017 do not say
-it. Those of torch.nn still guess, and warn.
+dimension 1. Over dimension 0 the numbers add up to 1 as well, in each column, which is easily
+missed; the demo shows both. In the beginning PyTorch guessed the dimension, so programs of 2017 do
+not say it. Those of torch.nn still guess, and warn.
 
     dimensions      0  1  2  3  4 ...
     the guess       0  0  1  0  1 ...

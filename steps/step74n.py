@@ -1,7 +1,7 @@
 """Step 74n: How far is one distribution from another?
 
 The target of step 74m was a distribution q, and the smallest loss was not 0 but the uncertainty of
-q itself: nobody can predict a coin. In the demo the prediction is perfect, and cross_entropy says
+q itself: a coin cannot be predicted. In the demo the prediction is perfect, and cross_entropy says
 0.693. To see how far the network is from q one subtracts that:
 
     KL(q, p) = sum of q_i (log q_i - log p_i)         0 if p = q, larger otherwise

@@ -1,8 +1,7 @@
 """Step 75g: A slope that is learned, and an autoencoder
 
-leaky_relu has a slope below 0 that somebody has to choose: 0.01, 0.2? The paper that gave us
-kaiming (step 75b) let the network choose: the slope is one more number to learn, or one for each
-channel.
+leaky_relu has a slope below 0 that has to be chosen: 0.01, 0.2? The paper that gave us kaiming
+(step 75b) let the network choose: the slope is one more number to learn, or one for each channel.
 
     prelu(x) = x where x > 0, w x elsewhere        dL/dw = sum of g x over all x <= 0
 

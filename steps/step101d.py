@@ -13,6 +13,9 @@ kept in the handle as `finish`. MPI has no thread of its own: it makes progress 
 calls, with all its requests at once. So a program that computes for long asks is_completed() now
 and then. Between two questions the handle lets another process have the core, with sched_yield.
 
+A call without async_op asks 200 times itself (SPINS) before it makes a handle: most results come
+within microseconds, and a handle for each small message would cost as much again.
+
 The trap: the memory of a tensor belongs to the call until it is complete. A write in between sends
 old numbers, or new ones, or some of each. And the result is written in place, so it counts as a
 write (step 49a): backward then sees that a saved tensor has changed.
@@ -22,7 +25,8 @@ DistBackendError that names the rank and the call.
 
 (PyTorch: async_op=True, Work, DistBackendError.)
 
-Changed: ProcessGroup, all_reduce. New: DistError, DistBackendError, Work, give_way.
+Changed: ProcessGroup, all_reduce. New: DistError, DistBackendError, SPINS, Work,
+give_way.
 Try: leave out the wait() of the demo. What does rank 0 have, and what rank 1?
 """
 
@@ -98,6 +102,7 @@ class MPIBackend:
         return self.comm.Iallreduce(self.in_place, array, self.ops[op])
 
 
+SPINS = range(200)  # how often to look for a result before others may have the core
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
 
 
@@ -111,6 +116,7 @@ class Work:
     def is_completed(self) -> bool:
         """Whether the result is there. Asking lets all calls of this process make progress."""
         if not self.done:
+            self.done = True  # also after an error
             try:
                 self.done = self.request.Test()
             except self.group.errors as error:
@@ -162,6 +168,11 @@ class ProcessGroup:
         """Begin a call of the backend, and without async_op wait for its result."""
         try:
             request = getattr(backend or self.backend, name)(*args)
+            for _ in () if async_op else SPINS:  # most results come soon
+                if request.Test():
+                    if finish is not None:
+                        finish()
+                    return None
         except self.errors as error:
             raise self.failure(name, error) from None
         work = Work(self, name, request, finish)
@@ -238,9 +249,21 @@ if __name__ == "__main__":
     # -> 0 False 45 [3.0, 6.0] [[1.0], [0.5]] 1 2
     # -> 1 True 45 [3.0, 6.0] [[1.0], [0.5]] 1 2
 
+    def late():
+        init_process_group("mpi")
+        if get_rank() == 1:  # it does something else first
+            letter = here.comm.Irecv(np.zeros(1))
+            for _ in range(300):
+                letter.Test()
+        x = tensor([1.0])
+        all_reduce(x)  # rank 0 has asked 200 times in vain, and waits with a handle
+        return x.item()
+
+    print(simulate(2, late))  # -> [2.0, 2.0]
+
     def different():
         init_process_group("mpi")
-        all_reduce(tensor([1.0] * (2 + get_rank())))
+        all_reduce(tensor([1.0] * (2 + get_rank())), async_op=True).wait()
 
     def unknown():
         init_process_group("mpi")

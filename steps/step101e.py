@@ -97,6 +97,7 @@ class MPIBackend:
         return self.comm.Ibarrier()
 
 
+SPINS = range(200)  # how often to look for a result before others may have the core
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
 
 
@@ -110,6 +111,7 @@ class Work:
     def is_completed(self) -> bool:
         """Whether the result is there. Asking lets all calls of this process make progress."""
         if not self.done:
+            self.done = True  # also after an error
             try:
                 self.done = self.request.Test()
             except self.group.errors as error:
@@ -165,6 +167,11 @@ class ProcessGroup:
         """Begin a call of the backend, and without async_op wait for its result."""
         try:
             request = getattr(backend or self.backend, name)(*args)
+            for _ in () if async_op else SPINS:  # most results come soon
+                if request.Test():
+                    if finish is not None:
+                        finish()
+                    return None
         except self.errors as error:
             raise self.failure(name, error) from None
         work = Work(self, name, request, finish)
@@ -268,7 +275,7 @@ def ready(name: str, group: Any, *tensors: Tensor) -> ProcessGroup | None:
     None, with a warning, where this process does not belong to it.
     """
     if group is None:
-        group = default_group()
+        group = here.group or default_group()
     elif group is GroupMember.NON_GROUP_MEMBER:
         whole = default_group()
         warnings.warn(

@@ -125,6 +125,7 @@ class MPIBackend:
         self.comm.Free()
 
 
+SPINS = range(200)  # how often to look for a result before others may have the core
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
 
 
@@ -138,6 +139,7 @@ class Work:
     def is_completed(self) -> bool:
         """Whether the result is there. Asking lets all calls of this process make progress."""
         if not self.done:
+            self.done = True  # also after an error
             try:
                 self.done = self.request.Test()
             except self.group.errors as error:
@@ -193,6 +195,11 @@ class ProcessGroup:
         """Begin a call of the backend, and without async_op wait for its result."""
         try:
             request = getattr(backend or self.backend, name)(*args)
+            for _ in () if async_op else SPINS:  # most results come soon
+                if request.Test():
+                    if finish is not None:
+                        finish()
+                    return None
         except self.errors as error:
             raise self.failure(name, error) from None
         work = Work(self, name, request, finish)
@@ -320,7 +327,14 @@ def new_group(
     return whole.part((backend or whole.name).lower(), ranks)
 
 
-def check_list(tensors: Any, group: ProcessGroup, model: Tensor | None = None) -> None:
+def check_dtypes(*tensors: Tensor) -> None:
+    """Raises ValueError: they differ, and MPI would take the bits of one for those of another."""
+    if len({tensor.dtype for tensor in tensors}) > 1:
+        found = ", ".join(str(tensor.dtype) for tensor in tensors)
+        raise ValueError(f"tensors of different dtypes: {found}")
+
+
+def check_list(tensors: Any, group: ProcessGroup, *model: Tensor) -> None:
     """Check a list that has a tensor for each process; with `model`, of its shape and dtype.
 
     Raises:
@@ -334,10 +348,9 @@ def check_list(tensors: Any, group: ProcessGroup, model: Tensor | None = None) -
         raise RuntimeError(f"a list of {len(tensors)} tensors for {group.size()} processes")
     for tensor in tensors:
         check_tensor(tensor, group)
-        if model is not None and tensor.dtype != model.dtype:
-            raise ValueError(f"tensors of different dtypes: {tensor.dtype} and {model.dtype}")
-        if model is not None and tensor.shape != model.shape:
-            raise RuntimeError(f"expected a tensor of {model.shape}, got one of {tensor.shape}")
+        if model and tensor.shape != model[0].shape:
+            raise RuntimeError(f"expected a tensor of {model[0].shape}, got one of {tensor.shape}")
+    check_dtypes(*tensors, *model)
 
 
 def join(tensors: list[Tensor], prepare: Callable, group: ProcessGroup) -> Any:
@@ -372,12 +385,9 @@ def all_gather(
 
 
 def gather(
-    tensor: Tensor,
-    gather_list: list[Tensor] | None = None,
-    dst: int = 0,
-    group: Any = None,
+    tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int = 0, group: Any = None,
     async_op: bool = False,
-) -> Work | None:
+) -> Work | None:  # fmt: skip
     """Collect the tensors of all processes in process `dst`: gather_list[rank]."""
     if (group := ready("gather", group, tensor)) is None:
         return None
@@ -393,12 +403,9 @@ def gather(
 
 
 def scatter(
-    tensor: Tensor,
-    scatter_list: list[Tensor] | None = None,
-    src: int = 0,
-    group: Any = None,
+    tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int = 0, group: Any = None,
     async_op: bool = False,
-) -> Work | None:
+) -> Work | None:  # fmt: skip
     """Send scatter_list[rank] of process `src` to each process, into its tensor."""
     if (group := ready("scatter", group, tensor)) is None:
         return None
@@ -440,6 +447,7 @@ def all_to_all(
     for tensors in output_tensor_list, input_tensor_list:
         check_list(tensors, group)
         counts.append([group.backend.movable(tensor.array).size for tensor in tensors])
+    check_dtypes(output_tensor_list[0], input_tensor_list[0])
     wire = join(input_tensor_list, group.backend.movable, group)
     out = group.backend.empty(sum(counts[0]), wire.dtype)
     finish = divide(out, counts[0], output_tensor_list)
@@ -471,6 +479,7 @@ def all_to_all_single(
     """all_to_all of the parts of one tensor along dimension 0: equal ones, or of given sizes."""
     if (group := ready("all_to_all_single", group, output, input)) is None:
         return None
+    check_dtypes(output, input)
     args = *split(output, output_split_sizes, group), *split(input, input_split_sizes, group)
     return group.start("all_to_all", args, arrival(output, args[0]), async_op)
 
@@ -546,7 +555,7 @@ if __name__ == "__main__":
     # -> Invalid function argument. Expected a list of tensors, got tensor([0.,
     # -> a list of 2 tensors for 1 processes
     # -> expected a tensor of tinytorch.Size([2]), got one of tinytorch.Size([3
-    # -> tensors of different dtypes: tinytorch.int64 and tinytorch.float32
+    # -> tensors of different dtypes: tinytorch.int64, tinytorch.float32
     # -> gather_list must be specified on the destination rank, and only there
     # -> scatter_list must be specified on the source rank, and only there
     # -> parts of [1] of 2 rows for 1 processes

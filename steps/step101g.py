@@ -140,13 +140,16 @@ def check_timeout(timeout: Any) -> float:
 class Work:
     """A collective that has begun. Its tensors are to be left alone until it is complete."""
 
+    check: "Work | None" = None  # of what the others call: its error comes first
+
     def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
         self.group, self.name, self.request, self.finish = group, name, request, finish
         self.done = False
 
     def is_completed(self) -> bool:
         """Whether the result is there. Asking lets all calls of this process make progress."""
-        if not self.done:
+        if not self.done and (self.check is None or self.check.is_completed()):
+            self.done = True  # also after an error
             try:
                 self.done = self.request.Test()
             except self.group.errors as error:
@@ -205,25 +208,24 @@ class ProcessGroup:
         """The error of a call. After it, this process can only end the job."""
         return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
-    def compare(self, name: str, array: Any) -> None:
-        """Check that all processes make the same call, when it is new to this one.
-
-        With the environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL it is checked each time.
-        """
-        if array.nbytes in self.seen[name]:
-            return
+    def compare(self, name: str, args: tuple) -> Work:
+        """Begin to check that all processes make the same call."""
+        array = args[COMPARED[name]]
         if not self.detail:
             self.seen[name].add(array.nbytes)
+        options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
+        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
-        text = f"{name} of {array.dtype.name} {array.shape}".encode()[:100]
         mine[: len(text)] = memoryview(text)
-        Work(self, name, self.host.all_gather(texts, mine), None).wait()
-        found = [bytes(row).rstrip(b"\0") for row in texts]
-        if found.count(text) < self.size():
-            shown = [row.decode() if row.isascii() else "something else" for row in found]
-            calls = zip(self.ranks, shown, strict=True)
-            texts = [f"rank {rank} calls {call}" for rank, call in calls]
-            raise self.failure(name, f"mismatch between the processes: {', '.join(texts)}")
+
+        def finish() -> None:
+            found = [bytes(row).rstrip(b"\0") for row in texts]
+            if found.count(text) < self.size():
+                shown = [row.decode() if row.isascii() else "something else" for row in found]
+                calls = [f"rank {r} calls {c}" for r, c in zip(self.ranks, shown, strict=True)]
+                raise self.failure(name, f"mismatch between the processes: {', '.join(calls)}")
+
+        return Work(self, name, self.host.all_gather(texts, mine), finish)
 
     def start(
         self,
@@ -233,9 +235,16 @@ class ProcessGroup:
         async_op: bool = False,
         backend: Any = None,
     ) -> Work | None:
-        """Begin a call of the backend, and without async_op wait for its result."""
-        if name in COMPARED:
-            self.compare(name, args[COMPARED[name]])
+        """Begin a call of the backend, and without async_op wait for its result.
+
+        It is compared with the calls of the other processes when it is new to this one; with the
+        environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
+        """
+        check = None
+        if name in COMPARED and args[COMPARED[name]].nbytes not in self.seen[name]:
+            check = self.compare(name, args)
+            if not async_op:
+                check.wait()
         try:
             request = getattr(backend or self.backend, name)(*args)
             for _ in () if async_op else SPINS:  # most results come soon
@@ -246,6 +255,7 @@ class ProcessGroup:
         except self.errors as error:
             raise self.failure(name, error) from None
         work = Work(self, name, request, finish)
+        work.check = check
         # Keep the memory that MPI still reads or writes, also if the program drops the handle.
         self.running = [each for each in self.running if not each.is_completed()] + [work]
         if not async_op:
@@ -385,6 +395,7 @@ def new_group(
 
 if __name__ == "__main__":
     import importlib
+    import textwrap
 
     from tinytorch.core.tensor import tensor
     from tinytorch.distributed.collectives import all_reduce, broadcast
@@ -426,6 +437,20 @@ if __name__ == "__main__":
         return x.item(), twice.tolist()
 
     print(simulate(2, late)[0])  # -> (4.0, [8.0, 8.0])
+
+    def crossed():
+        init_process_group("mpi")
+        x, letter = tensor([1.0, 2.0]), np.zeros(1)
+        if get_rank() == 0:
+            work = all_reduce(x, async_op=True)
+            here.comm.Send(letter, 1)
+            work.wait()
+        else:
+            here.comm.Recv(letter, 0)
+            all_reduce(x)
+        return x.tolist()
+
+    print(simulate(2, crossed))  # -> [[2.0, 4.0], [2.0, 4.0]]
     for program, *args in (
         (forgetful,),
         (different, False),
@@ -436,14 +461,11 @@ if __name__ == "__main__":
         try:
             print(simulate(2, program, *args)[0])
         except (DistBackendError, TypeError) as error:
-            for part in str(error).strip().split(": ", 1):
-                print(part)
-    # -> rank 0, all_reduce
-    # -> timed out after 0.1 s: did all processes make this call?
-    # -> rank 1, all_reduce
-    # -> operands could not be broadcast together with shapes (3,) (4,)
-    # -> rank 1, all_reduce
-    # -> ...
-    # -> rank 1, broadcast
-    # -> ...
+            print(textwrap.fill(str(error).strip(), 90))
+    # -> rank 0, all_reduce: timed out after 0.1 s: did all processes make this call?
+    # -> rank 1, all_reduce: operands could not be broadcast together with shapes (3,) (4,)
+    # -> rank 1, all_reduce: mismatch between the processes: rank 0 calls all_reduce of float32
+    # -> (3,) SUM, rank 1 calls all_reduce of float32 (4,) SUM
+    # -> rank 1, broadcast: mismatch between the processes: rank 0 calls all_reduce of float32 (1,)
+    # -> SUM, rank 1 calls broadcast of float32 (1,) root 0
     # -> Expected timeout of type datetime.timedelta, got 3

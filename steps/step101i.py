@@ -13,7 +13,8 @@ The launcher starts a program n times and tells each process its place, as PyTor
 
     main    becomes mpiexec, so that no process stands between it and the terminal (Ctrl-C, kill)
     work    in each process: sets RANK, LOCAL_RANK, WORLD_SIZE and so on from mpiexec's variables,
-            then runs the program as Python does, with the name __main__
+            then runs the program as Python does, with the name __main__; what it prints is passed
+            on line by line, and not all at its end, as Python does where no terminal is
     leave   what mpiexec does not see by itself: an exception before MPI has begun, or sys.exit(1)
 
 With OMP_NUM_THREADS=1 the processes do not fight for the cores: each has one for its products.
@@ -25,6 +26,7 @@ Try: with mpich and mpi4py installed, let a program of yours print its rank, wit
 """
 
 import argparse
+import io
 import os
 import pickle
 import runpy
@@ -136,6 +138,8 @@ def leave(code: int) -> NoReturn:
 
 def work() -> None:
     """What each process does: it runs the program, and ends the job if that fails."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # mpiexec gets whole lines, when they are printed
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)
     for name, sources in PLACES.items():
         for source in sources:
             if source in os.environ:

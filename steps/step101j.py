@@ -44,15 +44,17 @@ class Message:
 
     done = False
 
-    def __init__(self, mpi: Any, request: Any, nbytes: int):
-        self.mpi, self.request, self.nbytes, self.status = mpi, request, nbytes, mpi.Status()
+    def __init__(self, host: MPIBackend):
+        self.host, self.status = host, host.mpi.Status()
+
+    def recv(self, wire: Any, source: int | None, tag: int) -> "Message":
+        self.request, self.nbytes = self.host.recv(wire, source, tag), wire.nbytes
+        return self
 
     def Test(self) -> bool:
-        if not self.done and self.request.Test(self.status):
-            self.done = True
-            sent = self.status.Get_count(self.mpi.BYTE)
-            if sent != self.nbytes:
-                raise DistBackendError(f"recv: a message of {sent} bytes for {self.nbytes} bytes")
+        self.done = self.done or self.request.Test(self.status)
+        if self.done and (sent := self.status.Get_count(self.host.mpi.BYTE)) != self.nbytes:
+            raise DistBackendError(f"recv: a message of {sent} bytes for {self.nbytes} bytes")
         return self.done
 
 
@@ -68,30 +70,36 @@ def other(group: ProcessGroup, rank: int) -> int:
     return found
 
 
+def start_send(tensor: Tensor, dst: int, group: ProcessGroup, tag: int, async_op: bool) -> Any:
+    wire = group.backend.movable(tensor.array)
+    return group.start("send", (wire, other(group, dst), tag), None, async_op)
+
+
 def isend(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> Work | None:
     """Begin to send the tensor to process `dst`."""
     if (group := ready("isend", group, tensor)) is None:
         return None
-    wire = group.backend.movable(tensor.array)
-    return group.start("send", (wire, other(group, dst), tag), None, True)
+    return start_send(tensor, dst, group, tag, True)
 
 
 def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:
     """Send the tensor to process `dst`, and wait until it may be changed."""
-    if (work := isend(tensor, dst, group, tag)) is not None:
-        work.wait()
+    if (group := ready("send", group, tensor)) is not None:
+        start_send(tensor, dst, group, tag, False)
+
+
+def start_recv(tensor: Tensor, src: Any, group: ProcessGroup, tag: int, async_op: bool) -> tuple:
+    wire = group.backend.movable(tensor.array)
+    message = Message(group.host) if group.backend is group.host else None
+    args = wire, None if src is None else other(group, src), tag
+    return group.start("recv", args, arrival(tensor, wire), async_op, message), message
 
 
 def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> Work | None:
     """Begin to receive a tensor from process `src`, or from any."""
     if (group := ready("irecv", group, tensor)) is None:
         return None
-    source = None if src is None else other(group, src)
-    wire = group.backend.movable(tensor.array)
-    work = group.start("recv", (wire, source, tag), arrival(tensor, wire), True)
-    if group.backend is group.host:
-        work.request = Message(group.host.mpi, work.request, wire.nbytes)
-    return work
+    return start_recv(tensor, src, group, tag, True)[0]
 
 
 def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> int:
@@ -99,10 +107,10 @@ def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0
 
     Returns the rank of the sender; -1 where this process does not belong to the group.
     """
-    if (work := irecv(tensor, src, group, tag)) is None:
+    if (group := ready("recv", group, tensor)) is None:
         return -1
-    work.wait()
-    return work.group.ranks[work.request.status.Get_source()] if src is None else src
+    message = start_recv(tensor, src, group, tag, False)[1]
+    return group.ranks[message.status.Get_source()] if src is None else src
 
 
 def monitored_barrier(
@@ -135,15 +143,10 @@ def monitored_barrier(
         group.start("send", (nothing, rank, BARRIER), backend=host)
 
 
-# The types that NCCL computes with, by NumPy's names, and its reductions.
+# The types that NCCL computes with, by NumPy's names.
 TYPES = "int8 uint8 int32 int64 float16 bfloat16 float32 float64".split()
-OPS = {
-    ReduceOp.SUM: "NCCL_SUM",
-    ReduceOp.AVG: "NCCL_SUM",  # divided afterwards
-    ReduceOp.PRODUCT: "NCCL_PROD",
-    ReduceOp.MIN: "NCCL_MIN",
-    ReduceOp.MAX: "NCCL_MAX",
-}
+# In the order of ReduceOp. An average is a sum that is divided afterwards.
+OPS = dict(zip(ReduceOp, "NCCL_SUM NCCL_SUM NCCL_PROD NCCL_MIN NCCL_MAX".split(), strict=False))
 
 
 class Queued:

@@ -44,6 +44,7 @@ from tinytorch.distributed.group import get_process_group_ranks, get_world_size
 from tinytorch.distributed.objects import all_gather_object
 from tinytorch.nn.module import Module
 from tinytorch.ops.creation import zeros
+from tinytorch.profiler import FunctionEvent, profile
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
@@ -70,6 +71,25 @@ class Bucket:
             start += param.numel()
         self.missing = set(range(len(params)))  # whose gradients have not come
         self.work: Any = None  # what waits for the message
+
+    def send(self, group: Any, lane: int) -> None:
+        """Begin to add it up over all processes. An open profile shows how long it is on its way,
+        in a lane of its own beside that of the thread, which computes meanwhile."""
+        self.work = all_reduce(self.flat, group=group, async_op=True)
+        profiles = [mode for mode in state.modes if isinstance(mode, profile)]
+        self.rows = [(mode, FunctionEvent("all_reduce", "communication", [])) for mode in profiles]
+        for _, row in self.rows:
+            row.thread = lane
+
+    def arrived(self) -> bool:
+        """Whether the sums are there. MPI works on a message while it is asked about."""
+        if self.work.is_completed():
+            for mode, row in self.rows:
+                row.stop()
+                row.self_cpu_time_total = 0.0  # the computing of this thread is counted already
+                mode.recorded.append(row)
+            self.rows = []
+        return self.work.done
 
 
 def divide_into_buckets(params: list[Tensor], first_mb: float, cap_mb: float) -> list[Bucket]:
@@ -203,11 +223,11 @@ class DistributedDataParallel(Module):
         """Called when the gradient of `param` is complete: sends each bucket that is."""
         self.fill(param)
         for bucket in self.buckets[: self.launched]:
-            bucket.work.is_completed()  # MPI works on a message while it is asked
+            bucket.arrived()
         # In one order in all processes: messages are told apart by their order only.
         while self.launched < len(self.buckets) and not self.buckets[self.launched].missing:
             bucket = self.buckets[self.launched]
-            bucket.work = all_reduce(bucket.flat, group=self.process_group, async_op=True)
+            bucket.send(self.process_group, self.launched)
             self.launched += 1
         if self.launched == len(self.buckets):
             self.finish()
@@ -223,6 +243,7 @@ class DistributedDataParallel(Module):
         """Waits for the buckets, and makes their parts the gradients."""
         for bucket in self.buckets:
             bucket.work.wait()
+            bucket.arrived()
         for bucket in self.buckets:
             for param, view in zip(bucket.params, bucket.views, strict=True):
                 if self.gradient_as_bucket_view:

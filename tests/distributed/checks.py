@@ -143,6 +143,18 @@ def check_async(rank, n):
     for x in tensors:
         assert (x == n * (n - 1) / 2).all()
     assert (halves == (n - 1) / 2).all()
+    # A call of a new size, and a message before the others make it.
+    if n > 1:
+        x, y = tt.ones(12_345), tt.ones(1)
+        if rank == 0:
+            work = dist.all_reduce(x, async_op=True)
+            dist.send(y, 1)
+            work.wait()
+        else:
+            if rank == 1:
+                dist.recv(y, 0)
+            dist.all_reduce(x)
+        assert (x == n).all()
     # A handle that is dropped: MPI still has the memory.
     for number in range(20):
         dist.broadcast(tt.full((10_000,), float(number)), 0, async_op=True)
@@ -187,6 +199,15 @@ def check_messages(rank, n):
         with pytest.raises(dist.DistBackendError, match="8 bytes for 12"):
             dist.recv(tt.zeros(3), 0)
     dist.barrier()
+    # After an error of a handle, the calls that follow know nothing of it.
+    if rank == 0:
+        dist.send(tt.zeros(2), 1)
+    elif rank == 1:
+        work = dist.irecv(tt.zeros(3), 0)
+        with pytest.raises(dist.DistBackendError, match="8 bytes for 12"):
+            work.wait()
+    for _ in range(3):
+        dist.barrier(async_op=True).wait()
 
 
 def check_monitored_barrier(rank, n):
@@ -278,6 +299,9 @@ def check_mistakes(rank, n):
         (ValueError, lambda: dist.gather_object(1, None, rank)),
         (ValueError, lambda: dist.init_process_group("mpi")),
         (TypeError, lambda: dist.new_group([0], timeout=3)),
+        (ValueError, lambda: dist.new_group([0], backend="smoke")),
+        (ValueError, lambda: dist.all_to_all([x] * n, [x.int()] * n)),
+        (ValueError, lambda: dist.all_to_all_single(tt.ones(n), tt.ones(n).int())),
         (TypeError, lambda: dist.barrier(async_op=True).wait(3)),
     ]:
         with pytest.raises(error):

@@ -448,6 +448,8 @@ def check_parallel_linear():
     if size > 1:
         raises(ValueError, "cannot be divided among", ColumnParallelLinear, 3, 12 * size + 1)
         raises(ValueError, "cannot be divided among", RowParallelLinear, 12 * size + 1, 3)
+        wide = tinytorch.ones(2, 12 * size + 1)
+        raises(ValueError, "cannot be divided among", RowParallelLinear(12 * size, 3), wide)
 
 
 def check_sampler():

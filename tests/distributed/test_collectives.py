@@ -111,3 +111,24 @@ def test_a_mismatch_is_named(always, monkeypatch):
         sizes = (3, 4) if always else (5, 6)
         for other, size in enumerate(sizes):
             assert f"rank {other} calls all_reduce of float32 ({size},)" in message
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (
+            lambda rank: dist.all_reduce(tt.ones(3), list(dist.ReduceOp)[3 * rank]),
+            "float32 (3,) MIN",
+        ),
+        (lambda rank: dist.broadcast(tt.ones(3), rank), "broadcast of float32 (3,) root 1"),
+        (lambda rank: dist.all_reduce(tt.ones(3 + rank), async_op=True).wait(), "float32 (4,) SUM"),
+    ],
+)
+def test_another_reduction_root_or_size_is_named(call, text):
+    def program():
+        dist.init_process_group("mpi")
+        with pytest.raises(dist.DistBackendError, match="mismatch between the processes") as caught:
+            call(dist.get_rank())
+        return str(caught.value)
+
+    assert all(text in message for message in simulate(2, program))

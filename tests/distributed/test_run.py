@@ -44,10 +44,10 @@ def test_a_program_for_torchrun_finds_its_names():
         (
             launch,
             "shape",
-            ["rank 0 calls broadcast of float32 (3,), rank 1 calls broadcast of float32 (4"],
+            ["rank 0 calls broadcast of float32 (3,) root 0, rank 1 calls broadcast of float32 (4"],
         ),
         (launch, "caught", ["caught: rank 0, barrier: timed out after 1.5 s"]),
-        (launch, "kill", ["KILLED BY SIGNAL: 9|EXIT CODE: 9"]),
+        (launch, "kill", ["KILLED BY SIGNAL: 9|EXIT CODE: 9", "it goes well\n"]),
         (launch, "exit", ["rank 1 has ended: 3"]),
         (launch, "before", ["rank 1 has failed:\nTraceback", "KeyError: 'too early'"]),
     ],
@@ -55,7 +55,7 @@ def test_a_program_for_torchrun_finds_its_names():
 def test_a_rank_that_fails_ends_the_job(launcher, way, expected):
     mark = str(uuid.uuid4())
     begun = time.monotonic()
-    code, printed = launcher(2, JOB, way, mark, timeout=30)
+    code, printed = launcher(2, JOB, way, mark, timeout=30, PYTHONUNBUFFERED="")
     assert code != 0, printed
     for text in expected:
         assert any(each in printed for each in text.split("|")), printed

@@ -14,6 +14,7 @@ from tinytorch.distributed.group import (
     default_group,
     get_group_rank,
 )
+from tinytorch.distributed.simulator import here
 from tinytorch.distributed.types import ReduceOp
 
 SUM, AVG = ReduceOp.SUM, ReduceOp.AVG  # an attribute of an enumeration takes 0.15 us each time
@@ -36,7 +37,7 @@ def ready(name: str, group: Any, *tensors: Tensor) -> ProcessGroup | None:
     None, with a warning, where this process does not belong to it.
     """
     if group is None:
-        group = default_group()
+        group = here.group or default_group()
     elif group is GroupMember.NON_GROUP_MEMBER:
         whole = default_group()
         warnings.warn(

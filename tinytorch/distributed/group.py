@@ -36,13 +36,16 @@ def check_timeout(timeout: Any) -> float:
 class Work:
     """A collective that has begun. Its tensors are to be left alone until it is complete."""
 
+    check: "Work | None" = None  # of what the others call: its error comes first
+
     def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
         self.group, self.name, self.request, self.finish = group, name, request, finish
         self.done = False
 
     def is_completed(self) -> bool:
         """Whether the result is there. Asking lets all calls of this process make progress."""
-        if not self.done:
+        if not self.done and (self.check is None or self.check.is_completed()):
+            self.done = True  # also after an error
             try:
                 self.done = self.request.Test()
             except self.group.errors as error:
@@ -102,25 +105,24 @@ class ProcessGroup:
         Job.broken = here.comm is None
         return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
-    def compare(self, name: str, array: Any) -> None:
-        """Check that all processes make the same call, when it is new to this one.
-
-        With the environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL it is checked each time.
-        """
-        if array.nbytes in self.seen[name]:
-            return
+    def compare(self, name: str, args: tuple) -> Work:
+        """Begin to check that all processes make the same call."""
+        array = args[COMPARED[name]]
         if not self.detail:
             self.seen[name].add(array.nbytes)
+        options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
+        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
-        text = f"{name} of {array.dtype.name} {array.shape}".encode()[:100]
         mine[: len(text)] = memoryview(text)
-        Work(self, name, self.host.all_gather(texts, mine), None).wait()
-        found = [bytes(row).rstrip(b"\0") for row in texts]
-        if found.count(text) < self.size():
-            shown = [row.decode() if row.isascii() else "something else" for row in found]
-            calls = zip(self.ranks, shown, strict=True)
-            texts = [f"rank {rank} calls {call}" for rank, call in calls]
-            raise self.failure(name, f"mismatch between the processes: {', '.join(texts)}")
+
+        def finish() -> None:
+            found = [bytes(row).rstrip(b"\0") for row in texts]
+            if found.count(text) < self.size():
+                shown = [row.decode() if row.isascii() else "something else" for row in found]
+                calls = [f"rank {r} calls {c}" for r, c in zip(self.ranks, shown, strict=True)]
+                raise self.failure(name, f"mismatch between the processes: {', '.join(calls)}")
+
+        return Work(self, name, self.host.all_gather(texts, mine), finish)
 
     def start(
         self,
@@ -130,9 +132,16 @@ class ProcessGroup:
         async_op: bool = False,
         backend: Any = None,
     ) -> Work | None:
-        """Begin a call of the backend, and without async_op wait for its result."""
-        if name in COMPARED:
-            self.compare(name, args[COMPARED[name]])
+        """Begin a call of the backend, and without async_op wait for its result.
+
+        It is compared with the calls of the other processes when it is new to this one; with the
+        environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
+        """
+        check = None
+        if name in COMPARED and args[COMPARED[name]].nbytes not in self.seen[name]:
+            check = self.compare(name, args)
+            if not async_op:
+                check.wait()
         try:
             request = getattr(backend or self.backend, name)(*args)
             for _ in () if async_op else SPINS:  # most results come soon
@@ -143,6 +152,7 @@ class ProcessGroup:
         except self.errors as error:
             raise self.failure(name, error) from None
         work = Work(self, name, request, finish)
+        work.check = check
         # Keep the memory that MPI still reads or writes, also if the program drops the handle.
         self.running = [each for each in self.running if not each.is_completed()] + [work]
         if not async_op:
@@ -150,7 +160,13 @@ class ProcessGroup:
         return work if async_op else None
 
     def part(self, name: str, ranks: list[int], timeout: float) -> "ProcessGroup | object":
-        """The group of some of its members, with a communicator of its own. All members call it."""
+        """The group of some of its members, with a communicator of its own. All members call it.
+
+        Raises:
+            ValueError: there is no backend of this name.
+        """
+        if name not in BACKENDS:
+            raise ValueError(f"Invalid backend: '{name}' is not one of {', '.join(BACKENDS)}")
         self.start("barrier", (), backend=self.host)  # which a timeout ends
         host = self.host.part(self.ranks[self.rank()] in ranks)
         if host is None:
@@ -200,8 +216,6 @@ def init_process_group(
     if here.group is not None:
         raise ValueError("trying to initialize the default process group twice!")
     name = (backend or "mpi").lower()
-    if name not in BACKENDS:
-        raise ValueError(f"Invalid backend: '{backend}' is not one of {', '.join(BACKENDS)}")
     mpi, comm = world()
     for what, given, true in ("world_size", world_size, comm.size), ("rank", rank, comm.rank):
         if given == -1 and here.comm is None:
@@ -289,7 +303,8 @@ def new_group(
 
     Returns GroupMember.NON_GROUP_MEMBER to the others.
     Raises:
-        ValueError: a rank occurs twice, or does not exist; there is no default group.
+        ValueError: a rank occurs twice, or does not exist; there is no default group, or no such
+            backend.
     """
     whole = default_group()
     seconds = whole.timeout if timeout is None else check_timeout(timeout)

@@ -16,7 +16,14 @@ from tinytorch.distributed.group import ProcessGroup, Work, get_group_rank
 from tinytorch.distributed.types import ReduceOp
 
 
-def check_list(tensors: Any, group: ProcessGroup, model: Tensor | None = None) -> None:
+def check_dtypes(*tensors: Tensor) -> None:
+    """Raises ValueError: they differ, and MPI would take the bits of one for those of another."""
+    if len({tensor.dtype for tensor in tensors}) > 1:
+        found = ", ".join(str(tensor.dtype) for tensor in tensors)
+        raise ValueError(f"tensors of different dtypes: {found}")
+
+
+def check_list(tensors: Any, group: ProcessGroup, *model: Tensor) -> None:
     """Check a list that has a tensor for each process; with `model`, of its shape and dtype.
 
     Raises:
@@ -30,10 +37,9 @@ def check_list(tensors: Any, group: ProcessGroup, model: Tensor | None = None) -
         raise RuntimeError(f"a list of {len(tensors)} tensors for {group.size()} processes")
     for tensor in tensors:
         check_tensor(tensor, group)
-        if model is not None and tensor.dtype != model.dtype:
-            raise ValueError(f"tensors of different dtypes: {tensor.dtype} and {model.dtype}")
-        if model is not None and tensor.shape != model.shape:
-            raise RuntimeError(f"expected a tensor of {model.shape}, got one of {tensor.shape}")
+        if model and tensor.shape != model[0].shape:
+            raise RuntimeError(f"expected a tensor of {model[0].shape}, got one of {tensor.shape}")
+    check_dtypes(*tensors, *model)
 
 
 def join(tensors: list[Tensor], prepare: Callable, group: ProcessGroup) -> Any:
@@ -68,12 +74,9 @@ def all_gather(
 
 
 def gather(
-    tensor: Tensor,
-    gather_list: list[Tensor] | None = None,
-    dst: int = 0,
-    group: Any = None,
+    tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int = 0, group: Any = None,
     async_op: bool = False,
-) -> Work | None:
+) -> Work | None:  # fmt: skip
     """Collect the tensors of all processes in process `dst`: gather_list[rank]."""
     if (group := ready("gather", group, tensor)) is None:
         return None
@@ -89,12 +92,9 @@ def gather(
 
 
 def scatter(
-    tensor: Tensor,
-    scatter_list: list[Tensor] | None = None,
-    src: int = 0,
-    group: Any = None,
+    tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int = 0, group: Any = None,
     async_op: bool = False,
-) -> Work | None:
+) -> Work | None:  # fmt: skip
     """Send scatter_list[rank] of process `src` to each process, into its tensor."""
     if (group := ready("scatter", group, tensor)) is None:
         return None
@@ -136,6 +136,7 @@ def all_to_all(
     for tensors in output_tensor_list, input_tensor_list:
         check_list(tensors, group)
         counts.append([group.backend.movable(tensor.array).size for tensor in tensors])
+    check_dtypes(output_tensor_list[0], input_tensor_list[0])
     wire = join(input_tensor_list, group.backend.movable, group)
     out = group.backend.empty(sum(counts[0]), wire.dtype)
     finish = divide(out, counts[0], output_tensor_list)
@@ -167,5 +168,6 @@ def all_to_all_single(
     """all_to_all of the parts of one tensor along dimension 0: equal ones, or of given sizes."""
     if (group := ready("all_to_all_single", group, output, input)) is None:
         return None
+    check_dtypes(output, input)
     args = *split(output, output_split_sizes, group), *split(input, input_split_sizes, group)
     return group.start("all_to_all", args, arrival(output, args[0]), async_op)

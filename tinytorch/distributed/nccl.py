@@ -9,15 +9,10 @@ from tinytorch.distributed.group import BACKENDS
 from tinytorch.distributed.mpi import MPIBackend
 from tinytorch.distributed.types import ReduceOp
 
-# The types that NCCL computes with, by NumPy's names, and its reductions.
+# The types that NCCL computes with, by NumPy's names.
 TYPES = "int8 uint8 int32 int64 float16 bfloat16 float32 float64".split()
-OPS = {
-    ReduceOp.SUM: "NCCL_SUM",
-    ReduceOp.AVG: "NCCL_SUM",  # divided afterwards
-    ReduceOp.PRODUCT: "NCCL_PROD",
-    ReduceOp.MIN: "NCCL_MIN",
-    ReduceOp.MAX: "NCCL_MAX",
-}
+# In the order of ReduceOp. An average is a sum that is divided afterwards.
+OPS = dict(zip(ReduceOp, "NCCL_SUM NCCL_SUM NCCL_PROD NCCL_MIN NCCL_MAX".split(), strict=False))
 
 
 class Queued:

@@ -6,6 +6,7 @@ when one fails.
 """
 
 import argparse
+import io
 import os
 import runpy
 import shutil
@@ -44,6 +45,8 @@ def leave(code: int) -> NoReturn:
 
 def work() -> None:
     """What each process does: it runs the program, and ends the job if that fails."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # mpiexec gets whole lines, when they are printed
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)
     for name, sources in PLACES.items():
         for source in sources:
             if source in os.environ:

@@ -10,6 +10,18 @@ from tinytorch.nn.linear import Linear, linear
 from tinytorch.nn.parameter import Parameter
 
 
+def part_size(whole: int, group: Any) -> int:
+    """How many features each process has.
+
+    Raises:
+        ValueError: they cannot be divided into equal parts.
+    """
+    size = get_world_size(group)
+    if whole % size:
+        raise ValueError(f"{whole} features cannot be divided among {size} processes")
+    return whole // size
+
+
 class CopyToAll(GroupFunction):
     """y = x, which all processes have and use. Each has a part of the gradient: they are added."""
 
@@ -39,7 +51,7 @@ class SplitLast(GroupFunction):
 
     def forward(ctx, x: Any, group: Any) -> Any:
         ctx.group = group
-        size = x.shape[-1] // get_world_size(group)
+        size = part_size(x.shape[-1], group)
         start = get_rank(group) * size
         return ctx.xp.ascontiguousarray(x[..., start : start + size])
 
@@ -61,15 +73,9 @@ class GatherLast(GroupFunction):
 
 
 def own_part(whole: Tensor, dim: int, group: Any) -> Parameter:
-    """This process's part of a tensor that is divided along `dim`.
-
-    Raises:
-        ValueError: it cannot be divided into equal parts.
-    """
-    size = get_world_size(group)
-    if whole.shape[dim] % size:
-        raise ValueError(f"{whole.shape[dim]} features cannot be divided among {size} processes")
-    return Parameter(whole.detach().chunk(size, dim)[get_rank(group)].clone())
+    """This process's part of a tensor that is divided along `dim`."""
+    size = part_size(whole.shape[dim], group)
+    return Parameter(whole.detach().split(size, dim)[get_rank(group)].clone())
 
 
 class ColumnParallelLinear(Linear):

@@ -189,7 +189,7 @@ if __name__ == "__main__":
     print("of a boolean:", sign(tensor([True, False])).tolist())  # -> of a boolean: [True, False]
 
     # Away from the corners all derivatives are right. The second one of abs needs sign, which the
-    # table has now. (That of relu asks whether y > 0, which a tensor can answer only in step 57g.)
+    # table has now. (That of relu asks whether y > 0, which a tensor can answer only in step 57a.)
     inside = tensor([0.2, -0.5, 0.8], dtype=float64, requires_grad=True)
     for function in (abs, floor, sign):
         assert gradcheck(function, inside) and gradgradcheck(function, inside)

@@ -15,7 +15,7 @@ x.__rpow__(2): `swapped` attaches the operation with its arguments exchanged. An
 __ipow__: of a name like __pow__, the in-place form is __ipow__. abs(x), with Python's abs, asks for
 __abs__.
 
-An input may also be None, for an operand that is left out: a clamp, in step 57g, has two bounds and
+An input may also be None, for an operand that is left out: a clamp, in step 57e, has two bounds and
 needs only one.
 
 The trap: a formula sees a number where there was one, and xp.log of a number would be an np.float64

@@ -13,7 +13,7 @@ factor b alone makes the slope 0. The second is repaired in the logarithm: where
 negative, log(0 + 1) is 0. For b < 0, y is infinite at 0, and -inf is PyTorch's answer too.
 
 Written as sums of comparisons, these formulas need no branch, and run on arrays and on Tensors. A
-branch, `where`, would choose too late: step 57g shows why.
+branch, `where`, would choose too late: step 57f shows why.
 
 Integers have their own trouble. 2 ** -1 is 0.5, which is not an integer. NumPy refuses negative
 exponents in an array; PyTorch rounds toward 0. So 1 ** -3 is 1, (-1) ** -3 is -1, and all else is

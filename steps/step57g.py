@@ -1,38 +1,25 @@
-"""Step 57g: Comparing and choosing
+"""Step 57g: Lerp: a point between two
 
-Until now `x == y` asked whether two names mean the same object, and `x > 2` did not work at all.
-Nor did the second derivatives of relu and maximum: they ask which of two tensors is larger.
+A moving average of weights, a mixture of two pictures, a colour between two others: all are points
+on the line from a to b, at a fraction w of the way. (Lerp is short for linear interpolation.)
 
-A comparison answers with a boolean for each element. Its value jumps from False to True, and no
-gradient flows through it, not even 0: the result simply does not require one. `relation` makes
-these functions from a table again, for comparisons, logic and bits.
+    y = a + w (b - a)          dy/da = 1 - w,     dy/db = w,     dy/dw = b - a
 
-Where Python has traps, these operators inherit them:
+Rounding makes it miss its end. In float32, with a = 1e8 and b = 1, b - a is rounded to -1e8, and at
+w = 1 the formula gives 0, not 1. The same point counted from b, b - (1 - w) (b - a), is exact there
+and misses a. So the formula chooses: below w = 0.5 it counts from a, from there on from b, the
+nearer end. Both ends are met exactly.
 
-- `0 < x < 1` means (0 < x) and (x < 1) to Python, and `and` asks for one truth value. Write
-  (0 < x) & (x < 1), with the parentheses: & binds more tightly than <.
-- `x in [a, b]` asks for the truth value of x == a, and raises. Sets and dictionaries still go by
-  identity.
-- `x == None` is one False, not a tensor: anything but numbers and tensors is left to Python.
-- 0.1 + 0.2 == 0.3 is False. For floats use `isclose` or `allclose`.
+For a number w Python chooses, for a tensor `where`. Here where's trap (step 57f) does no harm: both
+results are finite.
 
-A choice rests on a comparison, and gradients do flow through what was chosen:
+lerp is a function of three inputs, and NaryElementwise of step 56h was made for any number of them:
+three derivatives are all that it takes. PyTorch does not convert types here, and refuses integers.
 
-    where(c, a, b)        a's gradient is g where c holds, b's is g elsewhere
-    clamp(x, low, high)   x's gradient is g inside and at both bounds; outside, the bound gets it
+The trap: w is not limited to 0 ... 1. Outside, the point lies beyond the ends.
 
-So a parameter that a clamp has cut off gets no gradient any more, and never comes back. (`lerp`, a
-point between a and b, chooses too: it counts from the nearer end, and so meets both exactly.)
-
-The trap of where: it chooses among results, and that is too late. where(x > 0, sqrt(x), 0)
-computes sqrt everywhere. At x = 0 its slope is infinite, the choice multiplies that by 0, and
-0 * infinity is nan. Choose the input instead: in sqrt(where(x > 0, x, 1)), sqrt never sees the 0.
-
-PyTorch: the same names, the same nan.
-
-Changed: the table of step 56n is imported. New: NondifferentiableElementwise, relation, eq ... ge,
-logical and bitwise functions, isnan, isinf, isfinite, isclose, allclose, equal, clamp, where, lerp.
-Try: let Clamp say x <= low in place of x < low, and see which line notices.
+Changed: nothing. New: interpolate, Lerp, lerp.
+Try: return a + weight * step always.
 """
 
 import math
@@ -95,7 +82,8 @@ def relation(
         both = isinstance(input, Tensor) and isinstance(other, Tensor)
         if not (both and input.array.dtype is other.array.dtype):
             # At least one of the two must be a tensor.
-            require_tensors(names, (input, other)[: 2 - numbers or not isinstance(other, Tensor)])
+            given = (input, other)[: 2 - numbers or not isinstance(other, Tensor)]
+            require_tensors(names.split()[0], given)
             if not (is_float(input) and other.__class__ in (int, float)):
                 input, other = operands(input, other)
         return function.apply(input, other)
@@ -279,67 +267,45 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
     from tinytorch.ops import broadcast  # noqa: F401  (sum_to_size, for second derivatives)
-    from tinytorch.ops.elementwise import abs, maximum, relu, sqrt
 
-    x = tensor([-1.0, 0.0, 0.5, 2.0], requires_grad=True)
-    print("x > 0:", (x > 0).tolist())  # -> x > 0: [False, False, True, True]
-    print("requires grad:", (x > 0).requires_grad)  # -> requires grad: False
-    print("inside:", ((0 < x) & (x < 1)).tolist())  # -> inside: [False, False, True, False]
-    for name, question in (("0 < x < 1", lambda: 0 < x < 1), ("x in [a, x]", lambda: x in [-x, x])):
-        try:
-            question()
-        except RuntimeError as error:
-            print(f"{name}: {error}")
-            # -> 0 < x < 1: Boolean value of Tensor with more than one value is ambiguous
-            # -> x in [a, x]: Boolean value of Tensor with more than one value is ambiguous
-    print("x == None:", x == None)  # noqa: E711  # -> x == None: False
-    print("x in {x: 1}:", x in {x: 1})  # -> x in {x: 1}: True
-    print(eq(tensor([1, 2]), tensor([1.0, 2.5])).tolist())  # -> [True, False]
-    bits = tensor([1, 6])
-    print((bits & 3).tolist(), (~bits).tolist())
-    # -> [1, 2] [-2, -7]
-
-    near = tensor([0.1], dtype=float64) + 0.2
-    third = tensor([0.3], dtype=float64)
-    print("0.1 + 0.2 == 0.3:", equal(near, third))  # -> 0.1 + 0.2 == 0.3: False
-    print("or nearly so:", allclose(near, third))  # -> or nearly so: True
-    odd = tensor([1.0, math.nan, math.inf])
-    print("nan == nan:", (odd == odd).tolist(), isnan(odd).tolist())
-    # -> nan == nan: [True, False, True] [False, True, False]
-
-    # A clamp cuts the gradient off outside, and lets it pass at the bound 0.
-    clamp(x, 0, 1).backward(tensor([1.0, 1.0, 1.0, 1.0]))
-    print("clamp:", clamp(x, 0, 1).tolist(), x.grad.tolist())
-    # -> clamp: [0.0, 0.0, 0.5, 1.0] [0.0, 1.0, 1.0, 0.0]
-
-    # Choosing too late, and in time.
-    zero = tensor(0.0, requires_grad=True)
-    late = where(zero > 0, sqrt(zero), 0.0)
-    early = where(zero > 0, sqrt(where(zero > 0, zero, 1.0)), 0.0)
-    print("both are", late.item(), early.item())  # -> both are 0.0 0.0
-    print("slope, chosen too late:", grad(late, [zero])[0].item())  # -> slope, chosen too late: nan
-    print("slope, chosen in time:", grad(early, [zero])[0].item())  # -> slope, chosen in time: 0.0
-
-    # Half way from a to b.
     a, b = tensor([0.0, 10.0]), tensor([10.0, 20.0])
-    print("lerp:", lerp(a, b, 0.5).tolist())  # -> lerp: [5.0, 15.0]
+    print(lerp(a, b, 0.25).tolist(), lerp(a, b, tensor([0.5, 2.0])).tolist())
+    # -> [2.5, 12.5] [5.0, 30.0]
 
-    a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
-    b = tensor([[1.0], [1.2]], dtype=float64, requires_grad=True)
-    choices = [
-        (lambda a, b: where(a > b, a * a, b), (a, b)),
-        (lambda a, b: clamp(a, 0.6, b), (a, b)),
-        (lambda a, b: lerp(a, b, 0.3), (a, b)),
-        (maximum, (a, b)),
-        (relu, (a,)),
-        (abs, (a,)),
+    far, one = np.float32(1e8), np.float32(1)
+    print("the formula as it stands:", far + np.float32(1) * (one - far))
+    # -> the formula as it stands: 0.0
+    ends = tensor(far), tensor(one)
+    for weight in (0.0, 1.0, tensor(1.0)):
+        print("from the nearer end:", lerp(*ends, weight).item())
+        # -> from the nearer end: 100000000.0
+        # -> from the nearer end: 1.0
+        # -> from the nearer end: 1.0
+
+    average = tensor([0.0])
+    for _ in range(3):
+        average.lerp_(tensor([1.0]), 0.5)
+        print(average.item())
+        # -> 0.5
+        # -> 0.75
+        # -> 0.875
+
+    wrong = [
+        lambda: lerp(tensor([1]), tensor([2]), 0.5),
+        lambda: lerp(a, b.double(), 0.5),
     ]
-    for function, inputs in choices:
-        assert gradcheck(function, inputs) and gradgradcheck(function, inputs)
-    print("derivatives of first and second order are right")
-    # -> derivatives of first and second order are right
+    for call in wrong:
+        try:
+            call()
+        except (NotImplementedError, RuntimeError) as error:
+            print(f"{type(error).__name__}: {error}")
+            # -> NotImplementedError: lerp() is not implemented for tinytorch.int64
+            # -> RuntimeError: expected dtype tinytorch.float32 for `end` but got tinytorch.float64
+
+    a, b, w = (tensor([[n, n + 0.4]], dtype=float64, requires_grad=True) for n in (0.5, 1.5, 0.2))
+    print("derivatives:", gradcheck(lerp, (a, b, w)), gradgradcheck(lerp, (a, b, w)))
+    # -> derivatives: True True

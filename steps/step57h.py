@@ -77,7 +77,8 @@ def relation(
         both = isinstance(input, Tensor) and isinstance(other, Tensor)
         if not (both and input.array.dtype is other.array.dtype):
             # At least one of the two must be a tensor.
-            require_tensors(names, (input, other)[: 2 - numbers or not isinstance(other, Tensor)])
+            given = (input, other)[: 2 - numbers or not isinstance(other, Tensor)]
+            require_tensors(names.split()[0], given)
             if not (is_float(input) and other.__class__ in (int, float)):
                 input, other = operands(input, other)
         return function.apply(input, other)

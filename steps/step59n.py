@@ -1,37 +1,29 @@
-"""Step 59n: Maxima, their indices, and norms
+"""Step 59n: Norms of every order
 
-A maximum is a reduction too, but which of its inputs is responsible for it? Move the largest
-element a little, and the maximum moves with it. Move any other, and nothing happens:
+Norms lead from the sum to the maximum. In |x| = (|x_1|^p + ... + |x_n|^p)^(1/p), the larger p is,
+the more the largest element outweighs the others:
 
-    y = max(x_1, ..., x_n),      dy/dx_i = 1 where x_i = y, else 0
+    p = 1      the sum of all distances from 0      d|x|/dx_i = the sign of x_i
+    p = 2      step 59m                             d|x|/dx_i = x_i / |x|
+    any p      the formula above                    sign(x_i) (|x_i| / |x|)^(p - 1)
+    p = inf    the largest |x_i|                    that of amax; -inf: of amin
+    p = 0      how many x_i are not 0               0: it is a staircase
 
-The trap is a tie. If two elements are largest, raising either raises the maximum, but lowering
-either does nothing: there is no derivative. PyTorch has two answers, and so have we:
+For inf, the formula would compute inf^(1/inf). So it is amax of abs, with what amax does in a tie.
 
-- `amax`, and `max` of all elements, share: each of k equal ones gets 1/k.
-- `max` along a dimension also says where the maximum is. That is one place, the first, and it gets
-  the whole gradient.
+The trap is a power of 0: for p = 1.5, |x_i|^(p - 1) has an infinite slope at x_i = 0, and for p < 1
+the power is infinite itself. As sign(0) is 0, the element's gradient should be 0, not 0 * infinity:
+the size of a zero is replaced by that of a one, by + (x == 0), and sign(x) makes it 0.
 
-The second kind is built from two functions that undo each other. TakeAlong picks elements by index
-(a gather), PutAlong writes them into zeros (a scatter). Each is the other's derivative, to any
-order. Sorting will need the same pair.
+PyTorch: norm(x, p=...), with "fro", for Frobenius, as a name of 2. Counting what is not 0 has a
+function of its own, which works for integers too: count_nonzero.
 
-A place has no derivative: argmax gives integers, and no gradient flows through it. And yet, in
-short rows NumPy finds the place of a maximum faster than its value: see extreme_rows_numpy.
+(Programs call some methods of a tensor as functions, such as numel(x). And they ask for kinds of
+tensors that do not exist here: is_sparse is False.)
 
-Norms measure the length of a vector, and lead from the sum to the maximum: the larger p is, the
-more the largest element outweighs the others in |x| = (|x_1|^p + ... + |x_n|^p)^(1/p).
-
-    p = 1    the sum of all distances from 0      d|x|/dx_i = the sign of x_i
-    p = 2    the length that a ruler measures     d|x|/dx_i = x_i / |x|, a vector of length 1
-    p = inf  the largest |x_i|                    that of amax
-
-At x = 0 the norm has a tip, as abs has a corner, and the formula for p = 2 says 0 / 0. One nan in a
-gradient soon makes every weight nan; so here it is 0.
-
-Changed: the module of sums is finished and imported. New: Amax, ArgMax, TakeAlong, max, norm,
-count_nonzero; and some methods of the core as functions, such as numel(x).
-Try: return ctx.spread(g) * found from Amax.backward, without dividing. Which line is wrong now?
+Changed: Norm, norm. New: count_nonzero; numel, detach, is_floating_point, is_complex, is_cpu,
+is_sparse.
+Try: leave out + (x == 0) in backward, and find the nan.
 """
 
 import collections
@@ -326,62 +318,53 @@ is_sparse = tensor_method("is_sparse", "is_quantized", "is_meta")(property(lambd
 
 
 if __name__ == "__main__":
-    import timeit
-
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
 
-    def gradient(function, data):
+    def gradient(data, p):
         x = tensor(data, requires_grad=True)
-        function(x).backward()
+        norm(x, p).backward()
         return x.grad.tolist()
 
-    x = tensor([[3.0, 9.0, 4.0], [8.0, 1.0, 8.0]])
-    values, indices = max(x, 1)
-    print("largest of each row:", values.tolist(), "at", indices.tolist())
-    # -> largest of each row: [9.0, 8.0] at [1, 0]
-    print("argmax of all:", argmax(x).item(), " argmin of each column:", argmin(x, 0).tolist())
-    # -> argmax of all: 1  argmin of each column: [0, 1, 0]
+    v = tensor([3.0, -4.0])
+    for p in (1, 2, "fro", 3, 10, math.inf, -math.inf, 0):
+        print(f"p = {p}: {norm(v, p).item():.4f}")
+        # -> p = 1: 7.0000
+        # -> p = 2: 5.0000
+        # -> p = fro: 5.0000
+        # -> p = 3: 4.4979
+        # -> p = 10: 4.0220
+        # -> p = inf: 4.0000
+        # -> p = -inf: 3.0000
+        # -> p = 0: 2.0000
+    for p in (1, 2, 0.5, 3, math.inf, 0):
+        print(f"gradient for p = {p}:", gradient([2.0, 0.0, -2.0], p))
+        # -> gradient for p = 1: [1.0, 0.0, -1.0]
+        # -> gradient for p = 2: [0.70711, 0.0, -0.70711]
+        # -> gradient for p = 0.5: [2.0, 0.0, -2.0]
+        # -> gradient for p = 3: [0.62996, 0.0, -0.62996]
+        # -> gradient for p = inf: [0.5, 0.0, -0.5]
+        # -> gradient for p = 0: [0.0, 0.0, -0.0]
+    try:
+        norm(v, "nuc")
+    except TypeError as error:
+        print("TypeError:", error)  # -> TypeError: must be real number, not str
 
-    # A tie: shared by amax, given to the first by max along a dimension.
-    tie = [8.0, 1.0, 8.0]
-    print("amax shares:", gradient(amax, tie))  # -> amax shares: [0.5, 0.0, 0.5]
-    print("max of all, too:", gradient(max, tie))  # -> max of all, too: [0.5, 0.0, 0.5]
-    print("max(dim) picks one:", gradient(lambda x: max(x, 0).values, tie))
-    # -> max(dim) picks one: [1.0, 0.0, 0.0]
-
-    # Picking, and putting back into zeros.
-    index = tensor([[2, 0]])
-    taken = TakeAlong.apply(tensor([[10.0, 20.0, 30.0]]), index, 1)
-    print(taken.tolist(), "->", PutAlong.apply(taken, index, 1, (1, 3)).tolist())
-    # -> [[30.0, 10.0]] -> [[10.0, 0.0, 30.0]]
+    table = tensor([[0, 1], [2, 3]])
+    print("not 0:", count_nonzero(table).item(), count_nonzero(table, 0).tolist())
+    # -> not 0: 3 [1, 2]
+    print(numel(table), is_floating_point(table), is_complex(v), table.is_cpu, table.is_sparse)
+    # -> 4 False False True False
+    print(detach(tensor([1.0], requires_grad=True)).requires_grad)  # -> False
 
     z = tensor([[0.3, -1.2, 2.0], [0.1, 0.7, -0.4]], dtype=float64, requires_grad=True)
-    for function in (lambda x: max(x, 1).values, amin, norm, lambda x: norm(x, 3, 1, True)):
+    for function in (
+        lambda z: norm(z, 3, 1, True),
+        lambda z: norm(z, 1.5),
+        lambda z: norm(z, 1, 0, True),
+    ):
         print(gradcheck(function, (z,)), gradgradcheck(function, (z,)))
         # -> True True
         # -> True True
         # -> True True
-        # -> True True
-
-    v = tensor([3.0, -4.0])
-    print("norms:", [round(norm(v, p).item(), 4) for p in (1, 2, 3, 10, math.inf, -math.inf, 0)])
-    # -> norms: [7.0, 5.0, 4.4979, 4.022, 4.0, 3.0, 2.0]
-    print("the direction of", v.tolist(), "is", gradient(norm, v))
-    # -> the direction of [3.0, -4.0] is [0.6, -0.8]
-    print("at 0:", gradient(norm, [0.0, 0.0]))  # -> at 0: [0.0, 0.0]
-    for wrong in (lambda: max(tensor([])), lambda: max(x, 2), lambda: argmax(x == x)):
-        try:
-            wrong()
-        except (RuntimeError, IndexError) as error:
-            print(f"{type(error).__name__}: {error}")
-            # -> RuntimeError: max(): Expected reduction dim to be specified, ...; the shape is [0]
-            # -> IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 2)
-            # -> RuntimeError: argmax(): does not support bool input
-
-    # Short rows, as attention has them: NumPy is slow at their maximum, and quick at its place.
-    rows = np.random.default_rng(0).random((4096, 64), dtype=np.float32)
-    plain = timeit.timeit(lambda: rows.max(axis=-1), number=10)
-    taken = timeit.timeit(lambda: extreme_rows_numpy(rows, "max"), number=10)
-    print(f"4,096 maxima by their places: {taken / plain:.2f} of the time")  # -> ...

@@ -1,9 +1,10 @@
 """Step 62i: A product whose dimensions have names
 
-Compare each query with each key, in every head of every sample: q is [batch, head, query, feature],
-k is [batch, head, key, feature]. For `@` the last dimension of one has to meet the last but one of
-the other. So k must be transposed first, and if the heads stand elsewhere, both are permuted.
-Positions become a puzzle. With names there is nothing to solve:
+A later stage compares vectors, each query with each key, for each sample of a batch and in several
+ways at once, called heads: q is [batch, head, query, d], k is [batch, head, key, d]. For `@` the
+last dimension of one has to meet the last but one of the other. So k must be transposed, and if the
+heads stand elsewhere, both are permuted. Positions become a puzzle. With names there is nothing to
+solve:
 
     q "bhqd",  k "bhkd"  ->  "bhqk"         d is in both and not in the result: summed over
 
@@ -15,9 +16,8 @@ product of two tensors is of one of four kinds:
 
 Sort the dimensions by kind, merge those of left, of inner and of right, and you have
 [batch..., left, inner] times [batch..., inner, right]. That is a matrix product, which is fast and
-has its gradient already. Afterwards left and right are taken apart again.
-
-The demo measures NumPy's einsum, which by default is the loop.
+has its gradient already. Afterwards left and right are taken apart again. (NumPy's einsum is the
+loop, unless it is told otherwise; the demo measures it.)
 
 The trap: the result has the order batch, left, right, whatever you wished. contract returns its
 names together with the result.

@@ -1,34 +1,25 @@
-"""Step 63g: Sorting, and the gradient of an order
+"""Step 63g: Counting without sorting: bincount
 
-The five best guesses of a network, its worst errors: so far nothing puts numbers in order.
-Sorting moves them around and changes none of them. So its derivative is simple, once you keep apart
-the two things that it computes: an order, and the elements in this order.
+How many samples has each class? unique answers with the classes that occur, after sorting all of
+them. If the classes are the numbers 0 to n - 1, nothing has to be sorted: each number is the place
+of a counter.
 
-    order = argsort(x)        integers: a small change of x leaves them as they are, no derivative
-    y_i = x_order(i)          dL/dx_j = dL/dy_i where order(i) = j
+    3 1 3 0 3     counters 0 1 2 3:     1 1 0 3
 
-The gradient of each sorted element goes home to the place that the element came from. TakeAlong
-of step 59n, a gather, does this for any order. All that is new is finding the indices.
+One pass over the elements is enough, and class 2, which never occurs, has its 0. That matters if
+the counts of two data sets are compared, place by place: `minlength` makes sure that the last
+classes have theirs too.
 
-Where two elements are about to change places, the derivative jumps. The sorted values themselves
-are continuous even there, as the maximum is at a tie, so training copes. But argsort alone teaches
-a network nothing: a loss made of indices has no gradient.
+The price: the number of counters is the largest number plus one, whatever the number of elements.
+The elements [7, 10**9] need a billion counters, and unique is the better choice.
 
-Two things have to be agreed on:
+A negative number has no counter, a matrix is not a row, and a float is not a place. They are
+refused, the first two in one sentence, the last one as not implemented, as in PyTorch.
 
-- Equal elements keep their order. Such a sort is called stable. The descending order is where this
-  goes wrong: the ascending order read backwards also reverses equal elements. So we sort the
-  reversed row and read that order backwards: equal elements are reversed twice.
-- nan compares with nothing. It is sorted as if it were the largest number, so that all nans are at
-  one end and the rest is in order. PyTorch and NumPy agree on that.
+The trap: true and false are integers for NumPy. PyTorch refuses them here; counting them is sum().
 
-topk finds a network's best guesses without sorting the rest: it first separates the k largest
-elements from the others, which takes one pass or two, and then sorts only those k. unique lists the
-different labels and counts them; bincount counts 0, 1, 2, ... Like argsort, both have no
-derivative.
-
-Changed: the module of extremes is imported. New: ArgSort, sort, topk, unique, bincount.
-Try: let stable_order return xp.flip(xp.argsort(x, axis=dim, kind="stable"), dim) for descending.
+New: BinCount, bincount. Finished: sorting.py.
+Try: the counts of a batch of labels, divided by their number: how often each class is expected.
 """
 
 from typing import Any
@@ -186,54 +177,24 @@ def bincount(input: Tensor, *, minlength: int = 0) -> Tensor:
 if __name__ == "__main__":
     import timeit
 
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.ops import shape  # noqa: F401  (reshape, as a method)
-
-    x = tensor([3.0, 1.0, 2.0], requires_grad=True)
-    values, indices = sort(x)
-    print("sorted:", values.tolist(), "came from", indices.tolist())
-    # -> sorted: [1.0, 2.0, 3.0] came from [1, 2, 0]
-    values.backward(tensor([10.0, 20.0, 30.0]))
-    print("each gradient goes home:", x.grad.tolist())
-    # -> each gradient goes home: [30.0, 10.0, 20.0]
-    print("the order has a gradient:", argsort(x).requires_grad)
-    # -> the order has a gradient: False
-
-    # Equal elements keep their order in both directions; nan counts as the largest.
-    ties = tensor([1.0, 2.0, float("nan"), 1.0, 2.0])
-    print("ascending:", argsort(ties).tolist())  # -> ascending: [0, 3, 1, 4, 2]
-    print("descending:", argsort(ties, descending=True).tolist())  # -> descending: [2, 1, 4, 0, 3]
-    print("ascending, read backwards:", argsort(ties).tolist()[::-1])
-    # -> ascending, read backwards: [2, 4, 1, 3, 0]
-
-    scores = tensor([[0.1, 0.7, 0.2], [0.5, 0.1, 0.4]])
-    best = topk(scores, 2)
-    print("two best:", best.values.tolist(), "classes", best.indices.tolist())
-    # -> two best: [[0.7, 0.2], [0.5, 0.4]] classes [[1, 2], [0, 2]]
-    labels = tensor([2, 1])
-    print("right class among the two:", (best.indices == labels.reshape(2, 1)).any(1).tolist())
-    # -> right class among the two: [True, False]
-
-    z = tensor(np.random.default_rng(0).random((2, 4)), requires_grad=True)
-    FUNCTIONS = {
-        "sort": lambda x: sort(x, 0, descending=True).values,
-        "topk": lambda x: topk(x, 3, largest=False).values,
-    }
-    for name, function in FUNCTIONS.items():
-        print(name, gradcheck(function, z), gradgradcheck(function, z))
-        # -> sort True True
-        # -> topk True True
-
     digits = tensor([3, 1, 3, 0, 3])
     found, counts = unique(digits, return_counts=True)
     print("labels", found.tolist(), "seen", counts.tolist(), "bins", bincount(digits).tolist())
     # -> labels [0, 1, 3] seen [1, 1, 3] bins [1, 1, 0, 3]
-    try:
-        topk(scores, 4)
-    except RuntimeError as error:
-        print(error)  # -> selected index k out of range: k is 4, and there are 3 elements
+    print("ten classes:", bincount(digits, minlength=10).tolist())
+    # -> ten classes: [1, 1, 0, 3, 0, 0, 0, 0, 0, 0]
 
-    logits = tensor(np.random.default_rng(1).random((16, 5000), dtype=np.float32))
-    whole = timeit.timeit(lambda: argsort(logits, descending=True), number=3)
-    part = timeit.timeit(lambda: topk(logits, 10), number=3)
-    print(f"the best 10 of 5,000 take {part / whole:.2f} of the time to sort all")  # -> ...
+    many = tensor(np.random.default_rng(0).integers(0, 10, 100_000))
+    counted = min(timeit.repeat(lambda: bincount(many), number=1))
+    as_sorted = min(timeit.repeat(lambda: unique(many), number=1))
+    print(f"100,000 labels: counted in {counted / as_sorted:.2f} of the time of unique")  # -> ...
+
+    for wrong in (tensor([1, -1]), tensor([[1, 2]]), tensor([0.5]), tensor([True])):
+        try:
+            bincount(wrong)
+        except (RuntimeError, NotImplementedError) as error:
+            print(f"{type(error).__name__}: {error}")
+    # -> RuntimeError: bincount only supports 1-d non-negative integral inputs.
+    # -> RuntimeError: bincount only supports 1-d non-negative integral inputs.
+    # -> NotImplementedError: bincount() is not implemented for tinytorch.float32
+    # -> NotImplementedError: bincount() is not implemented for tinytorch.bool

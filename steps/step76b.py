@@ -13,7 +13,7 @@ becomes one group.
 
 update gets a group at a time, and reads its options from it. It looks there in every step. So an
 option can be changed during a training, by writing group["lr"]: this is all that a schedule has to
-do (step 78g).
+do (step 78a).
 
 The trap: the group belongs to the optimizer now. It is the dict that was passed in, not a copy.
 (PyTorch's `param_groups` is the same list of dicts, and its repr prints the same lines.)
@@ -131,9 +131,11 @@ if __name__ == "__main__":
     optimizer.param_groups[0]["lr"] = 0.0
     print(moved(optimizer))  # -> [False, False]
 
-    # A group of one tensor, added later.
+    # A group of one tensor, added later. The optimizer keeps this very dict.
     scale = tensor([2.0], requires_grad=True)
-    optimizer.add_param_group({"params": scale, "lr": 0.5})
+    group = {"params": scale, "lr": 0.5}
+    optimizer.add_param_group(group)
+    print(group["params"] == [scale], group is optimizer.param_groups[1])  # -> True True
     scale.grad = tensor([1.0])
     optimizer.step()
     print(scale.tolist(), [group["lr"] for group in optimizer.param_groups])  # -> [1.5] [0.0, 0.5]

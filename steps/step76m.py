@@ -1,6 +1,6 @@
 """Step 76m: Hooks: who wants to know of a step
 
-A schedule must know whether there was a step (step 78g). A monitor wants to see the gradients
+A schedule must know whether there was a step (step 78d). A monitor wants to see the gradients
 before it. A tool saves the epoch with the optimizer's state. None of them should have to change the
 optimizer, or the loop. So an optimizer has hooks, as tensors (step 51a) and modules (step 71u)
 have: functions that it calls at six moments, before and after a step, a state_dict and a

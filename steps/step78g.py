@@ -1,41 +1,35 @@
-"""Step 78g: The rate changes on the way
+"""Step 78g: get_lr is not for asking
 
-With a large learning rate a training is fast but never arrives: near the minimum it jumps from side
-to side. With a small one it arrives, but takes forever. The noise of batches makes it worse: at a
-constant rate SGD stays in a cloud around the minimum, and the larger the rate, the larger the
-cloud. So begin large and end small:
+scheduler.get_lr() looks like the question for the present rate. It is not: it computes what the
+next rate should be, and for a factor (step 78b) this depends on the rate that is there. A program
+that asks in an epoch in which the rate fell gets 0.1 times the present rate, which no step has used
+or will use:
 
-    StepLR         times gamma, every so many epochs
-    MultiStepLR    times gamma, at each epoch of a list
-    ExponentialLR  times gamma, in every epoch
-    LambdaLR       the first rate times any function of the epoch
+    lr is 0.1, set by step in epoch 2
+    scheduler.get_lr()   ->   0.01          0.1 * gamma, since epoch 2 is an epoch that multiplies
+    scheduler.get_last_lr()   ->   0.1      what was set
 
-A scheduler is small, since an optimizer reads group["lr"] anew at each step: all a scheduler has to
-do is write there. Most of them give the factor from the last epoch's rate to this one's (`growth`),
-and so go on from the present rate. Several of them may work on one optimizer: their factors
-multiply. The first rate stays in the group, as "initial_lr"; LambdaLR starts from it.
+get_last_lr is the question. But older programs call get_lr, so it has to go on working. It gets a
+warning, unless step calls it: a flag is set while step is running.
 
-The trap is the order. A scheduler sets the rate of epoch 0 when it is made, so call its `step`
-after optimizer.step(). Called before, the first rate is never used, and a warning says so. (A hook
-of step 76n tells whether the optimizer has made a step.) And know your unit: whether you call
-`step` after each batch or after each epoch is up to you, and nothing tells you if you picked wrong.
+The trap: get_lr may raise an error, a program may catch it and go on. Then the flag has to be off
+again, so that `finally` takes it down.
 
-There is one more thing to save: a training that continues needs the scheduler's state_dict, beside
-those of the model and the optimizer. A function in LambdaLR cannot be saved; an object with
-__call__ can. (torch.optim.lr_scheduler has the same classes, except GrowthLR: there each class
-repeats those lines.)
+Old programs also write subclasses of _LRScheduler, the former name of LRScheduler.
 
-New: LRScheduler, GrowthLR and four schedules. Moved: lbfgs.py.
-Try: gamma=0.5 in the race at the end. The rate is used up before x has arrived.
+Changed: LRScheduler.step, GrowthLR.get_lr, LambdaLR.get_lr. New: LRScheduler.warn_outside_step,
+_LRScheduler.
+Try: write the last line of step without try and finally, and see what the demo no longer prints.
 """
 
 import importlib
 import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.creation import fill_
 from tinytorch.optim.optimizer import Optimizer
@@ -72,7 +66,7 @@ class LRScheduler:
         KeyError: for a last_epoch other than -1, where a group has no initial_lr yet.
     """
 
-    _is_initial = _get_lr_called_within_step = wants_metrics = False
+    _is_initial = _get_lr_called_within_step = False
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
         if not isinstance(optimizer, Optimizer):
@@ -94,9 +88,6 @@ class LRScheduler:
         self.step()
         self._is_initial = False
 
-    def _undo(self) -> None:
-        self.last_epoch -= 1
-
     def get_lr(self) -> list[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no get_lr")
 
@@ -110,20 +101,9 @@ class LRScheduler:
             warnings.warn(EARLY, UserWarning, stacklevel=2)
         self._step_count += 1
         self.last_epoch += 1
-        self._update(self.get_lr)
-
-    def restart(self) -> None:
-        """Sets the rates of epoch 0, whatever they are now: SequentialLR begins a scheduler so."""
-        self.last_epoch = 0
-        self._update(self.first_rates)
-
-    def first_rates(self) -> list[Any]:
-        return self.get_lr()
-
-    def _update(self, rates: Callable[[], list[Any]]) -> None:
         self._get_lr_called_within_step = True
         try:
-            self.set_rates(rates())
+            self.set_rates(self.get_lr())
         finally:
             self._get_lr_called_within_step = False
 
@@ -166,9 +146,6 @@ class GrowthLR(LRScheduler):
         self.warn_outside_step()
         growth, rates = self.growth(self.last_epoch), values_of(self.optimizer, "lr")
         return rates if growth == 1 else [rate * growth for rate in rates]
-
-    def first_rates(self) -> list[Any]:
-        return [base * self.growth(0) for base in self.base_lrs]
 
 
 class StepLR(GrowthLR):
@@ -248,59 +225,36 @@ class LambdaLR(LRScheduler):
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.random import manual_seed, randn
     from tinytorch.optim.sgd import SGD
 
-    def rates(make, epochs):
-        """The rates that a scheduler gives, from 1.0 at the start."""
-        optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
-        scheduler, seen = make(optimizer), []
-        for _ in range(epochs):
-            seen.append(round(scheduler.get_last_lr()[0], 4))
-            optimizer.step()  # first the optimizer
-            scheduler.step()  # then the scheduler
-        return seen
-
-    print(rates(lambda o: StepLR(o, 2, gamma=0.5), 6))  # -> [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
-    print(rates(lambda o: MultiStepLR(o, [1, 4], gamma=0.5), 6))
-    # -> [1.0, 0.5, 0.5, 0.5, 0.25, 0.25]
-    print(rates(lambda o: ExponentialLR(o, gamma=0.5), 4))  # -> [1.0, 0.5, 0.25, 0.125]
-    print(rates(lambda o: LambdaLR(o, lambda epoch: 1 / (1 + epoch)), 4))
-    # -> [1.0, 0.5, 0.3333, 0.25]
-
-    # Two schedulers on one optimizer: 1/2 in each epoch, 1/10 in every second one.
     optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
-    both = [ExponentialLR(optimizer, gamma=0.5), StepLR(optimizer, 2, gamma=0.1)]
+    scheduler = StepLR(optimizer, 2)
     for _ in range(2):
         optimizer.step()
-        for scheduler in both:
-            scheduler.step()
-    group = optimizer.param_groups[0]
-    print(f"at first {group['initial_lr']}, now {group['lr']:.4f}")  # -> at first 1.0, now 0.0250
-
-    # The order, and what is saved.
-    scheduler = StepLR(SGD([tensor([1.0], requires_grad=True)], lr=1.0), 1)
+        scheduler.step()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        print(scheduler.get_last_lr(), [round(rate, 4) for rate in scheduler.get_lr()])
+        # -> [0.1] [0.01]
+    print(caught[0].message)
+    # -> To get the last learning rate computed by the scheduler, use `get_last_lr()`.
+
+    # An old subclass, and a function that fails once.
+    class Old(_LRScheduler):
+        def get_lr(self):
+            return [base / (1 + self.last_epoch) for base in self.base_lrs]
+
+    print(Old(SGD([tensor([1.0], requires_grad=True)], lr=3.0)).get_last_lr())  # -> [3.0]
+
+    def fails(epoch):
+        return 1 / (1 - epoch)
+
+    scheduler = LambdaLR(optimizer, fails)
+    try:
         scheduler.step()
-    print(str(caught[0].message).split(". ")[0])
-    # -> Detected call of `lr_scheduler.step()` before `optimizer.step()`
-    print(scheduler.state_dict()["last_epoch"], scheduler.state_dict()["_last_lr"])  # -> 1 [0.1]
-
-    # A race on noisy gradients of x^2 in 1000 dimensions: how far from the minimum does it end?
-    def distance(make, lr):
-        manual_seed(0)
-        x = (10 * randn(1000)).requires_grad_()
-        optimizer = SGD([x], lr=lr)
-        scheduler = make(optimizer)
-        for _ in range(200):
-            x.grad = 2 * x.detach() + randn(1000)
-            optimizer.step()
-            scheduler.step()
-        return x.detach().square().mean().sqrt().item()
-
-    large = distance(lambda o: LambdaLR(o, lambda epoch: 1.0), 0.4)
-    small = distance(lambda o: LambdaLR(o, lambda epoch: 1.0), 0.004)
-    falling = distance(lambda o: ExponentialLR(o, gamma=0.975), 0.4)
-    print(f"large {large:.1f}, small {small:.0f}, from large to small {falling:.2f}")
-    # -> large 0.4, small 2, from large to small 0.05
+    except ZeroDivisionError:
+        scheduler.last_epoch = 2
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        scheduler.get_lr()
+    print(len(caught), "warning")  # -> 1 warning

@@ -1,34 +1,32 @@
-"""Step 78u: One cycle, and an eye on the loss
+"""Step 78u: After a change, and at the bottom
 
-Two schedules are left, and both look at something other than the epoch.
+ReduceLROnPlateau (step 78s) is too quick twice. Right after a change of the rate, the loss needs
+some epochs to answer; with patience=1, the rate falls again before the first cut could have any
+effect. And it never ends: after 20 plateaus the rate is 1e-20, and the training stands still
+without an end.
 
-OneCycleLR knows where the end is. It is told how many steps there will be, and makes one hill of
-them: from max_lr / 25 up to max_lr, a rate far higher than the training could bear for long, and
-then down to almost nothing. Momentum goes the other way: while the steps are large, the ball should
-roll less. It writes `momentum`, or beta1 where the optimizer has betas. Call it after each batch:
-total_steps counts batches, not epochs.
+    cooldown   so many epochs after a change do not count as bad ones
+    min_lr     the rate does not go below this: one for all groups, or a list with one for each
+    eps        a change smaller than this is not made
 
-ReduceLROnPlateau knows nothing in advance. It looks at the loss (on the validation set, once an
-epoch), and when that has not improved for more than `patience` epochs, it multiplies the rate by
-`factor`:
+At the bottom max(rate * factor, min_lr) would "change" the rate to what it is, and begin a cooldown
+each time. eps asks whether it is worth it.
 
-    better       loss < best * (1 - threshold), or best - threshold with threshold_mode="abs"
-    patience     so many epochs without an improvement are forgiven
-    cooldown     so many epochs after a change do not count: the loss needs time to answer
-    min_lr, eps  the rate never goes below min_lr, and never changes by less than eps
+The trap: a group that is added later (step 76b) has no entry in min_lrs. So a single min_lr is kept
+as it was given, and spread over all groups that there are when it is needed. A list that does not
+fit is refused in the constructor.
 
-So its `step` takes a number, and it cannot be part of a SequentialLR. Give it the right one: the
-training loss goes on falling while the validation loss already rises, and hides what it should see.
+(In PyTorch, min_lr and eps have the same meaning and defaults.)
 
-New: one_each, OneCycleLR, ReduceLROnPlateau. Moved: what step 78n wrote, to warmup.py.
-Try: factor=0.1 and patience=0 in the last lines. Without patience, noise looks like a plateau.
+Changed: ReduceLROnPlateau.__init__, ReduceLROnPlateau.step.
+Try: cooldown=0 in the first line of the demo.
 """
 
 import importlib
-import itertools
 import math
 from typing import Any
 
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.optim.lr_scheduler.base import LRScheduler, values_of
 from tinytorch.optim.optimizer import Optimizer
 
@@ -208,55 +206,37 @@ class ReduceLROnPlateau(LRScheduler):
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.random import manual_seed, randn
-    from tinytorch.optim.adam import Adam
-    from tinytorch.optim.lr_scheduler.warmup import SequentialLR
     from tinytorch.optim.sgd import SGD
 
-    # One hill, and beta1 the other way round.
-    optimizer = Adam([tensor([1.0], requires_grad=True)])
-    scheduler = OneCycleLR(optimizer, max_lr=1.0, total_steps=8, pct_start=0.5)
-    group = optimizer.param_groups[0]
-    for _ in range(8):
-        rate, beta1 = group["lr"], group["betas"][0]
-        optimizer.step()
-        scheduler.step()
-        print(f"rate {rate:.3f}, beta1 {beta1:.3f}")
-    # -> rate 0.040, beta1 0.950
-    # -> rate 0.280, beta1 0.925
-    # -> rate 0.760, beta1 0.875
-    # -> rate 1.000, beta1 0.850
-    # -> rate 0.854, beta1 0.865
-    # -> rate 0.500, beta1 0.900
-    # -> rate 0.146, beta1 0.935
-    # -> rate 0.000, beta1 0.950
-    try:
-        scheduler.step()
-    except ValueError as error:
-        print(error)  # -> Tried to step 9 times. The total is 8
+    def rates(values, groups=1, **options):
+        """The rates after each value; with two groups, those of both."""
+        params = [{"params": [tensor([1.0], requires_grad=True)]} for _ in range(groups)]
+        optimizer = SGD(params, lr=1.0)
+        scheduler, seen = ReduceLROnPlateau(optimizer, patience=1, **options), []
+        for value in values:
+            scheduler.step(value)
+            lrs = [round(rate, 4) for rate in scheduler.get_last_lr()]
+            seen.append(lrs if groups > 1 else lrs[0])
+        return seen
 
-    # An eye on the loss: patience 1 forgives one epoch without an improvement.
+    # Two epochs after the change do not count.
+    flat = [2.0, 2.1, 2.1, 2.1, 2.1, 2.1, 2.1]
+    print(rates(flat, cooldown=2))  # -> [1.0, 1.0, 0.1, 0.1, 0.1, 0.1, 0.01]
+    print(rates(flat))  # -> [1.0, 1.0, 0.1, 0.1, 0.01, 0.01, 0.001]
+
+    # The bottom, for all groups and for each. With eps=1, no change is large enough.
+    print(rates(flat, min_lr=0.05))  # -> [1.0, 1.0, 0.1, 0.1, 0.05, 0.05, 0.05]
+    print(rates(flat, groups=2, min_lr=[0.5, 0.0])[-1])  # -> [0.5, 0.001]
+    print(rates(flat, eps=1.0)[-1])  # -> 1.0
+    try:
+        rates(flat, groups=2, min_lr=[0.5])
+    except ValueError as error:
+        print(error)  # -> min_lr must have one value for each of 2 groups: [0.5]
+
+    # A group that comes later has the same bottom.
     optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
-    scheduler = ReduceLROnPlateau(optimizer, patience=1, cooldown=2)
-    seen = []
-    for loss in (3.0, 2.0, *itertools.repeat(2.1, 6), 1.0):
+    scheduler = ReduceLROnPlateau(optimizer, patience=0, min_lr=0.5)
+    optimizer.add_param_group({"params": [tensor([1.0], requires_grad=True)]})
+    for loss in (1.0, 1.0):
         scheduler.step(loss)
-        seen.append(round(optimizer.param_groups[0]["lr"], 4))
-    print(seen)  # -> [1.0, 1.0, 1.0, 0.1, 0.1, 0.1, 0.1, 0.01, 0.01]
-    try:
-        SequentialLR(optimizer, [ReduceLROnPlateau(optimizer)], [])
-    except ValueError as error:
-        print(error)  # -> SequentialLR does not support ReduceLROnPlateau: 0
-
-    # The noisy race of step 78g, with a watched loss: when it stands still, the rate falls.
-    manual_seed(0)
-    x = (10 * randn(1000)).requires_grad_()
-    optimizer = SGD([x], lr=0.4)
-    scheduler = ReduceLROnPlateau(optimizer, factor=0.5, patience=5)
-    for _ in range(200):
-        x.grad = 2 * x.detach() + randn(1000)
-        optimizer.step()
-        scheduler.step(x.detach().square().mean().sqrt())
-    rate = optimizer.param_groups[0]["lr"]
-    print(f"from 0.4 to {rate:.2g}, distance {scheduler.best:.2f}")  # -> ...
-    print("closer than 0.1:", scheduler.best < 0.1)  # -> closer than 0.1: True
+    print(scheduler.get_last_lr(), scheduler.min_lrs)  # -> [0.5, 0.5] [0.5, 0.5]

@@ -44,5 +44,5 @@ def test_errors(device):
         linalg.solve(tinytorch.ones(2, 2, device=device), tinytorch.ones(2, device=device))
     with pytest.raises(RuntimeError, match="differ in type"):
         linalg.solve(A, tinytorch.ones(3, device=device))
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="Incompatible shapes"):
         linalg.solve(A, tinytorch.ones(2, 1, dtype=tinytorch.float64, device=device))

@@ -63,6 +63,11 @@ def solve(A: Tensor, B: Tensor) -> Tensor:
         raise RuntimeError(f"linalg.solve: A and B differ in type: {A.dtype!r} and {B.dtype!r}")
     vector = B.array.ndim == 1 or B.array.shape == A.array.shape[:-1]
     B = B.unsqueeze(-1) if vector else B
+    if B.array.shape[-2:-1] != A.array.shape[-1:]:
+        raise RuntimeError(
+            f"linalg.solve: Incompatible shapes of A and B for the equation AX = B: "
+            f"{tuple(A.shape)} and {tuple(B.shape)}"
+        )
     many = broadcast_shapes(A.shape[:-2], B.shape[:-2])
     X = Solve.apply(*(M.expand(*many, *M.shape[-2:]) for M in (A, B)))
     return X.squeeze(-1) if vector else X

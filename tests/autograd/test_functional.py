@@ -64,6 +64,18 @@ def test_results_are_differentiable_only_if_asked(device):
     assert (values(second).item(), values(x.grad).item()) == (12.0, 6.0)
 
 
+def test_create_graph_holds_within_no_grad(device):
+    x = make([1.0, 2.0], device, requires_grad=True)
+    v = make([1.0, 1.0], device)
+    with tinytorch.no_grad():
+        slope = vjp(lambda x: x**3, x, v, create_graph=True)[1]
+        table = jacobian(lambda x: x**3, x, create_graph=True)
+    assert values(slope).tolist() == [3.0, 12.0]
+    assert values(table).tolist() == [[3.0, 0.0], [0.0, 12.0]]
+    (slope + table.sum(0)).sum().backward()
+    assert values(x.grad).tolist() == [12.0, 24.0]
+
+
 def test_what_cannot_be_right_is_refused(device):
     x = make([1.0, 2.0], device)
     with pytest.raises(RuntimeError, match="single element"):

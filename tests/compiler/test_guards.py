@@ -2,6 +2,7 @@
 
 import array
 import collections
+import cProfile
 import functools
 import random
 import sys
@@ -193,3 +194,10 @@ def test_a_backend_gets_none_for_an_input_that_is_no_array():
     compile(model, backend=backend)(tinytorch.ones(1, 1, 3, 3)).sum().backward()
     assert sorted(sum(x is None for x in inputs) for inputs in examples) == [0, 1]
     assert model.weight.grad is not None
+
+
+def test_a_profiler_goes_on():
+    compiled, profiler = compile(lambda x: x * 2), cProfile.Profile()
+    with profiler:
+        assert compiled(tinytorch.ones(1)).item() == 2
+    assert not compiled.compiled.breaks and profiler.getstats()

@@ -159,3 +159,8 @@ def test_two_numbers_are_no_relation():
     for name in ("bitwise_and", "eq", "logical_or"):
         with pytest.raises(TypeError, match="must be Tensors"):
             getattr(tinytorch, name)(2, 3)
+
+
+def test_a_refusal_names_the_function_without_its_aliases():
+    with pytest.raises(TypeError, match=r"^lt\(\): arguments must be Tensors"):
+        tinytorch.lt([1.0], tinytorch.ones(1))

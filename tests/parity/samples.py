@@ -75,7 +75,11 @@ LOOSE = {
 # repeat, as integers and booleans do, indices are compared by shape and dtype.
 UNSTABLE = {"argsort", "sort", "topk"}
 # PyTorch rounds after each addition of halves; ours are compared with its float32 results, rounded.
-ROUNDED_OFTEN = {"nn.functional.conv_transpose2d", "nn.functional.conv_transpose3d"}
+ROUNDED_OFTEN = {
+    "nn.functional.conv_transpose2d",
+    "nn.functional.conv_transpose3d",
+    "nn.functional.grid_sample",
+}
 # Arguments that tinytorch leaves out everywhere.
 ABSENT_ARGUMENTS = {
     "out",

@@ -38,6 +38,7 @@ DIFFERENT = {
     "nn.functional.adaptive_max_pool3d": "as in other dimensions, which keep their type",
     "nn.functional.cross_entropy": "with smoothing or probabilities it has several Functions",
     "nn.functional.scaled_dot_product_attention": "computed in float32, in its inputs' type",
+    "nn.functional.grid_sample": "several Functions, in its inputs' type",
     "nn.functional.binary_cross_entropy_with_logits": "with pos_weight it has several Functions",
 }
 

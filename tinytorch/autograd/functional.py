@@ -11,6 +11,7 @@ from tinytorch.ops.joining import stack
 from tinytorch.ops.shape import view_as
 
 
+@enable_grad()
 def call_on_leaves(func: Callable, inputs: Any, create_graph: bool) -> tuple[tuple, Any]:
     """(leaves, what func gives for them), recorded. With create_graph, inputs that require a
     gradient stay what they are, so that the result can be differentiated with respect to them.
@@ -22,8 +23,7 @@ def call_on_leaves(func: Callable, inputs: Any, create_graph: bool) -> tuple[tup
             raise TypeError(f"The inputs must be Tensors, but one is a {type(x).__name__}")
         keep = create_graph and x.requires_grad
         leaves.append(view_as(x, x) if keep else x.detach().requires_grad_())
-    with enable_grad():
-        outputs = func(*leaves)
+    outputs = func(*leaves)
     for y in outputs if isinstance(outputs, (tuple, list)) else (outputs,):
         if not isinstance(y, Tensor):
             raise TypeError(f"The function must return Tensors, but gave a {type(y).__name__}")
@@ -92,6 +92,7 @@ def jvp(
     return without_graph(outputs, create_graph), as_given(found, outputs)
 
 
+@enable_grad()
 def jacobian(func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False) -> Any:
     """The matrix of all dy_i/dx_j, in the shape [*y.shape, *x.shape]: one backward pass for each
     element of y. For several outputs or inputs a tuple for each, the outputs outside."""

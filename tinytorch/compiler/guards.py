@@ -232,7 +232,8 @@ def no_effects(found: list) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.setprofile(others)
+        if others is None:
+            sys.setprofile(None)
         after = [state_of(stream) for stream in streams]
         for stream, state_before in zip(streams, before, strict=True):
             set_state(stream, state_before)

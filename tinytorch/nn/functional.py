@@ -13,6 +13,7 @@ from tinytorch.nn.dropout import dropout
 from tinytorch.nn.embedding import embedding, embedding_bag
 from tinytorch.nn.feature_dropout import dropout1d, dropout2d, dropout3d
 from tinytorch.nn.fold import fold, unfold
+from tinytorch.nn.grid import affine_grid, grid_sample
 from tinytorch.nn.linear import linear
 from tinytorch.nn.local_response import local_response_norm
 from tinytorch.nn.loss import (

@@ -57,8 +57,6 @@ class CosineAnnealingLR(LRScheduler):
         epoch, rates, low = self.last_epoch, values_of(self.optimizer, "lr"), self.eta_min
         if self._is_initial:
             return rates
-        if self._step_count == 1 and epoch > 0:
-            return [low + (base - low) * self.wave(epoch) / 2 for base in self.base_lrs]
         if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # up again, from the lowest point
             rise = (1 - math.cos(math.pi / self.T_max)) / 2
             pairs = zip(rates, self.base_lrs, strict=True)

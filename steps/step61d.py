@@ -1,8 +1,8 @@
 """Step 61d: Permute: all dimensions in another order
 
-A picture file has [rows, columns, colours], a network wants [colours, rows, columns]. That is no
-exchange of two dimensions. Two exchanges in a row would do it, if you find the right two. And the T
-of a batch, which should reverse all dimensions, exchanges only the first two.
+A picture file has [rows, columns, colours], a network wants [colours, rows, columns]. That is not
+an exchange of two dimensions. Two exchanges in a row would do it, if you find the right two. And
+the T of a batch, which should reverse all dimensions, exchanges only the first two.
 
 Name the dimensions of x in the order in which the result is to have them:
 

@@ -21,7 +21,7 @@ All three are a Reshape. So that the graph says what the program has written, ea
 its own, since a node is named after its class. (PyTorch calls a reshape that is a view
 ViewBackward0.)
 
-Changed: Reshape.name. New: Squeeze, Unsqueeze, squeeze, unsqueeze, flatten.
+New: Reshape.name, Squeeze, Unsqueeze, squeeze, unsqueeze, flatten.
 Try: divide by the maxima of a square table without unsqueeze, and look for an error.
 """
 

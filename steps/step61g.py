@@ -3,10 +3,10 @@
 Nothing new is computed here. Programs call the operations of steps 61a to 61f by other names as
 well; each is a line or two that you could have written, so skim them:
 
-    t            transpose of a matrix; a vector stays as it is       transpose
-    view_as, reshape_as     the shape of another tensor               view, reshape
-    unflatten    one dimension becomes several                        reshape
-    ravel        all elements in one row                              flatten
+    t                       the transpose of a matrix; a vector stays as it is
+    view_as, reshape_as     view and reshape, to the shape of another tensor
+    unflatten               one dimension becomes several: the opposite of flatten
+    ravel                   all elements in one row
     swapdims, moveaxis      second names of transpose and movedim
 
 mT now refuses a vector, which has no matrices to transpose.

@@ -10,8 +10,8 @@ words 0 to i. As a table of true and false, one row for each reader, that is a l
 Without an operation of its own, it takes a comparison of two rows of indices, and a product. `tril`
 takes the lower triangle of anything, `triu` the upper one, and the rest becomes zero.
 
-Each element is multiplied by 1 or by 0. So A is a diagonal matrix, its own transpose, and backward
-is the same operation: the triangle of the gradient.
+Each element is multiplied by 1 or by 0. So the matrix A of step 61i is diagonal and its own
+transpose, and backward is the same operation: the triangle of the gradient.
 
     diagonal = 1: one diagonal more     diagonal = -1: one less
 

@@ -1,6 +1,6 @@
 """Step 61r: Side by side: stack and unbind
 
-64 pictures of [8, 8] are to be a batch [64, 8, 8]. cat joins along a dimension that there is: it
+64 pictures of [8, 8] are to be a batch [64, 8, 8]. cat joins along a dimension that exists: it
 would give [512, 8]. Each picture needs a dimension of size 1 first, 64 calls of unsqueeze and 64
 nodes in the graph. And the way back, `for picture in batch`, fails: a tensor is not iterable yet.
 

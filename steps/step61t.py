@@ -11,9 +11,9 @@ by 0:
     (2, 3) and (5, 3), along 0:      (0, 3) = (0, 3)      they fit
     (2, 3) and (2, 4), along 0:      (0, 3) , (0, 4)      they do not
 
-One old habit of PyTorch is kept: a tensor of shape (0,) can be joined with any other. `out =
-tensor([])` before a loop needs it. It gets a shape that fits, with 0 at dimension d, by a Reshape,
-so that it stays in the graph. The shape to compare with is the first one that is not (0,).
+One old habit of PyTorch is kept: a tensor of shape (0,) can be joined with any other.
+`out = tensor([])` before a loop needs it. It gets a shape that fits, with 0 at dimension d, by a
+Reshape, so that it stays in the graph. The shape to compare with is the first one that is not (0,).
 
 The trap: the usual call must not pay for it. All shapes are compared with the first one by `count`,
 in C; only if one differs, the loop looks at each.

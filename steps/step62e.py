@@ -10,7 +10,9 @@ get an answer with the two numbers that should be equal:
     mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)
 
 NumPy finds the shapes that do not fit, and translate_error finds out what is wrong: no dimension at
-all, the inner sizes, or the batches. So a product that fits pays nothing for this.
+all, the inner sizes, or the batches. So a product that fits pays nothing for this. b[-2:][0] is the
+inner size of a matrix and of a vector; in `rows` a batch counts all its rows, and a vector has one
+number only.
 
 The types are looked at before each product. Two tensors of one float type, the usual case, get by
 with three comparisons, written out in matmul. Only what fails them goes to check_operands.

@@ -229,7 +229,7 @@ if __name__ == "__main__":
     # -> outer: [[1.0, 0.0, -1.0], [10.0, 0.0, -10.0]] bmm: tinytorch.Size([4, 2, 2])
     out = tensor(np.zeros(2, np.float32))
     print("out:", matmul(A.detach(), v, out=out) is out, out.tolist())  # -> out: True [-2.0, -2.0]
-    print("names:", *((A @ each).grad_fn.name() for each in (A.T, v, batch)))
+    print("names:", *(product.grad_fn.name() for product in (A @ A.T, A @ v, batch @ A)))
     # -> names: MmBackward0 MvBackward0 UnsafeViewBackward0
 
     for wrong in (lambda: mm(batch, A.T), lambda: bmm(batch, batch), lambda: outer(A, v)):

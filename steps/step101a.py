@@ -9,19 +9,22 @@ its rank; the same program runs in all of them, and does by rank what is to be d
 
 What training needs is the sum of an array of all ranks, in all of them (of their gradients). The
 obvious way: all send to rank 0, which adds and sends the sum back. It is right, but rank 0 moves
-2 (n - 1) arrays while the others wait. In a ring each rank talks to its two neighbours only:
+2 (n - 1) arrays while the others wait. In a ring each rank sends to the next one only. The array
+is divided into n chunks. In n - 1 steps each rank adds the chunk that comes to its own, and sends
+this sum on in the next step; in n - 1 more the complete chunks go round. With chunks a, b, c (b2 is
+the sum of b over two ranks, b3 over all three):
 
-    divide the array into n chunks
-    n - 1 steps    each adds the chunk that comes to its own, and sends the sum on in the next step;
-                   then each rank has one chunk of the whole sum
-    n - 1 steps    the complete chunks go round
+               at first    step 1      step 2      step 3      step 4
+    rank 0     a  b  c     a  b  c2    a  b3 c2    a3 b3 c2    a3 b3 c3
+    rank 1     a  b  c     a2 b  c     a2 b  c3    a2 b3 c3    a3 b3 c3
+    rank 2     a  b  c     a  b2 c     a3 b2 c     a3 b2 c3    a3 b3 c3
 
-Each rank sends and receives 2 (n - 1) / n arrays: fewer than two, however many ranks there are. The
-price is 2 (n - 1) messages one after the other, also for tiny arrays.
+Each rank sends 2 (n - 1) chunks and receives as many: fewer than two arrays each way, however many
+ranks there are. The price: so many messages one after the other, also for tiny arrays.
 
 The trap: two processes that wait for each other wait for ever, without an error: a deadlock. A pipe
 holds some 64 KB; a longer message is sent only while somebody receives. If all ranks of the ring
-send first, none receives, and only with large arrays. So odd ranks receive first.
+send first, short arrays pass, and with long ones all wait. So odd ranks receive first.
 
 (MPI, the Message Passing Interface, gives programs rank, send and recv. The sum is its all-reduce,
 the two rounds are reduce-scatter and all-gather. NCCL makes rings of GPUs.)

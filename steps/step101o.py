@@ -159,13 +159,13 @@ class DistributedDataParallel(Module):
         self.reducing = False  # whether the last call wants its gradients averaged
         ref = weakref.ref(self)  # the parameters outlive this object
 
-        def accumulated(param: Tensor) -> None:
+        def hook(param: Tensor) -> None:
             ddp = ref()
-            if ddp is not None and ddp.reducing:
-                ddp.gradient_ready(param)
+            if ddp is not None:
+                ddp.accumulated(param)
 
         for param in self.params:
-            param.register_post_accumulate_grad_hook(accumulated)
+            param.register_post_accumulate_grad_hook(hook)
 
     def check_shapes(self) -> None:
         """Raises RuntimeError, in all processes, if the networks differ."""
@@ -219,8 +219,13 @@ class DistributedDataParallel(Module):
     def __getstate__(self) -> None:
         raise TypeError("what belongs to a process group is not copied or pickled: take .module")
 
+    def accumulated(self, param: Tensor) -> None:
+        """Called when the gradient of `param` is complete."""
+        if self.reducing:
+            self.gradient_ready(param)
+
     def gradient_ready(self, param: Tensor) -> None:
-        """Called when the gradient of `param` is complete: sends each bucket that is."""
+        """Put the gradient of `param` into its bucket, and send each bucket that is complete."""
         self.fill(param)
         for bucket in self.buckets[: self.launched]:
             bucket.arrived()

@@ -64,10 +64,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         if overlap_with_ddp:
             raise RuntimeError("overlap_with_ddp=True is not supported")
         self.process_group = process_group
-        self.rank, self.world_size = (
-            get_rank(process_group),
-            get_world_size(process_group),
-        )
+        self.rank, self.world_size = get_rank(process_group), get_world_size(process_group)
         self.owners: dict[Tensor, int] = {}  # which process moves a parameter
         self.sizes = [0] * self.world_size  # how many elements each process moves
         self.optim: Optimizer | None = None  # of this process's own parameters

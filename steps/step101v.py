@@ -23,7 +23,7 @@ several times.
 
 (Megatron-LM's names. In PyTorch: ColwiseParallel, in torch.distributed.tensor.parallel.)
 
-New: CopyToAll, SumOfAll, SplitLast, GatherLast, own_part, ColumnParallelLinear.
+New: part_size, CopyToAll, SumOfAll, SplitLast, GatherLast, own_part, ColumnParallelLinear.
 Try: remove CopyToAll from forward. Which of the promises is broken?
 """
 

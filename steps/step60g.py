@@ -1,36 +1,23 @@
-"""Step 60g: Softmax, and three ways to stay finite
+"""Step 60g: A softmax of short rows, quickly
 
-A classifier ends with one number for each class, and wants probabilities: positive, with sum 1.
+Attention takes the softmax of hundreds of thousands of short rows, and there NumPy's overhead of
+each row weighs more than the arithmetic. The demo measures what three changes make of it:
 
-    softmax(x)_i = e^(x_i) / (e^(x_1) + ... + e^(x_n))
+- The maximum of a short row comes from its place (step 59l).
+- The maximum is often not needed. If all scores lie between -10 and 10, e^x neither overflows nor
+  vanishes, and two passes that look for the extremes replace one that subtracts.
+- Dividing each row by its sum broadcasts a column, and NumPy starts a new loop for every row.
+  np.repeat writes the sums out, and then two long arrays are divided in one loop.
 
-As it stands, this formula is of no use. e^89 is already more than float32 can hold, and inf / inf
-is nan. But numerator and denominator can be divided by the same e^m without changing the quotient.
-Take m = max(x), and no exponent is above 0: the largest term is 1, and nothing overflows.
-What is too small becomes 0, which does no harm, unless you go on and take its logarithm:
+The result is the same, up to rounding. All of this is about NumPy; an array library of a GPU brings
+a kernel of its own, which does everything in one pass: softmax_forward is a singledispatch, under
+which it is registered (step 69u).
 
-    log softmax(x)_i = x_i - m - log(e^(x_1 - m) + ... + e^(x_n - m))
+The trap is the second change: nan. nan < 10 is False, so that a row with a nan goes the long way.
+And -inf, a masked score, does too.
 
-This is right even where log(softmax(x)) is log(0) = -inf. So a loss uses log_softmax, always.
-The last two terms together, m + log(...), are logsumexp: a smooth maximum, with softmax as its
-gradient. (If all scores are -inf, nothing is left to choose from, and softmax gives nan.)
-
-Fused or composed? All three could be written with operations that we have. As a Function of its
-own, each is stable, its backward starts from the result y, and it is one node, not five or six:
-
-    dL/dx_i = y_i (g_i - sum of g_k y_k)          softmax
-    dL/dx_i = g_i - e^(y_i) (sum of g_k)          log_softmax
-
-Running sums: x_1 is part of every y_i = x_1 + ... + x_i, x_n only of y_n. So the gradient is a
-running sum from the other end.
-
-A product has the derivative y / x_i, the product of all the others, and that is 0 / 0 if x_i is 0.
-But the others can be multiplied without dividing: what stands before x_i, times what stands after
-it. Shifts by 1, 2, 4, ... places do this for n factors in log2(n) rounds, and each round is made
-of ordinary operations. So the second derivative is right as well.
-
-Changed: the modules of extremes and norms are imported. New: softmax, logsumexp, cumsum, prod.
-Try: return x.copy() from minus_max, and see what [1000, 999, 0] becomes.
+Changed: minus_max, Softmax. New: sums_over, softmax_forward.
+Try: 1000 in place of 10. Which line notices?
 """
 
 import functools
@@ -262,64 +249,34 @@ def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype:
 
 
 if __name__ == "__main__":
-    import numpy as np
+    import timeit
 
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.creation import full
 
-    scores = tensor([1000.0, 999.0, 0.0])
-    with np.errstate(over="ignore", invalid="ignore"):
-        e = np.exp(scores.numpy())
-        print("e^88, e^89:", np.exp(np.array([88, 89], np.float32)))
-        # -> e^88, e^89: [1.6516363e+38           inf]
-        print("as it is written:", e / e.sum())  # -> as it is written: [nan nan  0.]
-    print("softmax:", softmax(scores, 0).tolist())  # -> softmax: [0.731059, 0.268941, 0.0]
-    print("log of it:", softmax(scores, 0).log().tolist())
-    # -> log of it: [-0.31326, -1.31326, -inf]
-    print("log_softmax:", log_softmax(scores, 0).tolist())
-    # -> log_softmax: [-0.31326, -1.31326, -1000.3132]
-    print("logsumexp:", logsumexp(scores, 0).item())  # -> logsumexp: 1000.3132
-    print("all masked out:", softmax(full((2,), -math.inf), 0).tolist())
-    # -> all masked out: [nan, nan]
+    def plain(x):  # step 60a
+        e = np.exp(x - x.max(axis=-1, keepdims=True))
+        return e / e.sum(axis=-1, keepdims=True)
 
-    # The gradient of logsumexp is softmax, and adding 7 to all scores changes no probability.
-    x = tensor([[0.5, 2.0, -1.0]], dtype=float64, requires_grad=True)
-    logsumexp(x, 1).backward()
-    print("same:", np.allclose(x.grad.numpy(), softmax(x, 1).detach().numpy()))  # -> same: True
-    print("same:", np.allclose(*(softmax(y, 1).detach().numpy() for y in (x, x + 7))))
-    # -> same: True
+    def seconds(function):
+        return min(timeit.repeat(function, number=2, repeat=5))
 
-    # logsumexp and prod keep their dimension here: without it, the derivative of the derivative has
-    # to reshape a tensor, which comes in the next step.
-    for function, *parameters in (
-        (softmax, 1),
-        (log_softmax, 1),
-        (logsumexp, 1, True),
-        (cumsum, 1),
-        (prod, 1, True),
-    ):
-        inputs = (x, *parameters)
-        print(function.__name__, gradcheck(function, inputs), gradgradcheck(function, inputs))
-        # -> softmax True True
-        # -> log_softmax True True
-        # -> logsumexp True True
-        # -> cumsum True True
-        # -> prod True True
+    small = np.random.default_rng(0).standard_normal((20_000, 32), dtype=np.float32)
+    for name, rows in (("small scores", small), ("large scores", small * 30)):
+        x = tensor(rows)
+        ratio = seconds(lambda: plain(rows)) / seconds(lambda: softmax(x, -1))  # noqa: B023
+        print(f"{name}: the plain formula takes {ratio:.1f} times as long")  # -> ...
+        print("the same:", np.allclose(softmax(x, -1).numpy(), plain(rows), atol=1e-6))
+        # -> the same: True
+        # -> the same: True
 
-    t = tensor([1.0, 2.0, 3.0], requires_grad=True)
-    cumsum(t, 0).backward(tensor([1.0, 1.0, 1.0]))
-    print("running sums:", cumsum(t, 0).tolist(), " each is part of so many:", t.grad.tolist())
-    # -> running sums: [1.0, 3.0, 6.0]  each is part of so many: [3.0, 2.0, 1.0]
+    masked = tensor([[0.0, -math.inf, 0.0], [1000.0, 1000.0, math.nan]])
+    print(softmax(masked, 1).tolist())  # -> [[0.5, 0.0, 0.5], [nan, nan, nan]]
+    gy = np.ones((2, 3))
+    ctx = softmax(tensor(gy, requires_grad=True), 1).grad_fn
+    print("sums, repeated:", sums_over(ctx, gy).tolist())
+    # -> sums, repeated: [[3.0, 3.0, 3.0], [3.0, 3.0, 3.0]]
 
-    # A zero among the factors: y / x would be 0 / 0 there.
-    factors = tensor([2.0, 0.0, 5.0, 3.0], requires_grad=True)
-    prod(factors).backward()
-    print("product:", prod(factors).item(), "gradient:", factors.grad.tolist())
-    # -> product: 0.0 gradient: [0.0, 30.0, 0.0, 0.0]
-    two = tensor([2.0, 0.0, 0.0, 3.0], dtype=float64, requires_grad=True)
-    print("two zeros, to second order:", gradgradcheck(prod, (two,)))
-    # -> two zeros, to second order: True
-    shifted = Shift.apply(tensor([1.0, 2.0, 3.0]), 0, 1, 1.0)
-    print("shifted by one:", shifted.tolist())  # -> shifted by one: [1.0, 1.0, 2.0]
+    z = tensor([[0.5, 2.0, -1.0]], dtype=float64, requires_grad=True)
+    print(gradcheck(softmax, (z, 1)), gradgradcheck(softmax, (z, 1)))  # -> True True

@@ -106,9 +106,12 @@ class MatMul(Function):
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product `input @ other`, by the number of dimensions:
 
-    [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
-    [n, m] @ [m, p]        [n, p]                        [m] @ [m, p]       [p]
-    [b..., n, m] @ [c..., m, p]    a batch of products; b... and c... are broadcast
+        [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
+        [n, m] @ [m, p]        [n, p]                        [m] @ [m, p]       [p]
+        [b..., n, m] @ [c..., m, p]    a batch of products; b... and c... are broadcast
+
+    Raises:
+        RuntimeError: the shapes do not fit.
     """
     return MatMul.apply(input, other)
 

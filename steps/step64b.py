@@ -14,7 +14,7 @@ argument, the array. What is written here is the body for any type; `add_at.regi
 for a type, without a change here. (Step 69g writes the kernel for a GPU's arrays.)
 
 The trap: add_at writes through `array.reshape(-1)`. For a transposed array that is a copy, and the
-sums are lost without an error. So it says in its first line that the array must be contiguous.
+sums are lost without an error. So its docstring says that the array must be contiguous.
 
 (PyTorch chooses by device in the same way; its table of functions is called the dispatcher.)
 

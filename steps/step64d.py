@@ -20,7 +20,7 @@ asks for a result whose rows lie one after the other.
 PyTorch has the same two rules, and index_select(dim) for a single one.
 
 Changed: Index and AddIndex take `dims`. New: key_at.
-Try: leave out `moveaxis` and the line above it. Which dimensions of the demo fail the check?
+Try: leave out the `if` with moveaxis. Which dimensions of the demo fail the check?
 """
 
 import functools

@@ -15,7 +15,7 @@ Index gets no dimension, `dims=()`, and one index. In AddIndex the shape becomes
 index belongs to dimension 0 of it. The last lines save something for all keys whose indices stand
 at the first dimensions: what is at the front already does not have to be moved back.
 
-Step 64u writes gather and scatter with these numbers, in a line each.
+Steps 64o and 64q write gather and scatter with these numbers, in a line each.
 
 PyTorch: torch.take(x, index).
 

@@ -16,7 +16,7 @@ From there on all is as in step 64i, gradients included. One thing has to be cou
 may stand for several dimensions (its width), or for none, as True does.
 
 The trap: the result has as many elements as the mask has true ones. That is known only when all of
-them have been looked at; on a GPU, Python has to wait for it. (Step 64u has masked_fill, whose
+them have been looked at; on a GPU, Python has to wait for it. (Step 64s has masked_fill, whose
 shape is known.) And a mask must have the shape of the dimensions that it stands for. It is not
 broadcast.
 

@@ -12,7 +12,7 @@ counted (step 49a), so that backward notices if a call needed the old elements.
 Two traps:
 
 - x[[0, 0]] += 1 adds 1 once. Python reads x[[0, 0]], adds, and assigns: the second write replaces
-  the first. `index_add_` of step 64u adds 2.
+  the first. `index_add_` of step 64r adds 2.
 - NumPy reports a shape that does not fit as ValueError, PyTorch as RuntimeError. write_at
   translates, as step 64g has done for indices.
 

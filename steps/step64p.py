@@ -98,7 +98,7 @@ if __name__ == "__main__":
     wrong = [tensor([[-1]]), tensor([[3]]), tensor([[0.0]]), tensor([0]), tensor([[0]] * 4)]
     for index in wrong:
         try:
-            gather(scores, 1, index)
+            print(gather(scores, 1, index).tolist())
         except RuntimeError as error:
             print(error)
     # -> gather(): an index is out of bounds for a dimension of size 3

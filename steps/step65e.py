@@ -3,7 +3,7 @@
 A training run stops in the middle: power failure, the end of the night. It goes on tomorrow from
 saved weights. The random numbers do not: manual_seed starts the stream from its beginning, and the
 run sees the same shuffles and masks a second time. To draw and discard as many numbers as were
-drawn is slow, and nobody has counted them.
+drawn is slow, and their number is not known.
 
 The place in the stream is a few numbers inside the source (two of 128 bits, in the PCG64 of NumPy).
 get_state is a bookmark: save it, return to it later with set_state, and the stream continues from

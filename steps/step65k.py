@@ -17,7 +17,7 @@ itself. And it hides mistakes. Find out where a nan comes from before you replac
 PyTorch: torch.nan_to_num. Integers have neither, so they come back as a copy.
 
 Changed: a new module, ops/finite.py. New: nan_to_num.
-Try: exchange the order, inf first. Does anything change? And with nan=math.inf?
+Try: ask `out == math.inf` in the second line of `where`. What is nan_to_num(x, nan=math.inf) then?
 """
 
 import importlib

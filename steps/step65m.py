@@ -13,8 +13,8 @@ weights with `counts`, 1 in a sum. The share is saved (its role is None: it is n
 that both kinds of backward have it.
 
 The trap: a row that does not count may hold anything, -inf for example. 0 * inf is nan, so the loss
-of such a row is not multiplied by 0 but replaced. If no row counts, the mean is 0 / 0: PyTorch says
-nan, and a gradient of 0.
+of such a row is not multiplied by 0 but replaced. If no row counts, the mean is 0 / 0, nan, as in
+PyTorch; the gradient of a row that does not count is 0.
 
 PyTorch: weight=, ignore_index=, reduction=. Step 74n builds them on this.
 

@@ -3,8 +3,8 @@
 Training makes and frees the same large arrays in each step, and that costs more than it seems. The
 C library gets large pieces of memory from the system and returns each of them as soon as it is
 freed. For the next array the system provides pages again, 4 KiB each, fills each with zeros, and
-interrupts the program at the first touch of each: a page fault. Four arrays of 16 MiB are 16,384
-faults, as long as the program runs.
+interrupts the program at the first touch of each: a page fault. For four arrays of 16 MiB that can
+be 16,384 faults, again in each step.
 
 glibc, the C library of Linux, has two numbers for this, which `mallopt` sets:
 

@@ -18,7 +18,7 @@ of stride 0 changes several elements at once; step 49c refuses it.
 PyTorch: views; a base tensor and its views have the same untyped_storage().
 
 Changed: StridedArray: __getitem__, transpose, expand, tolist.
-Try: t[:, ::-1] for t of the demo. Is the result right? PyTorch refuses it; what does that spare?
+Try: t[:, ::-1] for t of the demo. Is the result right? (Tensors refuse it: step 64h.)
 """
 
 import math

@@ -12,8 +12,8 @@ Order costs time, too. The processor fetches memory in cache lines of 64 bytes, 
 guesses which line comes next. Along a row it uses all of each line; down a column, only 4 bytes of
 each. The demo adds up the same array both ways.
 
-The trap: contiguous() sometimes returns the tensor itself and sometimes a copy. A write to the
-result changes the first one only in one of these cases.
+The trap: contiguous() sometimes returns the tensor itself and sometimes a copy. Then a write to the
+result changes the tensor in one case, and not in the other.
 
 PyTorch: the same names. Its memory_format=channels_last is another order, for pictures.
 

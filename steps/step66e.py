@@ -187,6 +187,8 @@ def data_ptr(self: Tensor) -> int:
 
 
 if __name__ == "__main__":
+    import numpy as np
+
     from tinytorch.autograd import engine  # noqa: F401  (backward)
 
     t = tensor([[1, 2, 3], [4, 5, 6]])
@@ -202,6 +204,8 @@ if __name__ == "__main__":
     raw[0] = 7
     print(t.tolist(), part.tolist(), t._version)  # -> [[7, 2, 3], [4, 50, 6]] [[2, 50], [3, 6]] 2
     print(values[-1], raw[8])  # -> 6 2
+    halves = t.array.view(np.int32)  # the same memory as numbers of 4 bytes
+    print(memory_of(halves).size, halves.base is not None)  # -> 12 True
     try:
         values[6]
     except IndexError as error:

@@ -1,32 +1,28 @@
-"""Step 66h: Windows that overlap: unfold
+"""Step 66h: narrow refuses what does not fit
 
-A moving average takes the mean of elements 0 1 2, of 1 2 3, of 2 3 4. A loop makes a slice for each
-of these windows. But if shape, stride and offset are only numbers (step 66a), they can be any
-numbers. With stride 1 in both dimensions, each row is the window one place further on:
+A slice that reaches too far is cut off without a word, and narrow of step 66g with it: narrow(1, 4,
+5) of six columns has two. That is the rule of Python, and often handy. For a program that cuts a
+row into pieces it is the worst answer: with one wrong length all further pieces are shifted or
+short, and the error appears elsewhere.
 
-    x = 0 1 2 3 4      shape (3, 3), strides (1, 1) = 0 1 2
-                                                      1 2 3
-                                                      2 3 4
+narrow says how long the part must be, so it can tell. It refuses a part that reaches past the end,
+and a start outside of the dimension, in PyTorch's words. A negative start would have been another
+silent mistake: slice(-2, -2 + 2) is empty. Now it counts from the end.
 
-Nine elements in five places, and nothing is copied. unfold makes such windows along one dimension:
-the windows are `step` apart, and the elements of a window are a new, last dimension.
+The start may be a tensor without dimensions, for one that a program has computed. A tensor of
+floats, or with several elements, is refused: what would a start of 1.5 mean?
 
-The gradient follows the places, not the elements: x[2] appears three times, so it receives the sum
-of three gradients. Fold adds the windows up where they came from, one slice for each of the places
-in a window. It is the adjoint of Unfold, and Unfold is the adjoint of Fold: the second derivative
-comes for free.
+The trap: start = size with length 0 is allowed; the last piece may be empty.
 
-The trap: strided checks nothing. Wrong strides read what lies beside the array.
+PyTorch: the same errors. A plain slice remains what it is in Python: x[4:9] has two.
 
-PyTorch: Tensor.unfold. A convolution is a matrix product with windows (step 84b).
-
-Gone: row_order, StridedArray; the real tensor does it all. New: strided, Unfold, Fold, unfold.
-Try: let Fold write (`y[...] = x[..., k]`) instead of adding, and see which lines notice.
+Changed: narrow.
+Try: x.narrow(1, 6, 0) and x.narrow(1, 7, 0) for the demo's x.
 """
 
+import math
 from typing import Any
 
-from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
@@ -37,14 +33,70 @@ from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import Slice, key_along
 
 
+def row_order(shape):
+    """The strides of a tensor whose elements lie in memory as one reads them."""
+    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+class StridedArray:
+    """A tensor in plain Python: a list of numbers, and how to read it."""
+
+    def __init__(self, storage, shape, stride=None, offset=0):
+        self.storage = storage
+        self.shape = tuple(shape)
+        self.stride = row_order(self.shape) if stride is None else tuple(stride)
+        self.offset = offset
+
+    def place(self, *index):
+        """Where in the storage the element with this index lies."""
+        return self.offset + sum(i * step for i, step in zip(index, self.stride, strict=True))
+
+    def __getitem__(self, index):
+        """t[1, 2] is a number; t[1], t[:, ::2] are views: a new offset, other strides."""
+        index = index if isinstance(index, tuple) else (index,)
+        index += (slice(None),) * (len(self.shape) - len(index))
+        shape, stride, offset = [], [], self.offset
+        for i, size, step in zip(index, self.shape, self.stride, strict=True):
+            if isinstance(i, slice):
+                start, stop, by = i.indices(size)
+                offset += start * step
+                shape.append(len(range(start, stop, by)))
+                stride.append(step * by)
+            elif -size <= i < size:
+                offset += (i % size) * step
+            else:
+                raise IndexError(f"index {i} is out of bounds for a dimension with size {size}")
+        return StridedArray(self.storage, shape, stride, offset) if shape else self.storage[offset]
+
+    def transpose(self, dim0, dim1):
+        order = list(range(len(self.shape)))
+        order[dim0], order[dim1] = order[dim1], order[dim0]
+        shape, stride = [self.shape[d] for d in order], [self.stride[d] for d in order]
+        return StridedArray(self.storage, shape, stride, self.offset)
+
+    def expand(self, times):
+        """The same thing `times` times, along a new first dimension: its stride is 0."""
+        return StridedArray(self.storage, (times, *self.shape), (0, *self.stride), self.offset)
+
+    def is_contiguous(self):
+        return self.stride == row_order(self.shape)
+
+    def tolist(self):
+        return [self[i].tolist() if len(self.shape) > 1 else self[i] for i in range(self.shape[0])]
+
+    def contiguous(self):
+        """The same elements in row order: this array, or a copy with a storage of its own."""
+        if self.is_contiguous():
+            return self
+        flat = self.tolist()
+        for _ in self.shape[1:]:
+            flat = [number for part in flat for number in part]
+        return StridedArray(flat, self.shape)
+
+
 def address_of(array: Any) -> int:
     """The address of the first element of an array, in bytes."""
     return device_of(array).backend.address(array)
-
-
-def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """A view that starts where `array` starts, with any shape and strides (in bytes). No check."""
-    return device_of(array).backend.strided(array, shape, strides)
 
 
 def memory_of(array: Any) -> Any:
@@ -183,72 +235,23 @@ def data_ptr(self: Tensor) -> int:
     return address_of(self.array) if self.array.size else 0
 
 
-class Unfold(Function):
-    """y[i, ..., k] = x[i * step + k]: all windows of `size` elements along `dim`, as a view."""
-
-    view = True
-
-    def forward(ctx, x: Any, dim: int, size: int, step: int) -> Any:
-        ctx.call_with = x.shape, dim, size, step
-        count = (x.shape[dim] - size) // step + 1
-        shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
-        steps = (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1 :], x.strides[dim])
-        return strided(x, shape, steps)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Fold, g, *ctx.call_with)
-
-    def name(ctx) -> str:
-        return "UnfoldBackward0"
-
-
-class Fold(Function):
-    """The sum of the windows, each at its position: the adjoint of `Unfold`."""
-
-    def forward(ctx, x: Any, shape: tuple, dim: int, size: int, step: int) -> Any:
-        ctx.call_with = dim, size, step
-        y = ctx.xp.zeros(shape, x.dtype)
-        reach = step * (x.shape[dim] - 1) + 1
-        for k in range(size):
-            y[(slice(None),) * dim + (slice(k, k + reach, step),)] += x[..., k]
-        return y
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(Unfold, g, *ctx.call_with)
-
-
-@tensor_method("unfold")
-def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """All windows of `size` elements along a dimension, `step` apart; the last dimension is new.
-
-    (7,) with size 3, step 2 gives (3, 3).
-    """
-    dim = normalize_dim(dimension, self.array.ndim)
-    return Unfold.apply(self, dim, size, step)
-
-
 if __name__ == "__main__":
-    import numpy as np
-
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-
-    x = tensor([0.0, 1.0, 2.0, 3.0, 4.0], requires_grad=True)
-    windows = x.unfold(0, 3, 1)
-    print(windows.tolist())  # -> [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
-    print(windows.stride(), "the same memory:", windows.data_ptr() == x.data_ptr())
-    # -> (1, 1) the same memory: True
-    print("moving average:", windows.mean(1).tolist())  # -> moving average: [1.0, 2.0, 3.0]
-    windows.sum().backward()
-    print("how often each place is read:", x.grad.tolist())
-    # -> how often each place is read: [1.0, 2.0, 3.0, 2.0, 1.0]
-    print("name:", windows.grad_fn.name())  # -> name: UnfoldBackward0
-
-    # Along any dimension, with any step. What does not fill a window is left out.
-    x64 = tensor(np.arange(12.0).reshape(3, 4), requires_grad=True)
-    print(x64.unfold(1, 3, 2).shape, x64.unfold(0, 2, 1).shape)
-    # -> tinytorch.Size([3, 1, 3]) tinytorch.Size([2, 4, 2])
-    for view in (lambda x: x.unfold(1, 2, 2), lambda x: x.T.unfold(0, 3, 1)):
-        print(gradcheck(view, (x64,)), gradgradcheck(view, (x64,)))
-        # -> True True
-        # -> True True
+    x = tensor([[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]])
+    print("by slices:", x[:, 4:9].shape, x[:, -2 : -2 + 2].shape)
+    # -> by slices: tinytorch.Size([2, 2]) tinytorch.Size([2, 0])
+    for call in (
+        lambda: x.narrow(1, 4, 5),
+        lambda: x.narrow(1, 7, 0),
+        lambda: tensor(1.0).narrow(0, 0, 1),
+        lambda: x.narrow(1, tensor([0]), 1),
+    ):
+        try:
+            call()
+        except (RuntimeError, IndexError) as error:
+            print(f"{type(error).__name__}: {error}")
+    # -> RuntimeError: start (4) + length (5) exceeds dimension size (6).
+    # -> IndexError: start out of range (expected [-6, 6], but got 7)
+    # -> RuntimeError: narrow() cannot be applied to a 0-dim tensor.
+    # -> RuntimeError: start must be an 0-dim integral Tensor.
+    print(x.narrow(1, -2, 2).tolist(), x.narrow(0, tensor(1), 1).shape)
+    # -> [[5, 6], [11, 12]] tinytorch.Size([1, 6])

@@ -1,23 +1,27 @@
-"""Step 66i: A write that is refused: overlapping windows
+"""Step 66i: Windows that overlap: unfold
 
-A program writes through a view, `view.mul_(5)`. The base has changed too, and so have all other
-views. CopySlices (step 50b) handles this: the new base is the old one with a part replaced. That
-works for windows side by side. With windows that overlap, as in the demo's first lines, the result
-depends on the order of the writes, and the gradient is wrong without a warning:
+A moving average takes the mean of elements 0 1 2, of 1 2 3, of 2 3 4. A loop makes a slice for each
+of these windows. But if shape, stride and offset are only numbers (step 66a), they can be any
+numbers. With stride 1 in both dimensions, each row is the window one place further on:
 
-    y = 1 1 1      windows = y0 y1      windows *= 2 in memory: y1 once, or twice?
-                             y1 y2
+    x = 0 1 2 3 4      shape (3, 3), strides (1, 1) = 0 1 2
+                                                      1 2 3
+                                                      2 3 4
 
-There is no right answer, as one place holds two elements of the view. It works only if each element
-of the view is exactly one element of the base. So a view whose elements overlap is not `writable`:
-where gradients are recorded, a write to it raises an error. UnfoldToRead says so, and unfold
-chooses it where the step is shorter than the window.
+Nine elements in five places, and nothing is copied. unfold makes such windows along one dimension:
+the windows are `step` apart, and the elements of a window are a new, last dimension.
 
-Without a record a write is allowed, with NumPy's order. (PyTorch refuses only a stride of 0. It
-writes to other overlapping elements all the same.)
+The gradient follows the places, not the elements: x[2] appears three times, so it receives the sum
+of three gradients. Fold adds the windows up where they came from, one slice for each of the places
+in a window. It is the adjoint of Unfold, and Unfold is the adjoint of Fold: the second derivative
+comes for free.
 
-Changed: unfold. New: UnfoldToRead.
-Try: let UnfoldToRead be writable, and compare x.grad with the change of y that you compute by hand.
+The trap: strided checks nothing. Wrong strides read what lies beside the array.
+
+PyTorch: Tensor.unfold. A convolution is a matrix product with windows (step 84b).
+
+Gone: row_order, StridedArray; the real tensor does it all. New: strided, Unfold, Fold, unfold.
+Try: let Fold write (`y[...] = x[..., k]`) instead of adding, and see which lines notice.
 """
 
 from typing import Any
@@ -198,12 +202,6 @@ class Unfold(Function):
         return "UnfoldBackward0"
 
 
-class UnfoldToRead(Unfold):
-    """Windows that overlap."""
-
-    writable = False
-
-
 class Fold(Function):
     """The sum of the windows, each at its position: the adjoint of `Unfold`."""
 
@@ -226,47 +224,31 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     (7,) with size 3, step 2 gives (3, 3).
     """
     dim = normalize_dim(dimension, self.array.ndim)
-    function = UnfoldToRead if step < size else Unfold
-    return function.apply(self, dim, size, step)
+    return Unfold.apply(self, dim, size, step)
 
 
 if __name__ == "__main__":
     import numpy as np
 
     from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
-    # Overlapping windows, written by hand: some elements are multiplied twice, or not?
-    y = np.ones(3)
-    windows = strided(y, (2, 2), (8, 8))
-    windows *= 2
-    print("NumPy multiplies the middle once:", y)  # -> NumPy multiplies the middle once: [2. 2. 2.]
-    y = np.ones(3)
-    for row in strided(y, (2, 2), (8, 8)):
-        row *= 2
-    print("row by row, twice:", y)  # -> row by row, twice: [2. 4. 2.]
+    x = tensor([0.0, 1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    windows = x.unfold(0, 3, 1)
+    print(windows.tolist())  # -> [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
+    print(windows.stride(), "the same memory:", windows.data_ptr() == x.data_ptr())
+    # -> (1, 1) the same memory: True
+    print("moving average:", windows.mean(1).tolist())  # -> moving average: [1.0, 2.0, 3.0]
+    windows.sum().backward()
+    print("how often each place is read:", x.grad.tolist())
+    # -> how often each place is read: [1.0, 2.0, 3.0, 2.0, 1.0]
+    print("name:", windows.grad_fn.name())  # -> name: UnfoldBackward0
 
-    # Windows side by side: base, view and gradient agree.
-    x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
-    y = x * 1
-    pairs = y.unfold(0, 2, 2)
-    pairs[0].mul_(10)
-    print(y.tolist(), y._version, pairs._version)  # -> [10.0, 20.0, 3.0, 4.0] 1 1
-    y.sum().backward()
-    print(x.grad.tolist())  # -> [10.0, 10.0, 1.0, 1.0]
-
-    # Views made before the write follow it (step 50c).
-    x.grad = None
-    y = x * 1
-    before = y.unfold(0, 2, 2)
-    y.mul_(3)
-    before.sum().backward()
-    print(before.tolist(), x.grad.tolist())
-    # -> [[3.0, 6.0], [9.0, 12.0]] [3.0, 3.0, 3.0, 3.0]
-
-    y = x * 1
-    try:
-        y.unfold(0, 2, 1).mul_(2)
-    except RuntimeError as error:
-        print(error)  # -> a view made by UnfoldToRead cannot be written in place where ...
-    print("not recorded:", y.detach().unfold(0, 2, 1).mul_(2).shape)
-    # -> not recorded: tinytorch.Size([3, 2])
+    # Along any dimension, with any step. What does not fill a window is left out.
+    x64 = tensor(np.arange(12.0).reshape(3, 4), requires_grad=True)
+    print(x64.unfold(1, 3, 2).shape, x64.unfold(0, 2, 1).shape)
+    # -> tinytorch.Size([3, 1, 3]) tinytorch.Size([2, 4, 2])
+    for view in (lambda x: x.unfold(1, 2, 2), lambda x: x.T.unfold(0, 3, 1)):
+        print(gradcheck(view, (x64,)), gradgradcheck(view, (x64,)))
+        # -> True True
+        # -> True True

@@ -1,21 +1,23 @@
-"""Step 66j: Windows that do not fit
+"""Step 66j: A write that is refused: overlapping windows
 
-unfold of step 66h believes its arguments. A window of 6 in five elements gives no window, and no
-error: a program that averages over it gets nothing, or nan. A window of 7 would be -1 windows, and
-NumPy complains of negative dimensions. With a step of 0 Python speaks of a division by zero. None
-of them says which argument is wrong.
+A program writes through a view, `view.mul_(5)`. The base has changed too, and so have all other
+views. CopySlices (step 50b) handles this: the new base is the old one with a part replaced. That
+works for windows side by side. With windows that overlap, the result in memory depends on the order
+of the writes, and the gradient is wrong without a warning (the demo shows both):
 
-So they are checked, in PyTorch's words, before anything is computed: the size from 0 to the length
-of the dimension, the step from 1.
+    y = 1 1 1      windows = y0 y1      windows *= 2 in memory: y1 once, or twice?
+                             y1 y2
 
-A tensor without dimensions counts as one with a single element, as in gather (step 64p): it becomes
-[1], and the result loses the dimension that was only there to be counted.
+There is no right answer, as one place holds two elements of the view. It works only if each element
+of the view is exactly one element of the base. So a view whose elements overlap is not `writable`:
+where gradients are recorded, a write to it raises an error. UnfoldToRead says so, and unfold
+chooses it where the step is shorter than the window.
 
-Size 0 is allowed, as in PyTorch: n + 1 windows without elements. Such rules at the edge spare
-programs an `if`.
+Without a record a write is allowed, with NumPy's order. (PyTorch refuses only a stride of 0. It
+writes to other overlapping elements all the same.)
 
-Changed: unfold.
-Try: which error does unfold(0, 3, 1) of an empty tensor raise, and is it true?
+Changed: unfold. New: UnfoldToRead.
+Try: let unfold ask for `step <= size`. Which writes of the demo are refused that were right?
 """
 
 from typing import Any
@@ -222,45 +224,57 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """All windows of `size` elements along a dimension, `step` apart; the last dimension is new.
 
     (7,) with size 3, step 2 gives (3, 3).
-
-    Raises:
-        RuntimeError: the window is longer than the dimension, `size` is negative or `step` is below
-            1.
     """
-    x = self if self.array.ndim else self.reshape(1)
-    dim = normalize_dim(dimension, x.array.ndim)
-    if size < 0:
-        raise RuntimeError(f"size is {size} but must be >= 0")
-    n = x.array.shape[dim]
-    if size > n:
-        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {n} but size is {size}")
-    if step < 1:
-        raise RuntimeError(f"step is {step} but must be > 0")
+    dim = normalize_dim(dimension, self.array.ndim)
     function = UnfoldToRead if step < size else Unfold
-    out = function.apply(x, dim, size, step)
-    return out if self.array.ndim else out.reshape(size)
+    return function.apply(self, dim, size, step)
 
 
 if __name__ == "__main__":
-    x = tensor([0.0, 1.0, 2.0, 3.0, 4.0])
-    for size, step in ((6, 1), (7, 1), (2, 0)):
-        try:
-            print("as it was:", Unfold.apply(x, 0, size, step).shape)
-            # -> as it was: tinytorch.Size([0, 6])
-        except (RuntimeError, ZeroDivisionError) as error:
-            print("as it was:", error)
-            # -> as it was: unfold: negative dimensions are not allowed (shapes [5])
-            # -> as it was: ...by zero
-    for size, step in ((6, 1), (2, 0), (-1, 1)):
-        try:
-            x.unfold(0, size, step)
-        except RuntimeError as error:
-            print(error)
-            # -> maximum size for tensor at dimension 0 is 5 but size is 6
-            # -> step is 0 but must be > 0
-            # -> size is -1 but must be >= 0
-    print(x.unfold(0, 0, 1).shape, x.unfold(0, 5, 9).tolist())
-    # -> tinytorch.Size([6, 0]) [[0.0, 1.0, 2.0, 3.0, 4.0]]
-    number = tensor(7.0)
-    print(number.unfold(0, 1, 1).tolist(), number.unfold(0, 0, 1).shape)
-    # -> [7.0] tinytorch.Size([0])
+    import numpy as np
+
+    from tinytorch.autograd import engine  # noqa: F401  (backward)
+
+    # Overlapping windows, written by hand: some elements are multiplied twice, or not?
+    y = np.ones(3)
+    windows = strided(y, (2, 2), (8, 8))
+    windows *= 2
+    print("NumPy multiplies the middle once:", y)  # -> NumPy multiplies the middle once: [2. 2. 2.]
+    y = np.ones(3)
+    for row in strided(y, (2, 2), (8, 8)):
+        row *= 2
+    print("row by row, twice:", y)  # -> row by row, twice: [2. 4. 2.]
+
+    # On tensors, as step 66i would do it: y is 2 x, but the gradient is not 2 everywhere.
+    x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    y = x * 1
+    Unfold.apply(y, 0, 2, 1).mul_(2)
+    y.sum().backward()
+    print(y.tolist(), "gradient:", x.grad.tolist())
+    # -> [2.0, 4.0, 6.0, 8.0] gradient: [2.0, 4.0, 4.0, 2.0]
+
+    # Windows side by side: base, view and gradient agree.
+    x.grad = None
+    y = x * 1
+    pairs = y.unfold(0, 2, 2)
+    pairs[0].mul_(10)
+    print(y.tolist(), y._version, pairs._version)  # -> [10.0, 20.0, 3.0, 4.0] 1 1
+    y.sum().backward()
+    print(x.grad.tolist())  # -> [10.0, 10.0, 1.0, 1.0]
+
+    # Views made before the write follow it (step 50c).
+    x.grad = None
+    y = x * 1
+    before = y.unfold(0, 2, 2)
+    y.mul_(3)
+    before.sum().backward()
+    print(before.tolist(), x.grad.tolist())
+    # -> [[3.0, 6.0], [9.0, 12.0]] [3.0, 3.0, 3.0, 3.0]
+
+    y = x * 1
+    try:
+        y.unfold(0, 2, 1).mul_(2)
+    except RuntimeError as error:
+        print(error)  # -> a view made by UnfoldToRead cannot be written in place where ...
+    print("not recorded:", y.detach().unfold(0, 2, 1).mul_(2).shape)
+    # -> not recorded: tinytorch.Size([3, 2])

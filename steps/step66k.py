@@ -1,26 +1,21 @@
-"""Step 66k: as_strided: any shape and strides
+"""Step 66k: Windows that do not fit
 
-transpose, slices, expand, unfold: each computes shape, strides and offset by a rule of its own.
-as_strided takes them from you, and makes a view of the storage with them:
+unfold of step 66i believes its arguments. A window of 6 in five elements gives no window, and no
+error: a program that averages over it gets nothing, or nan. A window of 7 would be -1 windows, and
+NumPy complains of negative dimensions. With a step of 0 Python speaks of a division by zero. None
+of them says which argument is wrong.
 
-    x.as_strided((3, 3), (1, 1))          the windows of step 66h
-    x.as_strided((2, 2), (1, 2), 1)       begins at place 1 of the storage
+So they are checked, in PyTorch's words, before anything is computed: the size from 0 to the length
+of the dimension, the step from 1.
 
-It is the way to a view that has no name: the diagonal of each matrix in a batch, or windows of two
-dimensions. Strides count elements; NumPy's bytes are these times the size of one.
+A tensor without dimensions counts as one with a single element, as in gather (step 64p): it becomes
+[1], and the result loses the dimension that was only there to be counted.
 
-Two traps.
+Size 0 is allowed, as in PyTorch: n + 1 windows without elements. Such rules at the edge spare
+programs an `if`.
 
-- as_strided knows the storage, not the tensor. Given a slice, it can reach what lies beside the
-  slice, and by default it begins where the tensor begins.
-- Elements may share a place. So a write that is recorded is refused, as in step 66i.
-
-The view has no gradient here: with any strides, an element of the base may be seen any number of
-times, and the graph would need its own way to add all of them up. (PyTorch has one.) The next step
-says so instead of a wrong result.
-
-New: AsStrided, as_strided.
-Try: the transpose of the demo's table, and its second column, by as_strided.
+Changed: unfold.
+Try: which error does unfold(0, 3, 1) of an empty tensor raise, and is it true?
 """
 
 from typing import Any
@@ -31,7 +26,7 @@ from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import bump_version, storage_of
 from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
-from tinytorch.ops.broadcast import as_integer, as_shape
+from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import Slice, key_along
 
@@ -182,34 +177,6 @@ def data_ptr(self: Tensor) -> int:
     return address_of(self.array) if self.array.size else 0
 
 
-class AsStrided(Function):
-    """y[i, j] = memory[start + i * stride[0] + j * stride[1]]: a view of the memory under x.
-
-    `start` is counted from the first element of x. Elements of y may share a place or lie outside
-    of x, so a write that is recorded is refused.
-    """
-
-    view = True
-    writable = False
-
-    def forward(ctx, x: Any, size: tuple, stride: tuple, start: int) -> Any:
-        memory = memory_of(x)[offset_of(x) + start :]
-        return strided(memory, size, tuple(step * x.itemsize for step in stride))
-
-
-@tensor_method("as_strided")
-def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
-    """A view of the storage of `input` with a shape and strides (in elements) of your own.
-
-    Args:
-        size, stride: one number for each dimension of the view.
-        storage_offset: the place of the first element in the storage; that of `input` by default.
-    """
-    size, stride, here = as_shape((size,)), as_shape((stride,)), offset_of(input.array)
-    first = here if storage_offset is None else as_integer(storage_offset)
-    return AsStrided.apply(input, size, stride, first - here)
-
-
 class Unfold(Function):
     """y[i, ..., k] = x[i * step + k]: all windows of `size` elements along `dim`, as a view."""
 
@@ -275,25 +242,25 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 
 if __name__ == "__main__":
-    import numpy as np
-
     x = tensor([0.0, 1.0, 2.0, 3.0, 4.0])
-    windows = x.as_strided((3, 3), (1, 1))
-    print(windows.tolist())  # -> [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
-    print("unfold says the same:", x.unfold(0, 3, 1).tolist() == windows.tolist())
-    # -> unfold says the same: True
-    print("begins at 1:", x.as_strided((2, 2), (1, 2), 1).tolist())
-    # -> begins at 1: [[1.0, 3.0], [2.0, 4.0]]
-    print("the same memory:", windows.data_ptr() == x.data_ptr())  # -> the same memory: True
-
-    # The diagonals of two matrices of 3 x 3, and all squares of 2 x 2 of a picture.
-    batch = tensor(np.arange(18.0).reshape(2, 3, 3))
-    print(batch.as_strided((2, 3), (9, 4)).tolist())  # -> [[0.0, 4.0, 8.0], [9.0, 13.0, 17.0]]
-    picture = batch[0]
-    squares = picture.as_strided((2, 2, 2, 2), (3, 1, 3, 1))
-    print(squares[1, 0].tolist())  # -> [[3.0, 4.0], [6.0, 7.0]]
-
-    # What lies beside a slice.
-    part = x[2:3]
-    print(part.as_strided((2,), (1,)).tolist(), part.as_strided((1,), (1,), 0).tolist())
-    # -> [2.0, 3.0] [0.0]
+    for size, step in ((6, 1), (7, 1), (2, 0)):
+        try:
+            print("as it was:", Unfold.apply(x, 0, size, step).shape)
+            # -> as it was: tinytorch.Size([0, 6])
+        except (RuntimeError, ZeroDivisionError) as error:
+            print("as it was:", error)
+            # -> as it was: unfold: negative dimensions are not allowed (shapes [5])
+            # -> as it was: ...by zero
+    for size, step in ((6, 1), (2, 0), (-1, 1)):
+        try:
+            x.unfold(0, size, step)
+        except RuntimeError as error:
+            print(error)
+            # -> maximum size for tensor at dimension 0 is 5 but size is 6
+            # -> step is 0 but must be > 0
+            # -> size is -1 but must be >= 0
+    print(x.unfold(0, 0, 1).shape, x.unfold(0, 5, 9).tolist())
+    # -> tinytorch.Size([6, 0]) [[0.0, 1.0, 2.0, 3.0, 4.0]]
+    number = tensor(7.0)
+    print(number.unfold(0, 1, 1).tolist(), number.unfold(0, 0, 1).shape)
+    # -> [7.0] tinytorch.Size([0])

@@ -1,7 +1,7 @@
 """Step 66n: as_strided stays inside the storage
 
 x.as_strided((9,), (1,)) of a tensor with five elements reads four numbers that belong to something
-else. as_strided of step 66k returns them; written to, they would destroy it, and the program fails
+else. as_strided of step 66l returns them; written to, they would destroy it, and the program fails
 much later, at another place. In C this is the best known kind of mistake.
 
 The last place that a view reaches is easy to compute, as its indices are largest there:

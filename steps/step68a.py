@@ -8,7 +8,7 @@ So PyTorch never brings anything over unasked. A tensor lives on one device, `x.
 copy on the other, and x + y is an error if the two are on different devices. And up to now, our
 `cuda` is a name without a backend: the demo shows what it says.
 
-We have prepared for this since step 44. An operation takes the array library, ctx.xp, from where
+We have prepared for this since step 43b. An operation takes the array library, ctx.xp, from where
 its arrays live, and CuPy has NumPy's functions under NumPy's names, for arrays in the memory of the
 GPU. All that is left is to register it: the library, the type of its arrays, the way there and the
 way back. No operation changes.
@@ -80,11 +80,7 @@ if __name__ == "__main__":
 
     from tinytorch.core.device import Device, backends
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops import (  # noqa: F401  (their methods)
-        arithmetic,
-        conversion,  # noqa: F401  (Tensor.to)
-        matmul,
-    )
+    from tinytorch.ops import arithmetic, conversion, matmul  # noqa: F401  (their methods)
 
     class Played(np.ndarray):
         """The arrays of a GPU that is played: NumPy's, under a type of their own."""

@@ -1,21 +1,21 @@
 """Step 68b: A device that says what is missing
 
-"It is not installed, or it found no hardware" is what a program says that does not know. The user
-needs to know which of the two, and what to do. It is the most frequent error on the way to a GPU,
-so it deserves two messages:
+"It is not installed, or it found no hardware", says step 68a. The user needs to know which of the
+two it is, and what to do. This is the most frequent error on the way to a GPU, and there are two
+cases:
 
     CuPy is not installed      pip install cupy-cuda12x
     CuPy finds no GPU          the driver is missing, or the card
 
-When should they be shown? Not when tinytorch is imported: most programs run on the CPU, and want to
-hear nothing. Not in is_available() either, which programs ask in order to choose. But when somebody
-uses the device: x.to("cuda"), zeros(3, device="cuda").
+When should the message be shown? Not when tinytorch is imported: most programs run on the CPU and
+need no GPU. Not in is_available() either, which programs ask in order to choose. It belongs where a
+program uses the device: x.to("cuda"), zeros(3, device="cuda").
 
 So without a GPU, `cuda` gets a backend all the same: MissingBackend, whose array library is a
-property that raises the error. Who never touches it never sees it.
+property that raises the error. A program that does not use it does not see it.
 
 The trap is the moment at which a device looks for its backend. It does so at the first use, and
-keeps what it has found (step 44); as a MissingBackend raises, nothing is kept.
+keeps what it has found (step 43b); as a MissingBackend raises, nothing is kept.
 
 device_count() is 0 where no GPU can be used, so that `for i in range(device_count())` is right
 everywhere. PyTorch says the same: "Torch not compiled with CUDA enabled", or "Found no NVIDIA

@@ -13,10 +13,10 @@ with preparing the next batch:
     pinned     CPU goes on ...
                GPU fetches, beside it
 
-The trap follows from it: the transfer is still to come. Who writes into the pinned tensor too early
-sends the new numbers, and no error says so; the demo shows it. (Wait for the stream first. Reading
-the result on the GPU is safe, as the queue is in order.) Another danger we can prevent: if the
-tensor dies before the transfer, its memory would be somebody else's. `under_way` keeps it alive
+The trap follows from it: the transfer is still to come. If a program writes into the pinned tensor
+too early, the new numbers are sent, and there is no error; the demo shows it. (Wait for the stream
+first. Reading the result on the GPU is safe, as the queue is in order.) And if the tensor died
+before the transfer, its memory would be used for something else. So `under_way` keeps it alive
 until the event behind the transfer is done.
 
 Whether memory is pinned is asked of the storage, since a view of a pinned tensor is pinned, too. A

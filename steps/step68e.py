@@ -6,7 +6,7 @@ body for CuPy's arrays, and only for these.
 
 `if isinstance(x, cupy.ndarray)` at its beginning would be simple. But then every such function
 imports CuPy, and knows each library that is still to come. Python has the table for it:
-functools.singledispatch makes of a function one that looks up the type of its first argument:
+functools.singledispatch makes a function look up the type of its first argument:
 
     @functools.singledispatch
     def squares(x): ...              for every type that has no body of its own

@@ -8,7 +8,7 @@ is there one at all. With these, a program is the same for both machines:
 
 The capability is the generation: (9, 0) is Hopper, (8, 0) Ampere. Programs ask it because some
 instructions, for bfloat16 say, begin with a certain one. synchronize() waits until the GPU has done
-all that it was given; before a stopwatch is read, it is needed (stage 11 comes back to this).
+all that it was given; before a stopwatch is read, it is needed (step 70a).
 
 The demo is such a program: three numbers are found by gradient descent, wherever there is something
 to compute with. It counts the calls that pass by, and those among them that bring a tensor to

@@ -24,7 +24,6 @@ New: Thread, launch.
 Try: blocks of 16 threads instead of 4. How many blocks do 9 elements need, and how many are idle?
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +52,7 @@ def launch(kernel: Callable, grid: int, block: int, *args: Any) -> None:
 
 
 if __name__ == "__main__":
+    import math
 
     def add_one(t, data, n):
         i = t.blockIdx * t.blockDim + t.threadIdx
@@ -67,7 +67,7 @@ if __name__ == "__main__":
     launch(lambda t: idle.append(t.number) if t.number >= 9 else None, blocks, 4)
     print(blocks, "blocks of 4; idle threads:", idle)  # -> 3 blocks of 4; idle threads: [9, 10, 11]
 
-    # Memory is one long row of numbers. Behind our 9 numbers lie three of somebody else's.
+    # Memory is one long row of numbers. Three others lie behind our 9.
     def add_one_unchecked(t, data):
         data[t.number] += 1
 

@@ -61,6 +61,7 @@ if __name__ == "__main__":
     print("threads that had to prepare:", len(prepared))  # -> threads that had to prepare: 1024
 
     def by_chunk(t, data, turns):
+        prepared.append(t.number)
         each = len(data) // (t.gridDim * t.blockDim)
         for turn in range(each):
             i = t.number * each + turn
@@ -68,6 +69,7 @@ if __name__ == "__main__":
             turns[turn].append(i)
 
     def by_stride(t, data, turns):
+        prepared.append(t.number)
         for turn, i in enumerate(range(t.number, len(data), t.gridDim * t.blockDim)):
             data[i] *= 3
             turns[turn].append(i)
@@ -77,13 +79,14 @@ if __name__ == "__main__":
         return len({4 * place // 32 for place in places})
 
     for kernel in (by_chunk, by_stride):
-        data, turns = [1] * 1024, [[] for _ in range(32)]
+        prepared, data, turns = [], [1] * 1024, [[] for _ in range(32)]
         launch(kernel, 1, 32, data, turns)
         first, total = sectors(turns[0]), sum(map(sectors, turns))
         way = f"{kernel.__name__}: right {data == [3] * 1024}; turn 0 wants {turns[0][:3]} ..."
         print(f"{way}: {first} sectors, {total} in all turns")
         # -> by_chunk: right True; turn 0 wants [0, 32, 64] ...: 32 sectors, 1024 in all turns
         # -> by_stride: right True; turn 0 wants [0, 1, 2] ...: 4 sectors, 128 in all turns
+    print("threads that had to prepare:", len(prepared))  # -> threads that had to prepare: 32
 
     odd, turns = [1] * 100, [[] for _ in range(13)]
     launch(by_stride, 2, 4, odd, turns)  # 100 is no multiple of 8

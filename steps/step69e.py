@@ -3,8 +3,8 @@
 What goes wrong on a GPU goes wrong silently, and not every day. Two mistakes are so common that
 they have names.
 
-A race condition: threads use the same place, one of them writes, and nothing says who comes first.
-Say 32 threads count by `total[0] = total[0] + 1`. That is three actions, and all threads may read
+A race condition: threads use the same place, one of them writes, and their order is not fixed. Say
+32 threads count by `total[0] = total[0] + 1`. That is three actions, and all threads may read
 before any of them writes. The demo runs two orders of the same kernel: 32, and 4. Only the order
 differs. What helps is an addition that no thread can come between, an atomic one (atomicAdd), or a
 place for each thread and a barrier, as in step 69d.

@@ -13,7 +13,7 @@ would overflow at 2^31 elements, and the thread would write to a negative place.
 
 How does it come into use without an `if` in every operation? A functools.singledispatch chooses a
 body by the type of the first argument. `add` has one body for all array libraries, and @on_cuda
-(step 68g) gives it another for CuPy's arrays. Who calls `add` knows nothing of it. PyTorch's
+(step 68e) gives it another for CuPy's arrays. The caller of `add` need not know of it. PyTorch's
 dispatcher does the same with a table: operation and device, and the kernel for the two.
 
 The trap: `launch` passes addresses. Nothing checks the number, order or type of the arguments; a

@@ -1,12 +1,12 @@
 """Step 69i: A source of random numbers: a seed and a counter
 
-philox needs the counters, and a program does not want to count: it wants 5 numbers, then 3 others.
-If both calls begin at counter 0, they get the same numbers, as the demo shows. So a source
-remembers how far it has counted, and n numbers are the next n / 2 counters (each gives four words
-of 32 bits, which are two of 64).
+Each program that calls philox gets the same numbers, and two calls in one program as well, if both
+begin at counter 0. So two things are missing. A seed: it is the key with which the first round
+begins, and one bit of it changes half of all bits. And there has to be a count: n numbers are the
+next n / 2 counters (each gives four words of 32 bits, which are two of 64).
 
-This is all it has to remember. The state of a chain of good quality has 2,500 bytes (Mersenne
-Twister); here, two numbers of 64 bits are a bookmark, and to go back is to set them.
+This is all that a source has to remember. The state of a chain of good quality has 2,500 bytes
+(Mersenne Twister); here, two numbers of 64 bits are a bookmark, and to go back is to set them.
 
 From words to integers below `span`, the remainder: words % span. It is not quite fair. 2^64 is not
 a multiple of 6, so some numbers of a die come up once more in 2^64 draws; no test can see that.
@@ -20,7 +20,7 @@ And 2^64 different integers, all of int64, have no remainder that fits 64 bits, 
 
 It draws where its device computes, in that device's array library (device.xp). Here it is the CPU.
 
-New: PhiloxSource.
+Changed: philox (seed). New: PhiloxSource.
 Try: words(3) and then words(1), against words(4). Which word is thrown away?
 """
 
@@ -87,6 +87,10 @@ class PhiloxSource:
 if __name__ == "__main__":
     from tinytorch.core.device import cpu
 
+    many, other = (philox(np.arange(1000, dtype=np.uint64), seed) for seed in (6, 7))
+    differ = np.unpackbits((many ^ other).view(np.uint8)).mean()
+    print(f"seeds 6 and 7, bits that differ: {differ:.2f}")
+    # -> seeds 6 and 7, bits that differ: 0.50
     first, second = (philox(np.arange(2, dtype=np.uint64), 1) for _ in range(2))
     print("two calls from counter 0, the same numbers:", np.array_equal(first, second))
     # -> two calls from counter 0, the same numbers: True

@@ -3,7 +3,7 @@
 A word of 64 bits divided by 2^64 is a number in [0, 1): in mathematics. As a float it is rounded,
 and the largest words are rounded up. A float32 has a mantissa of 24 bits, so all from 1 - 2^-25 on
 become 1.0; a float16 with 11 bits does that once in 4,096 draws. Then log(1 - u), from which other
-distributions are made, is -inf, once in a while, in somebody's long run.
+distributions are made, is -inf, once in a long run.
 
 So take no more bits than the mantissa holds. These are the top bits of the word; the number they
 form is exact in the type, and so is its product with a power of two:
@@ -13,7 +13,7 @@ form is exact in the type, and so is its product with a power of two:
 The largest is 1 - 2^-bits, and it is a number of the type. The other trap is the lower end: u can
 be 0, so use log(1 - u), never log(u).
 
-Normal numbers come from pairs of uniform ones by box_muller, as in step 65g. Two are drawn at a
+Normal numbers come from pairs of uniform ones by box_muller, as in step 65c. Two are drawn at a
 time, and for an odd n one is left out. float16 is drawn in float32 and rounded at the end: with 11
 bits there would be no normal number beyond 3.9. An integer type has no numbers between 0 and 1, and
 is refused.

@@ -3,7 +3,7 @@
 The source draws on the GPU, and nothing uses it there yet. Up to now, rand(1000, device="cuda")
 asks NumPy, and sends the numbers over the bus; the demo shows whose source it is.
 
-A backend can name a source of its own, `random_source` (step 65g left that room). Then each
+A backend can name a source of its own, `random_source` (step 65b left room for it). Then each
 Generator for such a device makes one, and every function that draws uses it: those there are, and
 those that are still to come. So `register` is one assignment.
 
@@ -13,8 +13,8 @@ Two consequences, both in PyTorch as well:
 - The same seed gives other numbers on a GPU than on the CPU. A program that has to give the same
   result on both draws on the CPU, and sends.
 - tinytorch.manual_seed seeds all devices, tinytorch.cuda.manual_seed only the current GPU. It does
-  nothing where there is none, so that one program runs on both machines. (The trap: who resumes a
-  run has to bring back the states of all generators, not of one.)
+  nothing where there is none, so that one program runs on both machines. (The trap: to resume
+  a run, bring back the states of all generators, not of one.)
 
 The state goes out as a uint8 tensor on the CPU, as torch.save would have it.
 

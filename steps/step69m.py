@@ -1,8 +1,8 @@
 """Step 69m: Random numbers into memory that is there
 
 A weight is a tensor that others hold: the layer, the optimizer, a list of parameters. Initial
-values that are made by `w = rand(3) * 2 - 1` are another tensor, with a name of the same kind, and
-the layer has the old one. It also takes three pieces of memory to make one.
+values that are made by `w = rand(3) * 2 - 1` are another tensor, and the layer still has the old
+one. It also takes three pieces of memory to make one.
 
 What fills a tensor in place, and returns it, ends in an underscore, as all that writes does:
 
@@ -15,8 +15,8 @@ filled only under no_grad(). Elsewhere, the old elements have no part in the res
 goes back to them: `overwrite` records that.
 
 The trap is in the last line of the table. With the 24 bits of a float32, u is 0 once in 17 million
-draws. Then the waiting time is 0, and a program that divides by it or takes its logarithm gets inf.
-So it is drawn in float64, with 53 bits. (And -log(u) would be inf itself: step 69j.)
+draws. Then the waiting time is 0, and a program that divides by it gets inf. So it is drawn in
+float64, with 53 bits. (And -log(u) would be inf itself: step 69j.)
 
 `from` is a word of Python and cannot name a parameter, but it can be passed: uniform_(**{"from": 2,
 "to": 3}). PyTorch has that name, so it is taken out of **names.

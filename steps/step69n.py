@@ -2,8 +2,8 @@
 
 A coin with the probability p is a uniform number below p: u < p happens with the probability p,
 because u is spread evenly. That also holds at the ends: u is never 1, so p = 1 is always a 1, and u
-< 0 is never true. (With <= instead of <, p = 0 would be a 1 now and then.) Step 76n drops out
-neurons with such coins.
+< 0 is never true. (With <= instead of <, p = 0 would be a 1 now and then.) Dropout (step 72f) uses
+such coins.
 
 PyTorch has it twice, and the two look alike. The trap is which tensor gives the probabilities:
 

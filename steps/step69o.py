@@ -1,8 +1,8 @@
 """Step 69o: A product with one thread for each element
 
 CuPy has a kernel for each of NumPy's functions. Why write others? Because memory is the limit. A
-GPU multiplies some 15 numbers in the time in which it fetches one, and a kernel of our own can
-decide what is fetched, and how often. The matrix product is where this shows first.
+GPU can do dozens of multiplications in the time in which it fetches one number, and a kernel of our
+own can decide what is fetched, and how often. The matrix product is where this shows first.
 
 Each element of C = A B is a sum over a row of A and a column of B, and no element needs another. So
 the simplest kernel gives each thread one element, in blocks of 16 x 16:

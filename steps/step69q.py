@@ -12,8 +12,8 @@ The simplest one gives a thread a row, over which it goes three times: for m, fo
 results. Nothing is written but y.
 
 Without m, a logit of 1,000 overflows: exp(1000) is inf, and inf / inf is nan. Subtracting the
-largest does not change the quotient, and no exponent is above 0. A kernel is tempting to write
-without it, since it saves one of the three turns; it is wrong.
+largest does not change the quotient, and no exponent is above 0. A kernel without it would save one
+of the three turns, and be wrong.
 
 Where does it enter? The operation calls softmax_forward, a singledispatch (step 60g), for its
 array, and `on_cuda` gives it this body for CuPy's. No operation changes, and the gradient is what

@@ -5,16 +5,17 @@ may go to one place. Word embeddings do this with each batch. As a kernel with a
 number, it is a race (step 69e): threads that read, add and write lose additions. In the demo, 60
 arrive at place 2, and 30 are there.
 
-A barrier does not help, as the threads are in different blocks, and nobody knows in advance which
-of them meet. An atomic addition does: atomicAdd reads, adds and writes as one, and the next one for
-the same place waits. The memory's own controller carries it out, so nothing goes back and forth.
+A barrier does not help, as the threads are in different blocks, and it is not known in advance
+which of them meet. An atomic addition does: atomicAdd reads, adds and writes as one, and the next
+one for the same place waits. Units beside the cache carry it out, so that nothing goes back and
+forth.
 
 What it costs: where all threads want one place, they queue. And the order of the additions is not
 fixed. Sums of floats depend on the order, so the result can differ a little from run to run. That
-is the trap for who expects a seed to make a run repeatable; PyTorch's index_add_ on a GPU warns of
-it, and torch.use_deterministic_algorithms(True) chooses slower ways.
+is the trap: a seed does not make such a run repeatable. PyTorch documents it for index_add_, and
+torch.use_deterministic_algorithms(True) chooses slower ways.
 
-It enters at `add_at`, the seam that indexing, embedding and scatter_add share (step 64g). Its
+It enters at `add_at`, the seam that indexing, embedding and scatter_add share (step 64b). Its
 values and rows may come in any layout: copies in order are made of them. The result must fit as it
 is, because it is written in place. There is no atomicAdd for `long long` in CUDA, so int64 is left
 out.

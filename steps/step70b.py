@@ -5,7 +5,7 @@ synchronize(), measures all that is in the queue, and empties it: what is measur
 
 An event is a mark that is put into the stream like work. When the GPU comes to it, it notes the
 time. So a mark before the product and one after it give the GPU's own time between the two, and the
-CPU need not wait until somebody asks:
+CPU need not wait until it wants the number:
 
     begin.record()                     stream:   ... | begin | a @ b | end | ...
     a @ b

@@ -1,4 +1,4 @@
-"""Step 70c: Two streams, and who waits for whom
+"""Step 70c: Two streams, and what waits for what
 
 A batch is fetched from the host and then computed with. In one stream, these take turns: 3 batches
 take 6 units of time. But the GPU has units for copying beside those that compute. Two streams are
@@ -14,7 +14,7 @@ what is put in from now on starts after the mark. `wait_stream` marks the end of
 waits for it. The CPU waits in neither case; it only orders that there will be waiting.
 
 `with stream(s):` makes s the current stream, into which operations are put; the stream before is
-back at the end. (Fetching runs beside computing only from pinned memory: step 68g.)
+back at the end. (Fetching runs beside computing only from pinned memory: step 68c.)
 
 The trap is memory. It belongs to the stream that was current when it was asked for, and when its
 last name is gone it is given out again, there. If another stream still reads it, that one reads the

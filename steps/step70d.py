@@ -11,8 +11,8 @@ given back to CUDA. A pool keeps what was freed, in a list for each size, and ha
     malloc(400):  free_blocks[400] has an address?  take it (a hit), else ask CUDA
     free(address):  append the address to free_blocks[400]
 
-From the second step on, every request is a hit, and costs a dictionary. And nobody waits: in one
-stream, a kernel that gets the memory runs after the kernel that used it before.
+From the second step on, every request is a hit, and costs a look into a dictionary. And there is no
+waiting: in one stream, a kernel that gets the memory runs after the kernel that used it before.
 
 When is a piece free? Our tensors die by reference count, as there are no cycles among them, so
 their memory is back as soon as the last name for them is gone. In a language with a garbage

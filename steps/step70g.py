@@ -4,7 +4,7 @@
 no program for PyTorch catches. Nor does CuPy's pool know its peak: it counts what is used now, and
 the peak is in the middle of backward, where no line of the program can look.
 
-Both are mended in one place. CuPy lets a program choose who gives it memory (set_allocator), and
+Both are mended in one place. CuPy lets a program choose what gives it memory (set_allocator), and
 `watched_malloc` passes each request on to CuPy's pool. If that fails, it raises PyTorch's
 OutOfMemoryError, with the numbers that one needs to go on. Else it looks at how much is in use, and
 keeps the largest for each GPU.
@@ -211,6 +211,7 @@ if __name__ == "__main__":
     )
     cupy = types.SimpleNamespace(cuda=cuda, get_default_memory_pool=lambda: pool)
     is_available, device_index = (lambda: True), (lambda device: 0)
+    peaks.clear()
     watching = watch()
     (malloc,) = allocators  # CuPy would call it for each array
 

@@ -18,8 +18,9 @@ Optimizer is what surrounds it. It holds the parameters, and
     update      is the rule. A subclass writes it.
 
 The first rule is gradient descent, p = p - lr * gradient. A rate lr that is too large makes the
-loss explode: along a direction of curvature c, a step multiplies the distance from the minimum by 1
-- lr * c. So lr must stay below 2 / c for the steepest direction.
+loss explode. Along a direction of curvature c, the distance from the minimum becomes
+
+    (1 - lr * c) times itself         so lr must stay below 2 / c for the steepest direction
 
 The trap: `model.parameters()` is a generator. After one walk it is empty, so it becomes a list.
 (torch.optim has the same classes. SGD stands for stochastic gradient descent: one batch is a

@@ -131,9 +131,11 @@ if __name__ == "__main__":
     optimizer.param_groups[0]["lr"] = 0.0
     print(moved(optimizer))  # -> [False, False]
 
-    # A group of one tensor, added later.
+    # A group of one tensor, added later. The optimizer keeps this very dict.
     scale = tensor([2.0], requires_grad=True)
-    optimizer.add_param_group({"params": scale, "lr": 0.5})
+    group = {"params": scale, "lr": 0.5}
+    optimizer.add_param_group(group)
+    print(group["params"] == [scale], group is optimizer.param_groups[1])  # -> True True
     scale.grad = tensor([1.0])
     optimizer.step()
     print(scale.tolist(), [group["lr"] for group in optimizer.param_groups])  # -> [1.5] [0.0, 0.5]

@@ -11,7 +11,7 @@ The constructor is the place to say so: what is wrong is known there, and the li
 is the one that has to be changed. A tensor is refused where a list of tensors is expected, because
 it can be iterated over too: its rows would be taken for parameters.
 
-The order matters as soon as something is remembered about each parameter and saved (step 76j).
+The order matters as soon as something is remembered about each parameter and saved (step 76k).
 
 An option can be made obligatory: `required` as its default, and each group has to give it a value.
 An object of its own marks this, since None and 0 are values that an option may have. (torch.optim

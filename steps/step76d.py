@@ -4,8 +4,7 @@ Two layers may share a weight (step 71g). `net.parameters()` names it once, but 
 [*first.parameters(), *second.parameters()], contains it twice, and nothing says so.
 
 In two groups it would have two rates. There is no right answer, so it is refused. Within one group
-PyTorch lets it pass with a warning, and moves it twice in each step; programs rely on that. So do
-we.
+PyTorch lets it pass with a warning, and moves it twice in each step. This class does the same.
 
 "Moves twice" depends on the rule, however. SGD writes one parameter after the other, and so writes
 this one twice. A rule that first computes all new values and then stores them, as those of step 77d

@@ -1,13 +1,13 @@
 """Step 76e: Parameters with their names
 
 A group is a list of tensors, and a tensor does not know what it is called. Print an optimizer of a
-network with 148 parameters and it says "lr: 0.1". Which of them are the biases, that should not
-decay? Where did the one with the huge gradient come from?
+network with 148 parameters and it says "lr: 0.1". Which of them are the biases? Where did the one
+with the huge gradient come from?
 
 A module knows: `named_parameters()` gives pairs (name, tensor). So an optimizer takes pairs too. It
 splits them, and the names go into the group as the option "param_names", in the order of the
 tensors. From there everything works that works for options: they are printed, and later they are
-saved with the rest (step 76j).
+saved with the rest (step 76k).
 
     params        [weight, bias]
     param_names   ["0.weight", "0.bias"]

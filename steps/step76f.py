@@ -14,8 +14,9 @@ backward and step there is a place to look at the gradients, and to shorten what
 The direction stays, only the length changes. So all parameters have to be measured together. If
 each gradient were shortened by itself, the direction in the space of all of them would change.
 
-The norm of a vector of several parts is the norm of the norms of its parts: |(3, 4, 12)| is |(|(3,
-4)|, 12)| = 13. So nothing has to be put together. The 1e-6 avoids a division by zero.
+The norm of a vector of several parts is the norm of the norms of its parts: those of (3, 4) and
+(12) are 5 and 12, and that of (5, 12) is 13, as of (3, 4, 12). So nothing has to be put together.
+The 1e-6 avoids a division by zero.
 
 The trap is the order. Between backward and step is the only place. Before backward the gradients of
 the last batch would be clipped. (torch.nn.utils.clip_grad_norm_ returns the length before clipping

@@ -22,7 +22,7 @@ In the valley of step 76h: 27 steps instead of 55. Without momentum there is not
 to, so that is refused.
 
 The trap: the order. The decay belongs to g before g goes into v. So v remembers it, too. (For SGD
-this is what PyTorch does; step 77c shows where it goes wrong.)
+this is what PyTorch does; step 77i shows where it goes wrong.)
 
 Changed: SGD.
 Try: weight_decay=1.0 in the demo's fit. There can be too much of it, too.

@@ -20,7 +20,7 @@ forever. RMSprop forgets what is old: s becomes a running mean of the squares.
 The mean looks back over about 1 / (1 - alpha) steps, 100 here.
 
 The trap: s begins at zero. After one step it is (1 - alpha) g^2, a hundredth of the truth, so the
-first step of RMSprop is ten times lr. The next step mends this.
+first step of RMSprop is ten times lr. Step 77b mends this.
 
 (In PyTorch, s is called sum in Adagrad's state, and square_avg in RMSprop's.)
 

@@ -12,7 +12,7 @@ for each group. The difficulty is "as a rule". A program may do all of this betw
 - freeze a layer, whose gradient is None from then on
 - change an option, so that another state is needed (momentum was 0)
 
-Each would go unnoticed: the optimizer would go on writing into memory that no one reads. So each
+Each would go unnoticed: the optimizer would go on writing into memory that nothing reads. So each
 step asks whether everything is still as it was. The question is cheap, since it does not look at
 numbers: `is`, for each array and tensor. What is not the same is prepared anew, from the tensors in
 the state.

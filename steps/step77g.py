@@ -6,7 +6,7 @@ Some formulas know how many steps there were: Adam does, and so does SGD's optio
 
 FlatParameters has no count. To keep one in each formula would cost a loop over the parameters. So
 it counts itself, once for all: `steps` has one float for each parameter, and the tensors "step" in
-the state are views of it, as PyTorch has it. fill writes all of them in one call.
+the state are views of it. fill writes all of them in one call.
 
 But do all parameters have the same count? Not if a layer was frozen for a while, or a group was
 added later. So the count is one more property by which the parameters are sorted: what goes

@@ -11,7 +11,7 @@ Most schedules are better told by the change from epoch to epoch:
     ExponentialLR   times gamma, in every epoch              1   0.1 0.01  ...
 
 So they say by which factor the rate of the last epoch is to be multiplied (`growth`), and go on
-from the present rate, whoever has set it. Several of them may work on one optimizer: their factors
+from the present rate, whatever has set it. Several of them may work on one optimizer: their factors
 multiply, in any order.
 
 MultiStepLR counts its milestones: an epoch that is in the list twice multiplies twice, which is

@@ -1,9 +1,10 @@
 """Step 78d: First the optimizer, then the scheduler
 
 A scheduler sets the rate of epoch 0 when it is made. A loop that calls scheduler.step() before the
-first optimizer.step() moves on to the rate of epoch 1, and the first one is never used. PyTorch's
-own examples had this order until 2018, and it is still copied. With a warm-up or a list of
-milestones, all epochs are off by one. No error, and a result that is a little worse.
+first optimizer.step() moves on to the rate of epoch 1, and the first one is never used. PyTorch
+itself expected this order until version 1.1 (2019), and old programs are still copied. With a
+warm-up or a list of milestones, all epochs are off by one. No error, and a result that is a little
+worse.
 
 It cannot be repaired from here, but it can be noticed: at its second step (the constructor makes
 the first), the scheduler asks whether the optimizer has made a step yet. To know that, it registers

@@ -1,7 +1,7 @@
 """Step 78h: Half a cosine
 
-Which way from large to small? With ExponentialLR half of the fall is over after a few epochs, and
-most of the training runs at small rates. StepLR falls down a stair, and at each edge the loss
+Which way from large to small? With ExponentialLR the rate is halved again and again from the start,
+and most of the training runs at small rates. StepLR falls down a stair, and at each edge the loss
 jumps. In the demo all three go from 0.4 to 0.4 / 150 in 200 steps, and a cosine ends closest.
 
 Half a wave of the cosine has proved itself again and again: large for long, small for long, and no
@@ -9,9 +9,10 @@ corner between.
 
     lr(e) = eta_min + (lr0 - eta_min) * (1 + cos(pi * e / T_max)) / 2
 
-     lr0  ---.                    1 + cos goes from 2 to 0 while e goes from 0 to T_max
-              \
-    eta_min    '---
+    lr0      * *
+                   *              1 + cos goes from 2 to 0 while e goes from 0 to T_max
+                       *
+    eta_min              * *
 
 The trap: T_max is the number of epochs until the lowest point, in the unit in which you call step.
 After it the wave goes up again. So T_max should be the length of the training, or what is left of

@@ -5,10 +5,10 @@ rate far higher than the training could bear for long. In a large step, narrow v
 over; when the rate falls, the run settles in a wide one. In the demo a constant rate of 0.2 ends
 with nan, and the hill with this top ends lower than the best constant rate.
 
-     max_lr            .-.
-                     /     \
-     max_lr / 25   -         \
-                               '---    a ten-thousandth of the beginning: almost nothing
+    max_lr             * *
+                    *      *
+    max_lr / 25   *          *
+                               * *      a ten-thousandth of the beginning: almost nothing
 
 It knows where the end is, since it is told how many steps there will be. The way is a list of
 phases: where each ends, and between which two rates it leads, both as options of the group. Within
@@ -20,7 +20,7 @@ end.
 
 (This is Smith and Topin's schedule. The names of the options in the group are PyTorch's.)
 
-New: OneCycleLR. Moved: LinearLR, CosineAnnealingLR, SequentialLR and step 78g's classes.
+New: OneCycleLR. Moved: base.py and warmup.py.
 Try: call step once an epoch. How high is the rate in the end?
 """
 

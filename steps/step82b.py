@@ -1,8 +1,8 @@
 """Step 82b: Files that lie
 
 What lies on a disk may be anything: a "not found" page that a browser saved, half a file, an empty
-one, or a file in which someone wants to hide an attack. read_idx of step 82a answers with a
-KeyError, a ValueError about shapes, an IndexError. Which file it was, none of them says.
+one, or a file that was made to attack the program. read_idx of step 82a answers with a KeyError, a
+ValueError about shapes, an IndexError. Which file it was, none of them says.
 
 And the files are distributed compressed, as 11 MB are easier kept than 55. A name that ends in .gz
 can be unpacked while it is read. But then `read()` is dangerous: gzip makes a gigabyte of a

@@ -11,9 +11,9 @@ In between, all is tuples: as_sequence makes one of a single tensor, and `as_giv
 there was no tuple: what goes in alone comes out alone.
 
 And there may be nothing to find. If a result does not depend on an input, grad raises an error
-(step 52), but the derivative exists: it is zero. Which of the two is right? Zero, for mathematics.
-In a program it is often a mistake: a detach() too much, a tensor made anew from numbers.
-`strict=True` is for those who want to know: it makes an error of it.
+(step 51b), but the derivative exists: it is zero. Which of the two is right? Zero, for mathematics.
+In a program it is often a mistake: a detach() too much, a tensor made anew from numbers. With
+`strict=True` it is an error.
 
 A result that has no graph at all cannot even be passed to grad. So `back` leaves out such pairs,
 and what nothing has reached is filled with zeros. A function with an empty result has no rows to

@@ -5,17 +5,17 @@ a penalty on the slope makes a network smooth, and a physical law says what the 
 be. Then a gradient must flow through the Jacobian, to the input or to a weight. The demo tries it,
 and there is nothing to flow through.
 
-`create_graph=True` is what grad calls it (step 52): the backward pass is recorded as well. Two more
-things are needed.
+`create_graph=True` is what grad calls it (step 51b): the backward pass is recorded as well. Two
+more things are needed.
 
-- The outputs must stay connected. `without_graph` detaches them, because a caller who has not asked
+- The outputs must stay connected. `without_graph` detaches them: a caller that has not asked
   for a graph would keep it alive for nothing. With create_graph they go out as they are.
 - So must the inputs. A leaf made by detach() ends the graph there; the caller's x would get no
   gradient. So an input that requires one is passed on as it is, or rather as a view of itself: grad
   needs a tensor of its own to stop at, and x may be used inside of func in another way, too.
 
-A weight that func uses without being told, as `w` in the demo, needs nothing: it is in the graph
-like everywhere. And as a caller asked for a graph, there is one within no_grad(), too.
+A weight that func uses without being told, as `w` in the demo, needs nothing: it is in the graph as
+always. And as a caller asked for a graph, there is one within no_grad(), too.
 
 The trap is the price. The graph of a Jacobian holds a backward pass for each result.
 

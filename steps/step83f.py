@@ -2,8 +2,8 @@
 
 What is a whole Hessian good for? Near a place x, a function is about a parabola with the slope g
 and the curvature H, and the parabola has its minimum at x - d, where H d = g. So Newton's method
-has to solve equations. Dividing by a matrix is the inverse, but nobody needs to compute that:
-`solve` finds the d in a third of the time, and more exactly.
+has to solve equations. To divide by a matrix is to use its inverse, but there is no need to compute
+it: `solve` finds the d in a third of the time, and more exactly.
 
 A solution can be differentiated like any other result. From A X = B follows
 
@@ -17,7 +17,7 @@ differentiated, too.
 
 The trap is a matrix without a solution. If one row is a multiple of another, elimination divides by
 zero, and NumPy raises an error of its own, numpy.linalg.LinAlgError, which a program for PyTorch
-does not catch. translate_error (step 46) makes ours of it: LinAlgError, with the operation's name.
+does not catch. translate_error (step 45a) makes ours of it: LinAlgError, with the operation's name.
 A matrix that is nearly singular raises nothing, and gives numbers without meaning.
 
 In PyTorch these are torch.linalg.solve and torch.linalg.LinAlgError.

@@ -3,8 +3,8 @@
 The solve of step 83f wants matrices. Newton's method had a vector, and wrapped and unwrapped it;
 and a thousand small systems would be a thousand calls. NumPy solves a batch of them in one call, if
 both sides have the same dimensions in front. So `solve` brings them into that form: a vector
-becomes a column, one A for many B is expanded (a view, step 43c's broadcasting), and the column is
-taken away at the end. Function calls that are themselves differentiable do all of it.
+becomes a column, one A for many B is expanded (a view), and the column is taken away at the end.
+Function calls that are themselves differentiable do all of it.
 
 When is B a vector? (n,) is, or a batch of vectors, (many, n) for A of (many, n, n). The trap is a B
 of (n, n) beside an A of (n, n, n): both readings fit, and PyTorch's rule decides: B is a batch of

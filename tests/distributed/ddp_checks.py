@@ -240,6 +240,16 @@ def check_unused_parameters():
             if mine.grad is not None:
                 same(mine.grad, theirs.grad, 1e-6)
 
+    # A layer that was used in no_sync only, in one process: its gradient is averaged too.
+    ddp = DistributedDataParallel(Branches(), find_unused_parameters=True)
+    with ddp.no_sync():
+        ddp(x, rank == 0)["out"][0].sum().backward()
+    ddp(x, False)["out"][0].sum().backward()
+    whole = Branches()
+    whole(tinytorch.ones(2, 3), True)["out"][0].sum().backward()
+    same(ddp.module.odd.weight.grad, whole.odd.weight.grad / size, 1e-6)
+    assert ddp.module.never.weight.grad is None
+
     # Without it, the next call tells: the others are never complete.
     ddp = DistributedDataParallel(Branches(), bucket_cap_mb=0)
     ddp(x, True)["out"][0].sum().backward()
@@ -356,6 +366,8 @@ def check_sync_batch_norm():
             sync.eval(), whole.eval()
             same(sync(mine), whole(x)[part])
     raises(ValueError, "expected at least 2D input (got 1D input)", sync, tinytorch.ones(3))
+    if size > 1:
+        raises(ValueError, "each process needs a part", sync.train(), tinytorch.ones(0, 3))
 
 
 def check_zero_equals_adam():

@@ -80,7 +80,7 @@ class MPIBackend:
     """
 
     device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # type codes of the elements that all MPIs compute with
+    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
 
     def __init__(self, mpi: Any, comm: Any):
         self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size

@@ -19,8 +19,7 @@ class NativeSyncBatchNorm(NativeBatchNorm, GroupFunction):
     def forward(ctx, *args: Any) -> Any:
         *args, ctx.group = args
         ctx.shape, ctx.dims = args[5], args[6]
-        own = ctx.xp.array([super().count()])
-        ctx.total = int(ctx.sum_of_all(own)[0])
+        ctx.total = int(ctx.sum_of_all([super().count()])[0])
         return super().forward(*args)
 
     def count(ctx) -> int:
@@ -42,7 +41,8 @@ class SyncBatchNorm(_BatchNorm):
 
     In evaluation, and without a process group, it is a BatchNorm.
     Raises:
-        ValueError: for an input of fewer dimensions.
+        ValueError: for an input of fewer dimensions; where it has statistics of all processes, also
+            for one without elements.
     """
 
     def __init__(
@@ -62,15 +62,16 @@ class SyncBatchNorm(_BatchNorm):
         self, input: Tensor, mean: Tensor | None, var: Tensor | None, weight: Tensor | None,
         bias: Tensor | None, training: bool, momentum: float, eps: float,
     ) -> Tensor:  # fmt: skip
-        together = self.training and is_initialized()
-        if not together or get_world_size(self.process_group) == 1:
+        group = self.process_group
+        if not self.training or not is_initialized() or get_world_size(group) == 1:
             return batch_norm(input, mean, var, weight, bias, training, momentum, eps)
+        if 0 in input.shape:  # the others would make a call more, or fewer
+            raise ValueError(f"each process needs a part of the batch, got {list(input.shape)}")
         others = weight, bias, mean, var
         check("batch_norm", input, input.shape[1:2], *others)
         n, channels, *rest = input.shape
         sizes = (n, channels, math.prod(rest)) if rest else (1, channels, n)
-        options = sizes, (0, 2), eps, momentum, self.process_group
-        return NativeSyncBatchNorm.apply(input, *others, *options)
+        return NativeSyncBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum, group)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from tinytorch.autograd.engine import edge_of, parts_to_come
-from tinytorch.core.dtype import int32
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.core.version import bump_version
@@ -129,16 +128,17 @@ class DistributedDataParallel(Module):
         self.places = {p: (b, i) for b in self.buckets for i, p in enumerate(b.params)}
         self.started, self.launched = False, 0  # a gradient has come; buckets on their way
         self.unused: set[Tensor] = set()  # parameters that the last result does not depend on
+        self.used: set[Tensor] = set()  # what got a gradient since the last message, in no_sync too
         self.reducing = False  # whether the last call wants its gradients averaged
         ref = weakref.ref(self)  # the parameters outlive this object
 
-        def accumulated(param: Tensor) -> None:
+        def hook(param: Tensor) -> None:
             ddp = ref()
-            if ddp is not None and ddp.reducing:
-                ddp.gradient_ready(param)
+            if ddp is not None:
+                ddp.accumulated(param)
 
         for param in self.params:
-            param.register_post_accumulate_grad_hook(accumulated)
+            param.register_post_accumulate_grad_hook(hook)
 
     def check_shapes(self) -> None:
         """Raises RuntimeError, in all processes, if the networks differ."""
@@ -175,6 +175,7 @@ class DistributedDataParallel(Module):
         if recorded:
             self.reducing = self.require_backward_grad_sync
             if self.find_unused_parameters:
+                # Its keys are the leaves that the result depends on.
                 used = parts_to_come([edge_of(x) for x in tensors_in(output)], [])
                 self.unused = {param for param in self.params if param not in used}
         return output
@@ -213,8 +214,14 @@ class DistributedDataParallel(Module):
                 f"{get_rank(self.process_group)}: {' '.join(numbers)}"
             )
 
+    def accumulated(self, param: Tensor) -> None:
+        """Called when the gradient of `param` is complete."""
+        self.used.add(param)
+        if self.reducing:
+            self.gradient_ready(param)
+
     def gradient_ready(self, param: Tensor) -> None:
-        """Called when the gradient of `param` is complete: sends each bucket that is."""
+        """Put the gradient of `param` into its bucket, and send each bucket that is complete."""
         if not self.started:
             self.started = True
             for unused in self.unused:
@@ -264,11 +271,10 @@ class DistributedDataParallel(Module):
                     param.grad.array[...] = view.array
                     bump_version(param.grad.array)
             bucket.missing = set(range(len(bucket.params)))
-        self.started, self.launched = False, 0
+        self.started, self.launched, self.used = False, 0, set()
 
     def unused_everywhere(self) -> set[Tensor]:
         """The parameters whose gradient no process has computed."""
-        is_used = [param not in self.unused for param in self.params]
-        counts = tensor(is_used, dtype=int32, device=self.params[0].device)
-        all_reduce(counts, group=self.process_group)
-        return {p for p, count in zip(self.params, counts.tolist(), strict=True) if not count}
+        used = tensor([p in self.used for p in self.params], device=self.params[0].device)
+        all_reduce(used, group=self.process_group)  # whether one of the processes has used it
+        return {p for p, one in zip(self.params, used.tolist(), strict=True) if not one}

@@ -11,7 +11,7 @@ NCCL is NVIDIA's library of collectives: all-reduce straight from GPU to GPU, in
     comm.allReduce(source, target, count, type, op, stream)
 
 The processes find one another through MPI, which also keeps objects and barriers. A call of NCCL
-is put into the current stream, like a kernel (step 70g). What the program computes next comes
+is put into the current stream, like a kernel (step 70c). What the program computes next comes
 behind it in the stream. So nothing has to be waited for, and no time limit sees whether it ends.
 NCCL knows bfloat16, but neither int16 nor bool: these are moved as bytes.
 

@@ -15,8 +15,8 @@ overwritten, and check_saved finds out if it was (step 49b):
 
 So a derivative from y is worth some algebra: 1 / (2 sqrt(x)) is 1 / (2 y).
 
-The trap: y.exp_() frees no memory while somebody needs the old y. It is made for the case where
-nobody does, such as x.add(1).exp_().
+The trap: y.exp_() frees no memory while the graph keeps the old y. It is made for results that
+nothing else needs, such as x.add(1).exp_().
 
 Changed: entry, unary_function and unary take several names; abs, sign. New: attach, asin, acos,
 atan.

@@ -8,7 +8,7 @@ A float32 or float64 tensor goes straight to the operation. NumPy calls these ty
 
 Which input or output a saved array is, `roles_of` finds out anew in each call (step 32d), though
 the answer is the same for every call of a line. So the class declares it: `saves` holds 0 for input
-0, ~0 for output 0 (step 32d has the code).
+0, and ~0 for output 0.
 
 relu, the most used of all, compares each element with a zero. NumPy has a fast loop over two
 arrays, and a slower one for an array and a number. A whole array of zeros would be twice the

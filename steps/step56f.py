@@ -16,7 +16,7 @@ and more time. math.log(2) is a Python float, and leaves the type alone.
 
 Changed: nothing. New: rsqrt, reciprocal, exp2, expm1, log2, log10, log1p, tan, sinh, cosh, asinh,
 acosh, atanh.
-Try: np.log(2) in exp2. The demo's last line still says True. Which one notices?
+Try: np.log(2) in exp2. The last line of the demo still holds. Which one notices?
 """
 
 import math

@@ -11,9 +11,8 @@ its operations has its own derivative. That of the division is (1 / inf)^2, that
 their product, 0 * inf, is nan. The sigmoid of the table, y (1 - y), gives 0.
 
 So for Tensors the formula is to call `sigmoid`, one node with a finite derivative, and for arrays
-the three operations. Which of the two, the type of the argument decides: that is what functools
-calls a singledispatch. The body under the decorator is for all types; another is registered for
-Tensor.
+the three operations. The type of the argument decides which of the two runs: functools calls this a
+singledispatch. The body under the decorator is for all types; another is registered for Tensor.
 
 The trap: xp alone does not help. NumPy has no sigmoid, so that xp.sigmoid exists on one side only.
 (exp is safe: xp.exp(x) on a Tensor is our own.)

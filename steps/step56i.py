@@ -9,8 +9,7 @@ maximum(a, b) hands its gradient to the larger input. If both are equal, which o
 g * (a >= b) for both would give 2 g in all: a tie would count twice. g * (a > b) would lose it. So
 each gets half. The formula takes the mean of the two: ~(a < b) says "a is at least as large", and
 ~(a <= b) says "a is larger". Why not >= and >? Every comparison with nan is false. Where an input
-is nan, so is y, and with the negations both inputs get the gradient. It is a bug that is to be
-seen.
+is nan, so is y, and with the negations both inputs get the gradient. A nan should stay visible.
 
 For minimum, the same function says which is larger, with the inputs exchanged: `mirrored` again.
 

@@ -1,6 +1,6 @@
 """Step 56o: erf, a function without a formula
 
-The table of step 56g calls NumPy's functions. NumPy has no erf, the area under a bell curve:
+The table of step 56a calls NumPy's functions. NumPy has no erf, the area under a bell curve:
 
     erf(x) = 2 / sqrt(pi) * (the integral of e^(-t^2) for t from 0 to x)
 

@@ -9,11 +9,11 @@ names:
 
 `predicate` makes them, as `relation` makes those about two. An operation that changes the type of
 its result has in most cases no in-place form in PyTorch: there is no isnan_. But there is
-logical_not_, which writes 0 and 1 into x. So the table says it: `written`.
+logical_not_, which writes 0 and 1 into x. `written` says whether a line has one.
 
 Answers are combined by and, or, xor, "exactly one of the two". What is not 0 counts as true.
 Python's own `and` cannot be given another meaning; it always asks for one truth value. So they are
-functions. Both inputs have to be tensors here, says PyTorch: numbers=0.
+functions. As in PyTorch, both inputs have to be tensors: numbers=0.
 
 NumPy's logical functions are slow for numbers: (a != 0) & (b != 0) takes less than half of the
 time.

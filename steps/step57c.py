@@ -7,8 +7,8 @@ power need them, too.)
 
     mask = (0 < x) & (x < 1)          not 0 < x < 1, which raises (step 57a)
 
-The trap: the parentheses are needed. `&` binds more tightly than `<`, and 0 < x & x < 1 is 0 < (x &
-x) < 1: for floats an error, for integers an error that says something else.
+The trap: the parentheses are needed. `&` binds more tightly than `<`, and 0 < x & x < 1 is
+0 < (x & x) < 1: for floats an error, for integers an error that says something else.
 
 A number may stand on either side, but one of the two must be a tensor: numbers=2. The operators
 come in three forms: __and__, __rand__ for 3 & x (order does not matter here), and __iand__, for

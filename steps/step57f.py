@@ -21,7 +21,7 @@ Numbers may stand for a or b, and take part in the choice of the type as usual. 
 be boolean: an integer mask would make g * ~c nonsense, as ~1 is -2.
 
 As a method it is x.where(c, other): x where the condition holds. where(c) alone gives the indices
-of the true elements: it calls c.nonzero, which comes in step 64n.
+of the true elements: it calls c.nonzero, which comes in step 64j.
 
 New: Where, where, where_method.
 Try: where(x > 0, log(x), 0) at 0. Is its gradient nan as well?

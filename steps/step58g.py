@@ -1,35 +1,29 @@
-"""Step 58g: New tensors
+"""Step 58g: Old memory, filled anew
 
-So far, a new tensor started as a list of Python numbers or as an array of NumPy's. A list of a
-million zeros is read number by number. A tensor that follows a rule needs no list:
+y = x only gives x a second name. To have x's numbers in the memory of y, where a view or an
+optimizer expects them, they have to be written:
 
-    zeros(2, 3)   ones(2, 3)   full((2, 3), 7.5)   eye(3)      by value
-    arange(0, 10, 2)           linspace(0, 1, 5)               by counting
-    zeros_like(x)   x.new_zeros(2, 3)                          by example: type and device of x
+    y.copy_(x)      from any type or device, broadcast
+    y.fill_(7)      one number everywhere
+    y.zero_()
 
-Which type? If none is given, zeros, ones, eye and linspace take the default float type, full takes
-the type of its value, and arange gives int64 if all its numbers are integers.
+Such a write is an operation like any other (step 49c): `overwrite` records it. The gradient goes to
+what was copied. What was there before has no part in the result, so its gradient is 0:
 
-The trap of arange: it stops before `end`, and the number of elements is (end - start) / step,
-rounded up. (1.3 - 1) / 0.1 is 3.0000000000000004 in floating point. So arange(1, 1.3, 0.1) has
-four elements, and the last one is the 1.3 that should not be there. If the number of elements
-matters, state it: linspace(1, 1.2, 3). It counts from both ends, and so hits both exactly.
+    y = a * 2;  y.copy_(b);  z = y * 10          dz/da = 0,  dz/db = 10
 
-Old memory can be filled anew. y = x only gives x a second name. y.copy_(x) writes into the memory
-of y, from any type or device, and broadcasts. Such a write is an operation like any other: the
-gradient goes to what was copied. What was there before has no part in the result, so its gradient
-is 0. A leaf that requires grad refuses to be overwritten, except inside no_grad: this is how
-parameters get their first values.
+A leaf that requires grad refuses to be overwritten, except inside no_grad: this is how parameters
+get their first values. The check comes before the source is converted, so that nothing is done in
+vain.
 
-In PyTorch, a tensor from `empty` holds whatever was in that memory. Here it holds 0: a program that
-reads it has a bug, and should have the same bug on every run. meshgrid needs reshape, which comes
-in step 61g.
+A number is checked, as in step 57h: 300 does not fit int8. The element of a 0-d tensor is copied,
+with its gradient.
 
-PyTorch: the same names and, except for `empty`, the same rules.
+The trap: y.copy_(x) casts to the type of y, in silence. Copying floats into integers cuts off what
+follows the point.
 
-Changed: nothing; the modules before are finished. New: full, zeros, ones, empty, eye, arange,
-linspace, meshgrid, the *_like functions, the new_* methods, copy_, fill_, zero_.
-Try: compute all of linspace from its left end, and see what becomes of the right one.
+New: copy_, fill_, zero_.
+Try: a.copy_(b) outside of no_grad, with a as a leaf.
 """
 
 import math
@@ -274,43 +268,11 @@ def zero_(self: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
-    import timeit
-
     from tinytorch.autograd.engine import grad
     from tinytorch.autograd.modes import no_grad
-    from tinytorch.core.dtype import bool_, float32, float64
+    from tinytorch.core.dtype import float32, int8
     from tinytorch.ops import arithmetic  # noqa: F401  (the operators)
 
-    print(zeros(2, 3).tolist())  # -> [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    print(full((2, 2), 7.5).tolist(), eye(2).tolist())
-    # -> [[7.5, 7.5], [7.5, 7.5]] [[1.0, 0.0], [0.0, 1.0]]
-    print(arange(5).tolist(), arange(10, 0, -4).tolist(), linspace(0, 1, 5).tolist())
-    # -> [0, 1, 2, 3, 4] [10, 6, 2] [0.0, 0.25, 0.5, 0.75, 1.0]
-
-    # A list is slow.
-    lists = [[0.0] * 1000] * 1000
-    slow = min(timeit.repeat(lambda: tensor(lists), number=1, repeat=3))
-    fast = min(timeit.repeat(lambda: zeros(1000, 1000), number=1, repeat=3))
-    print(f"a million zeros from a list take {slow / fast:.0f} times as long")  # -> ...
-
-    # Types.
-    print(zeros(1).dtype, full((1,), 7).dtype, full((1,), True).dtype)
-    # -> tinytorch.float32 tinytorch.int64 tinytorch.bool
-    print(arange(3).dtype, arange(3.0).dtype, arange(3, dtype=float64).dtype)
-    # -> tinytorch.int64 tinytorch.float32 tinytorch.float64
-    x = tensor([[1.0, 2.0]], dtype=float64)
-    print(ones_like(x).dtype, x.new_full((2,), 3).tolist(), zeros_like(x, dtype=bool_).tolist())
-    # -> tinytorch.float64 [3.0, 3.0] [[False, False]]
-
-    # The trap.
-    print((1.3 - 1) / 0.1)  # -> 3.0000000000000004
-    print(arange(1, 1.3, 0.1, dtype=float64).numpy().round(3))  # -> [1.  1.1 1.2 1.3]
-    print(linspace(1, 1.2, 3, dtype=float64).numpy().round(3))  # -> [1.  1.1 1.2]
-    print("the end is 1:", linspace(0, 1, 50, dtype=float64).tolist()[-1] == 1)
-    # -> the end is 1: True
-    print("and 49 steps of 1/49:", 49 * (1 / 49))  # -> and 49 steps of 1/49: 0.9999999999999999
-
-    # Old memory.
     y = zeros(2, 3)
     before = y.array
     y.copy_(tensor([1, 2, 3]))
@@ -318,36 +280,33 @@ if __name__ == "__main__":
     # -> [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]] True True
     print(y.fill_(4).tolist(), y.zero_().tolist())
     # -> [[4.0, 4.0, 4.0], [4.0, 4.0, 4.0]] [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    print("cut off:", zeros(2, dtype=int8).copy_(tensor([1.9, -1.9])).tolist())
+    # -> cut off: [1, -1]
 
     # The gradient goes to what was copied.
     a, b = full((2,), 3.0, requires_grad=True), full((2,), 5.0, requires_grad=True)
     y = a * 2.0
     y.copy_(b)
-    for g in grad(y * 10.0, [a, b], ones(2)):
-        print(g.tolist())
-        # -> [0.0, 0.0]
-        # -> [10.0, 10.0]
-    try:
-        a.fill_(1.0)
-    except RuntimeError as error:
-        print(error)
-        # -> a leaf Variable that requires grad is being used in an in-place operation.
-    with no_grad():
-        a.fill_(1.0)
-    print(a.tolist(), a.requires_grad)  # -> [1.0, 1.0] True
+    print("to a and b:", [g.tolist() for g in grad(y * 10.0, [a, b], ones(2))])
+    # -> to a and b: [[0.0, 0.0], [10.0, 10.0]]
+    one = tensor(5.0, requires_grad=True)
+    y = a * 2.0
+    y.fill_(one)
+    print("to the number:", grad(y, one, ones(2))[0].item())  # -> to the number: 2.0
 
-    wrong = [
-        lambda: zeros(-1),
-        lambda: arange(0, 1, 0),
-        lambda: arange(1, 0, 1),
-        lambda: full((2,), "seven"),
-    ]
+    wrong = (
+        lambda: a.fill_(1.0),
+        lambda: zeros(2).fill_(tensor([1.0])),
+        lambda: zeros(2, dtype=int8).fill_(300),
+    )
     for call in wrong:
         try:
             call()
-        except (RuntimeError, TypeError) as error:
-            print(type(error).__name__, error)
-            # -> RuntimeError Trying to create tensor with negative dimension -1: (-1,)
-            # -> RuntimeError step must be nonzero
-            # -> RuntimeError upper bound and lower bound inconsistent with step sign: 1 -> 0 by 1
-            # -> TypeError expected a Tensor or a number, not str
+        except RuntimeError as error:
+            print(error)
+            # -> a leaf Variable that requires grad is being used in an in-place operation.
+            # -> fill_ only supports a 0-d value, got 1 dimensions
+            # -> value cannot be converted to tinytorch.int8 without overflow: 300
+    with no_grad():
+        a.fill_(1.0)
+    print(a.tolist(), a.requires_grad)  # -> [1.0, 1.0] True

@@ -22,8 +22,7 @@ The gradient is repeated by Expand (step 46d), which does not copy and is itself
 
 Changed: the modules before are finished. New: Reduction, Sum, Mean, reduced_dims, sum, mean. From
 here on `sum` hides Python's own.
-Try: let Sum.backward expand g in place of ctx.spread(g). The demo stops. Then make its x a square
-[[1.0, 2.0], [4.0, 5.0]]: it runs on, and the gradient is wrong.
+Try: let Sum.backward expand g in place of ctx.spread(g). Which line of the demo is wrong now?
 """
 
 import math

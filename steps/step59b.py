@@ -14,8 +14,8 @@ twice. Some of the rules are conventions:
 The second trouble is a name. A backward formula runs on arrays, and on Tensors when its gradient is
 to be differentiated (step 33). An array's sum takes `axis` and `keepdims`, PyTorch's takes `dim`
 and `keepdim`: found.sum(axis=1, keepdims=True) works on one of the two only. So `reduction`, which
-attaches our functions as methods, lets them take NumPy's names too. (So does PyTorch.) It also says
-what is wrong when somebody gives it a list.
+attaches our functions as methods, lets them take NumPy's names too. (So does PyTorch.) And it
+raises a TypeError that says what is wrong for an input that is not a tensor.
 
 The trap: True is an integer to Python, so that sum(x, True) would be sum(x, 1). It is refused.
 

@@ -16,7 +16,7 @@ them to sum: each element is its own answer.
 
 The trap: `all` and `any` now hide Python's own in this module. all(x > 0 for x in xs), with a
 generator, would raise. And `if (x == y).all():` is what most people mean by `if x == y:`, which
-raises if there is more than one answer (step 57g).
+raises if there is more than one answer (step 57a).
 
 Changed: nothing. New: AllAny, tested_dims, all, any.
 Try: let tested_dims return reduced_dims(dim, ndim) always, and see which line notices.

@@ -6,21 +6,21 @@ PyTorch's max is three functions under one name, and programs use all of them:
     max(x, 1)       (values, indices) of each row          the first one gets the gradient
     max(x, y)       the larger of each pair                maximum, step 56i
 
-The second returns two tensors, as one who asks for the largest score mostly wants the class too.
-The two are a named tuple: values, indices = max(x, 1), or max(x, 1).values. `named_result` makes
-its class, which prints as in PyTorch.
+The second returns two tensors, since a program that asks for the largest score mostly wants its
+class too. The two are a named tuple: values, indices = max(x, 1), or max(x, 1).values.
+`named_result` makes its class, which prints as in PyTorch.
 
 Values come from indices: argmax, then TakeAlong. So the gradient goes to the one place that was
 reported, also in a tie. That is what amax and max differ in, and the documentation of PyTorch says
 it in a subordinate clause: one shares, the other chooses.
 
-Which form is meant, the second argument decides: a tensor is the other half of pairs. `max_or_min`
-sorts it out, once for both functions.
+The second argument decides which form is meant: a tensor is the other half of the pairs.
+`max_or_min` sorts it out, once for both functions.
 
 The trap: `max` and `min` now hide Python's own in this module.
 
 New: named_result, MaxResult, MinResult, max_or_min, max, min.
-Try: max(x, 1).grad_fn. Which of the two parts has one?
+Try: look at grad_fn of both parts of max(x, 1), for an x that requires grad.
 """
 
 import collections

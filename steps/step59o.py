@@ -6,7 +6,7 @@ lost. PyTorch says at each node what was called:
     x.max()      MaxBackward1        x.amax()    AmaxBackward0
     x.max(1)     MaxBackward0        x.min(1)    MinBackward0
 
-Ours say AmaxBackward0 and TakeAlongBackward0: that is how step 59n computes them, and not what the
+Ours say AmaxBackward0 and TakeAlongBackward0: that is how step 59k computes them, and not what the
 program has written. `name` is a method of a Function, so a subclass with another `name` is all that
 is missing. `named` makes one: type(name, bases, attributes) is what a class statement calls. The
 class is made once, so nothing becomes slower.

@@ -16,7 +16,8 @@ a large array takes as long as the exponential.
 With dtype=..., the input is converted first, as for a sum. And logsumexp takes integers: they
 become floats. (Of softmax, PyTorch refuses them, as step 60a does.)
 
-The trap: `out=y` overwrites y, which must be nobody else's. minus_max always makes a new array.
+The trap: `out=y` overwrites y, which is right only for an array that nothing else uses. minus_max
+always makes a new one.
 
 Changed: Softmax.forward, LogSoftmax.forward, logsumexp, softmax_along, softmax, log_softmax.
 Try: leave wide out of Softmax.forward.

@@ -24,7 +24,6 @@ New: Thread, launch.
 Try: blocks of 16 threads instead of 4. How many blocks do 9 elements need, and how many are idle?
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +52,7 @@ def launch(kernel: Callable, grid: int, block: int, *args: Any) -> None:
 
 
 if __name__ == "__main__":
+    import math
 
     def add_one(t, data, n):
         i = t.blockIdx * t.blockDim + t.threadIdx

@@ -24,7 +24,6 @@ Try: a block of (8, 2) threads, then (2, 8). How many pixels does each look at?
 """
 
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -67,6 +66,8 @@ def launch(kernel: Callable, grid: Any, block: Any, *args: Any) -> None:
 
 
 if __name__ == "__main__":
+    import math
+
     height, width = 6, 10
     picture = [[(3 * row + column) % 5 for column in range(width)] for row in range(height)]
 

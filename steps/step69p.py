@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.device import device_of
-from tinytorch.cuda.backend import cupy, on_cuda
+from tinytorch.cuda.backend import on_cuda
 from tinytorch.kernels.kernel import Kernel
 
 # One thread for each element of the product. It reads a whole row and a whole column.
@@ -93,6 +93,7 @@ def matmul_on_cuda(a: Any, b: Any, tiled: bool = True) -> Any:
 
 
 if __name__ == "__main__":
+    from tinytorch.cuda.backend import cupy
 
     class Counted(list):
         """Numbers in the GPU's memory: it counts how often one is read."""

@@ -25,7 +25,6 @@ Changed: softmax_kernel, softmax_on_cuda.
 Try: take the last `yield` out of `combined` in the demo. Which threads take the wrong maximum?
 """
 
-import math
 from typing import Any
 
 import numpy as np
@@ -80,6 +79,7 @@ def softmax_on_cuda(x: Any, ctx: Any) -> Any:
 
 
 if __name__ == "__main__":
+    import math
 
     def played(grid, block, args):
         flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)

@@ -211,6 +211,7 @@ if __name__ == "__main__":
     )
     cupy = types.SimpleNamespace(cuda=cuda, get_default_memory_pool=lambda: pool)
     is_available, device_index = (lambda: True), (lambda device: 0)
+    peaks.clear()
     watching = watch()
     (malloc,) = allocators  # CuPy would call it for each array
 

@@ -12,7 +12,7 @@ parameters, because two different parts may hold the same one.
 A set compares by equality and needs a hash. Tensors and modules have the hash of their identity,
 and a set looks at identity first, so that `param in seen` does not compare numbers.
 
-The trap: not everybody wants the short list. To save a network under all its names, or to find a
+The trap: the short list is not always wanted. To save a network under all its names, or to find a
 part by its second name, one needs the duplicates: remove_duplicate=False. And recurse=False lists
 only what the module itself owns. (Names and defaults are PyTorch's.)
 

@@ -16,7 +16,8 @@ A name has one place: if a plain attribute or a part becomes a parameter, the fo
 keeps the name and its place, so that an option not chosen can be chosen later; the walks skip it.
 
 The trap: `self._parameters` in __getattr__ would ask __getattr__ again where it is missing, and so
-on without end. `self.__dict__` is always there.
+on without end. `self.__dict__` is always there. (dir leaves out names such as "0": they cannot be
+written as attributes.)
 
 Changed: Members.__init__, __setattr__, named_modules, named_parameters. New: _store_of,
 __getattr__, __delattr__, __dir__.
@@ -187,3 +188,18 @@ if __name__ == "__main__":
     line.second = Linear()
     line.second = None
     print([path for path, _ in line.named_modules()], list(line._modules))  # -> [''] ['second']
+
+    # What is wrong still: what stands among the parameters, and an error about something else.
+    line.weight = tensor([[1.0]])
+    print([type(param).__name__ for param in line.parameters()])  # -> ['Tensor', 'Parameter']
+
+    class TooEarly(Module):
+        def __init__(self):
+            self.weight = Parameter(tensor([1.0]))
+            super().__init__()
+
+    try:
+        TooEarly()
+    except KeyError as error:
+        print("KeyError:", error)
+    # -> KeyError: '_parameters'

@@ -1,12 +1,12 @@
 """Step 71e: What a module refuses
 
-Some mistakes pass in silence, or end in an error about something else. In the demo of step 71d,
-`line.weight = tensor(...)` would put a plain tensor among the parameters, and the optimizer would
-find it there. A parameter that is set before `super().__init__()` finds no dictionary, and the
-message is a KeyError about '_parameters'. And a name with a point in it, "a.b", would look like the
-parameter b of a part a.
+Some mistakes pass in silence, or end in an error about something else. At the end of step 71d
+`line.weight = tensor(...)` puts a plain tensor among the parameters, and an optimizer finds it
+there. A parameter that is set before `super().__init__()` finds no dictionary, and the message is a
+KeyError about '_parameters'. And a name with a point in it, "a.b", would look like the parameter b
+of a part a.
 
-So all members go through one door, _register, which checks four things:
+So all members go through one door, _register, which checks five things:
 
     the dictionaries are there      cannot assign parameter before Module.__init__() call
     the name is a string            parameter name should be a string
@@ -18,8 +18,9 @@ The same door has two handles more: register_parameter and register_module do by
 does, for names that a program computes. None is a value, too: it keeps the name for an option that
 was not chosen, such as a bias.
 
-The trap is the fourth check. `hasattr(self, name)` would look into __getattr__, which a subclass
-may define by way of a part that is not there yet. So we ask the dictionaries and the class.
+The trap is the check whether a name is free. `hasattr(self, name)` would look into __getattr__,
+which a subclass may define by way of a part that is not there yet. So we ask the dictionaries and
+the class.
 
 Changed: Members.__setattr__. New: _register, register_parameter, register_module; Module.forward.
 Try: leave out the check of the name, and register a parameter "forward". What happens at a call?

@@ -15,7 +15,7 @@ assignment to the name replaces the buffer.
 
 state_dict() is what a module knows, as a dictionary of names and tensors. Scratch memory, or what
 can be computed again, is registered with persistent=False and left out. Why register it at all?
-Because it moves to a GPU with the layer (step 71n); an attribute would stay behind.
+Because it moves to a GPU with the layer (step 71m); an attribute would stay behind.
 
 The trap: the state shares the module's memory; it is not a copy. Train on, and what you wanted to
 keep changes as well. Clone it.

@@ -1,8 +1,8 @@
 """Step 71r: Looking into a network: forward hooks
 
 A network gives a wrong answer. Which of its parts is to blame? One would like to see what each of
-them gets and gives, without prints in every forward, and without changing networks that somebody
-else has written.
+them gets and gives, without prints in every forward, and without changing networks written by
+others.
 
 That is why one calls the module and not its forward: there is room in between. A hook is a function
 of yours that is called there:

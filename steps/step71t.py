@@ -15,7 +15,8 @@ backward of the module has not begun. What the hook returns takes their place.
 
 A hook on the tensor (step 51e) sees one tensor. The gate sees all outputs of a call together, and
 None for those that got no gradient; so materialize_grads is off. Outputs that are not tensors, or
-need no gradient, do not go through: `places` says which of the n values did.
+need no gradient, do not go through: `places` says which of the n values did. takes_tensors: hooks
+want Tensors, not arrays. plain = False: there may be several gradients.
 
 The trap: a hook must return as many gradients as it got. With gradients off (no_grad) there are no
 gates.

@@ -1,7 +1,7 @@
 """Step 72f: Dropout: units that fall silent in training
 
 A network of 300 numbers and 20 noisy points learns the points by heart: its error on them becomes
-small, and on new points it is five times as large. The demo trains one. The units have adapted to
+small, and on new points it is four times as large. The demo trains one. The units have adapted to
 each other; one cancels what another does, at just these points.
 
 Dropout makes that hard. In training each element is set to 0 with probability p, anew in each call.
@@ -93,7 +93,7 @@ if __name__ == "__main__":
         net = Sequential(Linear(1, 100), Tanh(), Dropout(p), Linear(100, 1))
         for param in net[0].parameters():
             param.data.mul_(4)  # steep units, that can follow every point
-        for _ in range(1500):
+        for _ in range(1000):
             (net(x) - target).square().mean().backward()
             with no_grad():
                 for param in net.parameters():

@@ -19,7 +19,7 @@ The trap of inplace: what a node before needs for its backward is overwritten, a
 raises an error (step 49b). After a linear layer it is safe, which does not need its output.
 
 Changed: dropout, Dropout. New: check_probability, drop_units.
-Try: dropout(x.exp(), inplace=True), and backward.
+Try: a mask of the shape (1, 3). Which numbers fall silent together?
 """
 
 import importlib

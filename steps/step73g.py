@@ -1,30 +1,28 @@
-"""Step 73g: Activations
+"""Step 73g: Modules from functions
 
-Two linear layers in a row are one linear layer: W2 (W1 x) = (W2 W1) x. What makes a network more
-than that is the bend in between, the activation. relu, tanh and sigmoid have been there since step
-56g. These are the others that people use, each one line of mathematics:
+ReLU, LeakyReLU, Sigmoid and Tanh of steps 73a and 73b are twenty-odd lines that say nothing new:
+each option of the function is an argument of __init__, then an attribute, then an argument of the
+function, then a part of the text. The other five activations would be forty more.
 
-    leaky_relu   x, or s x below 0            no unit is ever cut off from its gradient
-    elu          x, or a (exp(x) - 1)         smooth, and its mean is nearer to 0
-    gelu         x P(x)                       P: the normal distribution function (CDF)
-    silu         x sigmoid(x)                 nearly the same, and cheaper
-    softplus     log(1 + exp(x))              a smooth relu
-    logsigmoid   -softplus(-x)                the logarithm of a probability
+The signature of the function says all that. FunctionModule reads it once for each subclass:
 
-Each is a Function of its own, because a composition fails where numbers are large. exp(1000) is
-inf, and so is log(1 + inf), but softplus(1000) is 1000; in backward, inf / inf is nan. So exp only
-gets numbers that are not positive: log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)). Or its inf is
-the denominator of a fraction, and nowhere else: 1 / (1 + inf) is 0, which is right.
+    class LeakyReLU(FunctionModule, function=leaky_relu)
+        leaky_relu(input, negative_slope=0.01, inplace=False)
+                   ────   ───────────────────────────────────
+                   forward          options: __init__, attributes, text
 
-With inplace=True the result is written into the input's memory. Its backward may need what was
-there, so a copy is kept: this saves no memory here, but programs that ask for it run.
+__init_subclass__ is called by Python when a subclass is made, with the keywords behind its bases.
+bind and apply_defaults do with the arguments what a call would do, errors included.
 
-The modules need no code of their own. FunctionModule looks at the signature of a function: each
-argument after the input becomes an argument of the module, an attribute, and a part of its text.
+A function that compares has two inputs (`_inputs`), and a module may show only the first few
+options. An option that is a tensor, a weight, becomes a buffer: it moves and is saved with the
+module.
 
-New: Activation and its subclasses; FunctionModule and the modules made with it. Moved: the layers,
-to linear.py and dropout.py in tinytorch/nn.
-Try: in Elu.slope pass x itself to exp, and look at the gradient of elu at 1000.
+The trap: a function stored on a class becomes a method, and gets self. staticmethod prevents that.
+(PyTorch writes these classes by hand, in torch.nn.modules.activation.)
+
+Changed: ReLU, LeakyReLU, Sigmoid, Tanh. New: FunctionModule and the other modules.
+Try: call ReLU(inplce=True), and look for the line that found the mistake.
 """
 
 import importlib
@@ -280,71 +278,59 @@ class Tanh(FunctionModule, function=tanh):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.modes import no_grad
     from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.ops.creation import linspace
-    from tinytorch.ops.random import manual_seed
 
     importlib.import_module("tinytorch.core.printing")
 
-    x = tensor([-2.0, 0.0, 2.0])
-    for curve in (relu, leaky_relu, elu, gelu, silu, softplus, logsigmoid):
-        print(f"{curve.__name__:10}", " ".join(f"{value:7.4f}" for value in curve(x).tolist()))
-    # -> relu        0.0000  0.0000  2.0000
-    # -> leaky_relu -0.0200  0.0000  2.0000
-    # -> elu        -0.8647  0.0000  2.0000
-    # -> gelu       -0.0455  0.0000  1.9545
-    # -> silu       -0.2384  0.0000  1.7616
-    # -> softplus    0.1269  0.6931  2.1269
-    # -> logsigmoid -2.1269 -0.6931 -0.1269
-
-    # Large numbers, in values and in gradients.
-    for curve in (softplus, logsigmoid, silu, elu):
-        x = tensor([-1000.0, 1000.0], requires_grad=True)
-        y = curve(x)
-        y.sum().backward()
-        print(curve.__name__, (y + 0).tolist(), (x.grad + 0).tolist())
-    # -> softplus [0.0, 1000.0] [0.0, 1.0]
-    # -> logsigmoid [-1000.0, 0.0] [1.0, 0.0]
-    # -> silu [0.0, 1000.0] [0.0, 1.0]
-    # -> elu [-1.0, 1000.0] [0.0, 1.0]
-    x = tensor([1000.0], requires_grad=True)
-    y = (1 + x.exp()).log()
-    y.backward()
-    print("log(1 + exp(1000)) as written:", y.item(), x.grad.item())
-    # -> log(1 + exp(1000)) as written: inf nan
-
-    # Modules from functions.
-    print(Sequential(LeakyReLU(0.2), GELU(approximate="tanh"), ReLU(inplace=True)))
+    print(
+        Sequential(LeakyReLU(0.2), GELU(approximate="tanh"), ReLU(inplace=True), ELU(), Softplus())
+    )
     # -> Sequential(
     # ->   (0): LeakyReLU(negative_slope=0.2)
     # ->   (1): GELU(approximate='tanh')
     # ->   (2): ReLU(inplace=True)
+    # ->   (3): ELU(alpha=1.0)
+    # ->   (4): Softplus(beta=1.0, threshold=20.0)
     # -> )
-    inside = tensor([-1.0, 2.0]) * 1
-    print(LeakyReLU(0.5, inplace=True)(inside) is inside, inside)
-    # -> True tensor([-0.5000,  2.0000])
+    print(LeakyReLU.__signature__)  # -> (negative_slope: float = 0.01, inplace: bool = False)
+    x = tensor([-2.0, 0.0, 2.0])
+    for bend in (
+        ReLU(),
+        LeakyReLU(),
+        ELU(),
+        GELU(),
+        SiLU(),
+        Softplus(),
+        LogSigmoid(),
+        Sigmoid(),
+        Tanh(),
+    ):
+        print(f"{type(bend).__name__:10}", " ".join(f"{value:7.4f}" for value in bend(x).tolist()))
+    # -> ReLU        0.0000  0.0000  2.0000
+    # -> LeakyReLU  -0.0200  0.0000  2.0000
+    # -> ELU        -0.8647  0.0000  2.0000
+    # -> GELU       -0.0455  0.0000  1.9545
+    # -> SiLU       -0.2384  0.0000  1.7616
+    # -> Softplus    0.1269  0.6931  2.1269
+    # -> LogSigmoid -2.1269 -0.6931 -0.1269
+    # -> Sigmoid     0.1192  0.5000  0.8808
+    # -> Tanh       -0.9640  0.0000  0.9640
+    slope = LeakyReLU(0.5)
+    slope.negative_slope = 0.25
+    print(slope(x), ReLU(inplace=True)(x) is x)  # -> tensor([-0.5000,  0.0000,  2.0000]) True
+    try:
+        ReLU(0.1, 0.2)
+    except TypeError as error:
+        print(error)
+    # -> too many positional arguments
 
-    # Without a bend a network is a line, however deep it is.
-    manual_seed(0)
-    x = linspace(-2, 2, 41).reshape(-1, 1)
-    target = x.square()
+    # Two inputs, a tensor as an option, and an option that is not shown.
+    def distance(a, b, weight=None, power=2.0, scale=1.0):
+        return scale * ((a - b).abs() ** power * weight).sum()
 
-    def train(model):
-        for _ in range(300):
-            loss = (model(x) - target).square().mean()
-            model.zero_grad()
-            loss.backward()
-            with no_grad():
-                for param in model.parameters():
-                    param -= 0.05 * param.grad
-        return loss.item()
+    class Distance(FunctionModule, function=distance, options=2):
+        _inputs = 2
 
-    bend = train(Sequential(Linear(1, 20), Tanh(), Linear(20, 1)))
-    line = train(Sequential(Linear(1, 20), Linear(20, 1)))
-    best = (target - target.mean()).square().mean().item()
-    print(f"x^2: two layers {line:.2f}, the best line {best:.2f}")
-    # -> x^2: two layers 1.57, the best line 1.57
-    print("with tanh in between it is far better:", bend < 0.1)
-    # -> with tanh in between it is far better: True
+    compare = Distance(tensor([1.0, 10.0]), power=1.0)
+    print(compare(tensor([1.0, 2.0]), tensor([3.0, 3.0])), list(compare.state_dict()))
+    # -> tensor(12.) ['weight']

@@ -1,33 +1,23 @@
-"""Step 74g: How far off is an answer?
+"""Step 74g: How alike are two vectors?
 
-A loss is one number for how wrong a network is, and training goes down its slope. So it is the
-slope that counts. That of a square grows with the error: an answer that is off by 10 pulls ten
-times as hard as one that is off by 1. If the 10 is a typo in the data, it pulls the whole fit.
+A network gives a vector for each photo, each word, each song. Which two are alike? The distance
+depends on the lengths: in the demo a word that occurs ten times as often has a longer vector of the
+same direction, and is further away than one of another meaning. What tells is the direction:
 
-    mse_loss        d^2      slope 2 d         fits the mean, so outliers pull it
-    l1_loss         |d|      slope 1 or -1     fits the median, but has a kink at 0
-    smooth_l1_loss  both: a square near 0, a line beyond; huber_loss is the same, scaled
+    cos(a, b) = a b / (|a| |b|)         1: one direction   0: a right angle   -1: opposite
 
-mse_loss warns if the shapes differ: [n, 1] minus [n] broadcasts to [n, n], a loss that goes down
-and teaches nothing, without any error.
+normalize divides by the length, and what remains is the sum of products of two vectors of length 1.
+It serves as a loss, too, 1 - cos: its gradient turns a vector and leaves its length alone.
 
-For a question with yes or no, the answer is a probability p, and the loss is -log of the
-probability given to the truth: 0 if the network is sure and right, large if it is sure and wrong.
-binary_cross_entropy takes p itself, binary_cross_entropy_with_logits the number before the sigmoid.
-Use the latter: sigmoid(100) is 1 in float32, and log(1 - 1) is minus infinity. It is replaced by
--100, and there is no gradient left. The version with logits still knows how wrong it is.
+The trap is the vector of zeros, which has no direction. Divided by its length it is nan, and the
+slope of the norm is nan as well. clamp(min=eps) divides by eps instead: the result is 0, and the
+gradient finite (step 59n says why the norm's own slope is 0 there).
 
-Each loss has a `reduction` ("mean", "sum", "none"), and a module made as in step 73g. (Before 2018
-two other arguments stood for it, which PyTorch still takes. So `reduction` has to be named here: by
-position it would mean one of them.)
+(PyTorch: F.normalize, F.cosine_similarity, with these eps; contrastive training, CLIP for example,
+is built of them.)
 
-Written with operations, (input - target).square().mean() leaves three nodes in the graph. Here a
-loss is one Function: `from_formulas` makes it of its value and its slope, and what all of them
-have in common stands once, in Loss.
-
-New: Loss and what is made with it; the losses for numbers, and for yes or no; similarity of
-vectors; their modules. Moved: the activations, to tinytorch/nn/activation.py.
-Try: in the demo that looks for the best constant, make 30 a larger typo. Which loss notices?
+New: normalize, cosine_similarity, CosineSimilarity.
+Try: the gradient of cosine_similarity(a, b) times a, added up. Why is it 0?
 """
 
 import importlib
@@ -116,6 +106,8 @@ def huber_slope(xp: Any, x: Any, t: Any, delta: float, factor: float) -> Any:
 
 
 Huber = from_formulas("HuberLoss", huber_value, huber_slope)
+
+
 SmoothL1 = from_formulas("SmoothL1Loss", huber_value, huber_slope)
 
 
@@ -306,60 +298,26 @@ class CosineSimilarity(LossModule, function=cosine_similarity):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.modes import no_grad
-    from tinytorch.ops.creation import zeros
-
     importlib.import_module("tinytorch.core.printing")
 
-    # Losses for numbers, and their slopes.
-    for loss in (mse_loss, l1_loss, smooth_l1_loss):
-        error = tensor([0.1, 1.0, 10.0], requires_grad=True)
-        loss(error, zeros(3), reduction="sum").backward()
-        values = loss(error, zeros(3), reduction="none").tolist()
-        print(f"{loss.__name__:14}", [round(v, 3) for v in values], error.grad)
-    # -> mse_loss       [0.01, 1.0, 100.0] tensor([ 0.2000,  2.0000, 20.0000])
-    # -> l1_loss        [0.1, 1.0, 10.0] tensor([1., 1., 1.])
-    # -> smooth_l1_loss [0.005, 0.5, 9.5] tensor([0.1000, 1.0000, 1.0000])
+    cat = tensor([[3.0, 1.0]])
+    often, other = 10 * cat + 1, tensor([[1.0, 3.0]])
+    for name, vector in (("often", often), ("other", other)):
+        cosine = cosine_similarity(cat, vector).item()
+        print(f"{name}: distance {norm(cat - vector).item():5.2f}, cosine {cosine:.3f}")
+    # -> often: distance 29.73, cosine 1.000
+    # -> other: distance  2.83, cosine 0.600
+    print(normalize(cat), f"length {norm(normalize(cat)).item():.4f}")
+    # -> tensor([[0.9487, 0.3162]]) length 1.0000
 
-    # The best constant for five numbers, one of which is a typo: 30 for 3.
-    data = tensor([1.0, 2.0, 3.0, 4.0, 30.0])
-    for loss in (mse_loss, l1_loss, huber_loss):
-        best = tensor(0.0, requires_grad=True)
-        for _ in range(2000):
-            loss(best.expand(5), data).backward()
-            with no_grad():
-                best -= 0.01 * best.grad
-            best.grad = None
-        print(f"{loss.__name__}: {best.item():.1f}")
-    # -> mse_loss: 8.0
-    # -> l1_loss: 3.0
-    # -> huber_loss: 3.0
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        mse_loss(zeros(3, 1), zeros(3))
-    print(str(caught[0].message).partition(":")[0])
-    # -> Using a target size (3,) that is different to the input size (3, 1)
+    zero = tensor([[0.0, 0.0]], requires_grad=True)
+    cosine_similarity(zero, cat).sum().backward()
+    print(normalize(zero).detach(), bool(zero.grad.isfinite().all()))  # -> tensor([[0., 0.]]) True
 
-    # Yes or no, and a network that is sure and wrong.
-    logit, no = tensor([200.0], requires_grad=True), tensor([0.0])
-    loss = binary_cross_entropy_with_logits(logit, no)
-    loss.backward()
-    print("with logits:", loss.item(), "gradient", logit.grad.item())
-    # -> with logits: 200.0 gradient 1.0
-    logit.grad = None
-    loss = binary_cross_entropy(logit.sigmoid(), no)
-    loss.backward()
-    print("after a sigmoid:", loss.item(), "gradient", logit.grad.item())
-    # -> after a sigmoid: 100.0 gradient 0.0
-    unsure, yes = tensor([0.0]), tensor([1.0])
-    once = binary_cross_entropy_with_logits(unsure, yes)
-    three = binary_cross_entropy_with_logits(unsure, yes, pos_weight=tensor([3.0]))
-    print(f"3 * {once.item():.4f} = {three.item():.4f}")  # -> 3 * 0.6931 = 2.0794
-    loss = BCEWithLogitsLoss(pos_weight=tensor([3.0]), reduction="sum")
-    print(loss, list(loss.state_dict()), loss(unsure, yes).item() == three.item())
-    # -> BCEWithLogitsLoss() ['pos_weight'] True
-
-    # Vectors: two that are alike, and one that is different.
-    anchor, like, other = tensor([[1.0, 0.0]]), tensor([[1.0, 0.1]]), tensor([[0.0, 1.0]])
-    print(f"{cosine_similarity(anchor, like).item():.3f}", cosine_similarity(anchor, other).item())
-    # -> 0.995 0.0
+    # As a loss it turns a vector.
+    a = tensor([[2.0, 0.0]], requires_grad=True)
+    for _ in range(50):
+        (1 - CosineSimilarity()(a, cat)).sum().backward()
+        a = (a - a.grad).detach().requires_grad_()
+    print(f"direction {a[0, 1].item() / a[0, 0].item():.3f} of 0.333")
+    # -> direction 0.333 of 0.333

@@ -1,26 +1,25 @@
-"""Step 74n: How wrong is a class?
+"""Step 74n: How far is one distribution from another?
 
-A classifier gives one number for each class, a logit. softmax turns the logits into probabilities,
-and the loss is -log of the probability of the right class: the yes or no of step 74g, for many
-classes. The Function for it is there since step 65o: NllLoss.
+The target of step 74m was a distribution q, and the smallest loss was not 0 but the uncertainty of
+q itself: a coin cannot be predicted. In the demo the prediction is perfect, and cross_entropy says
+0.693. To see how far the network is from q one subtracts that:
 
-The trap: cross_entropy expects logits, which can be any numbers. A Softmax layer in front of it
-means that the softmax is taken twice. The loss looks fine and goes down, but it can never come near
-0, and the gradients are small. (softmax wants to know along which dimension the numbers are
-alternatives. Programs of 2017 do not say it: those of torch.nn still guess, with a warning.)
+    KL(q, p) = sum of q_i (log q_i - log p_i)         0 if p = q, larger otherwise
 
-What people need besides: a weight for each class, if some are rare; ignore_index for rows that do
-not count, such as padding; label_smoothing, which spreads a part of the truth over all classes; and
-targets that are themselves probabilities. The mean divides by the total weight of the rows, not by
-their number, as in PyTorch. A class that does not exist raises an error, and never picks up the
-number of another: in NumPy, index -1 would be the last class.
+the Kullback-Leibler divergence. The gradient by p is the same. A small network that learns from the
+answers of a large one (distillation) is trained with it, and variational autoencoders (step 89h)
+contain it.
 
-nll_loss is the part after log_softmax; kl_div compares two distributions (by definition its mean is
-"batchmean"; "mean" is not).
+kl_div takes log p, since that is what log_softmax gives and what is exact for small p; log_target
+says that q comes as a logarithm, too. 0 log 0 counts as 0: (target == 0) is added inside the
+logarithm.
 
-New: softmax and log_softmax of nn; the losses for classes and distributions; modules.
-Moved: the losses of step 74g, to tinytorch/nn/loss.py.
-Try: in step 65o give NllLoss the logits.softmax(1), and compare the digits after 20 epochs.
+The traps are all in the arguments. The prediction comes first, and as a logarithm; the truth
+second. The order counts: KL(q, p) is not KL(p, q). And "mean" divides by all numbers; by definition
+it is the sum for each distribution, "batchmean", and a warning says so.
+
+New: kl_div, KLDivLoss.
+Try: leave the logarithm out. Is kl_div(p, p) still 0?
 """
 
 import importlib
@@ -226,75 +225,25 @@ class CrossEntropyLoss(LossModule, function=cross_entropy):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.gradcheck import gradgradcheck
-    from tinytorch.core.dtype import float64
-    from tinytorch.ops.nll import one_hot
-    from tinytorch.ops.random import manual_seed, randn
-
     importlib.import_module("tinytorch.core.printing")
-    manual_seed(0)
 
-    # Three rows of logits, and the right classes.
-    x = tensor([[2.0, 1.0, 0.0], [0.0, 5.0, 0.0], [1.0, 0.0, 3.0]], requires_grad=True)
-    target = tensor([0, 1, 0])
-    losses = cross_entropy(x, target, reduction="none")
-    print(losses.detach())  # -> tensor([0.4076, 0.0134, 2.1698])
-    losses.sum().backward()
-    print(x.grad)
-    # -> tensor([[-0.3348,  0.2447,  0.0900],
-    # ->         [ 0.0066, -0.0133,  0.0066],
-    # ->         [-0.8858,  0.0420,  0.8438]])
-    said, true = x.detach().softmax(1), one_hot(target, 3)
-    print("said minus true:", (x.grad - (said - true)).abs().max().item() < 1e-6)
-    # -> said minus true: True
-    double = randn(3, 3, dtype=float64, requires_grad=True)
-    print("twice:", gradgradcheck(lambda x: cross_entropy(x, target), (double,)))  # -> twice: True
+    coin, bent = tensor([[0.5, 0.5]]), tensor([[0.9, 0.1]])
+    print(f"perfect, and cross_entropy says {cross_entropy(coin.log(), coin).item():.3f}")
+    # -> perfect, and cross_entropy says 0.693
+    print("kl_div says", kl_div(coin.log(), coin, reduction="batchmean").item())
+    # -> kl_div says 0.0
+    one = kl_div(bent.log(), coin, reduction="batchmean").item()
+    other = kl_div(coin.log(), bent, reduction="batchmean").item()
+    print(f"{one:.4f} is not {other:.4f}")  # -> 0.5108 is not 0.3681
+    by_hand = cross_entropy(bent.log(), coin) - cross_entropy(coin.log(), coin)
+    print(f"{by_hand.item():.4f}")  # -> 0.5108
 
-    # Large numbers, in float32.
-    large = tensor([[1000.0, 0.0, -1000.0]])
-    powers = large.exp()
-    print("as written:", -(powers / powers.sum()).log()[0, 0].item())  # -> as written: nan
-    for right in (0, 2):
-        print("cross_entropy:", cross_entropy(large, tensor([right])).item())
-    # -> cross_entropy: 0.0
-    # -> cross_entropy: 2000.0
-
-    # The softmax taken twice.
-    sure, right = tensor([[20.0, 0.0, 0.0]]), tensor([0])
-    for logits in (sure, sure.softmax(1)):
-        print(f"sure and right: {cross_entropy(logits, right).item():.4f}")
-    # -> sure and right: 0.0000
-    # -> sure and right: 0.5514
-
-    # Weights, rows that do not count, smoothed truth, and probabilities as truth.
-    x = x.detach()
-    losses, weight = cross_entropy(x, target, reduction="none"), tensor([1.0, 10.0, 1.0])
-    by_hand = (losses[0] + 10 * losses[1] + losses[2]) / 12
-    print(f"{by_hand.item():.5f} = {cross_entropy(x, target, weight=weight).item():.5f}")
-    # -> 0.22594 = 0.22594
-    padded = cross_entropy(x, tensor([0, -100, 0]))
-    print(f"{((losses[0] + losses[2]) / 2).item():.5f} = {padded.item():.5f}")
-    # -> 1.28873 = 1.28873
-    truth = one_hot(target, 3) * 0.7 + 0.1
-    smooth = cross_entropy(x, target, label_smoothing=0.3)
-    print(f"{cross_entropy(x, truth).item():.5f} = {smooth.item():.5f}")
-    # -> 1.26361 = 1.26361
-    nll = nll_loss(log_softmax(x, 1), target)
-    print(f"{losses.mean().item():.5f} = {nll.item():.5f}")  # -> 0.86361 = 0.86361
-    for wrong in (tensor([0, 1, 3]), tensor([0, 1, -1]), tensor([0, 1])):
-        try:
-            cross_entropy(x, wrong)
-        except (IndexError, ValueError) as error:
-            print(f"{type(error).__name__}: {error}")
-    # -> IndexError: Target 3 is out of bounds.
-    # -> IndexError: Target -1 is out of bounds.
-    # -> ValueError: batch sizes of input, (3, 3), and target, (2,), differ
-
-    # How far one distribution is from another.
-    p, q = tensor([[0.5, 0.5]]), tensor([[0.9, 0.1]])
-    print(f"{kl_div(q.log(), p, reduction='batchmean').item():.4f}")  # -> 0.5108
-
-    # As modules: their tensors are buffers, so that to() and state_dict() know them.
-    loss = CrossEntropyLoss(weight=weight, label_smoothing=0.1)
-    print(loss, list(loss.state_dict()), loss.double().weight.dtype)
-    # -> CrossEntropyLoss() ['weight'] tinytorch.float64
+    logs, truth = bent.log().expand(3, 2), tensor([[1.0, 0.0], [0.5, 0.5], [0.9, 0.1]])
+    print(kl_div(logs, truth, reduction="none").sum(1) + 0)  # -> tensor([0.1054, 0.5108, 0.0000])
+    print(f"{KLDivLoss(reduction='batchmean')(logs, truth).item():.4f}")  # -> 0.2054
+    again = kl_div(logs, truth.clamp(min=1e-30).log(), reduction="sum", log_target=True)
+    print(f"{again.item() / 3:.4f}")  # -> 0.2054
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        print(f"{kl_div(logs, truth).item():.4f}", caught[0].message)
+    # -> 0.1027 kl_div: by definition the mean is 'batchmean'; 'mean' is not

@@ -10,10 +10,10 @@ texts it does not end: a text is a sequence of texts of one letter, and the firs
     tuple, list    a list of batches
     text           a list of texts: there are no tensors of texts
 
-So the result should be of the kind of the item. `rebuilt` makes it. A class of your own that takes
-a dict, or a list, takes the parts in the same way. The trap: some classes take something else. A
-defaultdict wants its default first; and a copy of the first item has it already, so its values are
-replaced in a copy. A range cannot hold batches at all, and becomes a list.
+So the result should be of the kind of the item, and `rebuilt` makes one: type(item)(parts). The
+trap: some classes take something else. A defaultdict wants its default first. A copy of the item
+has it already, so what can be changed is copied, and its values are replaced. A range cannot hold
+batches at all, and becomes a list.
 
 A plain tuple becomes a list too. This is a habit of PyTorch, which programs rely on.
 

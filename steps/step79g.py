@@ -21,7 +21,7 @@ only if it comes no later than the first class that says what an item is.
 (`__getitems__` is PyTorch's too; `__getbatch__` is ours. PyTorch makes batches item by item.)
 
 Changed: TensorDataset, Subset. New: items, collated.
-Try: leave the `break` out of `collated`. Which line of the demo gives it away?
+Try: write `continue` for the `break` in `collated`. Which line of the demo gives it away?
 """
 
 import importlib

@@ -21,7 +21,7 @@ refuses it at once, not at its first item.
 (torch.utils.data has the same classes. `Dataset[int]` is for those who write types.)
 
 Changed: Dataset. New: IterableDataset, ConcatDataset, ChainDataset. All of dataset.py is there now.
-Try: bisect_left in place of bisect_right. Which item does the demo miss?
+Try: bisect_left in place of bisect_right. Which item is not found, and why that one?
 """
 
 import bisect

@@ -11,7 +11,7 @@ about one length lie side by side, because the shorter ones of a batch must be p
 
 The trap: the last batch is shorter. Its mean loss counts as much as that of any other batch. The
 1797 digits make 28 batches of 64 and one of 5, so each of these 5 items counts 13 times as much as
-one of the others. The mean of the batches' means is not the mean: in the demo, 10 % off. Add up
+one of the others. The mean of the batches' means is not the mean: in the demo, 9 % off. Add up
 the sums instead. In training, drop_last=True leaves the short batch out; as the order changes, no
 item is left out for long. Never do that in a test.
 

@@ -1,7 +1,7 @@
 """Step 79u: Batches in pinned memory
 
 A GPU copies a batch out of the computer's memory by itself, while the program goes on, if the
-memory is pinned: if the system may not move it (step 68g). NumPy's arrays are not pinned. So each
+memory is pinned: if the system may not move it (step 68c). NumPy's arrays are not pinned. So each
 `batch.to("cuda")` first copies the batch to pinned memory, and the program waits for it.
 
 With pin_memory=True the loader pins all tensors of a batch, wherever in it they are. `walk` (step
@@ -19,7 +19,7 @@ loop (stacklevel=3), not a line of the loader.
 The trap: pinned memory is taken away from all other programs. It is made for batches, not for a
 dataset of many gigabytes.
 
-(PyTorch pins in a thread of its own. pin_memory_device has no effect there any more, nor here.)
+(With workers, PyTorch pins in a thread. pin_memory_device has no effect there any more, nor here.)
 
 Changed: BatchIterator, DataLoader. New: pin.
 Try: pin_memory on a machine with a GPU, and batch.is_pinned().
@@ -204,9 +204,8 @@ if __name__ == "__main__":
             return "pinned"
 
     is_available = lambda: True  # noqa: E731
-    batches = [{"a": [Batch(), 7], "b": "text"}]
-    print(
-        *DataLoader(batches, None, collate_fn=dict, pin_memory=True)
-    )  # -> {'a': ['pinned', 7], 'b': 'text'}
+    data = [{"a": [Batch(), 7], "b": "text"}]
+    (pinned,) = DataLoader(data, None, collate_fn=dict, pin_memory=True)
+    print(pinned)  # -> {'a': ['pinned', 7], 'b': 'text'}
     is_available = real
     print("a GPU is here:", is_available())  # -> ...

@@ -1,8 +1,9 @@
 """Step 80f: Short epochs
 
-A small dataset has epochs of a tenth of a second, and each starts four processes and ends them. In
-step 80e, the loop waits three times: until the last worker is started, before the first gets a
-task; until all have ended, at the end; and a worker without tasks waits for the others.
+A small dataset has epochs of a tenth of a second, and each starts four processes and ends them.
+Step 80e waits where it need not: the first worker gets a task when the last one is started, a
+worker with no more tasks waits for the others, and the loop waits until all have ended. The demo
+measures this last one: 2.4 ms, and 0.2 ms without it.
 
     start       each worker gets its first tasks at once, while the next one is being started
     last task   a worker with no more tasks is told to go, while the others still work

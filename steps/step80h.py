@@ -321,7 +321,7 @@ class DataLoader:
 
 
 class Slow(Dataset):
-    """Items that take a millisecond each; the item `late` takes a third of a second."""
+    """Items that take a millisecond each; the item `late` takes half a second."""
 
     def __init__(self, n: int, late: int | None = None):
         self.n, self.late = n, late
@@ -330,7 +330,7 @@ class Slow(Dataset):
         return self.n
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        time.sleep(0.3 if index == self.late else 0.001)
+        time.sleep(0.5 if index == self.late else 0.001)
         return np.full((28, 28), index, np.float32), index
 
 

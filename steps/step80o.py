@@ -1,32 +1,35 @@
-"""Step 80o: What can go wrong between processes
+"""Step 80o: How a process is started
 
-Step 80h works as long as nothing goes wrong. But things do:
+A worker was forked so far, where the system does that: it is a copy of the main process, with all
+its memory, at once. That is quick, and a trap. Only the thread that forks is copied. A lock that
+another thread held is locked in the copy, and nobody unlocks it: the worker hangs. And a GPU's
+driver cannot be used in a copy at all.
 
-    errors      an item raises: the worker dies of it, and the reason is lost. So the error is
-                caught, comes back as text with the worker's traceback, and is raised in the loop
-    death       the system kills a worker that uses too much memory. It cannot report that, but its
-                end of the pipe closes, which is noticed at once. `timeout` is for one that hangs
-    orphans     the main process is killed, and its workers wait forever for the next task. So a
-                worker that hears nothing for some seconds checks whether its parent is still alive
-    left loops  after `break`, batches are still on their way that are not wanted. Each task carries
-                the number of its epoch, and both sides throw away what belongs to an older one
-    randomness  a fork copies the random generator: all workers would rotate pictures by the same
-                "random" angles. Each gets a seed of its own, drawn even if there are no workers
+    fork         a copy of this process                     a millisecond; Linux, macOS
+    spawn        Python is started anew, and imports        a second; everywhere; the only one on
+                 what it needs                              Windows
+    forkserver   a server is spawned once, and forked       in between; Linux, macOS
 
-Starting processes costs milliseconds, and much more where they start Python anew ("spawn", the only
-way on Windows). With persistent_workers they stay alive, and keep their copies of the dataset.
+multiprocessing_context chooses, by name or as a context. Without one, the program's choice holds
+(multiprocessing.set_start_method).
 
-Begin with num_workers=0, where a debugger works. Processes pay off from a millisecond an item on.
-(torch.utils.data.DataLoader takes the same arguments and raises the same errors.)
+With spawn and forkserver, the dataset is sent through a pipe, so pickle must know it: no lambda, no
+open file. The program's own file is imported by each worker. The trap: a program without
 
-New: commands, describe, again, Readable; timeout, worker_init_fn, persistent_workers,
-multiprocessing_context. Changed: WorkerInfo, work, Worker, close, the iterators. Gone: Counted.
-Try: leave manual_seed out of `work`. The eight random numbers are not all different any more.
+    if __name__ == "__main__":
+
+would then start its training in each worker, and this would start workers.
+
+(torch.utils.data.DataLoader has the same argument.)
+
+Changed: WorkerIterator, DataLoader.
+Try: a dataset with a lambda in it, with fork and with spawn.
 """
 
 import contextlib
 import importlib
 import itertools
+import multiprocessing
 import os
 import pickle
 import random
@@ -459,65 +462,44 @@ class Slow(Dataset):
 
 
 if __name__ == "__main__":
-    import multiprocessing
-    import re
+    import threading
 
-    break_down, die = partial(int, "no number"), partial(os._exit, 3)
-    hang = partial(time.sleep, 0.3)
+    # A lock that another thread holds: in a forked process, nobody unlocks it.
+    lock = threading.Lock()
 
-    def order(loader):
-        return [number for _, numbers, _ in loader for number in numbers.tolist()]
+    def try_lock(pipe):
+        pipe.send(lock.acquire(timeout=0.1))
 
-    # An error in a worker arrives with its traceback, and the loop may go on after it.
-    batches = iter(DataLoader(Slow(20, 7, break_down), 4, num_workers=2))
-    came = []
-    while True:
-        try:
-            came.append(next(batches)[1].tolist()[0])
-        except StopIteration:
-            break
-        except ValueError as error:
-            lines = str(error).splitlines()
-    print(lines[0])  # -> Caught ValueError in DataLoader worker process 1.
-    print(lines[1])  # -> Original Traceback (most recent call last):
-    print(lines[-1])  # -> ValueError: invalid literal for int() with base 10: 'no number'
-    print("batches that came begin with", came)  # -> batches that came begin with [0, 8, 12, 16]
+    ours, theirs = multiprocessing.Pipe()
+    with lock:
+        process = multiprocessing.get_context("fork").Process(target=try_lock, args=(theirs,))
+        process.start()
+    process.join()
+    print("here:", lock.acquire(timeout=0.1), "in the copy:", ours.recv())
+    # -> here: True in the copy: False
 
-    # A worker that dies, and one that hangs.
-    for what, timeout in ((die, 0), (hang, 0.1)):
-        try:
-            list(DataLoader(Slow(20, 7, what), 4, num_workers=2, timeout=timeout))
-        except RuntimeError as error:
-            print(re.sub(r"\d{3,}", "...", str(error)))
-    # -> DataLoader worker (pid ...) exited unexpectedly with exit code 3
-    # -> DataLoader timed out after 0.1 seconds
-
-    # A loop that is left early leaves no process behind.
-    for _ in DataLoader(Slow(100), 4, num_workers=2):
-        running = len(multiprocessing.active_children())
-        break
-    print(running, "processes, then", len(multiprocessing.active_children()))
-    # -> 2 processes, then 0
-
-    # Random numbers: each worker its own, and the same again with the same seed.
-    def numbers():
-        generator = Generator().manual_seed(0)
-        loader = DataLoader(Slow(8), num_workers=2, generator=generator)
-        return [number.item() for *_, number in loader]
-
-    first = numbers()
-    print("eight different numbers:", len(set(first)) == 8)  # -> eight different numbers: True
-    print("and the same again:", numbers() == first)  # -> and the same again: True
-
-    # Workers that stay save the start, and a loop that was left leaves nothing for the next one.
-    for stay in (False, True):
-        loader = DataLoader(Slow(400), 8, num_workers=4, persistent_workers=stay)
-        for _ in loader:
-            break
+    # The same batches, however the workers start.
+    for context in ("fork", multiprocessing.get_context("spawn")):
         start = time.perf_counter()
-        right = order(loader) == list(range(400))
-        print("in order:", right, f"in {time.perf_counter() - start:.2f} s")  # -> ...
-    loader.dataset.at, loader.dataset.what = 0, break_down
-    print("a change that no worker sees:", len(order(loader)))
-    # -> a change that no worker sees: 400
-    del loader  # ends its processes
+        loader = DataLoader(range(6), 2, num_workers=1, multiprocessing_context=context)
+        batches = [batch.tolist() for batch in loader]
+        name = loader.multiprocessing_context.get_start_method()
+        print(f"{name:5} {time.perf_counter() - start:.2f} s", batches)
+    # -> fork ... s [[0, 1], [2, 3], [4, 5]]
+    # -> spawn ... s [[0, 1], [2, 3], [4, 5]]
+
+    # What is refused.
+    for options in (
+        {"multiprocessing_context": "fork"},
+        {"multiprocessing_context": 5, "num_workers": 1},
+    ):
+        try:
+            DataLoader(range(6), **options)
+        except (ValueError, TypeError) as error:
+            print(error)
+    # -> DataLoader: a context needs num_workers > 0
+    # -> multiprocessing_context is not a context: 5
+    try:
+        DataLoader(range(6), num_workers=1, multiprocessing_context="thread")
+    except ValueError as error:
+        print(error)  # -> cannot find context for 'thread'

@@ -1,6 +1,6 @@
 """Step 80p: Workers that do not stop, and half messages
 
-Three things of step 80o still end badly.
+Three things of steps 80b to 80o still end badly.
 
     a worker that stands still    It is stopped (SIGSTOP), hangs in a driver, or ignores SIGTERM.
                                   `terminate` sends SIGTERM; `join` then waits forever. SIGKILL

@@ -13,13 +13,14 @@ as float32 four times as much. A transform makes floats of each image when it is
 Images and labels are two files, and may not belong together: an interrupted download, a file of the
 other half. The number of labels is that of the images, or they are refused.
 
-The trap: the labels are bytes, too. Losses want int64 (step 74n), so they are made long once, here.
+The trap: the labels are bytes too, and a byte ends at 255: label 5 times 100 would be 244. Programs
+use labels as indices and compute with them, so they are made long (int64) once, here.
 
 (torchvision.datasets.MNIST has the same arguments, and the same folders. There the images come as
 objects of another library, PIL; here an item is a tensor.)
 
 New: NAMES, MNIST.
-Try: leave `.long()` out, and give the labels of the demo to cross_entropy.
+Try: leave `.long()` out. What is label 5 times 100?
 """
 
 import gzip
@@ -121,6 +122,7 @@ if __name__ == "__main__":
         train = MNIST(folder, transform=lambda image: image / 255)
         print(len(train), train.data.dtype, train.targets.dtype)
         # -> 2 tinytorch.uint8 tinytorch.int64
+        print((train.targets * 100).tolist())  # -> [500, 0]
         image, label = train[1]
         print(image.shape, label, MNIST.classes[label])  # -> tinytorch.Size([2, 2]) 0 0
 

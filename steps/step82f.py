@@ -1,7 +1,7 @@
 """Step 82f: Images that move: random transforms
 
-A network knows no more than it was shown. Move the test images by one pixel, and it fails: of ten
-digits that were right, six are left, though nothing has changed for us. More data would help, and
+A network knows no more than it was shown. Move the test images by one pixel, and it fails: of nine
+digits that were right, five are left, though nothing has changed for us. More data would help, and
 we can make it.
 
 RandomCrop puts zeros around an image, and takes a part of the old size from a random place. The
@@ -21,8 +21,9 @@ time, or two networks are compared on two tests. (To make more data in this way 
 augmentation.)
 
 Which digits are held out decides what is measured, too. Step 65o held out 360 at random, so the
-network had seen digits by the same people. Here it is the last 360 of the file, of whose 13 writers
-it has seen fewer: more of them are read wrong, and this is closer to a digit that you will write.
+network had seen digits by the same people. Here it is the last 360 of the file. The digits of its
+13 writers seem to follow one another, so these are by people whom the network has hardly seen: more
+of them are read wrong, and this is closer to a digit that you will write.
 
 New: Lambda, RandomHorizontalFlip, RandomCrop.
 Try: padding=2 in `moving`.
@@ -179,7 +180,7 @@ if __name__ == "__main__":
     tests = [Digits(False, Compose(parts)) for parts in (scale, [move, *scale])]
     tests = [next(iter(DataLoader(test, 360))) for test in tests]
 
-    def right(transform, epochs=4):
+    def right(transform, epochs=3):
         manual_seed(0)
         net = Sequential(Flatten(), Linear(64, 128), ReLU(), Linear(128, 10))
         optimizer = Adam(net.parameters(), lr=5e-3)

@@ -8,16 +8,16 @@ if nothing had happened, bit for bit. If it does, a run can be divided, moved, a
 place where something went wrong. For this a checkpoint needs everything that a step of the training
 changes:
 
-    net         the weights                                       step 71u
+    net         the weights                                       step 71o
     optimizer   Adam's running means, and its count of steps      step 76k
     scheduler   the place in the schedule                         step 78e
-    random      the state of the numbers that shuffle and crop    step 79o
+    random      the state of the numbers that shuffle and crop    step 65e
 
 What does not change is not saved: the program makes it anew. The file is written by `save` (step
 81g), in one piece.
 
-The demo saves in the middle of a training on moving digits (step 82f), and goes on twice: at once,
-and from the file with another network and another seed.
+The demo saves a training on moving digits (step 82f) before its last epoch, and goes on twice: at
+once, and from the file with another network and another seed.
 
 The trap: leave one of the four out, and the run goes on, but it is a different one. No error says
 so. Only a comparison of the ends shows it: so compare once, before you rely on it.
@@ -101,7 +101,7 @@ if __name__ == "__main__":
     images, labels = next(iter(DataLoader(Digits(False, Compose(scale)), 360)))
 
     manual_seed(0)
-    run = Run(Digits(transform=moving)).train(2)
+    run = Run(Digits(transform=moving)).train(3)
     save(run.state(), file := io.BytesIO())
     run.train(4)
     print(f"{time.perf_counter() - start:.1f} seconds")  # -> ...

@@ -14,8 +14,8 @@ more things are needed.
   gradient. So an input that requires one is passed on as it is, or rather as a view of itself: grad
   needs a tensor of its own to stop at, and x may be used inside of func in another way, too.
 
-A weight that func uses without being told, as `w` in the demo, needs nothing: it is in the graph
-like everywhere. And as a caller asked for a graph, there is one within no_grad(), too.
+A weight that func uses without being told, as `w` in the demo, needs nothing: it is in the graph as
+always. And as a caller asked for a graph, there is one within no_grad(), too.
 
 The trap is the price. The graph of a Jacobian holds a backward pass for each result.
 

@@ -1,6 +1,6 @@
 """Step 83e: The Hessian, and its product with a vector
 
-The gradient says where it goes down; the curvature says how far one can go before it changes. The
+The gradient says which way is down; the curvature says how far one can go before that changes. The
 table of all second derivatives is the Hessian, and it is the Jacobian of the gradient:
 
     H_ij = d2f / dx_i dx_j

@@ -8,7 +8,7 @@ gives the same training with and without a compiler:
 
     random(generator, "uniform", shape, dtype)
 
-The traced device gets a random source of its own (Backend.random_source, step 65g), which draws for
+The traced device gets a random source of its own (Backend.random_source, step 65b), which draws for
 the trace and records the node. After the trace, `capture` sets the stream back to where it was. A
 draw is an effect, as a call is: it moves the stream. So it is kept where its numbers are not used,
 and two equal draws are two draws. Otherwise later numbers would differ from eager's.

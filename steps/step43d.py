@@ -14,7 +14,7 @@ Device.__getattr__ and as_device; skim the rest.
   by position is x.to(device, non_blocking, copy). `to` reads from the right, so the first flag that
   it meets counts as non_blocking, until a second one to its left makes it `copy`.
 - Another device may stand in for one on a thread: default.stand_ins. A compiler will use it (97q).
-- Four fields of Backend are not used yet: address and strided (views of memory, step 66g),
+- Four fields of Backend are not used yet: address and strided (views of memory, step 66d),
   random_source (random numbers, 65a), chunk_elements (optimizers, 77a). They have defaults.
 
 The trap: a library that can be imported cannot always compute. CuPy can be imported on a machine

@@ -13,7 +13,7 @@ has not been below the best one for more than `patience` epochs, the rate is mul
 patience is there because the loss is noisy. Without it, every second epoch would be a plateau.
 
 So its step takes a number, or a tensor, and it has no get_lr: it overrides step, and needs of
-LRScheduler only what writes the rates. It cannot be part of a SequentialLR (step 78n).
+LRScheduler only what writes the rates. It cannot be part of a SequentialLR (step 78k).
 
 The trap: which loss? The one of the training goes on falling while that of the validation set
 already rises, and hides what should be seen. Give it the validation loss.

@@ -6,8 +6,8 @@ Three more kinds of functions run in eager, the first two with a reason in the l
    n needs a graph of its own. After 8 graphs no more are made. The existing ones stay in use, and
    all other calls run in eager.
 2. A function that changes a variable of the program, such as self.calls += 1. A graph has no such
-   node: the counter would go up once, during the trace. The watch detects it, because it is asked
-   again right after the trace.
+   node: the counter would go up once, during the trace. The watch detects it right after the trace.
+   (The trace has counted as well: the demo shows 4 for 3 calls.)
 3. A call with an error, such as shapes that do not match. The trace fails too, but the user should
    see the error in the program and not in the compiler. So the function runs in eager, and raises
    its own error.

@@ -21,7 +21,7 @@ and must not see the second run, and one that is open in backward must see it. T
 as a part of the node that asked for it.
 
 Changed: Dropped, Segment.
-Try: leave `*self.modes` out. What becomes of the mode's gradient?
+Try: leave `*self.modes` out. Which error of step 95n does the demo raise?
 """
 
 import importlib

@@ -1,7 +1,7 @@
 """Step 100a: Which calls are alike
 
 A traced graph is fast because it knows everything: 4 rows, 3 columns, float32. Given 5 rows, it
-computes nonsense or fails. So before a graph may run, somebody has to know that this call is like
+computes nonsense or fails. So before a graph may run, it must be known that this call is like
 the one that was traced. These checks are called guards.
 
 Most of what a graph depends on can be put into one tuple:

@@ -1,6 +1,6 @@
 """Step 100c: Traced once, run many times
 
-An entry runs. What is missing is somebody who decides, at each call, whether to trace or to run.
+An entry runs. What is missing decides, at each call, whether to trace or to run.
 That is `Compiled`, and it stands where the function stood:
 
     call  ->  key  ->  is there a graph for it?  --no-->  trace, simplify, generate code

@@ -11,7 +11,7 @@ again, in eager, on the same arguments, and let autograd differentiate that:
     gradients(grads):   result = function(*args)             recorded, as if nothing were compiled
                         return grad(result, sources, grads, create_graph=True)
 
-It costs one more forward, and only where somebody asks for it. For that, a node keeps what the
+It costs one more forward, and only where it is asked for. For that, a node keeps what the
 function was called with.
 
 The trap: the results come back in the order of the function's result, and one of them may be an
@@ -166,7 +166,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:

@@ -8,7 +8,7 @@ compile() promised that it gives what it gave. So a function that breaks the rul
 runs as it is, in eager. The reason is noted with the line of the program, and the key is
 remembered: the next call of this kind is not traced in vain.
 
-Who wants to know asks for it: with fullgraph=True the same is an error, Unsupported.
+With fullgraph=True the same is an error, Unsupported, for programs that want to know.
 
 The trap is to catch errors in the middle: nothing of the program may have changed by then. A trace
 puts everything back (step 97s), so it holds.
@@ -336,7 +336,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:

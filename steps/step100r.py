@@ -4,7 +4,7 @@ Adam's formula makes twelve passes over all parameters: each `m *= beta1` reads 
 In one loop each element is read once, and written once. But optimizer.step() is no function of
 tensors: it counts steps, looks at options, and writes.
 
-Its formula is, though: `update_chunk` (step 77g) gets flat arrays and a dict of numbers. So only
+Its formula is, though: `update_chunk` (step 77d) gets flat arrays and a dict of numbers. So only
 that is traced, on tracers for the arrays; what it wrote is copied back. The loop around it stays in
 Python.
 
@@ -68,7 +68,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:

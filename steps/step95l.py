@@ -5,7 +5,7 @@ one, and backward mixes the two. No error is raised; the gradient is simply wron
 of y = dropout(x), dy/dx has to be 0 where y is 0.
 
 So the second run must draw the same numbers. A generator's state is its position in the stream
-(step 65g). Note it before the first run; for the second, go back to it, and afterwards return to
+(step 65e). Note it before the first run; for the second, go back to it, and afterwards return to
 where the program was:
 
     first run     states = [generator.get_state() ...]

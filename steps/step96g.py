@@ -13,7 +13,7 @@ S:
 
 With S = 2**16 they lose nothing: a power of two changes the exponent alone.
 
-The trap: clipping (step 76g) measures the gradients. Call unscale_ first, or it clips S times too
+The trap: clipping (step 76f) measures the gradients. Call unscale_ first, or it clips S times too
 much. step() divides only where unscale_ has not: `unscaled` holds the optimizers that are done.
 
 PyTorch's word for it is torch.amp.GradScaler.

@@ -9,7 +9,7 @@ Such a write is a second kind of result. So the graph returns it:
     graph.outputs       the result, what was written into sources, what the backward needs
     captured.written    the numbers of these sources
 
-Whoever runs the graph copies the arrays into the tensors, and does it at the end. A run that fails
+The caller copies the arrays into the tensors, after the run of the graph. A run that fails
 on its way has changed nothing, and the program can be run as it is, in eager. That will be useful.
 
 Some things cannot be such a result. The function may give a source another array (x.data = ...) or

@@ -13,7 +13,7 @@ may have several. The ctx travels with the results, because a backward may need 
 
 In the trace, WholeCall stands in the place of the Function: same arguments, same results, but its
 forward writes down one node. `whole` makes a subclass for each Function, and the class attribute
-`whole` says who is treated like that.
+`whole` says which are treated like that.
 
 The node notes the shapes of its results. Other nodes have been recorded for these, so a run in
 which they come out differently must stop: CheckFailed. The caller then runs the program in eager.

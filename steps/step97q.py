@@ -7,7 +7,7 @@ compiler:
 
     random(generator, "uniform", shape, dtype)
 
-The traced device has a source of random numbers of its own (Backend.random_source, step 65g). It
+The traced device has a source of random numbers of its own (Backend.random_source, step 65b). It
 draws for the trace, and records. After the trace the stream is set back to where it was: what was
 drawn belongs to the first run, not to the trace.
 

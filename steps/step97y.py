@@ -467,7 +467,7 @@ if __name__ == "__main__":
     print(ops(lambda x: x.detach().exp().log() * 2))  # -> view_at exp log multiply -> multiply
     RULES.pop("log")
 
-    # Results have memory of their own, and a copy that nobody can tell from its original goes.
+    # Results have memory of their own, and a copy that cannot be told from its original goes.
     with no_grad():
         print(ops(lambda x: x * 1))  # -> multiply -> copy
         print(ops(lambda x: (x.sin(), x.sin())))  # -> sin sin -> sin copy

@@ -1,10 +1,10 @@
 """Step 98d: What stays a call of NumPy
 
 A graph has operations that no table knows: gcd, a sort, exp of float16. They stay calls of NumPy,
-which are always right, and `has_expression` says so before anybody asks for the expression. It
+which are always right, and `has_expression` says so before an expression is asked for. It
 also refuses a keyword that is not dtype, operands that are no numbers, and types that do not go
-together (C compares int64 with uint64 in another way than NumPy). Whoever wants an operation in C
-adds a line to a table.
+together (C compares int64 with uint64 in another way than NumPy). To have an operation in C,
+add a line to a table.
 
 On the other side, four operations that are no ufuncs get an expression: where, astype, copy and
 erf, which NumPy does not have at all.

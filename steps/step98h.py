@@ -5,7 +5,7 @@ for step 98g it is an operation that C does not know, and it ends a group. A loo
 reads the memory itself, with other steps.
 
 Where are the elements of a view? NumPy knows. `show` does what the view does to an array of bytes,
-one byte for an element, whose elements nobody reads or writes; its strides say how many elements
+one byte for an element, which is never read or written; its strides say how many elements
 one more row or column is. Of a view of a view, too, and of a slice or a broadcast. So each view has
 a base, the node whose memory it shows, and a group depends on bases only.
 

@@ -3,7 +3,7 @@
 Now the nodes that are in no kernel come back: products, draws of random numbers, whole Functions.
 The result of `fuse` is a list of nodes and kernels, in an order in which they can run.
 
-What does a kernel have to write? Values that somebody outside needs: another kernel, a single node,
+What does a kernel have to write? Values that are needed outside: by another kernel, a single node,
 or the caller of the graph. Others never exist as an array. A view or a number that only kernels use
 need not be there, either.
 
@@ -484,7 +484,7 @@ if __name__ == "__main__":
         schedule[2].outputs == [y], [node.op for node in schedule[2].nodes]
     )  # -> True ['add', 'tanh']
 
-    # What nobody outside needs is not there: half of x is read by the kernel, where it is.
+    # What is not needed outside is not there: half of x is read by the kernel, where it is.
     x = leaf(8, 4)
     half = new("view_at", x, (slice(0, 4), ...), shape=(4, 4))
     y = new("multiply", half, new("constant", np.full((), 2, f), shape=()))

@@ -11,7 +11,7 @@ exp(x - largest) is needed twice: for the sum in pass 1, for the quotient in pas
     it is not (an exp: 20 additions)    keep it for the row, in a buffer of a thousand floats
 
 A row of a million elements is too long for a buffer on the stack. Then the value becomes an output
-that nobody asks for.
+that is not asked for.
 
 The trap: that something is computed again means that what it needs has to be there again, too; the
 search goes backwards, from the last pass to the first.

@@ -17,7 +17,7 @@ comment above the function, with the lines of the program that the loop comes fr
 
 The trap: `restrict`. It promises that no two arrays overlap. Without it C has to reckon with a
 write to out0 that changes in0, and may not read a few numbers ahead. But the promise is ours, and
-nobody checks it: a call with out0 = in0 + 1 may compute anything. So the outputs get memory of
+it is not checked: a call with out0 = in0 + 1 may compute anything. So the outputs get memory of
 their own.
 
 (PyTorch's compiler writes such loops in C++ too; TORCH_LOGS=output_code prints them.)

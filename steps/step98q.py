@@ -6,7 +6,7 @@ further one more round reads. That is all that C needs:
 
     x       5, 1    in0[i0 * 5 + i1]
     bias    0, 1    in1[i1]                 the same for each row
-    y.t()   1, 3    in2[i0 + i1 * 3]        transposed: nobody copies it
+    y.t()   1, 3    in2[i0 + i1 * 3]        transposed: it is not copied
 
 This is the rule of topic 10, strides, written into a program. `index` makes the text. There is a
 loop for each size of the kernel; where two of them run on in all arrays, the kernel has one.

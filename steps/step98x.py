@@ -10,7 +10,7 @@ The C code adds with a loop. On a GPU the threads of one block share it, and the
     ...
     combined: 256 numbers -> 128 -> 64 -> ... -> 1, eight rounds in shared memory
 
-Neighbours read neighbours, so the reads are coalesced (step 69g). After `combined_sum` all threads
+Neighbours read neighbours, so the reads are coalesced (step 69b). After `combined_sum` all threads
 know the sum, and go over the row once more, if a later pass needs it. The passes are CFunction's;
 only the loop over a row and the end of a reduction are written anew.
 

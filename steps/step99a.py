@@ -13,7 +13,7 @@ library. So its name is the hash of all that it depends on, the text, the flags 
 a library that is there is not made again.
 
 What the compiler writes on its standard error says which line it does not like. The first lines of
-that become a CompilerError. Whoever compiles catches it, and goes on without C.
+that become a CompilerError. The caller catches it, and goes on without C.
 
 The trap: ctypes knows no types. Without argtypes and restype a float is passed as an int, and the
 result is nonsense.

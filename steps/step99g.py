@@ -5,8 +5,8 @@ beside each other: out= alone is a waste. But of a chain
 
     v1 = tanh(x);   v2 = v1 * 2;   v3 = v2 + x;   v4 = exp(v3);   ...
 
-only two values are needed at any time. When v2 is there, nobody reads v1 again, and v3 may have its
-place. That is register allocation, with buffers for registers.
+only two values are needed at any time. When v2 is there, nothing reads v1 again, and v3 may have
+its place. That is register allocation, with buffers for registers.
 
 All is known before the first run: the sizes, and when each value is read last. So `Memory` plans on
 paper. It hands out numbers of buffers, and takes them back. A buffer that turns out to be too small

@@ -16,7 +16,7 @@ view of it, or keep it for its backward: so the result of a call may show everyt
 That is too careful, and never wrong. Outputs are read when all is done: after the last step.
 
 The trap is to think of arguments only. A step that writes a value must count, too: a value that
-nobody reads needs its place while it is written.
+is not read needs its place while it is written.
 
 New: HOLDS, SHOWS, reads, makes, Lives.
 Try: let `shown_by` return [] always, and look at the plan of the demo.

@@ -5,7 +5,7 @@ part. Done as it is written, a loop that fills the 1000 rows of an array copies 
 
     v1 = zeros;   v2 = put(v1, row 0);   v3 = put(v2, row 1);   v4 = put(v3, row 2);   ...
 
-But nobody reads v2 after v3 is made. So v3 may be v2's memory, with the row written into it: the
+But nothing reads v2 after v3 is made. So v3 may be v2's memory, with the row written into it: the
 put is done in place again, as in the program. It may, if
 
     the argument has memory of the program (an input or a constant belongs to others),
@@ -91,7 +91,7 @@ class Lives:
         roots: for each value, those whose memory it may show; a value that has memory of its own
             is its own root.
         last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nobody reads it later.
+        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
@@ -126,7 +126,7 @@ class Lives:
 
     def may_write(self, i: int, node: Any) -> bool:
         """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nobody reads it after this step."""
+        program, and nothing reads it after this step."""
         if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
             return False
         target, others = node.args[0], nodes_in(node.args[1:])

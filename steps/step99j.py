@@ -1,7 +1,7 @@
 """Step 99j: The text with its memory
 
 Now the parts come together. `Writer` goes through the steps once, and for each it writes a line,
-takes a place for the result, and gives back the places that nobody needs any more:
+takes a place for the result, and gives back the places that are not needed any more:
 
     v3 = array_at(memory, 0, (2, 3), float32)        made once
     v4 = array_at(memory, 64, (2, 3), float32)
@@ -95,7 +95,7 @@ class Lives:
         roots: for each value, those whose memory it may show; a value that has memory of its own
             is its own root.
         last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nobody reads it later.
+        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
@@ -130,7 +130,7 @@ class Lives:
 
     def may_write(self, i: int, node: Any) -> bool:
         """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nobody reads it after this step."""
+        program, and nothing reads it after this step."""
         if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
             return False
         target, others = node.args[0], nodes_in(node.args[1:])
@@ -151,7 +151,7 @@ class Writer:
     Attributes:
         head: what is done once: text, and the number of the buffer whose place stands in it.
         lines: what each run does.
-        released: the buffers that nobody needs after a step.
+        released: the buffers that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any):

@@ -12,9 +12,9 @@ An output that has memory of its own is computed into an array that is new in ea
 If the output is a view, its root is what has to be new: the root escapes. A copy is still made
 where the memory is not the output's alone: an input, a constant, the memory of another output, or
 what a whole Function gave, which may be any of these. Two outputs in one memory would be a surprise
-for whoever writes into one of them.
+for a program that writes into one of them.
 
-Nobody writes into what is kept for the backward. The caller names these outputs as `shared`: they
+Nothing writes into what is kept for the backward. The caller names these outputs as `shared`: they
 may show an input, such as a weight, and no copy of the weight is made in each step.
 
 The trap: shared outputs escape, too. A weight's transpose that is kept has the weight as its root,
@@ -95,7 +95,7 @@ class Lives:
         roots: for each value, those whose memory it may show; a value that has memory of its own
             is its own root.
         last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nobody reads it later.
+        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
         copied: the numbers of the outputs that show memory which is not theirs alone.
         escaping: the roots of all other outputs.
     """
@@ -141,7 +141,7 @@ class Lives:
 
     def may_write(self, i: int, node: Any) -> bool:
         """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nobody reads it after this step."""
+        program, and nothing reads it after this step."""
         if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
             return False
         target, others = node.args[0], nodes_in(node.args[1:])
@@ -164,7 +164,7 @@ class Writer:
         layout: for each value whose strides are known, an array that has them, too.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         start, lines: what each run does, before all else and then.
-        released: the buffers that nobody needs after a step.
+        released: the buffers that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
@@ -175,7 +175,7 @@ class Writer:
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
         size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; nobody reads or writes
+        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
         self.layout: dict[Node, np.ndarray] = {}
         self.head: list[tuple[str, int]] = []
         self.start: list[str] = []
@@ -320,7 +320,7 @@ def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> P
 
     Args:
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
-            because nobody writes into them. All others have memory of their own.
+            because nothing writes into them. All others have memory of their own.
     """
     return Program(graph, graph.nodes, xp, shared)
 

@@ -1,27 +1,25 @@
-"""Step 99m: What leaves the program
+"""Step 99m: Escape analysis: memory for the outputs
 
-Every output was copied (step 99j). A training step returns some large arrays, the values that the
-backward needs: to compute each of them in one place and copy it to another is a waste.
+Until now every output is copied (step 99j). A training step returns large arrays, the values that
+backward needs, and computing each of them in one place and copying it to another is a waste.
 
-An output that has memory of its own is computed into an array that is new in each run, named o:
+An output with memory of its own is now computed into a new array in each run, named o:
 
-    o5 = empty((2, 3), float32)          instead of the program's own memory
+    o5 = empty((2, 3), float32)          instead of a place in the program's memory
     exp(v4, out=o5)
     return [o5]
 
-If the output is a view, its root is what has to be new: the root escapes. A copy is still made
-where the memory is not the output's alone: an input, a constant, the memory of another output, or
-what a whole Function gave, which may be any of these. Two outputs in one memory would be a surprise
-for a program that writes into one of them.
+If the output is a view, its root has to be the new array: the root escapes from the program. A copy
+is still needed where the memory does not belong to this output alone: it is an input, a constant,
+the memory of another output, or the result of a whole Function, which may be any of these. If two
+outputs shared memory, a caller that writes into one would change the other.
 
-Nothing writes into what is kept for the backward. The caller names these outputs as `shared`: they
-may show an input, such as a weight, and no copy of the weight is made in each step.
+The arrays kept for backward are never written. The caller passes their numbers as `shared`: they
+may show an input, such as a weight, so the weight is not copied in each step.
 
-The trap: shared outputs escape, too. A weight's transpose that is kept has the weight as its root,
-which is not the program's. A value in the program's own memory that is kept is nonsense by the time
-of the backward.
+The trap: shared outputs escape as well. Their roots need new memory in each run, too; in the
+program's own memory, the next run would overwrite them before backward reads them.
 
-In compilers this is escape analysis.
 Changed: Lives, Writer, Program, compile_graph.
 Try: print the text of the demo without `shared`. How many copies are there?
 """

@@ -1,22 +1,23 @@
-"""Step 99n: Writes in the program, and names that are forgotten
+"""Step 99n: Assignments for puts, and del for temporaries
 
-Step 99i found the puts that need no copy. The text has made all of them by Graph's put, which
-copies. Now a put becomes an assignment to a part:
+Step 99i finds the puts that need no copy, but the text still calls Graph's `put`, which copies. Now
+a put becomes an assignment to a part:
 
     y = zeros; y[0, 1:] = x            copyto(v3, c1)          unless y may be overwritten
-                                       p3[1:] = x0             where p3 = v3[0, ...]
+                                       p3[1:,] = x0            where p3 = v3[0, ...]
 
-The part of the program's memory that the path leads to is made once, in the head, and named p.
+The part that the path of views leads to is created once, in the head, and named p.
 
-The other thing that is left are the t. Such an array lives until the run is over, though nothing
-needs it after a few lines. So it is deleted after the last step that reads its memory. A view of an
-input is not worth a line: it has no memory.
+The temporaries, named t, stay in memory until the run ends, although most are needed for a few
+lines only. So a `del` follows the last step that reads their memory. A view of an input gets no
+`del`: it has no memory of its own.
 
-The trap: del removes a name, and the memory goes only with the last name. A view of t7 that lives
-on keeps it, and is right to do so. But two names that die together must be deleted together.
+The trap: del removes a name, and the memory is freed with the last name that refers to it. A view
+of t7 that is still needed keeps the memory, as it should. But names that share memory and end
+together must be deleted together.
 
 New: Writer.put. Changed: Writer.
-Try: compare the peak memory of a run with and without del, by tracemalloc.
+Try: compare the peak memory of a run with and without del, with tracemalloc.
 """
 
 import math

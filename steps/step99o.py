@@ -1,25 +1,26 @@
-"""Step 99o: A call that takes a tuple
+"""Step 99o: Calling a kernel with one tuple of arrays
 
-The loops in C take addresses. To look one up in Python takes a microsecond (array.ctypes.data), and
-to pass ten arguments by ctypes another; the loop over 1000 numbers takes less. So the program is to
-hand over one thing, a tuple of arrays, and C looks for itself. CPython keeps the items of a tuple,
-and NumPy the address of the elements, at a fixed place behind the head of the object:
+The loops in C need addresses. Looking one up in Python (array.ctypes.data) takes a microsecond, and
+passing ten arguments through ctypes takes another. A loop over 1000 numbers takes less than that.
+So Python passes a single object, a tuple of arrays, and C reads the addresses itself. In CPython, a
+tuple stores its items, and an array its address, at a fixed offset from the start of the object:
 
     tuple   | head, size | item | item | ...        array   | head | address | ...
 
-`callers` writes a line of C around each kernel that reads there:
+`callers` writes for each kernel a C function that reads them:
 
     void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), threads); }
 
-ctypes passes a Python object as it is where argtypes says py_object. A call takes 0.4 us, whatever
-the number of arrays, and lets other threads of Python run meanwhile.
+With py_object in argtypes, ctypes passes the Python object itself. A call takes 0.4 us for any
+number of arrays, and other Python threads can run meanwhile.
 
-The trap: if another Python keeps its objects otherwise, this reads nonsense, and writes somewhere.
-So `callers` looks first whether an array is where it is expected. The places are asked for
-(__basicsize__ is the size of the head) rather than known: they have changed between versions.
+The trap: in a Python that lays out its objects in another way, this reads garbage as an address,
+and writes there. So `callers` first tests with one array that the address is where it is expected.
+The offsets are computed (__basicsize__ is the size of the head), because they have changed between
+versions of Python.
 
 New: callers, compiled_c.
-Try: pass (a, b) where the kernel has three arrays. (Expect Python to die.)
+Try: pass (a, b) where the kernel has three arrays. (Python may crash.)
 """
 
 import ctypes

@@ -1,22 +1,22 @@
-"""Step 99r: What ends here runs at once
+"""Step 99r: Scheduling: final results as early as possible
 
-fuse() gives steps in an order that is right: each stands after what it needs. There are many such
-orders. In a backward pass it may happen that the whole chain of gradients comes first, and the
-gradients of all weights, which nothing else waits for, at the end:
+fuse() orders the steps so that each one follows the steps that it needs. Many orders do that. In a
+backward pass, the chain of gradients may come first, and the gradients of the weights, which no
+other step needs, at the end:
 
     g3 = ...;  g2 = f(g3 w3);  g1 = f(g2 w2);   w3.grad = g3' x3;   w2.grad = g2' x2;   ...
 
-Then all of g1, g2, g3, ... live to the end, and each has to be fetched from far away again. In the
-GPT of the benchmarks this took 19 MB instead of 5.5.
+Then g1, g2, g3, ... are all alive until the end, and have left the cache by the time they are read.
+In the GPT of the benchmarks this took 19 MB instead of 5.5.
 
-A step that no other step reads is an end. It may run right after what it reads was made: that is
-in the cache then, and its memory is free afterwards. `soon` moves each such step there. Views have
-no memory and cost nothing, so they move too; else the end would wait for its view.
+A step whose result no other step reads can run right after its arguments are made. They are still
+in the cache, and their memory is free afterwards. `soon` moves each such step there. It moves views
+as well: they cost nothing, and a final step would have to wait for its view.
 
-The trap: random numbers and whole Functions have an order of their own, and stay where they are.
+The trap: the order of random numbers and whole Functions matters, so such steps stay in place.
 
-In compilers this is instruction scheduling. To find the best order is NP-hard; this is a rule of
-thumb.
+In compilers this is instruction scheduling. Finding the best order is NP-hard; this is a heuristic.
+
 New: soon. Changed: compile_graph.
 Try: give the demo 40 layers. How does the memory grow with the layers, with `soon` and without?
 """

@@ -1,20 +1,20 @@
 """Step 99s: The same program on a GPU
 
-Nothing in `Writer` is about the CPU. The text calls the array library, whatever that is; a view is
-a view in CuPy, and out= is out=. Only two things are of the CPU: the kernels, and the call of them.
+`Writer` does not depend on the CPU. The text calls the functions of an array library, and CuPy has
+the same ones, with views and out=. Only the kernels, and the way they are called, are different.
 
-Topic 98 has written the kernels in CUDA, too. NVIDIA's compiler (NVRTC) is a library: no program
-has to be there, and the text needs no file. CuPy has it as RawModule. A function that it gives is
-started with the number of blocks, the number of threads in each, and the arrays:
+Topic 98 already generates the kernels in CUDA. NVIDIA's compiler NVRTC is a library, so neither a
+compiler program nor a file is needed. CuPy offers it as RawModule. A function from a RawModule is
+started with the number of blocks, the number of threads in each block, and the arrays:
 
     k0((v3, x1, o7,), threads)      CPU: calls C, with a number of threads
                                     GPU: function((blocks,), (256,), arrays)
 
-So the line of a kernel stays letter for letter the same. `launcher` has the two numbers, which
-belong to the kernel, and pays no attention to the third.
+So the line of a kernel is the same for both. `launcher` returns a function that knows the two
+numbers, which belong to the kernel, and ignores its second argument.
 
-The trap: the arrays of a GPU are written later. The line returns as soon as the kernel stands in
-the queue; the next kernel stands behind it. So a buffer can be used again without waiting.
+The trap: a GPU works asynchronously. The line returns when the kernel is in the queue, before the
+result exists. Reusing a buffer is still safe, because the kernels of a queue run in order.
 
 New: compiled_cuda. Changed: Program, compile_graph.
 Try: on a machine with a GPU, compile_graph(graph, "cuda", cupy).

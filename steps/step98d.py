@@ -1,21 +1,25 @@
-"""Step 98d: What stays a call of NumPy
+"""Step 98d: Fallback: what stays a call of NumPy
 
-A graph has operations that no table knows: gcd, a sort, exp of float16. They stay calls of NumPy,
-which are always right, and `has_expression` says so before an expression is asked for. It
-also refuses a keyword that is not dtype, operands that are no numbers, and types that do not go
-together (C compares int64 with uint64 in another way than NumPy). To have an operation in C,
-add a line to a table.
+A graph contains operations that have no C expression: gcd, a sort, exp of float16. They stay calls
+of NumPy. `has_expression` tells which nodes have an expression, and must be called before
+`expression`. It also rejects
 
-On the other side, four operations that are no ufuncs get an expression: where, astype, copy and
-erf, which NumPy does not have at all.
+    a keyword other than dtype         operands that are neither nodes nor numbers
+    types with different rules         C compares int64 with uint64 differently from NumPy
 
-The trap: an integer that is cut from -0.5 is 0, and as a float 0.0. GCC does the two steps in one
-and keeps the sign: -0.0, and 1 / -0.0 is -inf. `converted` asks whether the integer is 0.
+To move an operation from NumPy to C, one adds a line to a table.
 
-(PyTorch's word is a fallback: a kernel of eager, called from compiled code.)
+Four operations that are not ufuncs do get an expression: where, astype, copy, and erf, which NumPy
+does not have at all.
+
+The trap: -0.5 converted to an integer is 0, and converted back to a float it is 0.0. GCC merges the
+two conversions into one that keeps the sign: -0.0, and 1 / -0.0 is -inf instead of inf. So
+`converted` tests whether the integer is 0.
+
+(PyTorch calls this a fallback: compiled code calls the eager kernel.)
 
 New: KNOWN, NO_UFUNC, known, has_expression, converted. Changed: types_of, template, expression.
-Try: find an operation of step 54b that has no expression yet.
+Try: print text("log1p", x). Which word in which table gives it an expression?
 """
 
 import functools

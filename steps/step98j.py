@@ -293,7 +293,7 @@ if __name__ == "__main__":
     new("sum", y, shape=(7,), axis=(0,), keepdims=False)
     print(groups(x)[1:])  # -> ['sum', 'sum']
 
-    # A sum of what is there for each row only, and a value for each row from two groups.
+    # Two reductions that meet in one value per row: of equal rows, and of rows of different sizes.
     x, z = leaf(5, 7), leaf(5, 7)
     a = new("sum", x, shape=(5,), axis=(1,), keepdims=False)
     b = new("max", new("exp", z), shape=(5,), axis=(1,), keepdims=False)
@@ -304,7 +304,7 @@ if __name__ == "__main__":
     new("add", a, new("sum", z, shape=(5,), axis=(1,), keepdims=False))
     print(groups(x, z))  # -> ['sum', 'sum', 'add']
 
-    # A row that is added to each row of a matrix is no reduction.
+    # A row that is added to each row of a matrix is not a reduction.
     x, row = leaf(3, 4), leaf(4)
     new("add", x, new("exp", row))
     print(groups(x, row))  # -> ['exp', 'add']

@@ -6,15 +6,15 @@ pass puts each gradient back in its row, a scatter, and looks like one line too:
 
     grad = zeros;   grad[rows] += g            (wrong)
 
-In a sentence the word "the" occurs twice, and row 3 is chosen twice. It reaches the loss in two
-ways, so both gradients count. But `grad[rows] += g` reads all rows first, adds, and then writes
+In a sentence the word "the" occurs twice, and row 3 is chosen twice. It reaches the loss along two
+paths, so both gradients count. But `grad[rows] += g` reads all rows first, adds, and then writes
 them all: the second write replaces the first, and NumPy says nothing. (Step 39b met this trap; its
 Index was laid aside in step 41a and begins again here.)
 
 What we need is a scatter-add: read, add and write for one index after the other. NumPy calls it
-`add.at`. Choosing rows is also a product with a matrix P that has a single 1 in each row. It would
-be a slow way to compute it, but it shows that each operation is the other's adjoint, and so its
-backward:
+`add.at`. Choosing rows is also a product with a matrix P that has a single 1 in each row. That
+product would be slow, but it shows that each operation is the other's adjoint (its transpose), and
+so its backward:
 
     y = P x,      dL/dx = P^T g                Index and AddIndex
 

@@ -1,8 +1,8 @@
 """Step 64b: A scatter-add of single numbers
 
-add.at of step 64a takes its time; the demo measures it for 2,000 words of 64 numbers. NumPy has a
-fast loop for one case only: an array of one dimension, and a list of single places. So `add_at`
-turns each row into the places of its numbers:
+The add.at of step 64a is slow; the demo measures it for 2,000 words of 64 numbers. NumPy has a fast
+loop for one case only: an array of one dimension with a list of single places. So `add_at` turns
+each row into the places of its numbers:
 
     rows 3, 0 of width 2      ->      places 6, 7, 0, 1
 
@@ -10,8 +10,8 @@ and adds to the flat array. AddIndex brings its arguments to this form, a matrix
 
 On a GPU thousands of threads would add at once, some of them to the same place. That needs code of
 its own. So add_at is a `functools.singledispatch`: Python chooses its body by the type of the first
-argument, the array. What is written here is the body for any type; `add_at.register(type)` adds one
-for a type, without a change here. (Step 69g writes the kernel for a GPU's arrays.)
+argument, the array. The body here serves any type; `add_at.register(type)` adds one for a
+particular type, and this module stays as it is. (Step 69g writes the kernel for a GPU's arrays.)
 
 The trap: add_at writes through `array.reshape(-1)`. For a transposed array that is a copy, and the
 sums are lost without an error. So its docstring says that the array must be contiguous.
@@ -19,7 +19,7 @@ sums are lost without an error. So its docstring says that the array must be con
 (PyTorch chooses by device in the same way; its table of functions is called the dispatcher.)
 
 Changed: AddIndex. New: add_at.
-Try: leave out the `if` and its line. For which width does NumPy complain, for which not?
+Try: leave out the `if` and its line. For which widths does NumPy raise an error?
 """
 
 import functools

@@ -7,10 +7,10 @@ against each other:
     x[[0, 1], [7, 3]]         two numbers
     x[[[0], [1]], [7, 3]]     a table: a column of rows against a row of columns
 
-The gradient needs nothing new. Two dimensions with n and m places are one dimension with n * m: the
-pair i, j is number i * m + j. That is what ravel_multi_index computes, for any number of
-dimensions. Then AddIndex has its old form, rows of a matrix, and the dimensions that were not
-indexed are the width of a row.
+The gradient needs nothing new. Two dimensions of sizes n and m can be counted as one of size n * m:
+the pair i, j is number i * m + j. That is what ravel_multi_index computes, for any number of
+dimensions. Then AddIndex adds rows of a matrix as before; the dimensions that are not indexed form
+the width of a row.
 
 The trap: with a negative index this formula gives the number of another place: for three columns,
 (1, -1) is number 1 * 3 - 1 = 2, which is (0, 2). ravel_multi_index refuses negative numbers, unless

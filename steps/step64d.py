@@ -11,16 +11,16 @@ back to their places. Where is the new dimension in the gradient that arrives? N
     x[:, [2, 0]]         the indexed dimensions are side by side: it takes their place
     x[[1, 0], :, [2, 2]] a `:` stands between them: it comes first
 
-In the first case it is moved to the front, in the second it is there.
+In the first case AddIndex moves it to the front, in the second it is there already.
 
-The trap is a matter of memory. NumPy computes x[:, [2, 0]] with the chosen dimension outside, and
-returns a transposed view of that. What follows, reshape for example, would be slower. order="C"
-asks for a result whose rows lie one after the other.
+The trap is the layout in memory. NumPy computes x[:, [2, 0]] with the chosen dimension outermost,
+and returns a transposed view of that. Later operations, reshape for example, would be slower.
+order="C" asks for a result whose rows lie one after the other.
 
 PyTorch has the same two rules, and index_select(dim) for a single one.
 
 Changed: Index and AddIndex take `dims`. New: key_at.
-Try: leave out the `if` with moveaxis. Which dimensions of the demo fail the check?
+Try: leave out the `if` with moveaxis. The check fails for dimensions (1,): why not for (0,)?
 """
 
 import functools

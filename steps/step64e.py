@@ -1,26 +1,26 @@
 """Step 64e: Positions in the flattened tensor
 
 Some choices follow no dimension: the elements where a mask is true, or one element of each row.
-With an index for each dimension each element of the result needs as many numbers as x has
-dimensions. One number is enough, its position in x if x were flat:
+With an index for each dimension, each element of the result needs as many numbers as x has
+dimensions. One number is enough, its position in the flattened x:
 
     x = 0 1 2         element (1, 2) is number 1 * 3 + 2 = 5
         3 4 5
 
-NumPy reads by such numbers with `take`, and AddIndex is at its best there: x is a matrix with rows
+NumPy reads such positions with `take`. AddIndex is fastest here: the gradient is a matrix with rows
 of one number, for which add_at needs no arithmetic at all. The result has the shape of the index,
 whatever the shape of x.
 
 Index gets no dimension, `dims=()`, and one index. In AddIndex the shape becomes (size,), and the
-index belongs to dimension 0 of it. The last lines save something for all keys whose indices stand
-at the first dimensions: what is at the front already does not have to be moved back.
+index belongs to dimension 0 of it. Its last lines also spare the transpose for keys that index the
+first dimensions: those are at the front already.
 
 Steps 64o and 64q write gather and scatter with these numbers, in a line each.
 
 PyTorch: torch.take(x, index).
 
 Changed: Index, AddIndex.
-Try: return out.reshape(shape) in place of out.reshape(whole). Which line of the demo fails?
+Try: return out.reshape(shape) in place of out.reshape(whole). Which lines of the demo change?
 """
 
 import functools

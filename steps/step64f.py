@@ -9,8 +9,8 @@ So Index calls take wherever there is a single index. The condition has a second
 memory row by row. take makes a copy of anything else first, of the whole x: for a transposed table
 of 1,000 words, a thousand rows are copied to read ten.
 
-A method of measuring that is used from here on: the two ways in turns, each several times, and of
-each the shortest time. Another program can only make a run slower.
+From here on, measurements alternate: the two ways run in turns, several times each, and the
+shortest time of each counts, because other programs can only make a run slower.
 
 Changed: Index.
 Try: leave out `x.flags.c_contiguous`, and compare the last line of the demo.

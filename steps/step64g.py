@@ -2,18 +2,18 @@
 
 A word that is not in the table has a number that is too large. Index of step 64f says so in NumPy's
 words: "index 4 is out of bounds for axis 0 with size 4". What NumPy calls an axis is a dimension in
-PyTorch, and in all texts of this package. A message in words that the reader does not use is hard
-to look up.
+PyTorch and in this package, so the message should say dimension.
 
 So Index catches the error and raises another with the word replaced. `from None` hides the first
 one: without it, the report shows both, joined by "During handling of the above exception, another
 exception occurred".
 
-It costs nothing where all is well: since Python 3.11 a `try` takes no time until something is
-raised. Checking the indices beforehand would read all of them once more.
+The `try` costs nothing while there is no error: since Python 3.11 it takes no time until something
+is raised. Checking the indices beforehand would read all of them once more.
 
-A trap on a GPU: a kernel cannot raise an error, since Python does not wait for its end. There
-PyTorch stops the whole process with "device-side assert triggered", some calls later.
+The trap on a GPU: Python does not wait for a kernel to end, so the kernel cannot raise an error.
+PyTorch reports "device-side assert triggered" some calls later, and the process can no longer use
+the GPU.
 
 Changed: Index. It is finished.
 Try: leave out `from None`, and raise the error without catching it in the demo.

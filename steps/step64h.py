@@ -1,16 +1,16 @@
 """Step 64h: Brackets: integers, slices, None and ...
 
-Parts of a tensor so far have to be asked for by name: select, split, unsqueeze. People write x[2],
-x[:, 1:], x[..., None]. Python hands what stands between the brackets to one method, __getitem__, as
-one object: a comma makes a tuple, a colon a slice.
+So far, parts of a tensor are taken by named functions: select, split, unsqueeze. Programs write
+x[2], x[:, 1:], x[..., None]. Python passes everything between the brackets to one method,
+__getitem__, as one object: a comma makes a tuple, a colon a slice.
 
     x[2]          key = 2
     x[:, 1:]      key = (slice(None, None), slice(1, None))
     x[..., None]  key = (Ellipsis, None)
 
-Numbers, slices, None (a new dimension) and ... (as many `:` as are missing) take no elements out of
-the memory of x: they look at it with another start and other strides. So the result is a view, and
-Slice of step 61h makes it. All that is new is to look at each item first: as_item.
+Numbers, slices, None (a new dimension) and ... (as many `:` as are missing) copy no elements: they
+describe the memory of x with another start and other strides. So the result is a view, and Slice of
+step 61h makes it. What is new is as_item, which checks and converts each item of the key.
 
 Two traps. x[1, 2] of an array is a number in NumPy, a copy; with `...` at the end of the key it is
 an array of no dimensions, a view. And x[::-1] would need a negative stride, which tensors do not
@@ -19,7 +19,7 @@ have, as in PyTorch: write x.flip(0).
 With __getitem__ Python can also answer `4 in x`: it compares 4 with x[0], x[1], ... Those are rows,
 not elements, and a row of answers is neither true nor false. So __contains__ is defined, too.
 
-New: as_item, getitem, contains. (Index waits until the next step.)
+New: as_item, getitem, contains. (Index returns in step 64i.)
 Try: leave the `...` out of getitem, and write into x[1, 2].
 """
 

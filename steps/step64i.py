@@ -8,12 +8,12 @@ taken apart:
     2. a choice from this view                    [:, [1, 2]]     Index at dimension 1
 
 parse_key returns the key of the view, in which a list is a `:`, and the lists as tensors, with the
-dimensions where they stand in the view. An integer takes a dimension away, so the items in front
-are counted without integers.
+dimensions where they stand in the view. An integer takes a dimension away, so a list's dimension is
+the number of items before it that are not integers.
 
 The order matters, and here PyTorch and NumPy differ: for x of shape [2, 3, 4], x[0, :, [1, 2]] is
-x[0][:, [1, 2]] of shape [3, 2] here. NumPy treats the 0 as a list of one, and as a `:` stands
-between the two lists (step 64d), it puts the chosen dimension in front: [2, 3].
+x[0][:, [1, 2]] of shape [3, 2] here. NumPy treats the 0 as a list of one index. A `:` stands
+between the two lists, so NumPy puts the chosen dimension in front (step 64d): [2, 3].
 
 The trap: x[1] is a view and x[[1]] is a copy. A write into the view changes x, a write into the
 copy does not.
@@ -21,7 +21,7 @@ copy does not.
 A list that holds more than numbers is read as a tuple: x[[[1, 0], [2, 0]]] is x[[1, 0], [2, 0]].
 
 Changed: as_item, getitem. New: parse_key.
-Try: count all items of `basic` for the place of a list. Which lines of the demo fail?
+Try: count all items of `basic` for the place of a list. At which line does the demo fail?
 """
 
 import functools

@@ -4,26 +4,27 @@ x[x > 2.5] should take the elements that are larger. The key is a tensor of bool
 x, a mask. Step 64i refuses it, and what it does with x[True] is worse: for Python True is the
 number 1, so it is x[1], without an error.
 
-A mask is another way to write integers: the places where it is true. `nonzero` finds them, a row
-for each place, a column for each dimension:
+A mask stands for integers: the places where it is true. `nonzero` finds them, a row for each place,
+a column for each dimension:
 
     mask = F F F      nonzero = 1 0      x[mask] = x[[1, 1, 1], [0, 1, 2]]
            T T T                1 1
                                 1 2
 
 So a mask of n dimensions stands for n tensors of integers, and parse_key puts them in its place.
-From there on all is as in step 64i, gradients included. One thing has to be counted anew: an item
-may stand for several dimensions (its width), or for none, as True does.
+The rest is step 64i, gradients included. Only the count of dimensions changes: an item may stand
+for several dimensions (its width), or for none, as True does.
 
-The trap: the result has as many elements as the mask has true ones. That is known only when all of
-them have been looked at; on a GPU, Python has to wait for it. (Step 64s has masked_fill, whose
+The trap: the result has as many elements as the mask has true ones. That number is known only after
+the whole mask has been read; on a GPU, Python has to wait for it. (Step 64s has masked_fill, whose
 shape is known.) And a mask must have the shape of the dimensions that it stands for. It is not
 broadcast.
 
 PyTorch: nonzero, x[mask]; where(mask) is nonzero(as_tuple=True).
 
 Changed: as_item, parse_key. New: Nonzero, nonzero, mask_to_indices.
-Try: let mask_to_indices return the places of a mask without `unbind`, as one index.
+Try: let mask_to_indices return the places of a mask without `unbind`, as one index. Which line of
+the demo fails first?
 """
 
 import functools

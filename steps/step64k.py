@@ -1,8 +1,8 @@
 """Step 64k: One mask for all elements
 
-x[x > 0] is the most frequent mask, and it has the shape of x. Step 64j makes an index for each
-dimension of it, then finds each element by two numbers, or three. Step 64e has a shorter way: flat,
-each place is one number. The mask is flattened, nonzero finds its places, and Index reads the
+The most frequent mask, as in x[x > 0], has the shape of x. Step 64j makes an index for each of its
+dimensions, and finds each element by two numbers, or three. Step 64e is shorter: in the flattened
+x, each place is one number. The mask is flattened, nonzero finds its places, and Index reads the
 positions in the flattened x:
 
     mask = F F F T T T       nonzero = 3 4 5       x.take([3, 4, 5])
@@ -13,7 +13,7 @@ the difference.
 Under its own name the mask may be broadcast: masked_select(x, column_mask) takes a mask of shape
 [3] for x of shape [2, 3]. Brackets would read the same mask as one for dimension 0, and refuse it.
 
-The trap: two ways to one result must agree, now and after each change. The demo compares them.
+The trap: two paths to one result must agree, now and after each change. The demo compares them.
 
 Changed: getitem. New: masked_select, is_mask.
 Try: leave out `broadcast_tensors` in masked_select. Which elements does the column mask take?

@@ -7,21 +7,21 @@ With tensors, NumPy writes to places of the view:
     x[0, [1, 2]] = 5        view = x[0],      view.array[[1, 2]] = 5
 
 The value is a number or a tensor; it is broadcast, and takes the type of x. Then the write is
-counted (step 49a), so that backward notices if a call needed the old elements.
+counted (step 49a), so that backward raises an error if a formula needs the old elements.
 
 Two traps:
 
 - x[[0, 0]] += 1 adds 1 once. Python reads x[[0, 0]], adds, and assigns: the second write replaces
   the first. `index_add_` of step 64r adds 2.
 - NumPy reports a shape that does not fit as ValueError, PyTorch as RuntimeError. write_at
-  translates, as step 64g has done for indices.
+  translates the error, as step 64g does for indices.
 
-A gradient does not know about this write yet; that is the next step.
+The graph does not record this write yet; step 64m adds that.
 
 PyTorch: index_put_ for keys with tensors, copy_ into a view for the others.
 
 New: write_at, check_same_dtype, setitem.
-Try: leave out bump_version. Which line of the demo tells?
+Try: leave out bump_version. Which line of the demo changes?
 """
 
 import functools
@@ -310,7 +310,7 @@ if __name__ == "__main__":
     # -> y[[0, 1]] = tensor([1, 2]): RuntimeError: index_put(): expected src of type ...
     # -> y[:] = [1.0, 2.0]: TypeError: can't assign a list to a tinytorch.float32 tensor
 
-    # Rules of writes in place hold (step 49d).
+    # The rules for leaves hold here too (step 49e).
     a = tensor([1.0, 2.0, 3.0], requires_grad=True)
     try:
         a[0] = 1.0

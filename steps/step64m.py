@@ -1,21 +1,21 @@
 """Step 64m: The gradient of an assignment
 
-y = 10 * a, and then y[0] = b. The element a[0] has no influence on y any more; b has. But the graph
-of step 64l ends at y = 10 * a, and says that the derivative by a[0] is 10 and that by b does not
-exist. A write in place has to take its place in the graph:
+y = 10 * a, and then y[0] = b. The element a[0] no longer influences y; b does. But the graph of
+step 64l ends at y = 10 * a: there the derivative with respect to a[0] is 10, and b has none. The
+write needs a node in the graph:
 
     y = x, with y[key] = v        dL/dx = g, with zeros at key       what is replaced
                                   dL/dv = g[key], summed to v's shape       what replaces it
 
-With basic items the graph can do it: the write goes into a view (step 50b), `assign` with a value
-that is expanded to the view's shape. With tensors, IndexPut makes a copy of the view with the new
-elements, and the copy is assigned. Its backward is made of IndexPut and Index, so it can be
-differentiated again. Where no gradient is recorded, NumPy writes as in step 64l.
+With basic items the write goes into a view, which the graph can record already (step 50c):
+`assign`, with the value expanded to the view's shape. With tensors, IndexPut makes a copy of the
+view with the new elements, and the copy is assigned. Its backward is made of IndexPut and Index, so
+it can be differentiated again. Where nothing is recorded, NumPy writes as in step 64l.
 
 Without dims IndexPut takes positions in the flattened tensor, as Index does since step 64e.
 
-The trap: `y[[0, 2]] = b` writes b twice, so b gets two gradients: the sum over what was broadcast
-(SumTo). A value with leading dimensions of size 1 is allowed, and they are dropped first.
+The trap: `y[[0, 2]] = b` writes b twice, so the gradient of b is the sum of two (SumTo). A value
+with leading dimensions of size 1 is allowed, and they are dropped first.
 
 PyTorch: IndexPutBackward0 and CopySlices.
 

@@ -1,8 +1,8 @@
-"""Step 64n: Short ways for frequent keys
+"""Step 64n: Fast paths for frequent keys
 
 A loop over the rows of a tensor writes x[i], and a training loop x[start:end]. Taking these keys
 apart item by item, as step 64i does, takes a few microseconds more than the view itself, and a
-program does it a million times. Keys that are frequent and easy to recognize get a short way:
+program does it a million times. Keys that are frequent and easy to recognize get a fast path:
 
     a number                                  straight to Slice
     integers, slices without a step,          basic_key: they are what NumPy expects,
@@ -11,11 +11,11 @@ program does it a million times. Keys that are frequent and easy to recognize ge
     x[mask] = value, nothing recorded         NumPy writes by the mask itself
 
 How is a key recognized? `item.__class__ is slice` is faster than isinstance, and stricter: a
-subclass goes the long way, which knows more. That also keeps True out, whose class is bool. PLAIN
-holds the classes of integers and of None.
+subclass takes the general path. That also keeps True out, whose class is bool. PLAIN holds the
+classes of integers and of None.
 
-The trap: short ways are where mistakes live longest, for the results are right in all cases that
-one thinks of. So each must give what the long way gives, and the demo compares the two.
+The trap: a mistake in a fast path stays hidden, because most tests take only one of the two paths.
+Each must give the result of the general path, and the demo compares the two.
 
 Changed: getitem, setitem, parse_key: indexing.py is finished. New: PLAIN, basic_key.
 Try: leave `item.step is not None or` out of basic_key. What do x[::-1] and its strides say now?

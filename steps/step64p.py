@@ -1,9 +1,9 @@
-"""Step 64p: Gather refuses wrong indices
+"""Step 64p: gather checks its indices
 
-In many data sets a label of -1 means "unknown". gather of step 64o takes it without a word: for the
-first row it counts from the end, for row 1 position 1 * 3 - 1 is an element of row 0. A label that
-is too large reads from the next row. So both bounds have to be checked, and PyTorch's gather takes
-no negative indices at all; its brackets do.
+In many data sets a label of -1 means "unknown". gather of step 64o accepts it silently: for row 0
+it counts from the end, for row 1 position 1 * 3 - 1 is an element of row 0. A label that is too
+large reads from the next row. So both bounds have to be checked, and PyTorch's gather takes no
+negative indices at all; its brackets do.
 
 Comparing all indices with 0, and again with the size, would read them twice. check_index views them
 as unsigned integers of the same width, for which -1 is the largest number of all. Then one
@@ -13,8 +13,8 @@ The shapes have to fit, too: the index may be smaller than x (it takes from the 
 larger, except along `dim`. And two smaller things: positions are computed in int64, since int32
 ends at two billion elements; a 0-d tensor counts as one with a single element.
 
-An empty index asks for nothing, so that none of this matters: tensor([]) is of floats, as nothing
-in it says otherwise. (`sparse_grad` is one of PyTorch's arguments. Nothing here is sparse.)
+An empty index selects nothing and is allowed with any type: tensor([]) holds floats by default.
+(`sparse_grad` is one of PyTorch's arguments; it has no effect here.)
 
 Changed: flat_positions, gather. New: check_index.
 Try: leave check_index out of `flat_positions`, and see what the score of class -1 is.

@@ -6,16 +6,16 @@ gather reads at x[i, index[i, j]]. Two other things can be done at these places:
     scatter_add(x, 1, index, s):   out[i, index[i, j]] += s[i, j]       add
 
 The positions are those of gather, so no new operation is needed: scatter is IndexPut (step 64m),
-scatter_add is x + AddIndex. Their gradients are there as well; that of scatter_add reads at the
-places, a gather, just as the gradient of gather is a scatter_add.
+scatter_add is x + AddIndex. These bring their gradients: that of scatter_add is a gather, just as
+the gradient of gather is a scatter_add.
 
 scatter makes the one-hot rows of labels, 1 at the right class; s may be a number. scatter_add
 counts votes. src may be larger than the index; crop_to_index cuts off what no index belongs to.
 
-The trap: where scatter writes to a place twice, one of the values stays, and nothing says which. If
-both matter, use scatter_add.
+The trap: where scatter writes to a place twice, one of the values remains, and which one is
+undefined. If both matter, use scatter_add.
 
-Each has a form in place, with an underscore, made by `in_place` as in step 49c.
+Each has an in-place form, with an underscore, made by `in_place` as in step 49c.
 
 Changed: flat_positions compares with the shape of src, too. New: crop_to_index, scatter,
 scatter_add, scatter_, scatter_add_.

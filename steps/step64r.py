@@ -6,11 +6,11 @@ whole rows one number for each row is enough:
     index_select(x, 0, index):     out[j] = x[index[j]]              as x[index]
     index_add(x, 0, index, s):     out[index[j]] += s[j]
 
-The first is Index along one dimension, the second x + AddIndex. So they are each other's gradient
-again. index_add_ is the += in place that brackets cannot give.
+The first is Index along one dimension, the second x + AddIndex. So each is the gradient of the
+other. index_add_ is the += that brackets cannot do.
 
-Brackets can do the first as well; the names say more (the dimension is a number that a program can
-compute) and check more: the index has one dimension, negative indices are refused, the shapes must
+Brackets can do the first as well. The functions take the dimension as a number, which a program can
+compute, and check more: the index has one dimension, negative indices are refused, the shapes must
 agree without broadcasting.
 
 PyTorch raises IndexError where index_select's index is out of bounds, and RuntimeError in gather.

@@ -1,19 +1,19 @@
 """Step 64s: masked_fill
 
-In a language model a word may look at the words before it, not at those behind. A softmax over
+In a language model a word may look at the words before it, not at those after it. A softmax over
 scores gives every word a weight; a score of minus infinity makes it 0. So the scores have to be
 replaced where a mask is true:
 
     masked_fill(x, mask, value):      out[i] = value if mask[i] else x[i]
 
-x[mask] = value does it in place, and has to find the places first. Here nothing is counted: the
-result has the shape of x, and `where` looks at each element once. The gradient is filled as well,
-with 0; what a value with a gradient gets is the rest, g - filled.
+x[mask] = value does it in place, and has to find the places first. masked_fill does not search: the
+result has the shape of x, and `where` reads each element once. The gradient of x is g, filled with
+0 where the mask is true; the value gets the rest of g.
 
 The trap: do not compute it as x * (1 - mask) + value * mask. Where the mask is 0, 0 * inf is nan.
 
 The value is a number or a tensor with one element and no dimensions; it must fit the type of x
-(step 57h), for 2^40 written into int32 would be another number.
+(step 57h): 2^40 written into int32 would be another number.
 
 PyTorch: masked_fill, masked_fill_ (in place).
 

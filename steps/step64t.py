@@ -1,17 +1,16 @@
 """Step 64t: repeat_interleave: repetitions as indices
 
-repeat (step 61i) writes a tensor several times one after the other: 1 2 1 2. Often each element is
-to be repeated before the next: 1 1 2 2, or, with a number for each, 1 1 1 2. A network that draws
-three samples for each picture needs a batch like that.
+repeat (step 61i) writes a tensor several times one after the other: 1 2 1 2. Often each element has
+to be repeated before the next one: 1 1 2 2, or, with a number for each, 1 1 1 2. A network that
+draws three samples for each picture needs a batch like that.
 
-It is a choice of rows in which each index occurs as often as wanted, so Index does it, and the
-gradients of all repetitions are added up:
+This is Index with repeated indices, so the gradients of all repetitions are added up:
 
     2 times each       index = 0 0 1 1        arange(4) // 2
     3 times and once   index = 0 0 0 1        np.repeat(arange(2), [3, 1])
 
-The trap: without `dim` the tensor is flattened first, and comes back with one dimension. In
-`repeat` the numbers belong to dimensions.
+The trap: without `dim` the tensor is flattened first, and comes back with one dimension. `repeat`
+takes a number for each dimension instead.
 
 Looking back: everything in this module is Index, IndexPut or AddIndex with other numbers, or a
 `where`. The one new derivative was that of masked_fill.

@@ -1,15 +1,15 @@
 """Step 65b: A default generator for each device
 
-To pass a generator to every call is tedious. So there is a default one, and `manual_seed` seeds it.
-But the numbers are needed where the tensor is: to draw them on the host, and copy them to the
-device, makes a GPU wait. A stream cannot be shared by two devices either: which of them draws first
-would depend on their speed. So every device has a default generator of its own.
+Passing a generator to every call is tedious. So there is a default one, and `manual_seed` seeds it.
+But the numbers are needed on the tensor's device: drawing them on the host and copying them makes a
+GPU wait. A stream cannot be shared by two devices either: which of them draws first would depend on
+their speed. So every device has a default generator of its own.
 
     manual_seed(0)      seeds all of them, also those that do not exist yet (first_seed)
     generator=          a generator of your own: the others stay where they are
 
-The second line is what undoes the shift of step 65a: code that must not disturb the rest draws from
-its own stream. A generator belongs to one device, and another device refuses it.
+The second line avoids the shift of step 65a: code that must not disturb the rest draws from its own
+stream. A generator belongs to one device, and another device refuses it.
 
 HostSource draws by NumPy and sends the numbers to its device. A backend may have a source that
 draws on the device (Backend.random_source of step 43d). The demo registers a toy of this kind, and

@@ -3,22 +3,22 @@
 The weights of a network are usually drawn from a normal distribution: small values often, large
 ones rarely. A generator computes uniform numbers; how do they become normal?
 
-Box and Muller (1958) make two of two. Take a point of the plane, in polar coordinates: the
-direction is uniform, 2 pi v. The distance is sqrt(-2 log(1 - u)), which gives it the one
-distribution for which both coordinates are normal, and independent of each other.
+Box and Muller (1958) turn two uniform numbers into two normal ones. Take a point of the plane in
+polar coordinates. The direction is uniform, 2 pi v. The distance is sqrt(-2 log(1 - u)): with this
+distribution, both coordinates are normal, and independent of each other.
 
     x = distance * cos(direction)       y = distance * sin(direction)
 
 [0, 1) leaves out 1 for a reason: log(1 - u) must not be infinite. (log1p(-u) is log(1 - u), and
 exact for small u as well.)
 
-rand and randn now differ in one word, the distribution. So random_function makes both, as a table
-makes operations in step 56a. The default generator serves both: a call of randn moves the numbers
-of rand on.
+rand and randn differ only in the distribution. So random_function makes both, as a table makes
+operations in step 56a. The default generator serves both: a call of randn moves the numbers of rand
+on.
 
 The trap in tests: the mean of n numbers is off by about std / sqrt(n), by chance. So a test of
-random numbers cannot ask for equality. It allows what chance exceeds less than once in a million
-tries, 5 such deviations, and sets a seed.
+random numbers cannot ask for equality. It sets a seed and allows 5 such deviations, which chance
+exceeds less than once in a million tries.
 
 PyTorch: torch.randn.
 

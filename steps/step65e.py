@@ -2,8 +2,8 @@
 
 A training run stops in the middle: power failure, the end of the night. It goes on tomorrow from
 saved weights. The random numbers do not: manual_seed starts the stream from its beginning, and the
-run sees the same shuffles and masks a second time. To draw and discard as many numbers as were
-drawn is slow, and their number is not known.
+run sees the same shuffles and masks a second time. Drawing and discarding as many numbers as before
+is slow, and the count is not known.
 
 The place in the stream is a few numbers inside the source (two of 128 bits, in the PCG64 of NumPy).
 get_state is a bookmark: save it, return to it later with set_state, and the stream continues from
@@ -11,17 +11,17 @@ there. It is a tensor of bytes, so that it can be saved in the file with the wei
 
     state = g.get_state()      a, b, c drawn      g.set_state(state)      a, b, c again
 
-What the bytes mean is the source's affair: here the text of NumPy's state, as JSON. So a state
-belongs to the kind of source that it came from. PyTorch's are not readable here, nor the other way.
+The source decides what the bytes mean: here they are NumPy's state as JSON text. So a state works
+only with the kind of source that made it, and cannot be exchanged with PyTorch.
 
-The trap: the seed is not in the state. After set_state, initial_seed still says the last seed that
-was set.
+The trap: the seed is not in the state. After set_state, initial_seed still returns the last seed
+that was set.
 
 PyTorch: Generator.get_state, torch.get_rng_state. Checkpointing (step 95l) uses it to repeat a
 dropout.
 
 Changed: HostSource, Generator.
-Try: g.set_state(tensor([1, 2, 3], dtype=uint8)). Which part of the program complains?
+Try: g.set_state(tensor([1, 2, 3], dtype=uint8)). Which module raises the error?
 """
 
 import json

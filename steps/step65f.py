@@ -1,9 +1,9 @@
 """Step 65f: Random integers, and a random order
 
-Training sees its samples in another order each time, and picks classes, places, words at random:
-all of these are integers. floor(n * u) of a uniform u is the usual way to make them, and the demo
-shows what is wrong with it: float32 has 24 bits, so beyond 2^24 most integers never come up. The
-source draws integers by itself.
+Training shuffles its samples, and picks classes, places and words at random: all of these are
+integers. floor(n * u) of a uniform u is the usual way to make them, and the demo shows what is
+wrong with it: float32 has 24 bits, so beyond 2^24 most integers never come up. So the source draws
+integers directly.
 
     randint(3, 5, (4,))    from 3 to 4: the upper limit is left out, as in range(3, 5)
     randint(10, (2, 3))    from 0

@@ -1,18 +1,18 @@
-"""Step 65g: Random numbers like another tensor, and normal
+"""Step 65g: rand_like, randn_like and normal
 
 Noise is added to a tensor: x + 0.1 * randn(x.shape). With x in float64, or on another device, this
 noise is still float32 on the default device: the sum fails, or it draws in the wrong type.
 rand_like and its kin take shape, type and device from x. They are the same functions with other
-defaults, so like_function makes all three. An option that is given wins over the default.
+defaults, so like_function makes all three. An option that is given overrides the default.
 
-normal(mean, std) is mean + std * randn. Both may be tensors, then each element has its own. The
-result is a new leaf: a draw has no derivative by its mean. (x = mean + std * randn_like(mean),
-written by hand, has one; this is the reparametrisation of step 89e.)
+normal(mean, std) is mean + std * randn. Both may be tensors; then each element has its own. The
+result is a new leaf: a draw has no derivative with respect to its mean. (x = mean + std *
+randn_like(mean), written by hand, has one; this is the reparametrisation of step 89e.)
 
-To take a shape as one argument, rand and randn have `size=` now.
+rand and randn now accept `size=`, a shape as one argument.
 
-The trap: PyTorch's `normal(mean, std)` takes the standard deviation, not the variance, as most
-books on statistics do.
+The trap: PyTorch's `normal(mean, std)` takes the standard deviation; N(mean, variance) in books on
+statistics does not.
 
 Changed: random_function (size). New: like_function, rand_like, randn_like, randint_like, normal.
 Try: take @no_grad() away from normal, and call it with a mean that requires a gradient.

@@ -1,19 +1,18 @@
-"""Step 65h: Copies of a generator, and too many numbers
+"""Step 65h: Copies of a generator, and sizes that are too large
 
-copy.copy makes a new object with the same attributes. The attribute that counts here is the source
-of numbers, and both generators then have the same one: what one draws, the other never sees. A
-training run that is repeated "from here" with a copied generator does not repeat.
+copy.copy makes a new object with the same attributes. One of them is the source of numbers, so both
+generators share it: a number drawn by one is skipped by the other. A training run that is repeated
+"from here" with a copied generator does not repeat.
 
     g --source--> 0.51 0.95 0.14 0.94 ...          g and its copy draw from one stream
 
-The copy needs a source of its own, at the same place in the stream, and so all that belongs to it
-copied too: copy.deepcopy.
+The copy needs its own source, at the same position in the stream. So __copy__ makes a deep copy.
 
-randperm(2**63) came back empty: NumPy counts in 64 bits, and this count wraps around. The number is
-checked (step 57h); and where there is not enough memory, the error is PyTorch's RuntimeError, as it
-is for zeros (step 58b).
+randperm(2**63) of step 65g returns an empty tensor: NumPy counts in 64 bits, and this count wraps
+around. Now the number is checked (step 57h). Where there is not enough memory, the error is
+PyTorch's RuntimeError, as for zeros (step 58b).
 
-(torch.Generator is copied in this way by both functions.)
+(In PyTorch, too, copy.copy and copy.deepcopy of a Generator both make an independent one.)
 
 New: Generator.__copy__. Changed: rand and randn, randint, randperm.
 Try: name the new method something else, and look at the demo's first line.

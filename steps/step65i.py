@@ -6,13 +6,13 @@ each. (Step 40a read them with the sketches of stage 6.) A network of two hidden
 
     h1 = relu(x W1 + b1)      h2 = relu(h1 W2 + b2)      logits = h2 W3 + b3
 
-gives ten numbers for an image, one for each digit. The loss is the cross entropy: the mean of
--log p, where p is the probability that the network gave to the right digit. Then come the four
-moves that all of deep learning repeats: forward, backward, a step down the slope, forget the
+gives ten numbers for an image, one for each digit. The loss is the cross entropy: the mean of -log
+p, where p is the probability that the network gave to the right digit. Then come the four actions
+that every training loop repeats: forward, backward, a step against the gradient, clear the
 gradient.
 
 Did the network learn, or only memorize? 360 digits are held out, and it never sees them in
-training. Only they count in the end.
+training. Only the accuracy on these counts.
 
 The trap: weights that start at 0 would all stay equal (step 39c). They start at random, with the
 standard deviation sqrt(2 / inputs): large enough that a signal neither dies out nor explodes on its

@@ -1,20 +1,21 @@
 """Step 65k: nan_to_num: replacing what is not a number
 
-A single nan in a tensor makes every sum nan, and every weight that sees its gradient. It comes from
-0 / 0, inf - inf, the logarithm of a negative number, or from a file in which it means "unknown". By
-then it is too late to subtract the maximum (step 65j): the number is already lost. What can be done
-is to replace it:
+A single nan in a tensor makes every sum nan, and every weight that its gradient reaches. It comes
+from 0 / 0, inf - inf, the logarithm of a negative number, or from a file in which it means
+"unknown". By then it is too late to subtract the maximum (step 65j): the number is already lost.
+What can be done is to replace it:
 
     nan     ->  0                     a weight of 0, no influence
     inf     ->  the largest number of the type (finfo), or one that is given
     -inf    ->  the smallest
 
-It is three times `where` (step 57f), so the derivative is there: 0 where something was replaced.
+nan_to_num is three calls of `where` (step 57f), which bring the derivative: 0 where something was
+replaced.
 
-The trap: nan == nan is false. A comparison cannot find it, `isnan` asks whether x differs from
-itself. And it hides mistakes. Find out where a nan comes from before you replace it.
+The trap: nan == nan is false. So a comparison cannot find a nan; `isnan` tests whether x differs
+from itself. And nan_to_num hides mistakes: find out where a nan comes from before you replace it.
 
-PyTorch: torch.nan_to_num. Integers have neither, so they come back as a copy.
+PyTorch: torch.nan_to_num. Integers have neither nan nor inf, so they are returned as a copy.
 
 Changed: a new module, ops/finite.py. New: nan_to_num.
 Try: ask `out == math.inf` in the second line of `where`. What is nan_to_num(x, nan=math.inf) then?

@@ -1,8 +1,8 @@
-"""Step 65m: Weights for rows, sums, and logarithms of probabilities
+"""Step 65m: Cross entropy: row weights, reductions, log-probabilities
 
-NllLoss of step 65l is a mean over all rows. Programs ask for more. Some rows should not count: the
-padding behind a short sentence. Some should count more: a class that is rare. And some have
-log-probabilities already, and need no second softmax. All of these change a few lines:
+NllLoss of step 65l is a mean over all rows. Programs need more. Some rows should not count: the
+padding after a short sentence. Some should count more: those of a rare class. And some programs
+have log-probabilities already, and need no second softmax. All of these change a few lines:
 
     counts       a weight for each row: its loss is multiplied; the mean divides by their sum
     reduction    "mean", "sum", or "none": the losses themselves, in the shape `shape`
@@ -16,7 +16,7 @@ The trap: a row that does not count may hold anything, -inf for example. 0 * inf
 of such a row is not multiplied by 0 but replaced. If no row counts, the mean is 0 / 0, nan, as in
 PyTorch; the gradient of a row that does not count is 0.
 
-PyTorch: weight=, ignore_index=, reduction=. Step 74n builds them on this.
+PyTorch: weight=, ignore_index=, reduction=. Steps 74h to 74j build on this.
 
 Changed: nll_gradient, nll_gradient_of_tensor, NllLoss.
 Try: losses * counts in place of the `where`. Which line of the demo says nan?

@@ -1,4 +1,4 @@
-"""Step 65n: Freed memory that is kept
+"""Step 65n: Keeping freed memory: mallopt
 
 Training makes and frees the same large arrays in each step, and that costs more than it seems. The
 C library gets large pieces of memory from the system and returns each of them as soon as it is
@@ -11,16 +11,16 @@ glibc, the C library of Linux, has two numbers for this, which `mallopt` sets:
     MMAP_THRESHOLD   arrays from this size on are fetched and returned singly      -> 32 MiB
     TRIM_THRESHOLD   so much free memory at the end of the heap is returned        -> 512 MiB
 
-With these, freed arrays stay in the heap of the process, and the next array of the same size takes
-the place. ctypes (of the standard library) calls a C function of the running process. Other C
-libraries have no mallopt: nothing happens.
+With these, freed arrays stay in the heap of the process, and the next array of the same size reuses
+them. ctypes (of the standard library) calls a C function of the running process. Other C libraries
+have no mallopt: nothing happens.
 
 The trap: the process keeps the memory that it once needed, and other programs do not get it.
 
 (PyTorch keeps memory as well: on a GPU always, see step 70d; on the CPU people link jemalloc.)
 
 Changed: a new module, core/memory.py. New: keep_freed_memory; importing the module calls it.
-Try: let it return False at once. How many faults are there then?
+Try: let keep_freed_memory return False at once. How many faults are there then?
 """
 
 import ctypes

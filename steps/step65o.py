@@ -1,18 +1,17 @@
 """Step 65o: Parameters, and a network that reads digits
 
 The list `parameters` of step 65i is written by hand. A weight that is missing in it is never
-trained, and no error tells. It would be better to recognize a weight when one sees it. But what
-distinguishes it from any other tensor that requires a gradient? An intention. So it has a class of
-its own: a Parameter is a tensor that is to be learned. So far no code asks for it; stage 12 does,
-when a network collects its own parameters.
+trained, and there is no error. A program could collect the weights if it recognized them, but any
+tensor may require a gradient. So weights get a class of their own: a Parameter is a tensor that is
+to be learned. No code uses the class yet; stage 12 does, when a network collects its own
+parameters.
 
 Parameter(data) shares the memory of `data` and is a leaf, whatever the history of `data`. It
 requires a gradient, and prints its class. A copy of it is a Parameter again, without the gradient.
 
-Everything of this topic is put together: the digits, one node for the loss, memory that is kept. 20
-epochs take about a second, and the network reads some 98 % of digits that it has never seen. With
-this step the framework can do what it was made for. What follows makes it shorter to write (stages
-12 and 13), faster, and fit for more.
+The demo puts this topic together: the digits, one node for the loss, memory that is kept. 20 epochs
+take about a second, and the network reads some 98 % of digits that it has never seen. Stages 12 and
+13 make such a program shorter.
 
 The trap: `w = w - 0.1 * w.grad` would make a tensor that is not a Parameter, nor a leaf. Weights
 are changed in place, with sub_, and without a record (no_grad).

@@ -1,7 +1,7 @@
 """Step 65p: Catalogue: operations made of others
 
-Programs call more operations than a library has to invent. Each of these is a few lines of the ones
-that we have, so its derivatives are there already. Read cumprod, and skim the rest.
+Programs call more operations than a library has to implement. Each of these takes a few lines of
+existing operations, which bring its derivatives. Read cumprod, and skim the rest.
 
     cumprod            running products: what is left of a picture after t steps of noise
     addcmul, addcdiv   input + value * a * b, input + value * a / b: Adam, written by hand
@@ -14,8 +14,7 @@ that we have, so its derivatives are there already. Read cumprod, and skim the r
 
 cumprod by hand would be a loop over n elements. Instead y is multiplied by itself, shifted by one
 place: now each y_i holds two factors. Shift by two, and it holds four; log2(n) products are enough.
-(The quotient y / x_i, the shortest formula of a derivative, is 0 / 0 at a zero. Here nothing is
-divided.)
+(The shortest formula of the derivative, y / x_i, is 0 / 0 at a zero. Here nothing is divided.)
 
 New: the functions of the table, and the in-place forms cumprod_, addcmul_, addcdiv_, index_copy_.
 Try: let `steps` grow by 1 instead of doubling. Which factors does y_3 get twice?

@@ -1,22 +1,22 @@
-"""Step 71a: A module knows its parameters
+"""Step 71a: Module: registering parameters
 
 The network of step 65o kept its weights in a list, by hand. Leave one out, and there is no error:
 the weight is used, gets a gradient, and never learns. The demo begins with that. A network of a
-hundred layers has hundreds of weights. So let each layer say for itself what there is to learn.
+hundred layers has hundreds of weights. So each layer should keep a record of its own parameters.
 
-A Module is an object with a forward. What is new is one trick: Python calls `__setattr__` for each
-`self.name = value`, and the module looks at the value. A Parameter is noted in `_parameters`,
-another Module in `_modules`. So a network becomes a tree, and a walk through it finds all its
-leaves:
+A Module is an object with a `forward` method. One trick is new: Python calls `__setattr__` for each
+`self.name = value`, and the module looks at the value. It records a Parameter in `_parameters`, and
+another Module in `_modules`. So a network is a tree of modules, and a walk through the tree finds
+all parameters:
 
     parameters of a module  =  its own, and those of each of its parts
 
-What is a Parameter (step 65o)? A tensor whose class says one thing more: to be learned. This is the
-trap: a plain tensor that requires a gradient gets one, like any intermediate result, but the walk
-does not find it. Neither does it find what a plain Python list holds.
+A Parameter (step 65o) is a tensor whose class marks it as learned. This is the trap: a plain tensor
+that requires a gradient gets one, but the walk does not find it. The walk does not look into plain
+Python lists either.
 
-Call the module, not its forward: step 71r puts something in between. (PyTorch has torch.nn.Module.
-Members is a name of ours, for that part of it which registers and finds.)
+Call the module, not its forward: step 71r runs hooks in between. (PyTorch: torch.nn.Module. The
+name Members is ours; it is the part of Module that registers and lists.)
 
 New: Members, which registers and finds; Module, which is called.
 Try: in Linear make the weight a plain tensor that requires a gradient. Which promises break?

@@ -1,23 +1,23 @@
-"""Step 71b: Each parameter has a name
+"""Step 71b: Named parameters
 
-Of the parameters of step 71a we know only that there are four. Which one has the large gradient,
-which one is to be frozen, and under which name will it be saved? A list does not tell.
+Step 71a lists four parameters and says nothing else about them. Which one has the large gradient?
+Which one should be frozen? Under which name is it saved?
 
-The tree has the answer already: each part stands in its owner's `_modules` under a name, each
-parameter in `_parameters`. The path from the root to the leaf, with points in between, is its name:
+The tree has the answer already: each part is stored in its owner's `_modules` under a name, and
+each parameter in `_parameters`. The path from the root, joined with dots, is the parameter's name:
 
     Two ── first ── weight          "first.weight"
      │       └───── bias            "first.bias"
      └──── second ─ weight          "second.weight"  ...
 
-One walk is enough for all purposes: named_modules yields the modules with their paths, from the
-root on, and named_parameters asks each of them. parameters() is the same without the names.
+One walk serves all purposes: named_modules yields the modules with their paths, starting at the
+root, and named_parameters lists the parameters of each. parameters() leaves out the names.
 
-The trap is the root. Its path is "", and its own parameters have no point in front: "scale", not
-".scale". (PyTorch uses the same names; its files are full of them.)
+The trap is the root. Its path is "", and its own parameters have no dot in front: "scale", not
+".scale". (PyTorch uses the same names, also in the files that it saves.)
 
 Changed: Members.parameters. New: named_modules, named_parameters.
-Try: give Two a parameter of its own. Where in the list does it stand, and why?
+Try: give Two a parameter of its own. Where in the list does it appear, and why?
 """
 
 import importlib

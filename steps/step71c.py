@@ -3,18 +3,18 @@
 Two layers may share a parameter: a language model, for example, reads and writes words with one
 matrix. (Such weights are called tied.) Each layer registers it, so the walk finds it twice, and the
 loop over parameters() subtracts its gradient twice. The demo does that first: the step is twice as
-long as it should be, and nothing says so.
+long as it should be, and there is no error.
 
-So the walk remembers what it has seen. `memo` is a set of modules, handed down through the tree: a
-part that is used in two places comes once, under its first name. named_parameters does the same for
-parameters, because two different parts may hold the same one.
+So the walk remembers what it has seen. `memo` is a set of modules, passed down through the tree: a
+module that is used in two places is listed once, under its first name. named_parameters does the
+same for parameters, because two different modules may hold the same one.
 
-A set compares by equality and needs a hash. Tensors and modules have the hash of their identity,
-and a set looks at identity first, so that `param in seen` does not compare numbers.
+A set hashes its elements. Tensors and modules hash by identity, and a set compares identity before
+equality, so `param in seen` does not compare numbers.
 
-The trap: the short list is not always wanted. To save a network under all its names, or to find a
-part by its second name, one needs the duplicates: remove_duplicate=False. And recurse=False lists
-only what the module itself owns. (Names and defaults are PyTorch's.)
+The trap: sometimes the duplicates are needed, for example to save a network under all its names, or
+to find a module by its second name. For that there is remove_duplicate=False. And recurse=False
+lists only what the module itself owns. (Names and defaults are PyTorch's.)
 
 Changed: named_modules, named_parameters, parameters.
 Try: tie the weights of the two layers, too. How many modules and parameters are listed?

@@ -1,23 +1,25 @@
-"""Step 71d: Each member stands in one place
+"""Step 71d: Members are stored in one place: __getattr__
 
-In step 71c a parameter stands in two places: among the attributes, where forward finds it, and in
-`_parameters`, where the walk finds it. The two can come apart. `del layer.bias` takes the attribute
-away and leaves the parameter listed; `layer.bias = None`, to switch it off, does the same. The demo
-begins with such a layer, made by hand: the optimizer goes on changing what forward never uses.
+In step 71c a parameter is stored in two places: as an attribute, where forward finds it, and in
+`_parameters`, where the walk finds it. The two can disagree. `del layer.bias` deletes the attribute
+and leaves the parameter listed; so does `layer.bias = None`, to switch the bias off. The demo
+begins with such a layer, made by hand: an optimizer would still update a bias that forward does not
+use.
 
-So a member stands in its dictionary only. Who reads `layer.bias` then? Python calls `__getattr__`
-for names that it does not find, and there we look into the dictionaries:
+So a member is stored in its dictionary only. How does `layer.bias` find it? Python calls
+`__getattr__` for names that are not plain attributes, and there we look into the dictionaries:
 
-    layer.bias = value     __setattr__     to the dictionary that has the name, or whose kind it is
+    layer.bias = value     __setattr__     stores by the value's type, else where the name is now
     layer.bias             __getattr__     only if no plain attribute has the name
-    del layer.bias         __delattr__     from where it stands
+    del layer.bias         __delattr__     deletes from the dictionary that has the name
 
-A name has one place: if a plain attribute or a part becomes a parameter, the former goes. None
-keeps the name and its place, so that an option not chosen can be chosen later; the walks skip it.
+A name has one place: when a plain attribute or a module becomes a parameter, the old entry is
+removed. None keeps the name in its dictionary, so that a parameter can be set later; the walks
+skip it.
 
-The trap: `self._parameters` in __getattr__ would ask __getattr__ again where it is missing, and so
-on without end. `self.__dict__` is always there. (dir leaves out names such as "0": they cannot be
-written as attributes.)
+The trap: inside __getattr__, a missing `self._parameters` would call __getattr__ again, without
+end. `self.__dict__` is always there. (dir leaves out names such as "0", which are not valid
+attribute names.)
 
 Changed: Members.__init__, __setattr__, named_modules, named_parameters. New: _store_of,
 __getattr__, __delattr__, __dir__.

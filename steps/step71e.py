@@ -1,26 +1,25 @@
-"""Step 71e: What a module refuses
+"""Step 71e: Registering members: checks and errors
 
-Some mistakes pass in silence, or end in an error about something else. At the end of step 71d
+Some mistakes pass without an error, or raise one about something else. At the end of step 71d
 `line.weight = tensor(...)` puts a plain tensor among the parameters, and an optimizer finds it
 there. A parameter that is set before `super().__init__()` finds no dictionary, and the message is a
-KeyError about '_parameters'. And a name with a point in it, "a.b", would look like the parameter b
+KeyError about '_parameters'. And a name with a dot in it, "a.b", would look like the parameter b
 of a part a.
 
-So all members go through one door, _register, which checks five things:
+So all members pass through one method, _register, which checks five things:
 
     the dictionaries are there      cannot assign parameter before Module.__init__() call
     the name is a string            parameter name should be a string
-    the name has no point           parameter name can't contain "."
+    the name has no dot             parameter name can't contain "."
     the name is free                attribute 'forward' already exists
-    the value is of the kind        cannot assign 'Tensor' as parameter 'weight'
+    the value has the right type    cannot assign 'Tensor' as parameter 'weight'
 
-The same door has two handles more: register_parameter and register_module do by name what assigning
-does, for names that a program computes. None is a value, too: it keeps the name for an option that
-was not chosen, such as a bias.
+register_parameter and register_module call it directly, for names that a program computes. The
+value None reserves the name, for example of a bias that a layer was created without.
 
-The trap is the check whether a name is free. `hasattr(self, name)` would look into __getattr__,
-which a subclass may define by way of a part that is not there yet. So we ask the dictionaries and
-the class.
+The trap is the check whether a name is free. `hasattr(self, name)` would call __getattr__, which a
+subclass may override to look in a part that does not exist yet. So we look in the dictionaries and
+in the class.
 
 Changed: Members.__setattr__. New: _register, register_parameter, register_module; Module.forward.
 Try: leave out the check of the name, and register a parameter "forward". What happens at a call?

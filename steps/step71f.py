@@ -1,24 +1,24 @@
 """Step 71f: Buffers, and the state of a module
 
-Some of what a layer knows is not learned and yet belongs to it: a running mean, a mask, a count. As
-a plain attribute it is lost when the network is saved. The demo counts the rows that a layer has
-seen, and `seen` is missing in its state.
+Some tensors of a layer are not learned, but belong to its state: a running mean, a mask, a count.
+A plain attribute is lost when the network is saved. In the demo a layer counts the rows that it has
+seen, once as an attribute, `lost`, and once as a buffer, `seen`.
 
-So there is a third dictionary, `_buffers`. Unlike a parameter, a plain tensor does not say by its
-class that it is meant, so one has to say it once: register_buffer(name, tensor). From then on an
-assignment to the name replaces the buffer.
+So there is a third dictionary, `_buffers`. A buffer is a plain tensor, so its class does not mark
+it; it is registered once, with register_buffer(name, tensor). From then on an assignment to the
+name replaces the buffer.
 
                   listed by             optimizer    state_dict
     parameter     named_parameters      yes          yes
     buffer        named_buffers         no           yes, unless persistent=False
     attribute     -                     no           no
 
-state_dict() is what a module knows, as a dictionary of names and tensors. Scratch memory, or what
-can be computed again, is registered with persistent=False and left out. Why register it at all?
-Because it moves to a GPU with the layer (step 71m); an attribute would stay behind.
+state_dict() is the state of a module as a dictionary of names and tensors. It leaves out buffers
+with persistent=False: scratch memory, or values that can be computed again. Why register them at
+all? They move to a GPU with the layer (step 71m); an attribute would stay behind.
 
-The trap: the state shares the module's memory; it is not a copy. Train on, and what you wanted to
-keep changes as well. Clone it.
+The trap: the state shares the module's memory. If training goes on, the state changes as well.
+Clone the tensors that you want to keep.
 
 Changed: Members.__init__, named_parameters. New: register_buffer, named_buffers, buffers,
 _named_members; Module.state_dict.

@@ -1,27 +1,26 @@
 """Step 71g: Looking up parts, and freezing them
 
-A pretrained network is often taken over except for its end, and only the new end is trained. That
-takes three moves which so far are loops by hand: find a part by its path, "body.first"; freeze all
-that it contains; and look at the result.
+A pretrained network is often reused except for its last layers, and only new last layers are
+trained. That takes three operations: find a part by its path, "body.first"; freeze all parameters
+in it; print the result. So far each is a loop by hand.
 
     get_submodule("body.first"), get_parameter, get_buffer      the member with that name
     children(), modules()                                       one level below, all levels
     requires_grad_(False)                                       freezes, however deep
 
-Finding is a search among the names that the walk gives, with remove_duplicate=False: a part that is
-used in two places is found by both of its names.
+The lookup searches the names that the walk yields, with remove_duplicate=False: a part that is used
+in two places is found by both of its names.
 
-And a print should show sizes, not only classes: `Two(Linear(), Linear())` looks the same for any
-network. A subclass says in extra_repr what it wants to show of itself; module_text puts that in
-front of the parts.
+A print should show sizes, not only classes: `Two(Linear(), Linear())` looks the same for any
+sizes. A subclass returns such details from extra_repr; module_text prints them before the parts.
 
-The trap: a frozen parameter keeps the gradient that it has. An optimizer that finds it there goes
-on. zero_grad() sets gradients to None, and with set_to_none=False to zeros, in place: for code that
-holds on to the gradient tensors. (All names are PyTorch's.)
+The trap: a frozen parameter keeps the gradient that it has, and an optimizer still uses it. So call
+zero_grad(), which sets gradients to None. With set_to_none=False it fills them with zeros in place,
+for code that holds references to the gradient tensors. (All names are PyTorch's.)
 
 Changed: Module.zero_grad, __repr__. New: look_up, get_submodule, get_parameter, get_buffer,
 modules, children, named_children; requires_grad_, extra_repr, module_text.
-Try: use named_children instead of named_modules in get_submodule. Which path is found still?
+Try: use named_children in get_submodule. Which paths does it still find?
 """
 
 import importlib

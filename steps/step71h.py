@@ -1,17 +1,16 @@
-"""Step 71h: Modules in a row
+"""Step 71h: Sequential: modules in a row
 
-Most networks are a row: each layer gets what the one before it gives. So far such a network takes a
-class of its own, which says the same thing twice: once in __init__, where the parts get names, and
-once in forward, where they are called in the order of their names. The demo begins with one.
+In many networks each layer gets the output of the one before. So far such a network takes a class
+of its own, which lists the layers twice: in __init__, where they get names, and in forward, where
+they are called in order. The demo begins with one.
 
 Sequential needs no class for each network. It registers the modules that it is given under the
 names "0", "1", ..., and its forward is a loop over `_modules`:
 
     Sequential(a, b, c)(x)  =  c(b(a(x)))
 
-A dictionary of Python keeps the order in which the names were added, so the order of the calls is
-that of the arguments. Everything else is inherited: the names "0.factor" and "2.factor", the print,
-the state.
+A Python dictionary keeps insertion order, so the modules are called in the order of the arguments.
+Everything else is inherited: the names "0.factor" and "2.factor", the print, the state.
 
 The trap: Sequential passes on one value. A network that needs an input twice, such as x + f(x),
 needs a forward of its own. (PyTorch: torch.nn.Sequential.)

@@ -1,21 +1,21 @@
-"""Step 71i: A list of modules
+"""Step 71i: ModuleList: a list of modules
 
-A residual network has, say, twelve equal blocks, and its forward adds each to what it gets, so that
+A residual network has, say, twelve equal blocks, and its forward computes x + block(x) for each, so
 Sequential does not fit. It is tedious to write the blocks as attributes block1 ... block12, and a
 Python list hides them (step 71a): the demo counts 0 parameters.
 
-So there is a list that registers what it holds. What a list can do comes from Python: a class that
-defines the five methods of MutableSequence inherits the others.
+So there is a list that registers its members. Python supplies most of the list's methods: a class
+that defines the five methods of MutableSequence inherits the others.
 
     defined      length, get, set, delete, insert    and append, extend, which return the list
     inherited    pop, remove, reverse, clear, index, in, +=
 
-The names are the positions, and that is the trap: a module that is inserted in front or taken out
-shifts the names of all behind it. So insert and delete register all members anew, in _set_all. (A
-state saved before has the old names, as in PyTorch.)
+The names are the positions, and that is the trap: inserting or deleting a module shifts the names
+of all modules after it. So insert and delete register all members again, in _set_all. (A state
+saved before has the old names, as in PyTorch.)
 
-A row of modules is a list, too. ListContainer holds what both have in common, and Sequential keeps
-only its forward.
+Sequential is a list, too. ListContainer holds what both have in common, and Sequential keeps only
+its forward.
 
 Changed: Sequential is a ListContainer. New: ListContainer, ModuleList.
 Try: put a tensor into the list. Which step refuses it?

@@ -1,25 +1,25 @@
-"""Step 71j: Slices of lists, and how lists print
+"""Step 71j: Slicing and printing module lists
 
-net[:2], the first two layers, should be a network. A list of step 71i gives a plain Python list: it
-cannot be called, and it hides its parameters again. The demo shows what Python does by itself.
+net[:2], the first two layers, should be a network. In step 71i it is a plain Python list: it cannot
+be called, and it hides its parameters again. The demo begins with such a list.
 
-So a slice, and a sum, is a module of the same kind, with the same members: not copies. What is
-trained there is trained here.
+So a slice or a sum of containers is a container of the same class with the same members, not
+copies: training the slice trains the original.
 
-For Sequential the names count as well. A layer that was called "bend" should keep that name in a
-slice, so Sequential takes an OrderedDict of modules by name, and makes its slices with one. (An
-argument list cannot be told from a list of modules; an OrderedDict can. PyTorch's rule.)
+For Sequential the names matter as well. A layer named "bend" should keep its name in a slice. So
+Sequential also accepts an OrderedDict of modules by name, and builds its slices with one. (This is
+PyTorch's rule, too.)
 
-Twelve equal blocks make a long print. ModuleList writes equal neighbours on one line:
+Twelve equal blocks make a long print. ModuleList prints equal neighbours on one line:
 
     (0-11): 12 x Scale(factor=0.5)
 
-The trap: equal means equal in print. Blocks that differ only in their weights count as equal, and
-that is what one wants.
+The trap: equal means equal in print. Blocks with different weights and the same text share a line,
+which is what the reader wants here.
 
 Changed: ListContainer.__getitem__, Sequential.__init__. New: ListContainer.__add__,
 Sequential.__getitem__, ModuleList.__repr__.
-Try: print a Sequential of equal blocks. Why does it not shorten?
+Try: print a Sequential of equal blocks. Why is each block on its own line?
 """
 
 import importlib

@@ -1,20 +1,20 @@
-"""Step 71k: Modules by name, and where a container keeps them
+"""Step 71k: ModuleDict, and containers for any kind of member
 
-A forward that chooses among its parts ("tanh" or "scale", encoder of this language or of that one)
-wants a dictionary. A plain dict hides its modules as a plain list does.
+A forward that chooses among its parts (one encoder for each language, for example) needs a
+dictionary. A plain dict hides its modules as a plain list does.
 
-The way is that of step 71i: MutableMapping asks for five methods (get, set, delete, length,
-iterate) and gives keys, values, items, pop, update and `in`. One thing has to be taken back: a
-Mapping compares by content, and what compares by content has no hash. A module is told apart by its
-identity; the walks of step 71c keep modules in sets.
+The solution is that of step 71i: MutableMapping requires five methods (get, set, delete, length,
+iterate) and supplies keys, values, items, pop, update and `in`. One inherited method is wrong here:
+a Mapping compares by content, and so has no hash. Modules compare by identity, and the walks of
+step 71c keep them in sets.
 
-List and dictionary now do the same with the same dictionary, `_modules`. But a module has three
-dictionaries (step 71f): why not a list of parameters, or of buffers? So a Container asks `_store`
-which one it is, and nothing else in its methods changes. The demo makes a list of buffers in two
-lines; step 71v makes the lists of parameters.
+Both containers store their members in `_modules`. But a module has three dictionaries (step 71f),
+and a list of parameters or of buffers is useful as well. So the attribute `_store` names the
+dictionary, and the methods use it. The demo makes a list of buffers in two lines; step 71v makes
+the lists of parameters.
 
-The trap: a key is a name. A point is refused, and so is a key that a module needs for itself, such
-as "forward" or "training". (As in PyTorch.)
+The trap: a key is a name. So a dot is refused, and so is a key that is an attribute of the module,
+such as "forward" or "training". (PyTorch refuses them, too.)
 
 Changed: ListContainer is a Container. New: Container, DictContainer, ModuleDict.
 Try: leave out the line with __eq__, and list the parameters of a module that holds a ModuleDict.

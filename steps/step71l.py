@@ -1,19 +1,19 @@
-"""Step 71l: Training or use
+"""Step 71l: Training and evaluation mode
 
-Some layers do one thing while the network learns and another when it is used. Dropout (step 72f)
-drops numbers only in training; the Scale of the demo counts the rows that it is trained with. Each
-could have a switch of its own, but a network has fifty such layers, somewhere in the tree. The demo
+Some layers do one thing in training and another when the network is used. Dropout (step 72f) drops
+numbers only in training; the Scale of the demo counts the rows that it is trained with. A switch in
+each layer is not enough: a network may have fifty such layers, anywhere in the tree. The demo
 begins with one that was forgotten.
 
-So each module has an attribute `training`, and train() sets it in all parts: a walk, and one short
-method. eval() is train(False). Both return the module, so that `net.eval()(x)` works.
+So each module has an attribute `training`, and train() sets it in the module and all its parts.
+eval() is train(False). Both return the module, so that `net.eval()(x)` works.
 
 apply(fn) is the general form: it calls a function of yours with each part, the inner ones first. It
 is the usual way to give all layers of one kind new initial values.
 
-The trap: train() asks each part to do the same for its own, by the part's own train. A subclass may
-override it, for example to keep a frozen part in use for ever. A loop over modules() would pass it
-by. And eval() does not switch off gradients; no_grad() does that. (Names are PyTorch's.)
+The trap: train() calls the train() of each part, because a subclass may override it, for example to
+keep a frozen part in evaluation mode. A loop over modules() would bypass the override. And eval()
+does not switch off gradients; no_grad() does that. (Names are PyTorch's.)
 
 New: Module.__init__, apply, train, eval.
 Try: write train as a loop over self.modules(). Which promise of the demo breaks?

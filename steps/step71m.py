@@ -1,21 +1,21 @@
-"""Step 71m: To another type or device: the parameters stay the same objects
+"""Step 71m: Module.to: another dtype or device
 
-A network is to compute in float64, or on a GPU. Each parameter, each gradient and each buffer has
-to go there. The obvious way replaces each Parameter by a converted one, and the demo shows what
-happens: an optimizer that was made before goes on changing the old parameters, and the network
-learns nothing more.
+To compute in float64, or on a GPU, each parameter, gradient and buffer has to be converted. The
+obvious way replaces each Parameter by a converted one, and the demo shows what happens: an
+optimizer that was created before goes on updating the old parameters, and the network no longer
+learns.
 
-So the Parameter objects stay, and get other data: `param.data = fn(param.data)`. Everything that
-holds a parameter (an optimizer, another layer that shares it, you) sees the change. _apply does
-that for a module and its parts, and `to` is _apply with Tensor.to:
+So the Parameter objects stay, and get new data: `param.data = fn(param.data)`. An optimizer, or
+another layer that shares the parameter, sees the change. _apply does that for a module and its
+parts, and `to` is _apply with Tensor.to:
 
     x.to(device)      gives a new tensor        x = x.to(device)
     net.to(device)    changes net itself        net.to(device)
 
-That difference is the trap. A tensor that is not moved stays where it was, silently.
+That difference is the trap: `x.to(device)` without an assignment has no effect.
 
-And here it pays that a buffer is registered: an attribute `self.seen = tensor(0)` would stay
-behind, and on a GPU the next addition fails. (PyTorch: the same, and `_apply` has the same name.)
+Registered buffers move along. An attribute `self.seen = tensor(0)` would stay behind, and on a GPU
+the next addition would fail. (PyTorch does the same, and `_apply` has the same name.)
 
 New: Module._apply, to.
 Try: in Scale make `seen` a plain attribute. Which lines of the demo change?

@@ -1,21 +1,21 @@
-"""Step 71n: Integers stay what they are, and short names
+"""Step 71n: Module.to keeps integers; float(), half(), cuda()
 
-The step before ended with a fault: net.to(float64) made a number of floating point of a counter. In
-float16 that is worse than ugly: 2,049 rows become 2,048, since there is no such number, and the
-count stands still from then on. The demo shows it.
+Step 71m ended with a fault: net.to(float64) converted an integer counter, too. In float16 the count
+becomes wrong: 2,049 is not a float16 number, so it becomes 2,048, and adding 1 no longer changes
+it. The demo shows the conversion.
 
-So `to` converts floating point to floating point, and moves everything else only to the device. A
-type that is not a float type is refused: weights cannot be integers.
+So `to` converts floating-point members only to a floating-point type, and moves the others to the
+device. An integer type is refused: weights cannot be integers.
 
-    to(float16)      what is floating point; integers stay            float(), half(), double(), ...
-    type(float16)    everything, integers too: for those who mean it
-    to_empty(device) new memory of the same sizes, not filled: the values follow from a file
+    to(float16)       converts floating-point members; integers keep their type
+    type(float16)     converts all members, integers too
+    to_empty(device)  allocates memory of the same sizes, uninitialised, to be filled from a file
 
-The short names are one function each, and all are the same but for a word. `converter` makes them:
-a function that returns the method.
+float(), half(), double() and the others differ only in one word, so the function `converter` makes
+these methods.
 
-The trap: inside the class body, after `float = converter(float32)`, the name float is the method.
-The annotations below it have to do without Python's float. (Names as in PyTorch, traps too.)
+The trap: in the class body, after `float = converter(float32)`, the name float is the method.
+Annotations below it cannot use Python's float. (All names are PyTorch's.)
 
 Changed: Module.to. New: converter, to_empty, type, float, double, half, bfloat16, cpu, cuda.
 Try: net.half() and then net.float(). Are the factors what they were?

@@ -1,23 +1,23 @@
-"""Step 71o: A state is put back
+"""Step 71o: load_state_dict: restoring a state
 
-state_dict() says what a network knows (step 71f). Now it is to come back: into the same network
-after an experiment, or into a new one in another process. Two obvious ways fail, and the demo shows
-both. Assigning a tensor to the name of a parameter is refused. Assigning a new Parameter works, and
-an optimizer that was made before goes on changing the old one.
+state_dict() returns the state of a network (step 71f). Now we load it: into the same network after
+an experiment, or into a new one in another process. Two obvious ways fail, and the demo shows both.
+Assigning a tensor to the name of a parameter is refused. Assigning a new Parameter works, but an
+optimizer that was created before goes on updating the old one.
 
-It is the problem of step 71m, and the answer is the same: the objects stay, and their content
-changes. load_state_dict walks through the tree with the names that state_dict gave, and copies
+The solution is that of step 71m: the objects stay, and their content changes. load_state_dict walks
+through the tree with the names of state_dict, and copies
 
     state[name]  ->  the memory of the parameter or buffer with that name
 
-no_grad, because a parameter may not be written while its history is recorded. The value takes the
-type and device of the member, not the other way round: a network on the GPU stays there.
+It needs no_grad, because a parameter must not be written in place while history is recorded. The
+value is converted to the type and device of the member: a network on the GPU stays there.
 
-Both directions now ask each module for the same list, _own_state. It mends a fault, too: a name
-that was once a buffer not to be saved stayed out, even when it had become a parameter.
+Both directions now use the same list, _own_state. This also fixes a fault: a name that was once a
+non-persistent buffer was left out of the state even after it became a parameter.
 
-The trap of step 71f again: a state without clone() is the network's own memory. Putting it back
-does nothing.
+The trap of step 71f again: a state without clone() is the network's own memory, and loading it
+changes nothing.
 
 Changed: Module.state_dict. New: _own_state, load_state_dict. Moved: the containers, to
 tinytorch/nn/container.py.

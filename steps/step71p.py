@@ -1,22 +1,21 @@
-"""Step 71p: All faults of a state at once
+"""Step 71p: load_state_dict: reporting all mismatches
 
-A state from somewhere else rarely fits at the first attempt: a layer has another name, a size has
-changed. load_state_dict of step 71o stops with a KeyError at the first name that is missing. It
-does not notice names that it has no use for. And for a value of another shape the message is about
-shapes; it does not say which parameter it is. The demo begins with the three.
+A state from another program rarely fits at the first attempt: a layer has another name, a size has
+changed. load_state_dict of step 71o stops with a KeyError at the first missing name. It ignores
+names that the network does not have. And for a value of another shape the error does not name the
+parameter. The demo begins with these three cases.
 
-So nothing is raised inside the walk. It collects what is wrong, and at the end there is one error
-that lists everything:
+So the walk raises nothing. It collects the faults, and at the end one error lists them all:
 
     missing       the network has the name, the state does not
     unexpected    the state has the name, the network does not
     mismatch      both have it, with different shapes; or the value is not a tensor
 
-With strict=False missing and unexpected names are no errors but the answer: a network whose end was
-replaced takes all the rest. Shapes that differ always are.
+With strict=False missing and unexpected names are not errors; they are returned. So a network with
+a new last layer can load all the others. Shapes that differ are always an error.
 
-The trap: what fits is loaded, even if the call ends with an error. Load into a new network, or load
-again. (PyTorch does the same, with the same words.)
+The trap: the values that fit are loaded even if the call raises an error. (PyTorch does the same,
+with the same messages.)
 
 Changed: Module.load_state_dict. New: load_member, _IncompatibleKeys.
 Try: change the order of the two words in `for keys, word in ...`, and look at the message.

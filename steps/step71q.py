@@ -1,24 +1,24 @@
-"""Step 71q: Each module speaks for its own state
+"""Step 71q: State dicts: customizing one module
 
-state_dict and load_state_dict of step 71p decide for all modules. But a part may know better. Its
-parameter had another name last year, and old files are still there. Or it keeps something that is
-not a tensor of its own, such as a vocabulary. With one walk over all, such a part has no say.
+state_dict and load_state_dict of step 71p treat all modules alike. But a module may need its own
+rules. Its parameter had another name last year, and old files still use that name. Or it has to
+save something that is not a tensor, such as a vocabulary.
 
-So both directions ask each module for its own part, by a method that a subclass can extend:
+So both directions call a method of each module, which a subclass can extend:
 
-    state_dict(destination, prefix)            calls _save_to_state_dict, then asks the parts
-    load_state_dict                            calls _load_from_state_dict of each module
+    state_dict(destination, prefix)     calls _save_to_state_dict, then state_dict of the parts
+    load_state_dict                     calls _load_from_state_dict of each module
 
-The prefix is the path so far, "body.first."; what belongs to the module begins with it. Every call
-adds to the same destination and to the same lists of faults. OrderedDict(state_dict) is a copy,
-because a part may rename keys in it; the caller's state stays as it is.
+The prefix is the path so far, "body.first."; the keys of the module begin with it. All calls add to
+the same destination and to the same lists of faults. OrderedDict(state_dict) makes a copy, because
+a module may rename keys in it; the caller's state does not change.
 
-Two options come with it. keep_vars=True gives the parameters themselves. assign=True puts the
-tensors in the place of the members instead of copying: then the type comes from the file. The trap:
-an optimizer made before holds the old ones.
+Two options are new. keep_vars=True returns the parameters themselves. assign=True replaces the
+members by the tensors of the state instead of copying, so the type comes from the file. The trap:
+an optimizer that was created before holds the old ones.
 
-(The names with an underscore are PyTorch's, and so are the seven arguments: programs override
-them.)
+(The names with an underscore and the seven arguments are PyTorch's, because programs override these
+methods.)
 
 Changed: state_dict, load_state_dict, load_member. New: _save_to_state_dict, _load_from_state_dict.
 Try: in Renamed leave out super()'s call, and read the message.

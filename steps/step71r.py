@@ -1,23 +1,22 @@
-"""Step 71r: Looking into a network: forward hooks
+"""Step 71r: Forward hooks: looking into a network
 
-A network gives a wrong answer. Which of its parts is to blame? One would like to see what each of
-them gets and gives, without prints in every forward, and without changing networks written by
-others.
+A network returns a wrong result. Which of its parts is to blame? We want to see the input and the
+output of each part, without a print in every forward, and without changing code written by others.
 
-That is why one calls the module and not its forward: there is room in between. A hook is a function
-of yours that is called there:
+That is why we call the module and not its forward. A hook is a function of yours that the call
+runs before or after forward:
 
     register_forward_pre_hook    hook(module, args)            before forward; may replace args
     register_forward_hook        hook(module, args, output)    after it; may replace output
 
-What a hook returns takes the place of what it was given; None leaves it. Registering returns a
-handle (step 51e): handle.remove() takes the hook away, and so does the end of a `with`.
+The value that a hook returns replaces the args or the output; None changes nothing. Registering
+returns a handle (step 51e): handle.remove() removes the hook, and so does the end of a `with`.
 
-Few modules have hooks, and calls are many. So __call__ looks whether there are any, and only then
-takes the long way, in a method of its own.
+Most modules have no hooks. So __call__ checks for them first, and the slower path is a method of
+its own.
 
-The traps: a hook of net.forward(x) is never called. And the hooks run in a copy of the list, since
-a hook may remove itself while it runs. (Names and arguments are PyTorch's.)
+The traps: net.forward(x) calls no hooks. And the loops run over a copy of the list, because a hook
+may remove itself while it runs. (Names and arguments are PyTorch's.)
 
 Changed: Module.__init__, __call__. New: make_tuple, _call_with_hooks, register_forward_pre_hook,
 register_forward_hook.

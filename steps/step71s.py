@@ -1,22 +1,21 @@
-"""Step 71s: Hooks: their order, keyword arguments, and loading
+"""Step 71s: Forward hooks with keyword arguments; load hooks
 
-Three things are missing in step 71r. A hook that is to see the input before all others comes too
-late if another was registered first. A module that is called with keyword arguments, f(x, mask=m),
-shows its hooks only x: the demo begins with that. And what Renamed of step 71q does in a class of
-its own, one would like to do to a network from outside: rename the keys of an older file.
+Step 71r lacks three things. A hook cannot run before a hook that was registered earlier. A module
+that is called with keyword arguments, f(x, mask=m), passes only x to its hooks: the demo begins
+with that. And renaming the keys of an older file takes a subclass, such as Renamed of step 71q; a
+hook could do it from outside.
 
-    prepend=True          the hook comes before those that are there
+    prepend=True          the hook runs before those already registered
     with_kwargs=True      hook(module, args, kwargs), and it may return both
     register_load_state_dict_pre_hook     hook(module, state_dict, prefix, ...) before each load
 
-A dictionary keeps the order in which keys were added, and has no way to put one in front. But what
-is taken out and put back comes last. So add_hook adds the new one and then moves all others.
+A dictionary keeps insertion order, and cannot insert a key in front. But a key that is removed and
+added again comes last. So add_hook adds the new hook and then moves all the others behind it.
 
-with_kwargs belongs to the hook, not to the call; so what is registered is the pair (hook,
-with_kwargs).
+with_kwargs belongs to the hook, so the dictionary holds pairs (hook, with_kwargs).
 
-The trap: the load hook gets the whole state, not only what belongs to its module. Its keys begin
-with `prefix`. (PyTorch has an older form with an underscore, which does not pass the module.)
+The trap: the load hook gets the whole state. The keys of its module begin with `prefix`. (PyTorch
+has an older form with an underscore, which does not pass the module.)
 
 Changed: _call_with_hooks, the two register methods, load_state_dict. New: add_hook,
 register_load_state_dict_pre_hook.

@@ -1,25 +1,23 @@
-"""Step 71t: Hooks on the way back: a gate at the outputs
+"""Step 71t: Backward hooks: gradients of the outputs
 
 Which part of a deep network makes the gradient vanish? A hook should see the gradient that arrives
-at a module. But when backward comes, the call is long over, and backward knows no modules: it walks
-through nodes of the graph.
+at a module. But backward runs after the call has ended, and it does not know modules: it walks
+through the nodes of the graph.
 
-So the module puts a node of its own into the graph, a Gate. On the way forward it passes its
-tensors on unchanged. On the way back all gradients of the outputs pass it at once, and it asks
-`watch`:
+So the module puts a node of its own into the graph, a Gate. In forward it returns its tensors
+unchanged. In backward it gets all gradients of the outputs at once, and calls `watch` with them:
 
     x ── nodes of forward ── Gate ── y              watch(gradients of y) -> gradients that go on
 
 register_full_backward_pre_hook(hook) calls hook(module, grad_output) there: "pre", because the
-backward of the module has not begun. What the hook returns takes their place.
+backward of the module has not begun. The gradients that the hook returns replace the others.
 
-A hook on the tensor (step 51e) sees one tensor. The gate sees all outputs of a call together, and
-None for those that got no gradient; so materialize_grads is off. Outputs that are not tensors, or
-need no gradient, do not go through: `places` says which of the n values did. takes_tensors: hooks
-want Tensors, not arrays. plain = False: there may be several gradients.
+A hook on a tensor (step 51e) sees one gradient. The gate sees those of all outputs of a call, and
+None for an output that got none, so materialize_grads is off. Outputs that are not tensors, or
+require no gradient, do not pass the gate: `places` are the positions of those that do, among n
+values. takes_tensors: hooks get Tensors, not arrays. plain = False: there may be several gradients.
 
-The trap: a hook must return as many gradients as it got. With gradients off (no_grad) there are no
-gates.
+The trap: a hook must return as many gradients as it got. Under no_grad there is no gate.
 
 Changed: Module.__init__, __call__, _call_with_hooks. New: Gate, through_gate, Gates,
 register_full_backward_pre_hook.

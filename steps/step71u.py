@@ -1,21 +1,22 @@
-"""Step 71u: A gate at the inputs: what a module does to a gradient
+"""Step 71u: Backward hooks: gradients of the inputs
 
-The gate of step 71t sees what arrives at a module. To find the part that makes a gradient vanish,
-one needs what leaves it, too: both numbers, side by side. The demo first tries with what there is,
-a pre hook on the part in front. It shows the same number, but who is in front?
+The gate of step 71t sees the gradient that arrives at a module. To find the part that makes a
+gradient vanish, we also need the gradient that leaves it, side by side. The demo begins with a pre
+hook on the module in front. It shows the same number, but in general we do not know which module is
+in front.
 
-So there is a second gate, at the inputs. On the way back it comes last:
+So there is a second gate, at the inputs. In backward it comes last:
 
     x ── Gate ── nodes of forward ── Gate ── y
          │ at_inputs                 │ at_outputs
          hook(module, grad_input, grad_output)
 
-A full backward hook wants both at once. So at_outputs puts what arrived aside, on a stack, since
-one call may be used by several backwards, and at_inputs takes it from there.
+A full backward hook gets both at once. So at_outputs pushes the gradients of the outputs onto a
+stack, because backward may run several times for one call, and at_inputs pops them.
 
-The trap is the first layer. Its input is data, which needs no gradient: no gate stands there, and
-nothing will ever arrive. Then at_outputs calls the hooks at once, with None for each input; and a
-hook that returns a gradient there is refused, since it cannot go anywhere.
+The trap is the first layer. Its input is data, which requires no gradient, so there is no gate at
+the inputs. Then at_outputs calls the hooks at once, with None for each input. A hook that returns a
+gradient there is refused, because no input takes it.
 
 (PyTorch has the four hooks under these names. An older register_backward_hook saw only the last
 node of a forward, which is why this one is called "full".)
@@ -470,7 +471,7 @@ if __name__ == "__main__":
         net(x).backward()
     print(f"{before:.4f} {net.a.factor.grad.item():.4f}")  # -> 2.0999 4.1997
 
-    # At the first layer nothing can go on.
+    # At the first layer no input takes a gradient.
     with net.a.register_full_backward_hook(lambda module, out, arrived: arrived):
         try:
             net(x).backward()

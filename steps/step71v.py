@@ -1,20 +1,20 @@
-"""Step 71v: Lists and dictionaries of parameters
+"""Step 71v: ParameterList and ParameterDict
 
-A module may own many parameters that no layer holds: one matrix for each depth, one vector for each
-head, two thin matrices for each adapted layer. In a plain Python list they are hidden, as modules
-were (step 71a): the optimizer gets nothing, and nothing is saved. The demo counts 0.
+A module may own many parameters outside of layers: one matrix for each depth, or two thin matrices
+for each adapted layer. In a plain Python list they are hidden, as modules were (step 71a): the
+optimizer gets none of them, and the state does not contain them. The demo counts 0.
 
-ModuleList does not take them, since a parameter is not a module. But what a list of members does is
-the same for both; only the dictionary differs in which the members stand:
+ModuleList refuses them, because a parameter is not a module. But a list works the same way for
+both; only the dictionary differs in which the members are stored:
 
     ModuleList      _modules        names 0, 1, 2, ...   in the tree, with parts of their own
     ParameterList   _parameters     names 0, 1, 2, ...   at the leaves
 
-So the containers of step 71k ask `_store` for the dictionary, and here it is "_parameters". What
-they inherit (append, +=, slices, items, update) works at once.
+The containers of step 71k use the dictionary that `_store` names, and here it is "_parameters". The
+inherited methods (append, +=, slices, items, update) work at once.
 
-A plain tensor that is put in becomes a Parameter, as in PyTorch. The trap: it is a new object. The
-tensor that you passed does not get the gradient; list[0] does.
+A plain tensor becomes a Parameter when it is added, as in PyTorch. The trap: the Parameter is a new
+object. The tensor that you passed does not get the gradient; list[0] does.
 
 New: ParameterList and ParameterDict. Moved: Module, to tinytorch/nn/module.py.
 Try: remove `_store`. What does the list refuse?

@@ -1,4 +1,4 @@
-"""Step 72a: A linear layer, and the numbers it starts with
+"""Step 72a: Linear: weights, bias and their random start
 
 The network of step 65o wrote x @ W + b three times, with six tensors in a list. The most common
 layer of all is that formula with its own W and b:
@@ -8,17 +8,17 @@ layer of all is that formula with its own W and b:
 Each output is a weighted sum of all inputs. The weight has the shape [outputs, inputs], so that row
 i belongs to output i, as in PyTorch; weights saved by PyTorch fit.
 
-Which numbers does it start with? Not zeros, and not ones. Units that start alike get the same
-gradient, in every step, and stay alike for ever: four units compute what one could. The demo counts
-them. So the numbers are drawn. Linear draws from
+Which values does it start with? Equal ones do not work. Units (outputs of a layer) that start with
+equal weights get equal gradients in every step and stay equal: four units compute what one could.
+The demo counts them. So the values are random. Linear draws from
 
     [-1/sqrt(n), 1/sqrt(n))    for n inputs
 
-so that a sum of n terms does not grow with n. (PyTorch writes kaiming_uniform_(a=sqrt(5)), which
-comes to exactly that. Steps 75 tell the whole story.)
+so that a sum of n terms does not grow with n. (PyTorch calls kaiming_uniform_(a=sqrt(5)), which
+draws from the same range. Steps 75a to 75g explain it.)
 
-The trap: the numbers are written in place, and a parameter refuses that while its history is
-recorded. Hence no_grad.
+The trap: the values are written in place, and a parameter refuses that while history is recorded.
+Hence no_grad.
 
 New: Linear. Moved: Module to tinytorch/nn/module.py, what hooks need to nn/hooks.py.
 Try: let only the biases differ at the start. Is that enough for different units?

@@ -1,21 +1,21 @@
-"""Step 72b: One node instead of three
+"""Step 72b: Linear as one node: Addmm
 
-The layer of step 72a leaves three nodes in the graph: transpose, product, sum. On the way back each
-of them makes an array: the product's gradient by W^T has to be turned round to be that of W. And
-each node has its price in Python, which counts for small layers.
+The layer of step 72a leaves three nodes in the graph: transpose, product, sum. In backward the
+product's gradient is that of W^T, and has to be transposed for W. And each node costs time in
+Python, which matters for small layers.
 
-For y = x W^T + b the three derivatives can be written down at once, G being the gradient of y:
+For y = x W^T + b the three derivatives can be written down directly. G is the gradient of y:
 
     dL/dX = G W          dL/dW = G^T X          dL/db = the sum of the rows of G
 
-G^T X has the shape of W; nothing is turned. So the layer becomes one Function, Addmm, with the
-function `linear` in front of it. It computes only what is needed: data need no gradient, and for
-the first layer the product G W is left out.
+G^T X has the shape of W, without a transposition. So the layer becomes one Function, Addmm, which
+the function `linear` calls. It computes only the gradients that are needed: input data require
+none, so for the first layer the product G W is left out.
 
-The bias is optional: `*need_bias` is empty where there is none.
+The bias is optional: `*need_bias` is empty if there is none.
 
-The trap: Addmm knows rows, that is, an x of two dimensions. Until the next step a stack of rows
-goes the old way. (PyTorch: F.linear, and addmm = add + matrix product.)
+The trap: Addmm requires an x of two dimensions. Until step 72c an x with more dimensions uses the
+three nodes. (PyTorch: F.linear, and addmm = add + matrix product.)
 
 Changed: Linear.forward. New: Addmm, linear.
 Try: return matmul_arrays(x.T, g) for the weight. Which line of the demo finds it?

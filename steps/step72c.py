@@ -1,21 +1,21 @@
-"""Step 72c: A stack of rows, and few rows
+"""Step 72c: Linear: inputs of any dimension, and small batches
 
-A batch of sentences has three dimensions: [sentences, words, numbers]. The layer means the same for
-each row, however they are stacked. But step 72b knows two dimensions only; a stack, or a single
-row, takes the three nodes still.
+A batch of sentences has three dimensions: [sentences, words, numbers]. The layer does the same to
+each row, whatever the other dimensions are. But Addmm of step 72b handles two dimensions only; any
+other input still uses three nodes.
 
-A stack of rows is one long list of rows: reshape to two dimensions costs nothing if the array is
-contiguous, and so one product does it all. The result, and on the way back x and G, are reshaped:
+A reshape to two dimensions costs nothing if the array is contiguous, and then one product computes
+all rows. The result is reshaped back, and in backward x and G are reshaped:
 
     [..., n]  ->  [rows, n]  ->  [rows, m]  ->  [..., m]
 
-The second change is about few rows, as when one image at a time goes through a network. BLAS (the
-library that multiplies matrices) cuts them into blocks, and likes few columns better than few rows.
-Since X W^T = (W X^T)^T, the same numbers can be had in the other order. The demo measures both;
-with eight rows the second takes about half the time.
+The second change speeds up small batches, such as one image at a time. BLAS (the library that
+multiplies matrices) is faster with few columns than with few rows. Since X W^T = (W X^T)^T, the
+other order gives the same numbers. The demo measures both for eight rows; there the second takes
+half the time or less.
 
-The trap: a transposed array is a view with other strides. Without ascontiguousarray everything that
-follows would be slow, and that is where the time goes when one measures only the product.
+The trap: a transposed array is a view with other strides. Without ascontiguousarray all later
+operations would be slower. A measurement of the product alone does not show that.
 
 Changed: Addmm.forward, Addmm.backward, linear.
 Try: measure the two orders for 8, 64, 512 and 4,096 rows of 1,000. Where do they meet?

@@ -1,25 +1,26 @@
-"""Step 72d: What does not fit is refused, or takes another way
+"""Step 72d: Linear: checking operands
 
-Addmm believes what it is given. A bias with one element for fifty outputs is added by NumPy's
-broadcasting, and the gradient that comes back has fifty: the demo shows a parameter of one element
-with a gradient of fifty. An input that is not a tensor fails somewhere inside. And an error speaks
-of arrays that the caller has never seen.
+Addmm checks nothing. NumPy broadcasts a bias with one element to fifty outputs, and backward
+returns fifty gradients: the demo shows a parameter of one element with a gradient of fifty. An
+input that is not a tensor fails somewhere inside. And error messages are about arrays that the
+caller has never seen.
 
-So `linear` looks first:
+So `linear` checks its operands first:
 
     operands that are not tensors of one type     refused, by check_operands (step 62g)
-    a weight of one dimension, a number as input  matmul and + know what they mean, or refuse
-    a bias of another shape                       expand_as, whose gradient adds up again
+    a weight of one dimension, a number as input  matmul and + handle or refuse them
+    a bias of another shape                       expand_as, whose gradient is summed again
 
-Only what fits goes to Addmm, where the fast way is right. For sizes that differ, translate_error
-turns NumPy's words into those that name the two matrices.
+All other operands go to Addmm. For sizes that do not match, translate_error replaces NumPy's
+message by one that names the two matrices.
 
-The graph should look as PyTorch's does, since people print it and search in it. There the node of a
-linear layer is that of addmm, whose first input is the bias; for a stack it is the reshaping after
-it. next_functions and name only change what is shown; backward does not use them.
+The graph should look like PyTorch's, because programs print it and search it. There the node of a
+linear layer is that of addmm, whose first input is the bias; with more than two dimensions it is
+that of the reshape after it. next_functions and name change only what is shown; backward does not
+use them.
 
-The trap: `product + bias` would broadcast the product to a larger bias. expand_as goes one way
-only.
+The trap: `product + bias` would also broadcast the product to a larger bias. expand_as broadcasts
+only the bias.
 
 Changed: linear. New: Addmm.translate_error, next_functions, name.
 Try: give linear a bias [3, 50] and rows [3, 100]. Should that be allowed? What does PyTorch say?

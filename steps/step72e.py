@@ -1,21 +1,21 @@
-"""Step 72e: Options of a layer, and layers without weights
+"""Step 72e: Linear's options; Identity, Flatten, Unflatten
 
-Three small wishes. Before a normalisation the bias has no effect, because the mean is subtracted
-again: such a layer should do without. A network in float64 should be born in float64, and on the
-device where it will live, instead of being moved. And a print should tell the sizes.
+Linear lacks three options. Before a normalisation the bias has no effect, because the mean is
+subtracted again, so such a layer should have no bias. A network in float64, or on a GPU, should be
+created there instead of being moved. And a print should show the sizes.
 
     Linear(n, m, bias=False, device=..., dtype=...)
 
-register_parameter("bias", None) keeps the name (step 71e): forward passes self.bias on, None or
-not.
+register_parameter("bias", None) reserves the name (step 71e), so that forward can always pass
+self.bias.
 
-Then there are layers that only change shapes, for a Sequential in which no code can stand between
-two layers. A batch of images [n, c, h, w] becomes rows with Flatten, and rows become images again
-with Unflatten. Identity does nothing: it takes the place of a layer that was removed, such as the
-last one of a pretrained network. It accepts any arguments for that reason.
+Some layers only change shapes, because a Sequential has no code between its layers. Flatten makes
+rows of a batch of images [n, c, h, w], and Unflatten makes images of rows. Identity returns its
+input: it replaces a layer that was removed, such as the last one of a pretrained network. For that
+reason its constructor accepts any arguments.
 
-The trap: Flatten begins at dimension 1. Dimension 0 counts the items of the batch, and the items
-are not to be mixed. (Names and defaults are PyTorch's.)
+The trap: Flatten begins at dimension 1. Dimension 0 is the batch, whose items must stay separate.
+(Names and defaults are PyTorch's.)
 
 Changed: Linear.__init__. New: Linear.extra_repr, Identity, Flatten, Unflatten.
 Try: flatten from dimension 0. Which line of the demo complains, and about what?

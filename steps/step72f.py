@@ -1,20 +1,21 @@
-"""Step 72f: Dropout: units that fall silent in training
+"""Step 72f: Dropout
 
-A network of 300 numbers and 20 noisy points learns the points by heart: its error on them becomes
+A network with 300 parameters that is trained on 20 noisy points overfits: its error on them becomes
 small, and on new points it is four times as large. The demo trains one. The units have adapted to
-each other; one cancels what another does, at just these points.
+each other; one cancels the output of another at just these points.
 
-Dropout makes that hard. In training each element is set to 0 with probability p, anew in each call.
-No unit can rely on any other (Srivastava et al., 2014). In use nothing is dropped.
+Dropout prevents that. In training it sets each element to 0 with probability p, with a new draw in
+each call, so no unit can rely on another (Srivastava et al., 2014). In evaluation nothing is
+dropped.
 
-But then, in use, a sum gets more terms than it has learned to expect: 1 / (1 - p) times as many. So
-in training what is kept is multiplied by that number:
+But then a sum has more terms in evaluation than in training: 1 / (1 - p) times as many. So in
+training the elements that are kept are multiplied by that number:
 
     y = x m / (1 - p),   m = 1 with probability 1 - p, else 0        mean of y = x
 
-The expected value stays as it is, and eval() has nothing to correct.
+The expected value is unchanged, and evaluation needs no correction.
 
-The trap: forget eval(), and the trained network gives random answers. (PyTorch: F.dropout has the
+The trap: without eval() the trained network returns random outputs. (PyTorch: F.dropout has the
 argument training=True; the module passes its own `training`, step 71l.)
 
 New: dropout, Dropout. Moved: Linear and the other layers, to tinytorch/nn/linear.py.

@@ -1,25 +1,24 @@
-"""Step 72g: Dropout at its limits
+"""Step 72g: Dropout: p = 0, p = 1, and in place
 
-What does step 72f do with p = 1? It divides by zero. With p = 1.5 all is silent, and the factor is
-negative: nothing complains. With p = 0 it draws as many numbers as there are elements, to drop
-none. The demo shows the formula at these three.
+What does step 72f do with p = 1? It divides by zero. With p = 1.5 it drops everything, the factor
+is negative, and there is no error. With p = 0 it draws a number for each element and drops none.
+The demo begins with the factor for 1.5 and 1.
 
     p outside of [0, 1]     ValueError, when the layer is made and when it is called
     p = 0                   the input itself
-    p = 1                   zeros: there is nothing to be scaled
+    p = 1                   zeros, without scaling
 
 inplace=True writes the result into the input's memory, which saves an array of that size.
 
-The drawing gets a name of its own, drop_units, with the shape of the mask as an argument. A mask
-smaller than the input is broadcast: with shape [n, 1] whole rows fall silent together. Neighbouring
-pixels say nearly the same, so that dropping single ones hides nothing; there whole channels are
-dropped (step 86o).
+A new function, drop_units, draws the mask; the shape of the mask is an argument. A mask smaller
+than the input is broadcast: with shape [n, 1] it drops whole rows. Neighbouring pixels are nearly
+equal, so dropping single ones hides little; step 86o drops whole channels.
 
-The trap of inplace: what a node before needs for its backward is overwritten, and then backward
-raises an error (step 49b). After a linear layer it is safe, which does not need its output.
+The trap of inplace: it may overwrite a value that an earlier node saved, and then backward raises
+an error (step 49b). After a linear layer it is safe, because Addmm does not save its output.
 
 Changed: dropout, Dropout. New: check_probability, drop_units.
-Try: a mask of the shape (1, 3). Which numbers fall silent together?
+Try: a mask of the shape (1, 3). Which numbers are dropped together?
 """
 
 import importlib

@@ -20,8 +20,8 @@ change of the box's contents. And the box is not an array: x + 1 does not work b
 (PyTorch's box is `torch.Tensor`. Until 2018 it was called `Variable` there too, and x.data still
 works.)
 
-All steps are built alike. Above the line `if __name__ == "__main__":` stands the framework, which
-the next step takes over and changes. Below it stands a demo of what is new. The comment `# -> 1.0`
+All steps are built alike. The framework stands above the line `if __name__ == "__main__":`; the
+next step takes it over and changes it. A demo of what is new stands below. The comment `# -> 1.0`
 says what a line prints, and `python -m steps run 1` checks that it does.
 
 New: Variable.

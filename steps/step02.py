@@ -22,8 +22,8 @@ f.__call__(x). Later steps add bookkeeping to it, and every function will have i
 The trap: forward gets an array and returns an array. It must not open or make a Variable itself.
 And you call f(x), never f.forward(x), which makes no box.
 
-Function.forward raises an error instead of returning None. So the first call finds a class that
-does not define forward.
+Function.forward raises an error instead of returning None. So if a class does not define forward,
+its first call fails.
 
 (PyTorch has the same pair: you write `forward`, and a call does more than forward.)
 

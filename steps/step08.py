@@ -176,7 +176,7 @@ if __name__ == "__main__":
     ratio = seconds(Variable.backward, y) / seconds(backward_by_recursion, y)
     print(f"time of the loop: {ratio:.2f} of the time of recursion")  # -> ...
 
-    # Output and creator hold each other: nothing goes until the garbage collector comes.
+    # Output and creator hold each other: neither is freed before the garbage collector runs.
     gc.disable()
     y = Square()(Variable(np.array(3.0)))
     watch = weakref.ref(y)

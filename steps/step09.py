@@ -17,7 +17,7 @@ number. If y is an array, a gradient of ones makes that number the sum of the el
     L = y_1 + ... + y_n        dL/dy_i = 1        x.grad is the derivative of the sum
 
 Where each y_i depends on its own x_i only, as in square, that is the derivative of each element.
-To begin with other numbers, set y.grad before.
+To begin with other numbers, set y.grad before the call.
 
 Third, Variable accepts anything, a list or a string too, and the error appears later in some
 forward, far from the mistake. `as_array` now refuses a wrong type at once and names it.

@@ -185,7 +185,7 @@ if __name__ == "__main__":
     print(report.testsRun, "tests ran, all passed:", report.wasSuccessful())
     # -> 10 tests ran, all passed: True
 
-    # Does the check notice a mistake? This derivative is right at 0 and at 2 alone.
+    # Does the check notice a mistake? This derivative is right only at 0 and at 2.
     class WrongSquare(Square):
         def backward(self, gy):
             return self.input.data**2 * gy

@@ -1,28 +1,29 @@
-"""Step 100a: Which calls are alike
+"""Step 100a: Guards: which calls may share a graph
 
-A traced graph is fast because it knows everything: 4 rows, 3 columns, float32. Given 5 rows, it
-computes nonsense or fails. So before a graph may run, somebody has to know that this call is like
-the one that was traced. These checks are called guards.
+A traced graph is fast because its shapes and types are fixed: 4 rows, 3 columns, float32. For 5
+rows it computes nonsense or fails. So before a graph runs, the call must be compared with the call
+that was traced. These checks are called guards.
 
-Most of what a graph depends on can be put into one tuple:
+Most of what a graph depends on fits into one tuple, the key of the call:
 
-    a tensor     its class, shape, type, device, and whether it requires a gradient: not its values
-    a number     its type and its value: a graph has it as a constant
-    a tuple      the keys of what is in it
-    around it    grad mode, the default type, the open autocast blocks
+    a tensor     its class, shape, type, device, requires_grad; not its elements
+    a number     its type and its value, since the graph contains it as a constant
+    a tuple      the keys of its items
+    the modes    grad mode, the default type, the open autocast blocks
 
-Two calls with equal keys may share a graph. A dict finds it in a fraction of a microsecond.
+Calls with equal keys may share a graph. A dict finds the graph in a fraction of a microsecond.
 
-The traps: 1, 1.0 and True are equal in Python, and 0.0 == -0.0, but x / -0.0 is not x / 0.0. And
-f(x, x) is not f(x, y): a write to the one then changes the other. So the key notes which tensors
-among the arguments are the same object.
+The traps: 1, 1.0 and True are equal in Python, so the type is part of the key. 0.0 == -0.0, but
+x / -0.0 differs from x / 0.0. And f(x, x) differs from f(x, y), because a write to the first
+argument then changes the second. So the key records which arguments are the same tensor.
 
-Modes other than autocast, such as a profiler, want to see each call as it happens: None says that
-no graph will do.
+Modes other than autocast, such as a profiler, must see each call as it happens. For these,
+describe_modes returns None: the call cannot use a graph.
 
-PyTorch's word for it is guard; torch.compile checks its guards in C++.
+PyTorch uses the word guard too; torch.compile checks its guards in C++.
+
 New: PLAIN, kind_of_value, call_key, describe_modes.
-Try: leave out `alike`, and find the line of the demo that goes wrong.
+Try: leave `alike` out of the key, and find the line of the demo that goes wrong.
 """
 
 import types

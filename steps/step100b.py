@@ -1,24 +1,26 @@
-"""Step 100b: An entry: one graph with its program
+"""Step 100b: An entry: a graph with its program
 
-All parts are there: a trace (topic 97), loops (98), a program (99). An `Entry` puts them together
-for one graph. The graph reads tensors of two kinds. Some were arguments: each call brings its own,
-and `places` tells which argument it is. The others, such as weights, were found on the way, and are
-the same objects in each call.
+The parts exist: a trace (topic 97), kernels (topic 98), a program (topic 99). An `Entry` combines
+them for one graph. The graph reads two kinds of tensors, its sources. Some are arguments: each call
+passes its own, and `places` says which argument it is. The others, such as weights, were found
+during the trace, and are the same objects in each call:
 
     sources:   [x, weight, bias]        places:   [0, None, None]
 
-The program returns arrays. `result` is the skeleton of what the function returned: lists, dicts and
-numbers, with Output(0) where a tensor was. It is built again with the new tensors in it.
+The program returns arrays. `captured.result` is a copy of what the function returned, with
+Output(0), Output(1), ... in the places of the tensors. `run` rebuilds it with the new tensors.
 
-`generate` makes the program. Where the C compiler is missing or fails, NumPy does the work, and a
-warning says so: a program that ran yesterday runs today. "eager" runs the graph node by node, to
-look for a fault; and a backend may be any function of a graph, for your own experiments.
+`generate` makes the program for a backend. "inductor" means generated kernels. If the C compiler is
+missing or fails, NumPy does the work, and a warning says so. "eager" runs the graph node by node,
+which helps to find a fault. A backend may also be a function of a graph, for experiments.
 
-The trap: a new thread has NumPy's warnings on. Asking for the default device sets it up.
+The trap: a program that ran yesterday must run today. A missing compiler is a warning, not an
+error; but a backend that the caller chose for the wrong device is an error.
 
-PyTorch's words for it are backend, and inductor for its own.
+PyTorch's words are backend, and inductor for its own default backend.
+
 New: Entry, generate.
-Try: a backend of your own that prints how many nodes a graph has.
+Try: write a backend that prints the nodes of its graph.
 """
 
 import functools
@@ -141,7 +143,7 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    weight, names = tensor([[1.0, -1.0], [0.5, 2.0]]), tensor([7, 8])  # names are only passed on
+    weight, names = tensor([[1.0, -1.0], [0.5, 2.0]]), tensor([7, 8])  # names is only returned
 
     def scores(x):
         y = x @ weight
@@ -183,7 +185,7 @@ if __name__ == "__main__":
     except RuntimeError as error:
         print(error)  # -> the backend 'cuda' cannot compile for tensors on cpu
 
-    # A C compiler that fails, and a cache in which nothing is found.
+    # A C compiler that fails, and an empty cache.
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         os.environ.update(CC="/bin/false", TINYTORCH_CACHE=folder)

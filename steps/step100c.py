@@ -1,17 +1,18 @@
-"""Step 100c: Traced once, run many times
+"""Step 100c: compile(): trace once, run many times
 
-An entry runs. What is missing is somebody who decides, at each call, whether to trace or to run.
-That is `Compiled`, and it stands where the function stood:
+An entry can run. At each call, something has to decide whether to trace or to run. That is the task
+of `Compiled`, which takes the place of the function:
 
     call  ->  key  ->  is there a graph for it?  --no-->  trace, simplify, generate code
                               | yes                                    |
                               +------------------>  run  <-------------+
 
-The trap: while one thread traces a function, the tensors of the function hold tracers. Another
-thread must not look at them then. So both sides hold a lock, and take the arrays out of the tensors
-before they let go.
+The trap: while one thread traces a function, the tensors that the function uses hold tracers
+instead of arrays. Another thread must not read them at that time. So a trace holds a lock, and a
+run holds the same lock while it takes the arrays out of the tensors.
 
-PyTorch's word for it is torch.compile.
+PyTorch's name for it is torch.compile.
+
 New: Compiled, compile.
 Try: print compiled.compiled.entries. What is in a key?
 """
@@ -215,15 +216,15 @@ if __name__ == "__main__":
     # -> (4, 3) right: True traced so far: 2
     # -> (4, 3) right: True traced so far: 2
     print("with a mode:", compiled.compiled(ones(2, 3))["count"], len(calls))  # -> with a mode: 2 2
-    with FunctionMode():  # it wants to see each call: no graph
+    with FunctionMode():  # this mode must see each call: no graph
         compiled(ones(2, 3))
     print("and now:", len(calls))  # -> and now: 3
 
-    # A function of a function: the outer trace goes through the inner one.
+    # A compiled function inside another one: the outer trace goes through the inner one.
     outer = compile(lambda x: compiled(x)["softmax"] * 2)
     print([round(n, 3) for n in outer(zeros(1, 4)).tolist()[0]])  # -> [0.5, 0.5, 0.5, 0.5]
 
-    # Many small calls become one program: fewer steps.
+    # Many small calls become one graph.
     many = compile(lambda x: ((x * 2 + 1).tanh() * 3 - x).exp())
     many(ones(1000))
     ((entry,),) = [many.compiled.entries.values()]

@@ -1,24 +1,27 @@
-"""Step 100d: A compiled function in the graph of autograd
+"""Step 100d: A compiled function as a node of autograd
 
 The compiled softmax of step 100c returns tensors without history: loss.backward() stops there. But
-the trace has found the backward, too (step 97j): a second program, which takes what the forward has
-saved and the gradients of the results, and returns the gradients of the sources.
+the trace can contain the backward pass as a second graph (step 97j). Its program takes the values
+that the forward saved and the gradients of the results, and returns the gradients of the sources.
 
-So for autograd the whole function becomes ONE node. Its forward is the one program, its backward
-the other:
+So for autograd, the whole function is ONE node, with one program as its forward and the other as
+its backward:
 
     w --+                     +--> loss
         +--> CompiledCall ----+              backward: saved, g  ->  gradients of w and x
     x --+                     +--> count
 
-The node is filled by hand. Function.apply would run a formula; here the results are there already.
-`edges` leads to the sources that get a gradient, `saved` holds arrays for the backward, and
-`record_outputs` makes the tensors its results.
+`Entry.run` fills the node by hand. Function.apply would call a forward; here the results exist
+already. `edges` leads to the sources that need a gradient, `saved` holds the arrays for backward,
+and `record_outputs` makes the node the grad_fn of the results.
 
-The trap is the order of time: `sequence_nr` is taken after the forward has run. The engine visits
-nodes from the newest to the oldest, and refuses values that were written after it.
+The traps: `sequence_nr` must be taken after the forward has run, because the engine visits nodes
+from the newest to the oldest, and refuses saved values that were written after the node. And the
+two programs are compiled in two threads. NumPy's warnings are on in a new thread; as_device(None)
+turns them off.
 
-PyTorch's word for it is CompiledFunction; its ahead-of-time autograd is called AOTAutograd.
+PyTorch calls the node CompiledFunction, and the tracing of the backward AOTAutograd.
+
 New: CompiledCall. Changed: Entry has a backward, and run records it; generate.
 Try: return the same tensor twice, `return x, x`, from a compiled function. What does backward give?
 """
@@ -161,7 +164,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:
@@ -274,16 +277,16 @@ if __name__ == "__main__":
     except NotImplementedError as error:
         print(error)  # -> a compiled function cannot be differentiated twice yet
 
-    # What requires no gradient is not recorded.
+    # Without a source that requires a gradient, nothing is recorded.
     plain = Compiled(lambda x: x + 1, "numpy")
     print("without gradients:", plain(x).requires_grad)  # -> without gradients: False
 
-    # In front of it and behind it, the graph goes on as ever.
+    # Before and after the node, the graph of autograd goes on as usual.
     w.grad = None
     (compiled(w * 2, x) * 3).backward()
     print("through both sides:", w.grad.shape == w.shape)  # -> through both sides: True
 
-    # The weights of a network are not arguments. They are found, and get their gradients.
+    # The weights of a network are not arguments, but they get their gradients.
     network = compile(loss_of)
     found = gradients(network(x, target), list(model.parameters()))
     worst = max((a - b).abs().max().item() for a, b in zip(expected, found, strict=True))

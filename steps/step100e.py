@@ -1,23 +1,24 @@
-"""Step 100e: A gradient of a compiled gradient
+"""Step 100e: Second derivatives of a compiled function
 
-Some programs differentiate twice: a penalty on the size of a gradient, Newton's method. With
-create_graph=True the engine asks each node for its backward on Tensors, so that it is recorded. The
-compiled backward works on arrays only, and step 100d refuses.
+Some programs differentiate twice, for a penalty on a gradient or for Newton's method. With
+create_graph=True the engine calls each node's backward on Tensors, so that it is recorded. But the
+compiled backward works on arrays only, and step 100d raises an error.
 
-One could trace the backward of the backward. But second derivatives are rare, and it would double
-the time of each compilation. There is a simpler way that is always right: run the function itself
+The backward of the backward could be traced as well. But second derivatives are rare, and each
+compilation would take twice as long. A simpler way is always right: run the original function
 again, in eager, on the same arguments, and let autograd differentiate that:
 
     gradients(grads):   result = function(*args)             recorded, as if nothing were compiled
                         return grad(result, sources, grads, create_graph=True)
 
-It costs one more forward, and only where somebody asks for it. For that, a node keeps what the
-function was called with.
+It costs one more forward, and only when a second derivative is requested. For this, a node keeps
+the function and its arguments.
 
-The trap: the results come back in the order of the function's result, and one of them may be an
-argument itself, which has no gradient of its own here. `given` leaves these out.
+The trap: one of the results may be an argument itself. It has no gradient to propagate here, and
+`given` excludes it.
 
-PyTorch's compiled functions refuse second gradients.
+PyTorch's compiled functions raise an error for second derivatives.
+
 New: CompiledCall.gradients. Changed: Entry.run notes the call.
 Try: count how often f runs for the first gradient, and for the second.
 """
@@ -166,7 +167,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:
@@ -265,7 +266,7 @@ if __name__ == "__main__":
     # -> [0.7441, 1.6209] [2.9065, -4.3314]
     # -> [0.7441, 1.6209] [2.9065, -4.3314]
 
-    # A penalty on the gradient, in a step of training: the program is one node, its gradient many.
+    # A penalty on the gradient: the program is one node, its recorded gradient has many.
     w = tensor([1.0, -2.0], requires_grad=True)
     (g,) = gradients(compiled(w).sum(), w, create_graph=True)
     (g * g).sum().backward()

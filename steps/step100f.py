@@ -1,25 +1,26 @@
-"""Step 100f: What the function writes
+"""Step 100f: Writes in place by a compiled function
 
-A BatchNorm layer in training writes: it moves its running averages. So does x.add_(1). In a graph
-nothing is overwritten (step 97l): a write made a new node, and the last one is the value that the
-memory has at the end. The program of step 100e computes it, and then throws it away. The averages
-stay where they were.
+BatchNorm writes in training mode: it updates its running averages. So does x.add_(1). A graph never
+overwrites a value (step 97l): a write became a new node, and the last such node is the final value
+of that memory. The program of step 100e computes this value and throws it away, so the averages do
+not change.
 
-So the graph gets one more output for each source that was written, and when the program is done,
-this is copied into the tensor's memory, and its version is counted up:
+So the graph gets one more output for each source that was written. After the program has run, `run`
+copies this output into the tensor's memory, and increments the tensor's version:
 
-    outputs:   results | what was written | what backward needs
-    then:      array[...] = value,  one more version
+    outputs:   results | written values | saved for backward
+    then:      array[...] = value,  version + 1
 
-All writes at the end: until then a run has changed nothing, and can be given up (step 100p).
+All writes happen at the end. Until then a run has changed nothing, and can be abandoned (step
+100p).
 
-The trap: the backward may need what an argument was BEFORE the write, and what was kept for it is
-the argument's own memory. A copy is made where that is so. It is the same in each run, so the first
-run finds out.
-
-And a run that writes cannot be repeated: a second gradient is refused with a plain message.
+The traps: backward may need the value of an argument BEFORE the write, and the saved array may be
+the argument's own memory. `own` copies it in this case. The same values are affected in each run,
+so the first run finds them. And a run that writes cannot be repeated: a second derivative (step
+100e) raises an error.
 
 PyTorch's word for it is functionalization.
+
 New: Entry.once, Entry.own. Changed: Entry.run writes.
 Try: leave out the copies of `own`. Which line of the demo is wrong then?
 """
@@ -199,7 +200,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:
@@ -306,7 +307,7 @@ if __name__ == "__main__":
     print(result is a, a.tolist(), a._version > 0)  # -> True [0.0, 0.5, 0.5] True
 
     class Odd(Function):
-        """y = x, with the slope exp(c): computed in forward, and only backward needs it."""
+        """y = x with dy/dx = exp(c), a value that only backward needs."""
 
         def forward(ctx, x, c):
             ctx.saved = (ctx.xp.exp(c),)

@@ -1,25 +1,27 @@
-"""Step 100g: Attributes that a graph has seen
+"""Step 100g: Guards for attributes and items
 
-A key tells about the arguments, but a function sees more. Call the same network after
-model.eval(), after `layer.factor = 3`, or with another weight: the arguments have not changed, and
-step 100f runs the old graph. It is wrong, and silent about it.
+A key describes the arguments, but a function reads more than those. Call the same network after
+model.eval(), after `layer.factor = 3`, or with another weight: the arguments are the same, so step
+100f runs the old graph, and the result is wrong without any message.
 
-What a network can see hangs on it: the attributes of its modules, and what their lists and dicts
-contain. `Watch` walks through all that once, when the function is traced, and notes
+What a network reads are the attributes of its modules, and the items of their lists and dicts.
+`Watch` visits all of them once, when the function is traced, and records
 
     (container, key, value)      for each attribute and item
-    (container, length)          so that something new is noticed
+    (container, length)          to notice new items
 
-Before each run, `changed` compares. A number is compared by value, everything else by identity. It
-takes about 50 ns for an entry, so a small network costs microseconds.
+Before each run, `changed` compares. Numbers are compared by value, other objects by identity. It
+takes about 50 ns for each entry, so microseconds for a small network.
 
-The walk finds tensors too: the network's weights, and what else hangs on it. They are sources of
-the graph, and their elements may change.
+The visit also finds tensors: the weights, and others that the network holds. They are sources of
+the graph, so their elements may change.
 
-The trap: an object may be reached on two ways, or contain itself. `seen` holds the ids of what was
-visited, and `keep` the objects: an id is used again when its object is gone.
+The trap: an object may be reachable in two ways, or contain itself. `seen` holds the ids of the
+objects visited. An id may be reused when its object is gone, so `keep` keeps the objects alive.
 
-PyTorch's guards are found by reading bytecode: they cover what is used, ours all that is there.
+PyTorch finds its guards by following the bytecode. They cover what the function uses; ours cover
+all that is reachable.
+
 New: same, Watch.
 Try: watch a network of the package. How many entries has a Linear layer?
 """
@@ -255,7 +257,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:

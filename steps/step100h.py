@@ -1,22 +1,22 @@
-"""Step 100h: Several graphs for one kind of call
+"""Step 100h: Several graphs for one key: recompilation
 
-Now Compiled asks before it runs. A graph is made for what the watch has seen; where something has
-changed since, it is passed over. So one key has a list of graphs: one for training, one for
-evaluation. The first that holds, runs; if none does, the function is traced once more.
+Now Compiled asks the watch before it runs a graph. A graph is valid as long as what the watch
+recorded has not changed. So a key has a list of graphs, such as one for training and one for
+evaluation. The first valid one runs. If there is none, the function is traced once more.
 
-The tensors that a graph has found have guards of their own. Their elements may change: that is what
-a source is for. An optimizer may even put another array into a weight. But another shape or type
-needs another graph, and so does another requires_grad.
+The tensors found by the watch get guards too. Their elements may change, and an optimizer may even
+put another array into a weight. But another shape, type or requires_grad needs another graph.
 
-One more thing is asked where a graph writes (step 100f): do two of its tensors share memory? In the
-trace they did not. In a call f(x, x.view(-1)) they do, and the graph, which took them for two,
-would give something else.
+A graph that writes (step 100f) needs one more check: do two of its tensors share memory? In the
+trace they did not. In a call f(x, x.view(-1)) they do, and the graph, which treats them as
+separate, would give a wrong result. `overlap` compares them.
 
-The trap is to compare too much: tensors that the function found itself were compared when it was
-traced, so only pairs with an argument among them are looked at. A network with 20 BatchNorm layers
-would spend a millisecond else.
+The trap is comparing too much. Tensors that are not arguments were compared with each other during
+the trace, so `overlap` looks only at pairs with at least one argument. Otherwise a network with 20
+BatchNorm layers would spend a millisecond here.
 
 PyTorch does the same, and calls it recompilation.
+
 New: Entry.changed, Entry.overlap. Changed: Compiled keeps a list for each key.
 Try: change an attribute that the network does not use. What happens?
 """
@@ -281,7 +281,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:
@@ -398,7 +398,7 @@ if __name__ == "__main__":
     model.layers[0].weight.data.fill_(2.0)  # elements may change
     print(compiled(x).tolist(), times(compiled))  # -> [[13.0, 13.0]] 3
 
-    # The tensors that were found have guards of their own.
+    # The tensors that the watch found have guards, too.
     found = Compiled(holder := Scale())
     holder.layers = [Linear(2, 2, bias=False)]
     found(x)

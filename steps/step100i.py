@@ -1,26 +1,28 @@
-"""Step 100i: Variables that a function has seen
+"""Step 100i: Guards for globals and closures
 
-A plain function has no attributes, and yet it sees more than its arguments:
+A plain function has no attributes, but it too reads more than its arguments:
 
     SCALE = 2.0                        a global
     def make(n):
-        def f(x): return x * SCALE * n       n: a variable of the function around it
+        def f(x): return x * SCALE * n       n: a variable of the enclosing function
 
-Change SCALE, and the graph of step 100h still multiplies by 2. Python keeps both where one can
-look: a function's code lists the names that it uses (`co_names`), its `__globals__` is a dict, and
-its `__closure__` holds a cell for each variable of the functions around it. A cell has one value,
-so it is watched without a key. Functions that a function calls are visited too, by the same names.
+Change SCALE, and the graph of step 100h still multiplies by 2. Python gives access to both kinds of
+variables. A function's code lists the names that it uses (`co_names`), and its `__globals__` is a
+dict with the values. Its `__closure__` holds a cell for each variable of an enclosing function. A
+cell holds a single value, so it is watched without a key. The functions that a function names are
+visited too.
 
-Arguments that are neither tensors nor plain values, such as an object with options, had only their
-id in the key. They are watched now like attributes.
+An argument that is neither a tensor nor a plain value, such as an object with options, was
+represented in the key by its id only. Now its attributes are watched as well.
 
-The trap: `names` of an inner function are constants of the outer one's code, so the walk goes into
-these. And a cell may still be empty, where a function mentions a variable that is set later.
+The traps: an inner function is a constant in the code of the outer one, with its own names, so
+names_in searches these constants too. And a cell may be empty while the variable is not yet set.
 
-The package's own functions are left out: they depend on nothing but their arguments, and what is
-set with set_default_dtype is part of the key.
+Functions of this package are skipped: they depend only on their arguments and on settings that are
+part of the key, such as the default dtype.
 
-PyTorch guards the same things, read by read, as it follows the bytecode.
+PyTorch guards each variable when the bytecode reads it.
+
 New: names_in, objects_in, Watch.function. Changed: Watch.visit, Watch.changed.
 Try: let f read an item of a global dict. Is a change noticed?
 """
@@ -331,7 +333,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:

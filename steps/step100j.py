@@ -1,20 +1,22 @@
-"""Step 100j: What cannot be one graph still runs
+"""Step 100j: Graph breaks: fall back to eager
 
     def f(x):
         if x.sum() > 0: ...
 
-Which way? A tracer does not say; it raises, and so does step 100i. But the program was right, and
-compile() promised that it gives what it gave. So a function that breaks the rules of tracing simply
-runs as it is, in eager. The reason is noted with the line of the program, and the key is
-remembered: the next call of this kind is not traced in vain.
+Which branch? A tracer has no value, so the trace raises an error, and so does the compiled function
+of step 100i. But the program was correct, and compile() should not change what it does. So a
+function that cannot be traced now runs as it is, in eager. `log` records the reason with the line
+of the program, and `breaks` records the key, so that the next call with this key is not traced
+again.
 
-Who wants to know asks for it: with fullgraph=True the same is an error, Unsupported.
+With fullgraph=True, such a function raises Unsupported instead, with the same reason.
 
-The trap is to catch errors in the middle: nothing of the program may have changed by then. A trace
-puts everything back (step 97s), so it holds.
+The trap: the error is caught in the middle of the function, and the trace must not have changed
+anything by then. A trace restores all tensors when it ends (step 97s), so this is safe.
 
-PyTorch compiles the parts before and after the break; here the whole function runs in eager.
-PyTorch's word for it is graph break.
+PyTorch calls this a graph break. It compiles the parts before and after the break; here the whole
+function runs in eager.
+
 New: Unsupported, Compiled.note, Compiled.refuse. Changed: Compiled.entry_for, compile.
 Try: print(absolute.compiled.log) after each call of the demo.
 """
@@ -336,7 +338,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:

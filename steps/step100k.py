@@ -1,23 +1,24 @@
-"""Step 100k: Contents that change
+"""Step 100k: Guards for the contents of arrays and sets
 
     TABLE = np.ones(3)
     def f(x): return x * float(TABLE[0])
 
-TABLE[0] = 5, and the graph of step 100j multiplies by 1 as before. The variable still names the
-same array, so step 100i sees no change: it compares objects. Lists and dicts are noted item by
-item, but an array has too many elements for that, and a set has no places.
+After TABLE[0] = 5, the graph of step 100j still multiplies by 1. The variable still refers to the
+same array, and step 100i compares objects. The items of lists and dicts are recorded one by one,
+but an array has too many elements for that, and the items of a set have no keys.
 
-So the watch keeps a copy, and compares at each call. The copy of an array is its bytes: two equal
-ones have equal bytes even where an element is nan, which is not equal to itself. A set, a deque, a
-bytearray or an array.array is copied as a list.
+So the watch keeps a copy, and compares at each call. The copy of an array is its bytes: the bytes
+of an unchanged array are equal even where an element is nan, which is not equal to itself. A set, a
+deque, a bytearray or an array.array is copied as a list.
 
-The trap is a large array, such as a data set that the function sees and never reads: comparing it
-would take longer than everything else. An array of more than LARGE bytes is a Break: the function
-runs in eager, where a change does no harm.
+The trap is a large array, such as a data set that the function can reach but does not read.
+Comparing it would take longer than everything else. An array of more than LARGE bytes is a Break:
+the function runs in eager, where it always reads the current elements.
 
-Tensors are not meant: they are inputs of the graph, and their elements are never part of it.
+Tensors are not affected: they are inputs of the graph, and their elements are not part of it.
 
-PyTorch makes an array of NumPy a tensor of its graph, an input like others.
+PyTorch turns a NumPy array into a tensor, which is an input of the graph.
+
 New: LARGE, how_to_copy. Changed: Watch.__init__, Watch.visit, Watch.changed.
 Try: let f use torch.from_numpy(TABLE). It was right before. What does it cost now?
 """
@@ -361,7 +362,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:

@@ -1,25 +1,28 @@
-"""Step 100l: Variables of modules
+"""Step 100l: Guards for variables of modules
 
     import settings
     def f(x): return x * settings.scale
 
-The code names `settings`, a global: a module, and the same one for ever. Its variable `scale` may
-change, and step 100k does not look there. It cannot note all that a module holds; numpy has 500
-names. But the code says which it means. In the bytecode that is an instruction of its own:
+The code names the global `settings`, a module, which is always the same object. Its variable
+`scale` may change, and step 100k does not notice. It cannot record all variables of a module (numpy
+has 500). But the bytecode of the function says which ones it uses:
 
-    LOAD_GLOBAL settings        a variable of the module that f stands in
-    LOAD_ATTR   scale           an attribute, of whatever was loaded
+    LOAD_GLOBAL settings        a global of f's module
+    LOAD_ATTR   scale           an attribute of the object that was just loaded
 
-Until now names_in gave both kinds mixed, so an attribute x.k was watched as the global k, if there
-was one. Now it asks the module `dis` for instructions of one kind. In a module that a global names,
-the attributes that the code names are looked up; so they are in a module inside it (a.b.scale).
+Until now names_in mixed both kinds, so for an attribute x.k the watch recorded the global k, if
+there was one. Now it uses the module `dis` to list the names of one kind of instruction. If a
+global is a module, the watch looks up in it the attributes that the code names. It does the same
+for modules inside it (a.b.scale).
 
-Modules of Python, NumPy and the package are LIBRARIES: what their functions return depends on their
-arguments only. (Random numbers and clocks do not: step 100n.)
+The functions of LIBRARIES (Python, NumPy and this package) are skipped: their results depend on
+their arguments only. (Random numbers and clocks are exceptions: see step 100n.)
 
-The trap is modules that import each other: a.b.a.b... `modules` holds the way, and ends it.
+The trap is modules that import each other: a.b.a.b... The list `modules` holds the path of modules
+visited, and a module that is on the path is not entered again.
 
 PyTorch guards the attributes that the bytecode reads, one by one.
+
 New: GLOBALS, LIBRARIES, is_library, Watch.variables. Changed: Watch.function, names_in.
 Try: watch f, and print the keys of its entries. Is the name "scale" there?
 """
@@ -383,7 +386,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:
@@ -512,7 +515,7 @@ if __name__ == "__main__":
     more.shift, more.back = 0.5, settings  # they import each other
 
     def f(x, n=1):
-        def shifted(y):  # its names count, too
+        def shifted(y):  # names in an inner function count, too
             return y + settings.more.back.more.shift
 
         return shifted(x * settings.scale * n)

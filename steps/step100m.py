@@ -1,26 +1,27 @@
-"""Step 100m: What a class holds
+"""Step 100m: Guards for class attributes and methods
 
     class Scaled(Module):
         factor = 2.0
         def scale(self, x): return x * self.factor * SCALE
         def forward(self, x): return self.scale(x)
 
-Scaled.factor = 3, or SCALE = 3: both go unnoticed in step 100l. `factor` is not an attribute of the
-object but of its class, and of the methods only `forward` was looked at.
+Step 100l notices neither Scaled.factor = 3 nor SCALE = 3: `factor` is an attribute of the class,
+not of the object, and of the methods only `forward` was visited.
 
-To note all that classes hold would be too much: a method that nothing calls may name a data set. So
-the walk collects the names of attributes that code uses, and looks for these in the classes of the
-program. A method that is found there names more, so it goes on until nothing new turns up:
+Recording everything in a class would be too much: a method that is never called may name a data
+set. So the watch collects the names of the attributes that code uses, and looks up these names in
+the classes. A method found there uses more names, so the search repeats until it finds nothing new:
 
-    forward  uses  scale  ->  a method: uses  factor  ->  2.0 is noted, and so is SCALE
+    forward  uses  scale  ->  a method: uses  factor  ->  2.0 is recorded, and so is SCALE
 
-Some methods are called and never named: a + b calls __add__. UNNAMED has these from the start.
+Some methods are called without being named: a + b calls __add__. UNNAMED holds these names from the
+start. A method may also be wrapped: staticmethod, classmethod, property.
 
-What is found in a class may be a function in a wrapping: staticmethod, classmethod, property.
+The trap is inheritance: `factor` may be defined in a base class. __mro__ lists a class and its
+bases.
 
-The trap is inheritance: `factor` may stand in a base class. __mro__ lists a class and its bases.
+PyTorch guards the type of an object, and each attribute that the bytecode reads.
 
-PyTorch guards the type of an object, and each attribute of it where the bytecode reads it.
 New: UNNAMED, Watch.class_attributes. Changed: Watch.__init__, Watch.visit, Watch.function.
 Try: name another attribute in forward. Which entries does the watch have then?
 """
@@ -407,7 +408,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:

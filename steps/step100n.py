@@ -1,28 +1,29 @@
-"""Step 100n: What happens once, and should happen each time
+"""Step 100n: Side effects: random streams, iterators, print
 
     def f(x):
         print("called")
         return x * rng.random() + next(numbers)
 
-A graph holds the work on arrays. What Python does beside is done while the function is traced, and
-never again: step 100m prints once, and multiplies by one random number for ever. So such a function
-has to run in eager, and it has to be noticed. Three ways are needed:
+A graph contains operations on arrays only. All other Python code runs once, during the trace: step
+100m prints once, and multiplies by the same random number in each call. Such a function has to run
+in eager, so the trace must detect it. Three cases need three ways:
 
-    rng          Generators of NumPy and Python have a state that can be read. It is compared before
-                 and after the trace, and set back, so that eager draws what it would have drawn.
-    numbers      An iterator has none: to look at the next item is to take it. One that the function
-                 sees is a Break before anything has run.
-    print        It leaves nothing behind that could be compared. But a function that is given to
-                 sys.setprofile is called at each call that the program makes, of C functions too.
+    rng          The state of a generator of NumPy or Python can be read. It is compared before and
+                 after the trace, and restored, so that the eager run draws the same numbers.
+    numbers      An iterator has no readable state: looking at the next item consumes it. So an
+                 iterator that the function can reach is a Break, before the trace.
+    print        It changes nothing that could be compared. But Python calls the function given to
+                 sys.setprofile at each call, calls of C functions such as print included.
 
 The package's own random numbers are nodes of the graph (step 97q).
 
-The trap is that only one profiler can listen. If there is one already, it stays, and a function
-that prints will print once.
+The trap: Python allows one such profiling function at a time. If there is one already, it stays,
+and print is not detected.
 
 PyTorch breaks the graph at print and at clocks, and replays a generator's calls or breaks.
+
 New: ONCE, STREAMS, state_of, set_state, listen, no_effects. Changed: Watch, Compiled.compiled.
-Try: take out set_state. Which line of the demo tells?
+Try: take out set_state. Which lines of the demo go wrong?
 """
 
 import array
@@ -467,7 +468,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:
@@ -631,7 +632,7 @@ if __name__ == "__main__":
     print(timed.compiled.log[0].split(": ", 2)[2])  # -> time() is not part of a graph
 
     try:
-        listen(None, "c_call", print)  # what Python does before it calls print
+        listen(None, "c_call", print)  # Python does this before it calls print
     except Break as error:
         print(error)  # -> step100n.py...: print() is not part of a graph
 

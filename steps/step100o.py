@@ -1,25 +1,24 @@
-"""Step 100o: What a graph is not for
+"""Step 100o: The recompile limit, and other reasons for eager
 
-Three more things end in eager, each with its reason in the log.
+Three more kinds of functions run in eager, the first two with a reason in the log.
 
-A function that is compiled again and again: perhaps its argument n counts up, and each number is a
-constant of another graph. After 8 graphs no more are made. Those that are there stay in use; other
-calls run as they are.
+1. A function that is compiled again and again. Perhaps its argument n counts up, and each value of
+   n needs a graph of its own. After 8 graphs no more are made. The existing ones stay in use, and
+   all other calls run in eager.
+2. A function that changes a variable of the program, such as self.calls += 1. A graph has no such
+   node: the counter would go up once, during the trace. The watch detects it right after the trace.
+   (The trace has counted as well: the demo shows 4 for 3 calls.)
+3. A call with an error, such as shapes that do not match. The trace fails too, but the user should
+   see the error in the program and not in the compiler. So the function runs in eager, and raises
+   its own error.
 
-One that changes a variable of the program, such as self.calls += 1. A graph has no such node: the
-count would go up when the function is traced, and never again. The watch sees it: it is asked
-before the first run.
+`disable` marks a function that must not be traced. A function that calls it runs in eager.
 
-And a call with an error of its own, such as shapes that do not fit. Tracing raises it, too; but the
-user should see it where it belongs, in his program, and not through the compiler. So the function
-runs in eager, and raises there.
+The trap is a silent limit: a program that is compiled again in each step gives the right numbers,
+but is far slower than eager. So the log says when the limit is reached.
 
-`disable` marks a function that is not to be traced at all. What calls it, runs in eager.
+PyTorch's names are recompile limit and torch.compiler.disable.
 
-The trap is a limit that is silent: a program that is compiled at each step is slower than eager by
-far, and gives the same numbers.
-
-PyTorch's words for it are recompile limit and torch.compiler.disable.
 New: RECOMPILE_LIMIT, disable, is_compiling. Changed: Compiled.entry_for, Compiled.compiled.
 Try: a limit of 20. Which line of the demo changes?
 """
@@ -202,7 +201,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:

@@ -1,22 +1,21 @@
-"""Step 100p: A check that comes out differently
+"""Step 100p: When a check of a graph fails
 
-Some decisions are in a graph as nodes (step 97r): cross_entropy looks whether a class is ignored,
-and the trace has seen that none is. A run in which one is ignored raises CheckFailed. In step 100o
-this ends the program.
+A graph contains some decisions as nodes (step 97r). For example, cross_entropy tests whether a
+target is to be ignored, and in the trace none was. A run in which one is ignored raises
+CheckFailed. In step 100o this error reaches the user.
 
-But a run has changed nothing until its end: what it writes is copied last. So give up the run, and
-call the function itself. Only one thing has moved, the stream of random numbers: dropout may have
-drawn before the check. Its state is noted before a run that draws, and set back.
+But a run changes nothing until its end, where the writes are copied. So Compiled abandons the run,
+and calls the original function. Only the random stream may have moved, if dropout drew numbers
+before the check. So its state is saved before a run that draws, and restored.
 
-A check that fails again and again makes each call slower than eager: the program runs in vain, then
-the function. After 10 times in a row the key is given up.
+A check that fails in each call makes the call slower than eager: the program runs in vain, and then
+the function. After more than 10 failures in a row, calls with this key run in eager.
 
-The trap is what cannot be done twice. A node that draws random numbers has them in its memory, but
-a second call of the function draws others: for a second gradient (step 100e) that would be another
-function. `once` refuses it.
+The trap is a call that cannot be repeated. A second derivative (step 100e) calls the function
+again, and a function that draws random numbers would draw other ones. `once` refuses this case.
 
 New: FAILURES. Changed: Compiled.__call__, Entry.once.
-Try: take out `set_state`. Which line of the demo tells?
+Try: take out `set_state`. Which line of the demo goes wrong?
 """
 
 import functools
@@ -209,7 +208,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:

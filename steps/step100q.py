@@ -1,27 +1,29 @@
-"""Step 100q: A compiled network is a network
+"""Step 100q: Compiling a module: OptimizedModule
 
-compile(model) so far gives a function. Programs want more of a network: parameters() for the
-optimizer, train() and eval(), state_dict() for a file, hooks. So a compiled network is a Module
-with one part, the network itself; everything but the call goes on to it:
+So far compile(model) returns a function. But programs need more of a network: parameters() for the
+optimizer, train() and eval(), state_dict() for a file, hooks. So the compiled network is a Module
+with one submodule, the original network. Only its call is compiled; attributes that the wrapper
+does not have are looked up in the network:
 
     OptimizedModule
         _orig_mod: Sequential(...)           the same parameters, not copies
 
-Its state_dict has the keys "_orig_mod.0.weight", as PyTorch's has, and hooks on the parts run when
-the network is traced. Attributes that the wrapper does not have are the network's.
+The keys of its state_dict are "_orig_mod.0.weight" and so on, as in PyTorch. Hooks of submodules
+run during the trace.
 
-compile itself gets PyTorch's arguments. Most choose nothing here, and are checked nevertheless: a
-backend that does not exist is an error, and not another backend. Without a model it is a decorator:
+compile() gets PyTorch's arguments. Most of them have no effect here, but all are checked: an
+unknown backend is an error. Without a model, compile is a decorator:
 
     @compile(fullgraph=True)
     def f(x): ...
 
-A copy shares nothing: it has a network, and graphs, of its own.
+A deep copy shares nothing: it has its own network and its own graphs.
 
-The trap: copy makes an empty object first and looks for names in it. __getattr__ must not call
-itself then.
+The trap: copy creates an empty object first, and looks up attributes in it. __getattr__ must not
+look up `_orig_mod` through itself then, or it never ends.
 
-PyTorch's word for it is OptimizedModule.
+PyTorch uses the same name, OptimizedModule.
+
 New: OptimizedModule, BACKENDS, MODES. Changed: compile has its options.
 Try: save a compiled network's state_dict. What has to be done before the plain network loads it?
 """
@@ -80,7 +82,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:
@@ -366,7 +368,7 @@ if __name__ == "__main__":
     # -> Unrecognized mode='fast', should be one of: defaul
     # -> compile(): argument 'model' must be callable, not
 
-    # A backend of the program's own gets a graph, and examples of its inputs.
+    # A backend of your own gets a graph, and examples of its inputs.
     examples = []
 
     def backend(graph, inputs):

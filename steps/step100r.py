@@ -1,23 +1,26 @@
-"""Step 100r: The formula of an optimizer
+"""Step 100r: Compiling the update rule of an optimizer
 
-Adam's formula makes twelve passes over all parameters: each `m *= beta1` reads and writes memory.
-In one loop each element is read once, and written once. But optimizer.step() is no function of
-tensors: it counts steps, looks at options, and writes.
+Adam's update makes twelve passes over all parameters: each operation like `m *= beta1` reads and
+writes memory. One loop would read and write each element once. But optimizer.step() is not a
+function of tensors: it counts steps, reads options, and writes.
 
-Its formula is, though: `update_chunk` (step 77g) gets flat arrays and a dict of numbers. So only
-that is traced, on tracers for the arrays; what it wrote is copied back. The loop around it stays in
-Python.
+Its update rule is such a function: `update_chunk` (step 77d) gets flat arrays and a dict of
+numbers. So only update_chunk is traced, with tracers for the arrays, and what it wrote is copied
+back. The loop that calls it stays in Python.
 
-Two numbers change: the count of steps and the learning rate. As constants they would make a new
-graph in each step. They are a `Number` (step 97q), a tracer for a Python number: an input of the
-graph, which takes the type of the array that it meets, as Python's numbers do.
+Two numbers change in each step: the count of steps and perhaps the learning rate. As constants they
+would need a new graph each time. So they become a `Number` (step 97q), a tracer for a Python
+number: an input of the graph, which takes the type of the array that it meets, as Python numbers
+do.
 
-The trap: momentum begins with another formula (`if step == 1`). So the first step has a graph of
-its own. And a formula that looks at a value has none: it runs as it is.
+The trap: with momentum, the first step has another formula (`if step == 1`), so the key contains
+whether it is the first step. And an update that depends on the value of an element cannot be
+traced: it runs as it is.
 
-PyTorch compiles the step of an optimizer, too.
+PyTorch can compile the step of an optimizer, too.
+
 New: CompiledUpdate.
-Try: print the graph of Adam's formula. How many operations are there, how many kernels?
+Try: print the graph of Adam's update. How many operations are there, how many kernels?
 """
 
 import functools
@@ -68,7 +71,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:
@@ -396,7 +399,7 @@ if __name__ == "__main__":
     # -> as in eager: True programs: 2
 
     class Noisy(FlatOptimizer):
-        """A formula that a tracer cannot follow: it looks at a value. It runs as it is."""
+        """An update that depends on a value cannot be traced. It runs as it is."""
 
         def __init__(self, params):
             options = {"lr": 0.1, "weight_decay": 0, "maximize": False, "differentiable": False}

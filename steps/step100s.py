@@ -1,25 +1,28 @@
 """Step 100s: compile(optimizer.step)
 
-Programs do not set update_chunk. They call compile with the step, as with any function:
+With step 100r, a program would have to set update_chunk by hand. It should call compile with the
+step, as with any function:
 
     step = compile(optimizer.step)
 
-A bound method knows its object: `step.__self__` is the optimizer. So compile can see that it got
-the step of one, and returns a function that puts the compiled formula into the optimizer, calls the
-step, and takes it out again. optimizer.step() itself stays what it was, hooks and schedulers find
-what they expect, and state_dict() has nothing new.
+A bound method knows its object: `step.__self__` is the optimizer. So compile recognizes the step of
+an optimizer, and returns a function that sets the compiled update, calls the step, and removes the
+update again. optimizer.step() itself does not change, so hooks and schedulers work as before, and
+state_dict() contains nothing new.
 
-An instance's attribute is found before that of its class: vars(optimizer)["update_chunk"] hides the
-method as long as it is there.
+Python looks up an attribute in the instance before the class. So vars(optimizer)["update_chunk"]
+hides the method until it is removed.
 
-The trap: the step may raise. `finally` takes the formula out in any case.
+The trap: the step may raise an error. `finally` removes the update in any case.
 
-Optimizers without update_chunk, such as LBFGS, which calls the function of the loss, have nothing
-to compile: their step is returned as it is.
+An optimizer without update_chunk, such as LBFGS, has nothing to compile. Its step is returned as it
+is.
 
-PyTorch's word for it is torch.compile(optimizer.step).
+PyTorch's form is torch.compile(optimizer.step).
+
 New: compile_step. Changed: compile.
-Try: a learning rate scheduler on a compiled step. Is the program made anew when the rate changes?
+Try: a learning rate scheduler on a compiled step. Is the update compiled again when the rate
+changes?
 """
 
 import functools
@@ -72,7 +75,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:

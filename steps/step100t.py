@@ -1,23 +1,24 @@
-"""Step 100t: One loop for all parameters
+"""Step 100t: One fused loop for all parameters
 
-Step 100s has a program for each size: a network with ten shapes of weights waits for ten runs of
-the C compiler. And each result is a new array that is copied back.
+Step 100s makes a program for each size, so a network with ten shapes of weights waits for ten runs
+of the C compiler. And each result is a new array, which is then copied back.
 
-The formula does the same for each element, so its kernel is one loop, and a loop can have any
-length. `LoopOverAll` writes it with a parameter n in place of the size:
+The update treats each element alike, so its kernel is a single loop, which works for any length.
+`LoopOverAll` writes this kernel with a parameter n instead of a fixed size:
 
     void step(const float *in0, ..., float *out0, ..., int threads, long n)
 
-It may write where it reads: p, m and v are inputs and outputs. C's `restrict` promises that arrays
-do not overlap, so it is left out here. The loop is right all the same: each element is read before
-it is written, in the same round.
+The arrays p, m and v are inputs and outputs at once. So C's `restrict`, the promise that arrays do
+not overlap, is left out. The loop is still right: in each round an element is read before it is
+written.
 
-Where the formula is no single loop, or there is no C compiler, the step runs in NumPy, as before.
+If the update is not a single loop, or there is no C compiler, the step runs in NumPy as before.
 
-The trap: the outputs of the kernel are nodes, in an order of its own. `order` says which array each
-parameter of the C function is.
+The trap: the kernel has its own order of inputs and outputs. `order` says which array belongs to
+each parameter of the C function.
 
-PyTorch's word for it is a fused (horizontally fused: foreach) optimizer.
+PyTorch calls such an optimizer fused; its foreach optimizers fuse across parameters.
+
 New: LoopOverAll. Changed: CompiledUpdate.
 Try: print(step.compiled.sources[-1]). Where are the twelve passes?
 """
@@ -77,7 +78,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:
@@ -455,7 +456,7 @@ if __name__ == "__main__":
     # -> as in eager: True loops: 2
 
     class Noisy(FlatOptimizer):
-        """A formula that a tracer cannot follow: it looks at a value. It runs as it is."""
+        """An update that depends on a value cannot be traced. It runs as it is."""
 
         def __init__(self, params):
             options = {"lr": 0.1, "weight_decay": 0, "maximize": False, "differentiable": False}

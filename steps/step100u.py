@@ -1,21 +1,25 @@
-"""Step 100u: What a compiler tells
+"""Step 100u: TINYTORCH_LOGS, and reset()
 
-A compiler that silently runs in eager is hard to like. Its log is there; who prints it? An
-environment variable, so that no program has to be changed:
+A compiler that silently falls back to eager is hard to use. The log exists, but the program would
+have to print it. An environment variable does it without a change of the program:
 
     TINYTORCH_LOGS=code,graph_breaks python train.py
 
-code prints the generated source, graph the graphs, recompiles what was compiled anew and why, and
-graph_breaks what runs in eager. Names are separated by commas. It goes to stderr, so that the
-output of the program stays what it was.
+    code            the generated source
+    graph           the graphs
+    recompiles      what was compiled, and why again
+    graph_breaks    what runs in eager, and why
 
-`reset` forgets all graphs, for a test or after a change that no guard sees. It has to find all
-compiled functions, without keeping them alive: a WeakSet holds them.
+The text goes to stderr, so the output of the program stays the same.
 
-The trap: a dataclass that compares its fields has no hash, and a WeakSet needs one. `eq=False`
-makes Compiled compare by identity.
+`reset` deletes all graphs, for a test or after a change that no guard detects. It has to find all
+compiled functions without keeping them alive, so a WeakSet holds them.
 
-PyTorch's word for it is TORCH_LOGS.
+The trap: a WeakSet needs hashable objects, and a dataclass that compares its fields is not
+hashable. `eq=False` makes Compiled compare by identity.
+
+PyTorch's variable is TORCH_LOGS.
+
 New: show, reset, all_compiled. Changed: Compiled.note prints.
 Try: TINYTORCH_LOGS=graph,code python steps/step100u.py
 """
@@ -86,7 +90,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:

@@ -1,21 +1,22 @@
-"""Step 100v: What was compiled, and why not
+"""Step 100v: explain(): what was compiled, and why not
 
-How many graphs, how many breaks and where, which values are guarded, how many operations were there
-and how many steps are left of them? `explain(f)(*args)` calls f and says so. Of the steps, views
-are not counted: they compute nothing.
+How many graphs are there? How many breaks, and where? Which values are guarded? How many operations
+did the trace record, and how many steps are left of them? `explain(f)(*args)` calls f and reports
+all this. Views are not counted as steps, since they compute nothing.
 
-That is the compiler. Look back at what it took: an array that writes down what is done to it. All
-the rest, 150 operations and the whole backward pass, was there, because no formula of the package
-names its array library.
+This completes the compiler. It needed little of the rest of the package: an array that records what
+is done to it. The 150 operations and the backward pass are used as they are, because their formulas
+call any array library (ctx.xp).
 
-And tinytorch.compile is its front door. Most programs do without it, so it is imported when a
-program first asks: Python calls a module's `__getattr__` for a name that it does not have.
+tinytorch.compile is the name that programs use. Most programs do not need it, so the compiler is
+imported at the first use: Python calls a module's `__getattr__` for a name that it does not have.
 
-The demo ends with a small table. For each program, eager's time over that of the compiled one, on
-your machine. The chain gains most: a thousand calls become two. In a network most of the time is in
-matrix products, and these stay with BLAS.
+The demo ends with a table: for each program, the time in eager divided by the compiled time, on
+your machine. The chain gains most, since 300 calls become one step. In a network most of the time
+is in matrix products, which BLAS computes as before.
 
-PyTorch's word for it is torch._dynamo.explain.
+PyTorch's name for it is torch._dynamo.explain.
+
 New: Explanation, explain, lazy.__getattr__.
 Try: python -m benchmarks.compiled, which compares with PyTorch.
 """

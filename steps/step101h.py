@@ -18,8 +18,8 @@ whole job because a worker of a DataLoader failed. So the hook knows the number 
 
 (PyTorch: torchrun watches its processes, and ends them all when one fails.)
 
-Changed: ProcessGroup, MPIBackend, init_process_group. New: Job, end_job, end_job_on_error,
-world, BACKENDS.
+Changed: ProcessGroup, MPIBackend, init_process_group. New: is_mpi_available, is_gloo_available,
+Job, end_job, end_job_on_error, world, BACKENDS.
 Try: with MPI installed, let rank 1 of 2 raise an error, under mpiexec.
 """
 
@@ -43,6 +43,10 @@ from tinytorch.distributed.types import DistBackendError, ReduceOp
 def is_available() -> bool:
     """Whether mpi4py is installed: pip install 'tinytorch[distributed]'."""
     return importlib.util.find_spec("mpi4py") is not None
+
+
+is_mpi_available = is_available
+is_gloo_available = is_available  # MPI serves it
 
 
 class Job:
@@ -265,7 +269,7 @@ class ProcessGroup:
 
     def failure(self, name: str, reason: Any) -> DistBackendError:
         """The error of a call. After it, this process can only end the job."""
-        Job.broken = here.comm is None
+        Job.broken = here.comm is None  # simulated ranks are threads, and end by themselves
         return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
     def compare(self, name: str, args: tuple) -> Work:

@@ -11,15 +11,15 @@ NCCL is NVIDIA's library of collectives: all-reduce straight from GPU to GPU, in
     comm.allReduce(source, target, count, type, op, stream)
 
 The processes find one another through MPI, which also keeps objects and barriers. A call of NCCL
-is put into the current stream, like a kernel (step 70g). What the program computes next comes
+is put into the current stream, like a kernel (step 70c). What the program computes next comes
 behind it in the stream. So nothing has to be waited for, and no time limit sees whether it ends.
 NCCL knows bfloat16, but neither int16 nor bool: these are moved as bytes.
 
 No GPU was there when this was written: the demo, and tests/distributed/test_nccl.py, run it
 against a stand-in of CuPy's interface, on NumPy's memory.
 
-New: Message, other, isend, send, irecv, recv, monitored_barrier; Queued, NCCLBackend, which is
-BACKENDS["nccl"].
+New: Message, other, isend, send, irecv, recv, monitored_barrier; is_nccl_available, Queued,
+NCCLBackend, which is BACKENDS["nccl"].
 Try: let rank 0 of the demo send three numbers, for which rank 1 has room for two.
 """
 
@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.cuda.backend import check_available, cupy
+from tinytorch.cuda.backend import check_available, cupy, is_available
 from tinytorch.distributed.collectives import arrival, ready
 from tinytorch.distributed.group import BACKENDS, ProcessGroup, Work, check_timeout, get_group_rank
 from tinytorch.distributed.mpi import MPIBackend
@@ -147,6 +147,11 @@ def monitored_barrier(
 TYPES = "int8 uint8 int32 int64 float16 bfloat16 float32 float64".split()
 # In the order of ReduceOp. An average is a sum that is divided afterwards.
 OPS = dict(zip(ReduceOp, "NCCL_SUM NCCL_SUM NCCL_PROD NCCL_MIN NCCL_MAX".split(), strict=False))
+
+
+def is_nccl_available() -> bool:
+    """Whether there is a GPU for it."""
+    return is_available()
 
 
 class Queued:
@@ -424,6 +429,7 @@ if __name__ == "__main__":
                 found.append(error)
         return found, backend
 
+    print("a GPU for NCCL:", is_nccl_available())  # -> ...
     results = simulate(2, on_gpus)
     for found in results[1][0]:
         print(found)

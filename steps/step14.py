@@ -18,10 +18,10 @@ one. The rule: never write into a gradient that another variable may hold.
 
 Adding has a consequence. If x is used in a second computation, its new gradient is added to the old
 one: 2, then 4, then 6. Sometimes this is wanted, to add up the gradients of several results.
-Otherwise call `x.cleargrad()` before.
+Otherwise call `x.cleargrad()` first.
 
 (PyTorch accumulates gradients too. There the call is `optimizer.zero_grad()`; an optimizer is an
-object that changes the weights of a network. To forget the call is a very common mistake.)
+object that changes the weights of a network. Forgetting the call is a very common mistake.)
 
 Changed: Variable.backward adds. New: Variable.cleargrad.
 Try: let backward do `x.grad += gx` where x.grad is not None. "dy/dy is still" then prints 2.0, and

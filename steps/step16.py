@@ -5,7 +5,7 @@ outputs. The order in which the graph was made gives it to us.
 
 Each call takes a number from one counter: 0, 1, 2, ... A variable must exist before a call can use
 it. So a function always has a higher number than the functions that made its inputs, and running
-them by falling numbers is a right order:
+them from the highest number to the lowest is a correct order:
 
     a = x^2          Square  0
     b = e^a          Exp     1

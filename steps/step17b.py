@@ -8,15 +8,16 @@ So once a function has run in backward, the gradients of its outputs have done t
 backward sets them to None. Inputs that no function made keep theirs. `backward(retain_grad=True)`
 keeps all of them, to look at.
 
-The trap comes with retain_grad=True: mind a second backward through the same graph. The gradients
-that were kept are added to and passed on again, and the demo gets 324 where 216 is right. Without
-them a second backward is right.
+The trap is retain_grad=True with a second backward through the same graph. The gradients that were
+kept are added to and passed on again: the demo gets 324 instead of 216. Without them the result of
+a second backward is right.
 
 (PyTorch does the same. There retain_grad() is a method, to be called on each tensor whose gradient
 is wanted.)
 
 Changed: Variable.backward. New: its argument retain_grad.
-Try: delete `if y is not None`. The demo's last part has an output that was freed, and fails.
+Try: delete the line `if y is not None:` and move the next one to the left. The demo's last part has
+an output that was freed, and fails.
 """
 
 import heapq

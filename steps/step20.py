@@ -13,8 +13,8 @@ class becomes a method, and its first argument takes the place of self:
 
     Variable.__mul__ = mul
 
-Nothing else changes: the operator builds the same graph of the same nodes as the call. That times
-comes before plus is decided by Python's grammar.
+Nothing else changes: the operator builds the same graph of the same nodes as the call. Python's
+grammar decides that * comes before +.
 
 The operators are assigned below the functions, not inside the class, because Python executes a
 file from top to bottom: when Variable is defined, mul does not exist yet.

@@ -1,8 +1,8 @@
 """Step 24: Well-known test functions, and a series
 
-Every piece has been tested, but only in formulas of two or three terms. For methods that search the
-lowest value of a function, there is a set of well-known test functions: too long to differentiate
-by hand, with known values at known points. Now they can be typed as they stand in the books:
+Every piece has been tested, but only in formulas of two or three terms. Methods that search for
+the lowest value of a function are tried on well-known test functions: too long to differentiate by
+hand, with known values at known points. Now they can be typed as they stand in the books:
 
     Sphere           x^2 + y^2                                       lowest 0 at (0, 0)
     Matyas           0.26 (x^2 + y^2) - 0.48 x y                     lowest 0 at (0, 0)

@@ -5,7 +5,7 @@ the formula: for w, but also for the image, the number subtracted from it, the t
 changes the data, so these gradients are of no use. In the demo they are 16 of the 24 MB that are
 left after backward, and five calls are recorded where three would do.
 
-So a tensor says whether it wants a gradient: Tensor(2.0, requires_grad=True). Three rules follow:
+So each tensor has a flag: Tensor(2.0, requires_grad=True) gets a gradient. Three rules follow:
 
 - The result of a call requires a gradient if one of its inputs does.
 - If no input does, the call is not recorded, and its result has no grad_fn. So calls that only
@@ -15,7 +15,7 @@ So a tensor says whether it wants a gradient: Tensor(2.0, requires_grad=True). T
 
     w (leaf, requires_grad) ---+
                                Mul ---+
-    x (leaf, no gradient) -----+     Sub --- ...     backward passes x and t by
+    x (leaf, no gradient) -----+     Sub --- ...     backward skips x and t
     t (leaf, no gradient) -----------+
 
 A formula still computes the gradients of all its inputs; those of x and t are dropped. To freeze a

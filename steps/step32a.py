@@ -2,8 +2,8 @@
 
 A Function object is one node of the graph, so each call needs a new one. Until now this was written
 in a docstring, and the caller had to do it: Exp()(x). If an object is used twice, the second call
-replaces what the first one recorded. In the demo the gradient of e^a + e^b by a is lost, and there
-is no error.
+replaces what the first one recorded. In the demo this loses the derivative of e^a + e^b with
+respect to a, and there is no error.
 
 So the call makes the object. Exp.apply(x) is a class method: it creates the object, runs forward
 with it, and records the call in it. So no object can serve two calls any more. The object is passed
@@ -25,7 +25,7 @@ by mistake is no longer noticed.
 (PyTorch: torch.autograd.Function has the same apply, forward(ctx, ...) and backward(ctx, ...).)
 
 Changed: Function, Pow, all calls, whose operands are now a and b. next_sequence_nr() counts down,
-so that the heap needs no minus. Classes whose formulas stay still say self. Gone: as_tensor.
+so that the heap needs no minus. Formulas that do not change still say self. Gone: as_tensor.
 Try: write `ctx.inputs = arrays`. Arrays have no history, so no gradient arrives: "apply:" prints
 None twice.
 """

@@ -28,8 +28,8 @@ and compute e^x or tanh x once more in backward. The next step does better.
 
 (PyTorch has the same method, ctx.save_for_backward, and reads with ctx.saved_tensors.)
 
-Changed: apply keeps `saved` instead of inputs and output; all formulas that read them, and Div says
-b * b, so that it does not depend on Pow; Tensor.__init__. New: save_for_backward, as_tensors.
+Changed: apply keeps `saved` instead of inputs and output; Tensor.__init__; all formulas that read
+inputs or output. Div has b * b, so as not to depend on Pow. New: save_for_backward, as_tensors.
 Try: take `.view()` out of Tensor.__init__. "x times a constant" then has a history.
 """
 

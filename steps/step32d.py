@@ -5,7 +5,7 @@ because there are two ways to save an output, and both are wrong:
 
 - the Tensor: it refers to the node, the node to it. Such a cycle is not freed at once (step 17a).
 - its array: a formula on Tensors takes a bare array for a constant, and d(e^x)/dx has no history.
-  To differentiate it once more is an error or, in a longer formula, a wrong number.
+  Differentiating it once more gives an error or, in a longer formula, a wrong number.
 
 The second way keeps the right value. What is missing is where it came from, and that can be noted
 without a reference. When a call is recorded, each saved array is compared with the inputs and the

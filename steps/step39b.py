@@ -20,9 +20,9 @@ with Expand and SumTo, the backward of each is the other.
     y = Index(x)      ->   dL/dx = AddIndex(dL/dy)
     y = AddIndex(x)   ->   dL/dx = Index(dL/dy)
 
-The key may be all that NumPy takes. Tensors in a tuple are unwrapped by hand, since `apply` looks
-only at its own arguments. And Python can now loop over a tensor: it asks for x[0], x[1], ... until
-there is an IndexError.
+The key may be anything that NumPy accepts. Tensors in a tuple are unwrapped by hand, since `apply`
+looks only at its own arguments. And Python can now loop over a tensor: it asks for x[0], x[1], ...
+until there is an IndexError.
 
 New: Index, AddIndex, getitem (Tensor.__getitem__).
 Try: write `y[key] += x` in AddIndex, and see which numbers change.

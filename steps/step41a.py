@@ -15,9 +15,10 @@ So tinytorch gets ten types of its own. A DType is an object with a name, a size
     0 boolean    bool           1 integer    uint8 int8 int16 int32 int64
     2 floating   float16 bfloat16 float32 float64
 
-There is exactly one object for each type, so `is` compares two of them. (bool_ has an underscore
-because bool is Python's own.) Only category 2 can require gradients: a derivative is about small
-changes, and the next integer after 3 is 4. Step 41c will need the order of the categories.
+There is exactly one object for each type, so `is` compares two of them; as_dtype finds it by a name
+or by NumPy's type. (bool_ has an underscore because bool is Python's own.) Only category 2 can
+require gradients: a derivative is about small changes, and the next integer after 3 is 4. Step 41c
+will need the order of the categories.
 
 The trap is to keep a bfloat16 as an integer of 16 bits, where ml_dtypes is missing. The bits fit,
 but they cannot be added as integers: the demo does it, and 1 + 1 is not 2.
@@ -596,7 +597,7 @@ if __name__ == "__main__":
         # -> int64 8 1 False
         # -> bfloat16 2 2 True
 
-    # One object for each type, by whatever name it is asked for.
+    # One object for each type: its name, NumPy's type and Python's all lead to it.
     print(as_dtype("int64") is as_dtype(np.int64) is as_dtype(int) is as_dtype(int64))  # -> True
     float8 = DType("float8", None, 1, 2)  # NumPy does not have it, so only its name leads to it
     print(float8.numpy, as_dtype("float8") is float8)  # -> None True

@@ -1,8 +1,8 @@
 """Step 41c: Type promotion
 
-int64 plus float32: which type has the sum? NumPy says float64, because a float32 holds whole
-numbers exactly only up to 2^24. That is careful, and expensive: after one forgotten array of
-indices a whole network computes in float64, in twice the memory.
+int64 plus float32: what type is the sum? NumPy says float64, because a float32 holds whole numbers
+exactly only up to 2^24. That is careful, and expensive: after one forgotten array of indices a
+whole network computes in float64, in twice the memory.
 
 PyTorch asks about categories first. The higher one wins, with its own size:
 

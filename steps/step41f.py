@@ -10,8 +10,8 @@ So a number is handed to NumPy as a number, of the right Python type. number_lik
     for an integer tensor   an int that is wrapped around, as the elements are: 250 + 10 is 4 in
                             uint8. NumPy refuses 300 for a uint8 with an OverflowError; PyTorch
                             counts modulo 256
-    for bfloat16            a number of that type: NumPy does not know the type, and would answer
-                            with float32 to a Python float
+    for bfloat16            a number of that type: NumPy does not know the type, and its product
+                            with a Python float would be float32
 
 All this takes time, and mostly there is nothing to convert: both operands are tensors of one type,
 or a float tensor meets a Python float. Each operator tests for the first case before it calls

@@ -6,8 +6,8 @@ further 1 is lost in the same way. The larger the batch, the more of the gradien
 with bfloat16, which has 8 digits, the sum ends at 256.
 
 The elements are not the problem, and neither is the result: 4096 is a float16. Only the numbers on
-the way must be finer. So halves are added up as float32, and the total is rounded to 16 bits
-once:
+the way must be finer. So halves (floats of 16 bits) are added up as float32, and the total is
+rounded once:
 
     array.sum(axis, dtype="float32").astype(array.dtype)
 

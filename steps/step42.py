@@ -1,15 +1,15 @@
-"""Step 42: Catalogue: x.to() and its kin
+"""Step 42: Catalogue: x.to() and other conversions
 
 The rest of types: ways to say "this tensor, as another type", and types that operators refuse.
 There is no new idea here. Read `to` and `clone`; skim the others, most are two lines long.
 
-- x.to(dtype), x.to(other), x.float(), x.long() and their kin, x.type_as(other): all are cast. They
-  return the tensor itself where nothing changes, unless copy=True.
+- x.to(dtype), x.to(other), x.float(), x.long() and the like, x.type_as(other): all of them call
+  cast, and return the tensor itself where nothing changes, unless copy=True.
 - x.clone() copies, and the gradient passes through. A copy keeps the order of the elements in
   memory, so that a transposed tensor stays transposed; memory_format=contiguous_format makes it
-  row by row. (That is NumPy's order "K" against "C". Step 66g looks at memory itself.) The order
-  shows in the strides, the bytes from one element to the next in each dimension. A stride of 0
-  means that an element is repeated: then K has no order to keep, and the copy is made row by row.
+  row by row. (NumPy calls these orders "K" and "C"; see step 66c.) The order shows in the strides,
+  the bytes from one element to the next in each dimension. A stride of 0 means that an element is
+  repeated: then K has no order to keep, and the copy is made row by row.
 - x.add(other, alpha=2) is x + 2 * other.
 - Booleans cannot be subtracted or negated: neither has a meaning, and PyTorch refuses both. For
   -flag the refusal is still NumPy's TypeError; step 45b makes a RuntimeError of it.
@@ -17,7 +17,7 @@ There is no new idea here. Read `to` and `clone`; skim the others, most are two 
 The trap is x.to(x.dtype), which is x itself and not a copy: a write into one shows in the other.
 
 Changed: Cast, cast, add, sub, mul, neg, accumulate. New: Tensor.to, clone, Clone, MemoryFormat,
-type_as, positive; float, double and their kin; itemsize and its kin.
+type_as, positive; float, double and the like; itemsize, nbytes and the like.
 Try: w.to(w.dtype, copy=True), and look at grad_fn. Why does the copy have one?
 """
 

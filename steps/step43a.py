@@ -11,13 +11,13 @@ So a tensor gets a second attribute beside its array, the place where the array 
     x.device.backend    a Backend: an array library, and the two ways between it and NumPy
     x.device.xp         its module with NumPy's function names
 
-tensor(data, device=...) makes an array of NumPy's and hands it to from_numpy of the backend.
+tensor(data, device=...) makes a NumPy array and passes it to from_numpy of the backend.
 tolist(), numpy() and printing go the other way, by to_numpy. register_backend adds a library, and
 the framework itself names only one: NumPy, for `cpu`.
 
 The demo registers a library of its own: arrays of a class Box, which holds its numbers in a plain
-list, that is, in memory that NumPy does not know. Such a tensor can be made and printed, but
-not yet computed with: for Function each array is still one of NumPy's (hence `cpu` in its calls of
+list, that is, in memory that NumPy does not know. Such a tensor can be made and printed, but not
+yet computed with: Function still takes every array for a NumPy array (hence `cpu` in its calls of
 wrap). Step 43b changes that.
 
 The trap is a mixture that works by accident. If NumPy could read a Box, each operation would turn

@@ -21,7 +21,7 @@ The trap: the copy of a leaf is not a leaf. After w = w.to("box") the gradient a
 of the first w, on the CPU, and that of the second stays None.
 
 Changed: Function.apply, Tensor.numpy, Tensor.to. New: Transfer, on_one_device, Tensor.cpu.
-Try: let Transfer.backward return g. Where is the gradient of `h` then, and what does it say?
+Try: let Transfer.backward return g. Which array does h.grad hold, and which device does it name?
 """
 
 import contextlib

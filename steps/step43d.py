@@ -14,15 +14,16 @@ Device.__getattr__ and as_device; skim the rest.
   by position is x.to(device, non_blocking, copy). `to` reads from the right, so the first flag that
   it meets counts as non_blocking, until a second one to its left makes it `copy`.
 - Another device may stand in for one on a thread: default.stand_ins. A compiler will use it (97q).
-- Four fields of Backend are not used yet: address and strided (views of memory, step 66g),
-  random_source (random numbers, 65a), chunk_elements (optimizers, 77a). They have defaults.
+- Four fields of Backend are not used yet: address and strided (views, step 50a), chunk_elements
+  (large arrays, 56p), random_source (random numbers, 65b). They have defaults.
 
 The trap: a library that can be imported cannot always compute. CuPy can be imported on a machine
 without a GPU, and fails at the first array. So register_backend is only called after a test.
 
 Changed: Backend, Device, tensor, Transfer, to. New: device_of, as_device, set_default_device,
 get_default_device, Tensor.cuda, get_device, is_cuda. Module finished: core/device.py.
-Try: tensor(1.0, device="cuda"). What does the message say, and what does Device("cuda") say?
+Try: at the start of the demo, print repr(Device("cuda")) and then tensor(1.0, device="cuda"). Which
+of the two fails, and what does the message say?
 """
 
 import contextlib

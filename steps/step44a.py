@@ -1,15 +1,15 @@
 """Step 44a: Copy or share
 
-tensor(array) copies. For a table of a gigabyte that is slow and takes a second gigabyte; and a
-program that fills its arrays in place, batch after batch, wants the tensor to see what it writes.
-There are two ways in, and they differ in nothing but memory:
+tensor(array) copies. For a table of a gigabyte that is slow and takes a second gigabyte. And a
+program that fills its arrays in place, batch after batch, needs tensors that show what it writes.
+Three functions make a tensor of data, and they differ in nothing but memory:
 
     tensor(data)        copies: later changes of data have no effect
     from_numpy(array)   shares: two names for one memory, a write into one shows in the other
     as_tensor(data)     copies only if it must: other type, other device, or not an array
 
-There are three ways out. x.numpy() shares; x.tolist() and x.item() are copies, as numbers of
-Python. And np.asarray(x) is x.numpy(): NumPy calls __array__.
+There are three ways out. x.numpy() shares; x.tolist() and x.item() copy, as Python numbers. And
+np.asarray(x) is x.numpy(): NumPy calls __array__.
 
 x.numpy() is refused where sharing would do harm. A graph does not see a write into the array, and
 its gradients would be wrong without any error. So a tensor that requires gradients has to be

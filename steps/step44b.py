@@ -2,7 +2,7 @@
 
 Where rows have different lengths, the message comes from NumPy: "setting an array element with a
 sequence. The requested array has an inhomogeneous shape after 1 dimensions." It does not say which
-lengths differ, and where. A list of tensors is worse. In tensor([x.sum(), y.sum()]), a usual way to
+lengths differ, or where. A list of tensors is worse. In tensor([x.sum(), y.sum()]), a usual way to
 collect results, NumPy calls numpy() of each, which is refused if x requires gradients; otherwise
 the type is lost, and float64 becomes float32. And NumPy reads text: np.array(["1", 2]) is an array
 of strings.

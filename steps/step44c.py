@@ -15,7 +15,7 @@ integer that is too large is refused by NumPy already; its OverflowError becomes
 RuntimeError. A single number, the most common data of all, does not go through parse_nested.
 
 The trap: the check is made for lists and numbers, not for arrays. tensor(array, dtype=...) and
-x.to(dtype) convert as NumPy does, as fast as it does.
+x.to(dtype) convert as NumPy does, without the cost of a check.
 
 Changed: host_array.
 Try: tensor([float("inf")], dtype=as_dtype("int64")), and the same with np.array(...).astype.

@@ -1,18 +1,18 @@
-"""Step 44d: Rows of numbers, looked at as a whole
+"""Step 44d: Faster nested lists: a row is read as a whole
 
 tensor(rows) of 128 rows of 128 numbers takes 20 milliseconds. NumPy, which makes the array in the
-end, needs one of them; the others go by while parse_nested calls itself for each number, asks five
-questions about it, and promotes its type with that of the number before.
+end, needs one of them. The rest is spent in parse_nested, which calls itself for each number, tests
+it five times, and promotes its type with that of the number before.
 
-But the answers are nearly always the same: a row holds numbers of one type, or of two. So the row
-is asked as a whole. set(map(type, row)) goes over it in C and gives the types that occur:
+But a row nearly always holds numbers of one type, or of two. So parse_nested looks at the whole row
+first. set(map(type, row)) goes over it in C and gives the types that occur:
 
     [0.5, 1.5, 2.5]     {float}            float32, and nothing has to be looked at one by one
     [1, 2.5, True]      {int, float, bool} promoted once: float32
     [0.5, [1.5]]        {float, list}      not numbers alone: one by one, as before
 
-A row of numbers is NumPy's to convert, as it is, and its shape is its length. kind() is a number of
-that type: float() is 0.0.
+A row of numbers alone is left as it is for NumPy to convert, and its shape is its length. kind() is
+a number of that type: float() is 0.0.
 
 The trap is the empty list again: no types occur in it, and it must not count as numbers alone. It
 goes the old way, which gives it the shape (0,) and no type.

@@ -9,10 +9,10 @@ PyTorch raises a RuntimeError, and it names the sizes that differ and the dimens
     The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 1
 
 Programs catch RuntimeError, and on another device another library would raise something else. So
-apply translates. It catches what forward raises, and translate_error answers with PyTorch's error
-or with None. (TypeErrors are caught for step 45b.) `raise ... from error` names NumPy's error as
-the cause, and a traceback shows both. apply calls translate_error by way of a class method, so that
-a Function can say what its own errors mean.
+apply translates. It catches what forward raises, and translate_error returns PyTorch's error or
+None. (TypeErrors are caught for step 45b.) `raise ... from error` names NumPy's error as the cause,
+and a traceback shows both. apply calls translate_error by way of a class method, so that a Function
+can say what its own errors mean.
 
 broadcast_mismatch finds the sizes. It compares the two shapes from the right, as broadcasting does,
 and looks for the first two sizes that differ while neither is 1.

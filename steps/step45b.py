@@ -1,8 +1,8 @@
 """Step 45b: Which errors are translated
 
-Broadcasting is one of many reasons for an error of NumPy's. There are products of matrices, wrong
-axes, the maximum of nothing; and there are types: -x of a boolean tensor is a TypeError of NumPy's,
-where PyTorch raises a RuntimeError.
+Broadcasting is one of many reasons for a NumPy error. There are products of matrices, wrong axes,
+the maximum of nothing. And there are types: for -x of a boolean tensor NumPy raises a TypeError,
+and PyTorch a RuntimeError.
 
 The question is always the same: did the array library raise this, or did the programmer's own code?
 There are three signs:
@@ -992,7 +992,7 @@ if __name__ == "__main__":
     print(error(lambda: xor(x, y)))
     # -> NotImplementedError: xor() is not implemented for float64 and float64
 
-    # The programmer's own come through.
+    # Errors of the programmer's own code are raised again as they are.
     print(error(lambda: operation("Own", lambda x: x.mean(1, 2, 3, 4, 5))(x)))
     # -> TypeError: ... takes ...
     print(error(lambda: operation("Own", lambda x: max([]))(x)))

@@ -13,7 +13,7 @@ use all of them. Read the setter of `grad` and __deepcopy__; skim the rest.
 - tensor_method refuses a second method of the same name. Only a program that you run yourself may
   replace one of the package.
 - Tensor(2, 3) is an uninitialised tensor of this shape, Tensor([2, 3]) holds these two numbers.
-- tensor(..., pin_memory=True) is accepted. It has an effect only with a GPU (step 68g).
+- tensor(..., pin_memory=True) is accepted. It has an effect only with a GPU (step 68c).
 - requires_grad_ returns the tensor, dim() is ndim, nelement() is numel(), is_tensor() asks.
 - Printing becomes a function, attached as __repr__. Until step 54a writes it properly, it shows
   the elements only.

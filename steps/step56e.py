@@ -1,8 +1,8 @@
 """Step 56e: The common case first
 
 Networks compute in float32, and the questions that `compute` asks have the same answers each time.
-For a small tensor they take about as long as the function itself: the demo measures it. Three
-changes make small calls and large ones faster, and no result different.
+For a small tensor they add a third to the time of the call: the demo measures it. Three changes
+make small calls and large ones faster, and no result different.
 
 A float32 or float64 tensor goes straight to the operation. NumPy calls these types "f" and "d".
 

@@ -8,7 +8,7 @@ Its gradient goes back to the same place, and all others get 0.
 
 The two undo each other, and each is the other's derivative: y depends on x with slope 1 where it
 was taken. So the backward of TakeAlong is PutAlong, and that of PutAlong is TakeAlong, and second
-derivatives are there without another line. Sorting will need the same pair (step 63g). PyTorch's
+derivatives are there without another line. Sorting will need the same pair (step 63a). PyTorch's
 words are gather and scatter.
 
 NumPy's take_along_axis wants an index with as many dimensions as x. An index that lacks `dim` takes

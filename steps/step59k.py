@@ -11,8 +11,7 @@ class too. The two are a named tuple: values, indices = max(x, 1), or max(x, 1).
 `named_result` makes its class, which prints as in PyTorch.
 
 Values come from indices: argmax, then TakeAlong. So the gradient goes to the one place that was
-reported, also in a tie. That is what amax and max differ in, and the documentation of PyTorch says
-it in a subordinate clause: one shares, the other chooses.
+reported, also in a tie. That is where amax and max differ: one shares, the other chooses.
 
 The second argument decides which form is meant: a tensor is the other half of the pairs.
 `max_or_min` sorts it out, once for both functions.

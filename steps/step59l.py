@@ -62,7 +62,7 @@ def extreme_rows(x: Any, method: str) -> Any:
 
 @extreme_rows.register(np.ndarray)
 def extreme_rows_numpy(x: np.ndarray, method: str) -> np.ndarray:
-    # In short rows NumPy finds the index of the maximum four times as fast as the maximum.
+    # In short rows NumPy finds the index of the maximum faster than the maximum.
     places = getattr(x, f"arg{method}")(axis=-1).ravel() + np.arange(0, x.size, x.shape[-1])
     return x.reshape(-1).take(places).reshape(*x.shape[:-1], 1)
 
@@ -259,7 +259,7 @@ if __name__ == "__main__":
         return sorted(timeit.repeat(partial(function, *args), number=5, repeat=5))[0]
 
     plain = extreme_rows.dispatch(object)  # the body for all other types
-    rows = np.random.default_rng(0).random((4096, 64), dtype=np.float32)
+    rows = np.random.default_rng(0).random((4096, 32), dtype=np.float32)
     ratio = seconds(extreme_rows, rows, "max") / seconds(plain, rows, "max")
     print(f"4,096 maxima by their places: {ratio:.2f} of the time")  # -> ...
 

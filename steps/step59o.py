@@ -65,7 +65,7 @@ def extreme_rows(x: Any, method: str) -> Any:
 
 @extreme_rows.register(np.ndarray)
 def extreme_rows_numpy(x: np.ndarray, method: str) -> np.ndarray:
-    # In short rows NumPy finds the index of the maximum four times as fast as the maximum.
+    # In short rows NumPy finds the index of the maximum faster than the maximum.
     places = getattr(x, f"arg{method}")(axis=-1).ravel() + np.arange(0, x.size, x.shape[-1])
     return x.reshape(-1).take(places).reshape(*x.shape[:-1], 1)
 

@@ -11,7 +11,7 @@ each row weighs more than the arithmetic. The demo measures what three changes m
 
 The result is the same, up to rounding. All of this is about NumPy; an array library of a GPU brings
 a kernel of its own, which does everything in one pass: softmax_forward is a singledispatch, under
-which it is registered (step 69u).
+which it is registered (step 69q).
 
 The trap is the second change: nan. nan < 10 is False, so that a row with a nan goes the long way.
 And -inf, a masked score, does too.

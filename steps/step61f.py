@@ -14,7 +14,7 @@ Each operation checks what it alone can know, before the array library is asked:
 translate_error is the place for what forward raised (step 45b): it sees the error and the
 arguments.
 
-Two rare cases belong here. A tensor of 0 dimensions is treated as if it had one (step 59g), so its
+Two rare cases belong here. A tensor of 0 dimensions is treated as if it had one (step 59b), so its
 transpose(0, -1) is itself. And an empty tensor has no elements to walk between: NumPy gives strides
 of 0, PyTorch those of a size of 1, and programs that print strides find PyTorch's.
 

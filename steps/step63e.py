@@ -2,7 +2,7 @@
 
 sort(tensor(7.0)) works, since NumPy makes an exception. In falling order it fails: a number has no
 row that could be reversed. topk fails as well, asking for the length of the row. For PyTorch a
-number is a row of one element (step 59g): its order is the index 0, and its k best are itself, for
+number is a row of one element (step 59b): its order is the index 0, and its k best are itself, for
 k = 1.
 
 So ArgSort answers at once for a tensor of 0 dimensions: an index 0, of 0 dimensions as well.

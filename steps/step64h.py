@@ -10,7 +10,7 @@ one object: a comma makes a tuple, a colon a slice.
 
 Numbers, slices, None (a new dimension) and ... (as many `:` as are missing) take no elements out of
 the memory of x: they look at it with another start and other strides. So the result is a view, and
-Slice of step 61n makes it. All that is new is to look at each item first: as_item.
+Slice of step 61h makes it. All that is new is to look at each item first: as_item.
 
 Two traps. x[1, 2] of an array is a number in NumPy, a copy; with `...` at the end of the key it is
 an array of no dimensions, a view. And x[::-1] would need a negative stride, which tensors do not

@@ -13,7 +13,7 @@ distribution for which both coordinates are normal, and independent of each othe
 exact for small u as well.)
 
 rand and randn now differ in one word, the distribution. So random_function makes both, as a table
-makes operations in step 56g. The default generator serves both: a call of randn moves the numbers
+makes operations in step 56a. The default generator serves both: a call of randn moves the numbers
 of rand on.
 
 The trap in tests: the mean of n numbers is off by about std / sqrt(n), by chance. So a test of

@@ -11,7 +11,7 @@ copied too: copy.deepcopy.
 
 randperm(2**63) came back empty: NumPy counts in 64 bits, and this count wraps around. The number is
 checked (step 57h); and where there is not enough memory, the error is PyTorch's RuntimeError, as it
-is for zeros (step 58g).
+is for zeros (step 58b).
 
 (torch.Generator is copied in this way by both functions.)
 

@@ -2,7 +2,7 @@
 
 The loss of step 65i is the logarithm of a probability, and the probability is exp(x) divided by a
 sum. Why not write it like that? With a logit of 1,000 the result is nan. exp(89) is larger than the
-largest number of float32, so it is inf; inf / inf is nan. log_softmax (step 60g) subtracts the
+largest number of float32, so it is inf; inf / inf is nan. log_softmax (step 60b) subtracts the
 largest logit first, and then all exponents are at most 0.
 
 How large is the largest number? Each floating point type has its limits:

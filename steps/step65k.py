@@ -9,7 +9,7 @@ is to replace it:
     inf     ->  the largest number of the type (finfo), or one that is given
     -inf    ->  the smallest
 
-It is three times `where` (step 57g), so the derivative is there: 0 where something was replaced.
+It is three times `where` (step 57f), so the derivative is there: 0 where something was replaced.
 
 The trap: nan == nan is false. A comparison cannot find it, `isnan` asks whether x differs from
 itself. And it hides mistakes. Find out where a nan comes from before you replace it.

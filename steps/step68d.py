@@ -2,7 +2,7 @@
 
 CuPy's arrays are like NumPy's until one looks inside. Three places of tinytorch do.
 
-storage_offset() (step 66g) is the difference of two addresses. NumPy's arrays tell theirs by
+storage_offset() (step 66d) is the difference of two addresses. NumPy's arrays tell theirs by
 __array_interface__; CuPy's do not, since nothing on the CPU could use it. So with the backend of
 step 68c it fails in the demo.
 

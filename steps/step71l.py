@@ -1,6 +1,6 @@
 """Step 71l: Training or use
 
-Some layers do one thing while the network learns and another when it is used. Dropout (step 72g)
+Some layers do one thing while the network learns and another when it is used. Dropout (step 72f)
 drops numbers only in training; the Scale of the demo counts the rows that it is trained with. Each
 could have a switch of its own, but a network has fifty such layers, somewhere in the tree. The demo
 begins with one that was forgotten.

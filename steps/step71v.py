@@ -2,7 +2,7 @@
 
 A module may own many parameters that no layer holds: one matrix for each depth, one vector for each
 head, two thin matrices for each adapted layer. In a plain Python list they are hidden, as modules
-were (step 71g): the optimizer gets nothing, and nothing is saved. The demo counts 0.
+were (step 71a): the optimizer gets nothing, and nothing is saved. The demo counts 0.
 
 ModuleList does not take them, since a parameter is not a module. But what a list of members does is
 the same for both; only the dictionary differs in which the members stand:
@@ -10,7 +10,7 @@ the same for both; only the dictionary differs in which the members stand:
     ModuleList      _modules        names 0, 1, 2, ...   in the tree, with parts of their own
     ParameterList   _parameters     names 0, 1, 2, ...   at the leaves
 
-So the containers of step 71n ask `_store` for the dictionary, and here it is "_parameters". What
+So the containers of step 71k ask `_store` for the dictionary, and here it is "_parameters". What
 they inherit (append, +=, slices, items, update) works at once.
 
 A plain tensor that is put in becomes a Parameter, as in PyTorch. The trap: it is a new object. The

@@ -1,6 +1,6 @@
 """Step 73h: Catalogue: more activations
 
-Networks that people rebuild name a dozen other bends. They are the curves of step 73g again, with
+Networks that people rebuild name a dozen other bends. They are the curves of step 73c again, with
 other formulas; skim them, and come back for the one that your network uses.
 
     relu6, hardtanh           cut off on both sides          MobileNetV2

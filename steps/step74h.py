@@ -7,7 +7,7 @@ is -log of the probability of the right class:
 
     l = -log softmax(x)_t = log(sum of exp(x_i)) - x_t        dl/dx = softmax(x) - one_hot(t)
 
-The prediction minus the truth again. The Function has been there since step 65o: NllLoss, which
+The prediction minus the truth again. The Function has been there since step 65l: NllLoss, which
 takes the largest logit out first. Written as the formula says, the loss of logits like 1000 is nan,
 as the demo shows. cross_entropy is its name for users.
 

@@ -14,7 +14,7 @@ gives pixels between 0 and 1. There is none on the 8 numbers in the middle, wher
 squeeze what little there is: its slope is 1/4 at most, and the encoder learns slowly. The demo
 tries both.
 
-The trap: weight decay (step 77g) pulls a learned slope towards 0, that is, to relu. PyTorch's
+The trap: weight decay (step 76i) pulls a learned slope towards 0, that is, to relu. PyTorch's
 documentation advises against it here.
 
 New: prelu, PReLU. Moved: tinytorch/nn/init.py. tinytorch/nn/functional.py collects all functions.
@@ -121,7 +121,7 @@ if __name__ == "__main__":
                 mse_loss(model(images[batch]), images[batch]).backward()
                 with no_grad():
                     for param, velocity in zip(model.parameters(), velocities, strict=True):
-                        velocity.mul_(0.9).add_(param.grad)  # momentum: step 77g
+                        velocity.mul_(0.9).add_(param.grad)  # momentum: step 76h
                         param -= 2.0 * velocity
         return model, mse_loss(model(images), images).item()
 

@@ -1,6 +1,6 @@
 """Step 76d: The same parameter twice
 
-Two layers may share a weight (step 71g). `net.parameters()` names it once, but a list made by hand,
+Two layers may share a weight (step 71c). `net.parameters()` names it once, but a list made by hand,
 [*first.parameters(), *second.parameters()], contains it twice, and nothing says so.
 
 In two groups it would have two rates. There is no right answer, so it is refused. Within one group

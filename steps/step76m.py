@@ -2,7 +2,7 @@
 
 A schedule must know whether there was a step (step 78d). A monitor wants to see the gradients
 before it. A tool saves the epoch with the optimizer's state. None of them should have to change the
-optimizer, or the loop. So an optimizer has hooks, as tensors (step 51a) and modules (step 71u)
+optimizer, or the loop. So an optimizer has hooks, as tensors (step 51a) and modules (step 71r)
 have: functions that it calls at six moments, before and after a step, a state_dict and a
 load_state_dict.
 

@@ -16,7 +16,7 @@ step a function that does:
     loss = optimizer.step(closure)
 
 The plain rules call it once. A rule with a step of its own may call it as often as it likes: the
-demo's Halving halves its rate until the loss falls. Step 77o needs it, too.
+demo's Halving halves its rate until the loss falls. Step 77m needs it, too.
 
 The trap: step moves the parameters under no_grad, and many programs have a whole step under
 no_grad. A closure that runs there would record no graph, and backward would fail. So it runs under

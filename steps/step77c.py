@@ -16,7 +16,7 @@ The parameters stay where they are, since the program holds these tensors. They 
 flat array before, and back after the formula. It costs little: a copy is one call for all of them.
 
 The state does not have to be copied. It lives in the block all the time, and the tensors in
-optimizer.state are views of their part of it (step 66g). So state_dict notices nothing.
+optimizer.state are views of their part of it (step 66b). So state_dict notices nothing.
 
 `chunks` is a generator that yields once. What stands before the yield gathers, the caller computes,
 and what stands after it puts the numbers back.

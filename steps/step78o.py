@@ -1,27 +1,18 @@
-"""Step 78o: One cycle: the whole training as one hill
+"""Step 78o: Catalogue: the options of OneCycleLR
 
-A warm-up avoids harm. OneCycleLR goes further: it makes one hill of the whole training, up to a
-rate far higher than the training could bear for long. In a large step, narrow valleys are jumped
-over; when the rate falls, the run settles in a wide one. In the demo a constant rate of 0.2 ends
-with nan, and the hill with this top ends lower than the best constant rate.
+What PyTorch's OneCycleLR has besides. Skim it: each option is a line or two, and the rest are
+refusals of options that do not fit together.
 
-    max_lr             * *
-                    *      *
-    max_lr / 25   *          *
-                               * *      a ten-thousandth of the beginning: almost nothing
+    epochs, steps_per_epoch    their product, in place of total_steps
+    anneal_strategy="linear"   straight lines in place of half cosines
+    three_phase=True           up, down to the first rate in as many steps, then to almost nothing
+    max_lr=[0.1, 0.01]         a list has one value for each group; so with the two momenta
 
-It knows where the end is, since it is told how many steps there will be. The way is a list of
-phases: where each ends, and between which two rates it leads, both as options of the group. Within
-a phase it follows half a cosine.
+`one_each` makes a list of what may be one value or a list, and checks its length. ReduceLROnPlateau
+(step 78p) needs it, too.
 
-The trap: total_steps counts calls of step, and they belong after each batch. With the number of
-epochs there, the hill is over after some batches, and the next call is refused. So is one past the
-end.
-
-(This is Smith and Topin's schedule. The names of the options in the group are PyTorch's.)
-
-New: OneCycleLR. Moved: base.py and warmup.py.
-Try: call step once an epoch. How high is the rate in the end?
+Changed: OneCycleLR. New: one_each.
+Try: pct_start=0.9 with three_phase=True. Which rate is the last one?
 """
 
 import importlib
@@ -37,38 +28,84 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
+def one_each(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
+    """The value for each group, or the values of a list.
+
+    Raises:
+        TypeError: for what is not an optimizer.
+        ValueError: for a list of another length.
+    """
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+    count = len(optimizer.param_groups)
+    values = list(value) if isinstance(value, (list, tuple)) else [value] * count
+    if len(values) != count:
+        raise ValueError(f"{name} must have one value for each of {count} groups: {values}")
+    return values
+
+
 class OneCycleLR(LRScheduler):
-    """Up to max_lr during the first pct_start of all steps, then down to almost nothing. Call
-    `step` after each batch.
+    """Up to max_lr during the first pct_start of all steps, then down to almost nothing; momentum
+    (or beta1) the other way round. Call `step` after each batch.
 
     Source: Smith and Topin, Super-Convergence, 2019.
     Raises:
-        ValueError: for a step after the last one.
+        ValueError: for options that do not fit together.
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
-        max_lr: float,
-        total_steps: int,
+        max_lr: Any,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
         pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: Any = 0.85,
+        max_momentum: Any = 0.95,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
+        three_phase: bool = False,
         last_epoch: int = -1,
     ):
-        self.total_steps = total_steps
-        rise = pct_start * total_steps - 1
-        phases = [(rise, "initial_lr", "max_lr")]
-        names = ("end_step", "start_lr", "end_lr")
-        phases.append((total_steps - 1, "max_lr", "min_lr"))
+        if total_steps is None and (epochs is None or steps_per_epoch is None):
+            raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
+        total_steps = epochs * steps_per_epoch if total_steps is None else total_steps
+        if not isinstance(total_steps, int) or total_steps <= 0:
+            raise ValueError(f"Expected positive integer total_steps, but got {total_steps}")
+        if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
+            raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(f"anneal_strategy must be 'cos' or 'linear', got {anneal_strategy}")
+        self.total_steps, self._anneal_func_type = total_steps, anneal_strategy
+        rise, up, down = pct_start * total_steps - 1, "base_momentum", "max_momentum"
+        phases = [(rise, "initial_lr", "max_lr", down, up)]
+        if three_phase:
+            phases.append((2 * rise, "max_lr", "initial_lr", up, down))
+        last = (
+            ("initial_lr", "min_lr", down, down) if three_phase else ("max_lr", "min_lr", up, down)
+        )
+        names = ("end_step", "start_lr", "end_lr", "start_momentum", "end_momentum")
+        phases.append((total_steps - 1, *last))
         self._schedule_phases = [dict(zip(names, phase, strict=True)) for phase in phases]
-        for group in optimizer.param_groups:
+        tops = one_each("max_lr", optimizer, max_lr)
+        lows = one_each("base_momentum", optimizer, base_momentum)
+        highs = one_each("max_momentum", optimizer, max_momentum)
+        self.cycle_momentum, self.use_beta1 = cycle_momentum, "betas" in optimizer.defaults
+        if cycle_momentum and not self.use_beta1 and "momentum" not in optimizer.defaults:
+            raise ValueError("cycle_momentum needs an optimizer with momentum or beta1")
+        for group, top, low, high in zip(optimizer.param_groups, tops, lows, highs, strict=True):
             if last_epoch == -1:
-                first = max_lr / div_factor
-                group.update(initial_lr=first, max_lr=max_lr, min_lr=first / final_div_factor)
+                first = top / div_factor
+                group.update(initial_lr=first, max_lr=top, min_lr=first / final_div_factor)
+                group.update({up: low, down: high} if cycle_momentum else {})
         super().__init__(optimizer, last_epoch)
 
     def between(self, start: float, end: float, share: float) -> float:
+        if self._anneal_func_type == "linear":
+            return (end - start) * share + start
         return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
 
     def get_lr(self) -> list[Any]:
@@ -83,17 +120,16 @@ class OneCycleLR(LRScheduler):
         share = (step - begin) / (phase["end_step"] - begin)
         for group in self.optimizer.param_groups:
             rates.append(self.between(group[phase["start_lr"]], group[phase["end_lr"]], share))
+            if self.cycle_momentum:
+                ends = group[phase["start_momentum"]], group[phase["end_momentum"]]
+                value = self.between(*ends, share)
+                betas = {"betas": (value, *group.get("betas", ())[1:])}
+                group.update(betas if self.use_beta1 else {"momentum": value})
         return rates
 
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.activation import Tanh
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.nn.loss import mse_loss
-    from tinytorch.ops.creation import linspace
-    from tinytorch.ops.random import manual_seed
     from tinytorch.optim.sgd import SGD
 
     def rates(make, epochs):
@@ -106,41 +142,36 @@ if __name__ == "__main__":
             scheduler.step()
         return seen
 
-    print(rates(lambda o: OneCycleLR(o, max_lr=1.0, total_steps=8, pct_start=0.5), 8))
+    print(rates(lambda o: OneCycleLR(o, 1.0, epochs=2, steps_per_epoch=4, pct_start=0.5), 8))
     # -> [0.04, 0.28, 0.76, 1.0, 0.8536, 0.5, 0.1465, 0.0]
+    print(rates(lambda o: OneCycleLR(o, 1.0, 8, pct_start=0.5, anneal_strategy="linear"), 8))
+    # -> [0.04, 0.36, 0.68, 1.0, 0.75, 0.5, 0.25, 0.0]
+    print(rates(lambda o: OneCycleLR(o, 1.0, 8, pct_start=0.375, three_phase=True), 8))
+    # -> [0.04, 0.52, 1.0, 0.52, 0.04, 0.03, 0.01, 0.0]
 
-    # Steps past the end, and each group has its own first rate, a 25th of the highest.
-    optimizer = SGD([tensor([1.0], requires_grad=True)], lr=7.0)
-    scheduler = OneCycleLR(optimizer, max_lr=1.0, total_steps=2)
-    print(optimizer.param_groups[0]["initial_lr"])  # -> 0.04
-    for _ in range(3):
-        optimizer.step()
+    p, q = tensor([1.0], requires_grad=True), tensor([1.0], requires_grad=True)
+    two = SGD([{"params": [p]}, {"params": [q]}], momentum=0.9)
+    scheduler = OneCycleLR(two, max_lr=[1.0, 0.5], total_steps=8, base_momentum=[0.8, 0.9])
+    print([(group["initial_lr"], group["base_momentum"]) for group in two.param_groups])
+    # -> [(0.04, 0.8), (0.02, 0.9)]
+    wrong = (
+        {},
+        {"total_steps": 0},
+        {"total_steps": 8, "pct_start": 2.0},
+        {"total_steps": 8, "anneal_strategy": "stairs"},
+        {"total_steps": 8, "max_lr": [1.0]},
+    )
+    for options in wrong:
         try:
-            scheduler.step()
+            OneCycleLR(two, **{"max_lr": 1.0, **options})
         except ValueError as error:
-            print(error)  # -> Tried to step 3 times. The total is 2
-
-    # A network in 300 steps: with constant rates, and with the hill.
-    x = linspace(-3, 3, 100).reshape(-1, 1)
-    y = (x * 2).sin()
-
-    def train(lr, hill):
-        manual_seed(0)
-        net = Sequential(Linear(1, 32), Tanh(), Linear(32, 32), Tanh(), Linear(32, 1))
-        optimizer = SGD(net.parameters(), lr=lr, momentum=0.9)
-        scheduler = OneCycleLR(optimizer, max_lr=lr, total_steps=300) if hill else None
-        for _ in range(300):
-            optimizer.zero_grad()
-            loss = mse_loss(net(x), y)
-            loss.backward()
-            optimizer.step()
-            if hill:
-                scheduler.step()
-        return loss.item()
-
-    constant = [train(lr, hill=False) for lr in (0.03, 0.1, 0.2)]
-    cycle = train(0.2, hill=True)
-    print(*(f"{loss:.4f}" for loss in constant), f"and with a hill {cycle:.4f}")  # -> ...
-    print("0.2 is too large:", not constant[2] < 1)  # -> 0.2 is too large: True
-    print("better than 0.1 all the time:", cycle < constant[1] < constant[0])
-    # -> better than 0.1 all the time: True
+            print(error)
+    # -> You must define either total_steps OR (epochs AND steps_per_epoch)
+    # -> Expected positive integer total_steps, but got 0
+    # -> Expected float between 0 and 1 pct_start, but got 2.0
+    # -> anneal_strategy must be 'cos' or 'linear', got stairs
+    # -> max_lr must have one value for each of 2 groups: [1.0]
+    try:
+        one_each("max_lr", [p], 1.0)
+    except TypeError as error:
+        print(error)  # -> list is not an Optimizer

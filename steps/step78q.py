@@ -1,18 +1,25 @@
-"""Step 78q: Catalogue: the options of OneCycleLR
+"""Step 78q: Better, but by how much?
 
-What PyTorch's OneCycleLR has besides. Skim it: each option is a line or two, and the rest are
-refusals of options that do not fit together.
+Near the end a loss falls forever: 0.50000, 0.49999, 0.49998. Each epoch is a new best one, and the
+rate of step 78p never falls. An improvement should count only if it is worth the epoch:
 
-    epochs, steps_per_epoch    their product, in place of total_steps
-    anneal_strategy="linear"   straight lines in place of half cosines
-    three_phase=True           up, down to the first rate in as many steps, then to almost nothing
-    max_lr=[0.1, 0.01]         a list has one value for each group; so with the two momenta
+    threshold_mode="rel"    better by a share of the best:  value < best * (1 - threshold)
+    threshold_mode="abs"    better by a difference:         value < best - threshold
 
-`one_each` makes a list of what may be one value or a list, and checks its length. ReduceLROnPlateau
-(step 78r) needs it, too.
+The share is the default, with 0.0001, since it fits a loss of any size. A difference is better for
+an accuracy, where a hundredth is a hundredth.
 
-Changed: OneCycleLR. New: one_each.
-Try: pct_start=0.9 with three_phase=True. Which rate is the last one?
+And not every number is better when it is smaller. With mode="max", for an accuracy, all signs
+change. is_better has them in one place: sign is -1 for "min", so that the limit is best * (1 + sign
+* threshold) in both, and both sides of the comparison are multiplied by it.
+
+The trap: a share of a negative number goes the wrong way. For a loss of -10 (a log-likelihood can
+be one) the limit is -10 * 0.9999 = -9.999, so that a worse value counts as better. Use "abs" there.
+
+(Names and defaults are PyTorch's.)
+
+Changed: ReduceLROnPlateau. New: ReduceLROnPlateau.is_better.
+Try: the falling loss of the demo with threshold=0.
 """
 
 import importlib
@@ -20,7 +27,7 @@ import math
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.optim.lr_scheduler.base import LRScheduler
+from tinytorch.optim.lr_scheduler.base import LRScheduler, values_of
 from tinytorch.optim.optimizer import Optimizer
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -128,50 +135,89 @@ class OneCycleLR(LRScheduler):
         return rates
 
 
+class ReduceLROnPlateau(LRScheduler):
+    """Times `factor` when step(metrics) has seen no better value for more than `patience` epochs.
+
+    Better is lower, or higher with mode="max", by the share `threshold` of the best value, or by
+    that difference with threshold_mode="abs".
+    Raises:
+        ValueError: for an invalid option.
+    """
+
+    wants_metrics = True
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+    ):
+        if factor >= 1.0:
+            raise ValueError("Factor should be < 1.0.")
+        if mode not in ("min", "max"):
+            raise ValueError(f"mode {mode} is unknown!")
+        if threshold_mode not in ("rel", "abs"):
+            raise ValueError(f"threshold mode {threshold_mode} is unknown!")
+        self.optimizer, self.factor, self.patience = optimizer, factor, patience
+        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
+        self.best, self.last_epoch = math.inf if mode == "min" else -math.inf, 0
+        self.num_bad_epochs = 0
+        self._last_lr = values_of(optimizer, "lr")
+
+    def is_better(self, value: float, best: float) -> bool:
+        sign = -1 if self.mode == "min" else 1
+        if self.threshold_mode == "rel":
+            limit = best * (1 + sign * self.threshold)
+        else:
+            limit = best + sign * self.threshold
+        return sign * value > sign * limit
+
+    def step(self, metrics: Any) -> None:
+        """Takes the loss, or another metric, of the epoch that is over."""
+        value = float(metrics)
+        self.last_epoch += 1
+        if self.is_better(value, self.best):
+            self.best, self.num_bad_epochs = value, 0
+        else:
+            self.num_bad_epochs += 1
+        rates = values_of(self.optimizer, "lr")
+        if self.num_bad_epochs > self.patience:
+            rates = [float(rate) * self.factor for rate in rates]
+            self.num_bad_epochs = 0
+        self.set_rates(rates)
+
+
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.optim.sgd import SGD
 
-    def rates(make, epochs):
-        """The rates that a scheduler gives, from 1.0 at the start."""
+    def rates(values, **options):
+        """The rates after each value."""
         optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
-        scheduler, seen = make(optimizer), []
-        for _ in range(epochs):
-            seen.append(round(scheduler.get_last_lr()[0], 4))
-            optimizer.step()
-            scheduler.step()
+        scheduler, seen = ReduceLROnPlateau(optimizer, patience=1, **options), []
+        for value in values:
+            scheduler.step(value)
+            seen.append(round(optimizer.param_groups[0]["lr"], 4))
         return seen
 
-    print(rates(lambda o: OneCycleLR(o, 1.0, epochs=2, steps_per_epoch=4, pct_start=0.5), 8))
-    # -> [0.04, 0.28, 0.76, 1.0, 0.8536, 0.5, 0.1465, 0.0]
-    print(rates(lambda o: OneCycleLR(o, 1.0, 8, pct_start=0.5, anneal_strategy="linear"), 8))
-    # -> [0.04, 0.36, 0.68, 1.0, 0.75, 0.5, 0.25, 0.0]
-    print(rates(lambda o: OneCycleLR(o, 1.0, 8, pct_start=0.375, three_phase=True), 8))
-    # -> [0.04, 0.52, 1.0, 0.52, 0.04, 0.03, 0.01, 0.0]
+    # A loss that falls by a hundred-thousandth in each epoch.
+    falling = [0.5 - 1e-5 * epoch for epoch in range(6)]
+    print(rates(falling, threshold=0))  # -> [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    print(rates(falling))  # -> [1.0, 1.0, 0.1, 0.1, 0.01, 0.01]
 
-    p, q = tensor([1.0], requires_grad=True), tensor([1.0], requires_grad=True)
-    two = SGD([{"params": [p]}, {"params": [q]}], momentum=0.9)
-    scheduler = OneCycleLR(two, max_lr=[1.0, 0.5], total_steps=8, base_momentum=[0.8, 0.9])
-    print([(group["initial_lr"], group["base_momentum"]) for group in two.param_groups])
-    # -> [(0.04, 0.8), (0.02, 0.9)]
-    wrong = (
-        {},
-        {"total_steps": 0},
-        {"total_steps": 8, "pct_start": 2.0},
-        {"total_steps": 8, "anneal_strategy": "stairs"},
-        {"total_steps": 8, "max_lr": [1.0]},
-    )
-    for options in wrong:
+    # An accuracy: larger is better, by at least a hundredth.
+    accuracy = [0.5, 0.6, 0.605, 0.609, 0.7]
+    print(rates(accuracy, mode="max", threshold=0.01, threshold_mode="abs"))
+    # -> [1.0, 1.0, 1.0, 0.1, 0.1]
+    print(rates(accuracy))  # -> [1.0, 1.0, 0.1, 0.1, 0.01]
+    print(rates([-10.0, -9.9995, -9.9995], threshold=1e-4))  # -> [1.0, 1.0, 1.0]
+    for options in ({"mode": "best"}, {"threshold_mode": "some"}):
         try:
-            OneCycleLR(two, **{"max_lr": 1.0, **options})
+            rates([], **options)
         except ValueError as error:
             print(error)
-    # -> You must define either total_steps OR (epochs AND steps_per_epoch)
-    # -> Expected positive integer total_steps, but got 0
-    # -> Expected float between 0 and 1 pct_start, but got 2.0
-    # -> anneal_strategy must be 'cos' or 'linear', got stairs
-    # -> max_lr must have one value for each of 2 groups: [1.0]
-    try:
-        one_each("max_lr", [p], 1.0)
-    except TypeError as error:
-        print(error)  # -> list is not an Optimizer
+    # -> mode best is unknown!
+    # -> threshold mode some is unknown!

@@ -1,27 +1,25 @@
-"""Step 78r: An eye on the loss: ReduceLROnPlateau
+"""Step 78r: After a change, and at the bottom
 
-All schedules so far know the way before the training begins. If the loss stands still after epoch
-20, MultiStepLR waits until epoch 50 nevertheless; if it is still falling fast there, it is slowed
-down.
+ReduceLROnPlateau (step 78q) is too quick twice. Right after a change of the rate, the loss needs
+some epochs to answer; with patience=1, the rate falls again before the first cut could have any
+effect. And it never ends: after 20 plateaus the rate is 1e-20, and the training stands still
+without an end.
 
-ReduceLROnPlateau knows nothing in advance, and looks. Once an epoch it gets the loss, and if that
-has not been below the best one for more than `patience` epochs, the rate is multiplied by `factor`:
+    cooldown   so many epochs after a change do not count as bad ones
+    min_lr     the rate does not go below this: one for all groups, or a list with one for each
+    eps        a change smaller than this is not made
 
-    loss    3  2  2.1  2.1  1.9  2  2  2       patience=2: two bad epochs are forgiven
-    bad     0  0  1    2    0    1  2  3  ->  the rate times 0.1, and bad is 0 again
+At the bottom max(rate * factor, min_lr) would "change" the rate to what it is, and begin a cooldown
+each time. eps asks whether it is worth it.
 
-patience is there because the loss is noisy. Without it, every second epoch would be a plateau.
+The trap: a group that is added later (step 76b) has no entry in min_lrs. So a single min_lr is kept
+as it was given, and spread over all groups that there are when it is needed. A list that does not
+fit is refused in the constructor.
 
-So its step takes a number, or a tensor, and it has no get_lr: it overrides step, and needs of
-LRScheduler only what writes the rates. It cannot be part of a SequentialLR (step 78n).
+(In PyTorch, min_lr and eps have the same meaning and defaults.)
 
-The trap: which loss? The one of the training goes on falling while that of the validation set
-already rises, and hides what should be seen. Give it the validation loss.
-
-(PyTorch's class has the same name.)
-
-New: ReduceLROnPlateau.
-Try: patience=0 in the race. How small does the rate become?
+Changed: ReduceLROnPlateau.__init__, ReduceLROnPlateau.step.
+Try: cooldown=0 in the first line of the demo.
 """
 
 import importlib
@@ -140,8 +138,10 @@ class OneCycleLR(LRScheduler):
 class ReduceLROnPlateau(LRScheduler):
     """Times `factor` when step(metrics) has seen no better value for more than `patience` epochs.
 
+    Better is lower, or higher with mode="max", by the share `threshold` of the best value, or by
+    that difference with threshold_mode="abs". After a change it waits `cooldown` epochs.
     Raises:
-        ValueError: for a factor that does not lower the rate.
+        ValueError: for an invalid option.
     """
 
     wants_metrics = True
@@ -149,65 +149,94 @@ class ReduceLROnPlateau(LRScheduler):
     def __init__(
         self,
         optimizer: Optimizer,
+        mode: str = "min",
         factor: float = 0.1,
         patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: Any = 0,
+        eps: float = 1e-8,
     ):
         if factor >= 1.0:
             raise ValueError("Factor should be < 1.0.")
-        self.optimizer, self.factor, self.patience = optimizer, factor, patience
-        self.best, self.last_epoch, self.num_bad_epochs = math.inf, 0, 0
+        if mode not in ("min", "max"):
+            raise ValueError(f"mode {mode} is unknown!")
+        if threshold_mode not in ("rel", "abs"):
+            raise ValueError(f"threshold mode {threshold_mode} is unknown!")
+        self.default_min_lr = None if isinstance(min_lr, (list, tuple)) else min_lr
+        self.min_lrs = one_each("min_lr", optimizer, min_lr)
+        self.optimizer, self.factor, self.patience, self.eps = optimizer, factor, patience, eps
+        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
+        self.cooldown, self.cooldown_counter, self.num_bad_epochs = cooldown, 0, 0
+        self.best, self.last_epoch = math.inf if mode == "min" else -math.inf, 0
         self._last_lr = values_of(optimizer, "lr")
+
+    def is_better(self, value: float, best: float) -> bool:
+        sign = -1 if self.mode == "min" else 1
+        if self.threshold_mode == "rel":
+            limit = best * (1 + sign * self.threshold)
+        else:
+            limit = best + sign * self.threshold
+        return sign * value > sign * limit
 
     def step(self, metrics: Any) -> None:
         """Takes the loss, or another metric, of the epoch that is over."""
         value = float(metrics)
         self.last_epoch += 1
-        if value < self.best:
+        if self.is_better(value, self.best):
             self.best, self.num_bad_epochs = value, 0
         else:
             self.num_bad_epochs += 1
+        if self.cooldown_counter > 0:
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown_counter - 1, 0
         rates = values_of(self.optimizer, "lr")
         if self.num_bad_epochs > self.patience:
-            rates = [float(rate) * self.factor for rate in rates]
-            self.num_bad_epochs = 0
+            if self.default_min_lr is not None:  # also for groups that were added since
+                self.min_lrs = [self.default_min_lr] * len(rates)
+            lower = [
+                max(float(rate) * self.factor, low)
+                for rate, low in zip(rates, self.min_lrs, strict=True)
+            ]
+            pairs = zip(rates, lower, strict=True)
+            rates = [low if rate - low > self.eps else rate for rate, low in pairs]
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
         self.set_rates(rates)
 
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.random import manual_seed, randn
-    from tinytorch.optim.lr_scheduler.warmup import SequentialLR
     from tinytorch.optim.sgd import SGD
 
+    def rates(values, groups=1, **options):
+        """The rates after each value; with two groups, those of both."""
+        params = [{"params": [tensor([1.0], requires_grad=True)]} for _ in range(groups)]
+        optimizer = SGD(params, lr=1.0)
+        scheduler, seen = ReduceLROnPlateau(optimizer, patience=1, **options), []
+        for value in values:
+            scheduler.step(value)
+            lrs = [round(rate, 4) for rate in scheduler.get_last_lr()]
+            seen.append(lrs if groups > 1 else lrs[0])
+        return seen
+
+    # Two epochs after the change do not count.
+    flat = [2.0, 2.1, 2.1, 2.1, 2.1, 2.1, 2.1]
+    print(rates(flat, cooldown=2))  # -> [1.0, 1.0, 0.1, 0.1, 0.1, 0.1, 0.01]
+    print(rates(flat))  # -> [1.0, 1.0, 0.1, 0.1, 0.01, 0.01, 0.001]
+
+    # The bottom, for all groups and for each. With eps=1, no change is large enough.
+    print(rates(flat, min_lr=0.05))  # -> [1.0, 1.0, 0.1, 0.1, 0.05, 0.05, 0.05]
+    print(rates(flat, groups=2, min_lr=[0.5, 0.0])[-1])  # -> [0.5, 0.001]
+    print(rates(flat, eps=1.0)[-1])  # -> 1.0
+    try:
+        rates(flat, groups=2, min_lr=[0.5])
+    except ValueError as error:
+        print(error)  # -> min_lr must have one value for each of 2 groups: [0.5]
+
+    # A group that comes later has the same bottom.
     optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
-    scheduler = ReduceLROnPlateau(optimizer, patience=2)
-    seen = []
-    for loss in (3.0, 2.0, 2.1, 2.1, 1.9, 2.0, 2.0, 2.0, 1.0):
+    scheduler = ReduceLROnPlateau(optimizer, patience=0, min_lr=0.5)
+    optimizer.add_param_group({"params": [tensor([1.0], requires_grad=True)]})
+    for loss in (1.0, 1.0):
         scheduler.step(loss)
-        seen.append((scheduler.num_bad_epochs, round(optimizer.param_groups[0]["lr"], 4)))
-    print(seen[:5])  # -> [(0, 1.0), (0, 1.0), (1, 1.0), (2, 1.0), (0, 1.0)]
-    print(seen[5:])  # -> [(1, 1.0), (2, 1.0), (0, 0.1), (0, 0.1)]
-    try:
-        ReduceLROnPlateau(optimizer, factor=2.0)
-    except ValueError as error:
-        print(error)  # -> Factor should be < 1.0.
-    try:
-        SequentialLR(optimizer, [scheduler], [])
-    except ValueError as error:
-        print(error)  # -> SequentialLR does not support ReduceLROnPlateau: 0
-
-    # The noisy race of step 78a, with a watched loss: when it stands still, the rate falls.
-    def race(**options):
-        manual_seed(0)
-        x = (10 * randn(1000)).requires_grad_()
-        optimizer = SGD([x], lr=0.4)
-        scheduler = ReduceLROnPlateau(optimizer, factor=0.5, **options)
-        for _ in range(200):
-            x.grad = 2 * x.detach() + randn(1000)
-            optimizer.step()
-            scheduler.step(x.detach().square().mean().sqrt())
-        return optimizer.param_groups[0]["lr"], scheduler.best
-
-    rate, best = race(patience=5)
-    print(f"from 0.4 to {rate:.2g}, distance {best:.2f}")  # -> ...
-    print("closer than 0.1:", best < 0.1)  # -> closer than 0.1: True
+    print(scheduler.get_last_lr(), scheduler.min_lrs)  # -> [0.5, 0.5] [0.5, 0.5]

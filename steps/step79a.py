@@ -5,7 +5,7 @@ long. The reason is the product of matrices. NumPy leaves it to a BLAS library, 
 thread for each core, and the threads of one product wait for each other: whenever one of them has
 no core, all the others wait for it. With one thread there is no waiting, and for small matrices
 several threads gain little at best. It is the same where several processes multiply matrices at the
-same time, such as those of step 80h: eight processes of eight threads, on eight cores, are far
+same time, such as those of step 80b: eight processes of eight threads, on eight cores, are far
 slower than eight of one.
 
 Which BLAS library it is differs from one NumPy to another, and NumPy has no function for its
@@ -17,7 +17,7 @@ variable, which the library reads when it is loaded:
 
 (torch.get_num_threads and torch.set_num_threads are the same for PyTorch's own products.)
 
-New: get_num_threads, set_num_threads. Moved: what step 78u wrote, to cycle.py.
+New: get_num_threads, set_num_threads. Moved: what step 78r wrote, to cycle.py.
 Try: run the demo while another program keeps all cores busy.
 """
 

@@ -1,7 +1,7 @@
 """Step 79u: Batches in pinned memory
 
 A GPU copies a batch out of the computer's memory by itself, while the program goes on, if the
-memory is pinned: if the system may not move it (step 68g). NumPy's arrays are not pinned. So each
+memory is pinned: if the system may not move it (step 68c). NumPy's arrays are not pinned. So each
 `batch.to("cuda")` first copies the batch to pinned memory, and the program waits for it.
 
 With pin_memory=True the loader pins all tensors of a batch, wherever in it they are. `walk` (step

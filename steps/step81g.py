@@ -4,7 +4,7 @@ A pickle could hold the numbers of a tensor as a list, at ten bytes for each, or
 bytes, copied twice on its way. And what shares memory would share it no more: two tied weights, or
 a matrix and its transposed view, would come back as two.
 
-But a tensor is only a way to look at memory: a size, strides, and an offset (step 65g). So PyTorch
+But a tensor is only a way to look at memory: a size, strides, and an offset (step 66a). So PyTorch
 writes it as a call: make a view, of this storage, from this offset on, with this size and these
 strides. The storage is a persistent id:
 

@@ -4,7 +4,7 @@ save writes what PyTorch reads. Now the other direction: a file, PyTorch's or ou
 values. The machine of step 81d does the work. It needs its tables:
 
     "torch.float32", "torch.FloatStorage"     an element type
-    "torch._utils._rebuild_tensor_v2"         a view of a storage: `strided`, as in step 65g
+    "torch._utils._rebuild_tensor_v2"         a view of a storage: `strided`, as in step 66d
     "torch._utils._rebuild_parameter"         the same as a Parameter
     a persistent id                           the bytes of a member of the archive, read once
 

@@ -2,7 +2,7 @@
 
 An image is bytes [height, width, colours]; a network wants floats [colours, height, width], of mean
 0 and size 1. With bytes from 0 to 255, the first layer gets inputs a hundred times larger than it
-was made for (step 75g), and the demo's network learns nothing at the rate that suits it.
+was made for (step 75a), and the demo's network learns nothing at the rate that suits it.
 
 Each program could convert its data itself, at once and for good. But then they need four times the
 memory, and what is random (step 82f) would be drawn only once. A data set instead calls a transform
@@ -14,7 +14,7 @@ ToTensor divides only what are bytes. A float image keeps its numbers, as it may
 already.
 
 A transform is an object with __call__, so that it can be shown: its settings are its attributes,
-and one __repr__ does for all. And it can be sent to a worker (step 80h), which a lambda cannot.
+and one __repr__ does for all. And it can be sent to a worker (step 80b), which a lambda cannot.
 
 The trap: mean and std of the training set belong to the test set, too. The network has learned for
 these numbers; its own mean would move each test image to another place. (torchvision.transforms has

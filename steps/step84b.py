@@ -7,7 +7,7 @@ fast libraries:
 
     y [O, positions]  =  w [O, C * kernel]  @  columns [C * kernel, positions]
 
-Every column is a window. A view with strides (step 66n) shows all windows without a copy. If
+Every column is a window. A view with strides (step 66i) shows all windows without a copy. If
 x[c, i, j] is at c * s0 + i * s1 + j * s2, then window (i, j) has its element (c, a, b) at
 c * s0 + (i + a) * s1 + (j + b) * s2: the dimensions of the kernel have the same strides as the
 positions. To make a matrix of the view, reshape copies it: k * k times as many numbers as x has.

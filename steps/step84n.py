@@ -4,7 +4,7 @@ A layer holds the weights and remembers how they are used: Conv2d(1, 16, 3) make
 1, 3, 3] and a bias of [16].
 
 How large should the numbers be at the start? An output is a sum of n = C * kh * kw products. As in
-Linear (step 72g), each weight is drawn from [-b, b) with b = 1 / sqrt(n). With groups, n counts the
+Linear (step 72a), each weight is drawn from [-b, b) with b = 1 / sqrt(n). With groups, n counts the
 C / groups channels that one output sees. The weights are drawn before the bias, so that the same
 seed gives PyTorch's numbers where the generators agree.
 

@@ -13,7 +13,7 @@ gradients count. `y[inputs] = ...` keeps the last one: the mistake of step 13 ag
 are added, `y[inputs] += ...`.
 
 Within a part no pixel occurs twice, because the windows have different places, so += on a view is
-right here. (With indices it would not be: step 64g.)
+right here. (With indices it would not be: step 64a.)
 
 Where windows do not overlap, nothing has to be added, and the product is written where it belongs:
 one pass over the memory, not three. `overlap` chooses between the two.

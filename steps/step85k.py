@@ -1,7 +1,7 @@
 """Step 85k: Adaptive max pooling, the largest of unequal windows
 
 The maximum is not a sum, so no matrix gives it. But MaxPool does not ask for strided views: a part
-is a pair of keys, and a key may hold indices (step 64g). For the windows 0-1, 1-3 and 3-4 of five
+is a pair of keys, and a key may hold indices (step 64i). For the windows 0-1, 1-3 and 3-4 of five
 pixels:
 
     place 0: [0, 1, 3]      place 1: [1, 2, 4]      place 2: [1, 3, 4]
@@ -12,7 +12,7 @@ two dimensions the indices of rows stand as a column beside the indices of colum
 broadcasts them.
 
 Backward of MaxPool adds with `y[inputs] += ...`, and an index that occurs twice in one key would
-lose a gradient (step 64g). So only the places come from MaxPool, without a gradient, and `gather`
+lose a gradient (step 64a). So only the places come from MaxPool, without a gradient, and `gather`
 takes the values from there: its gradient is a scatter-add, which is right for indices that repeat.
 
 For one window, the largest of the picture, the place is simply argmax.

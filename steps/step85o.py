@@ -11,7 +11,7 @@ For other factors, new pixel i takes the old one below it:
 
     old = floor(i * scale)        scale = old size / new size
 
-and this is an index for each dimension (step 64g).
+and this is an index for each dimension (step 64d).
 
 Two traps. For scale_factor=2.3, two pixels become floor(4.6) = 4, and the scale can be 1 / 2.3 or 2
 / 4: they choose different pixels. PyTorch takes the first, which you asked for. And i * scale is

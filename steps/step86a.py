@@ -2,7 +2,7 @@
 
 Step 75g chose the first numbers of a network so that a signal keeps its size through 30 layers. It
 holds for the first step of training only: weights move, and nothing brings the signal back. And
-the layers of step 72g start smaller, so that with relu the signal fades: after 30 layers all
+the layers of step 72a start smaller, so that with relu the signal fades: after 30 layers all
 pictures look alike, and the loss stays at log(10), where every digit is as likely as the others.
 
 Batch normalisation (Ioffe and Szegedy, 2015) measures the signal at each step and rescales it. For

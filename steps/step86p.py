@@ -9,7 +9,7 @@ divided by the size of the channels beside it:
 It has no parameters and no statistics of a batch, and the result hardly depends on them: networks
 since VGG leave it out. Those that came before it need it to load their weights.
 
-A window that slides over channels is `unfold` (step 66n) along dimension 1. Channels beyond the
+A window that slides over channels is `unfold` (step 66i) along dimension 1. Channels beyond the
 border count as zeros, and as members of the mean. For an even size, one more of them is before c.
 
 The trap is in the papers: theirs has a sum in place of the mean. PyTorch divides alpha by size, so

@@ -4,7 +4,7 @@ A Categorical of two classes can say yes or no, but the two probabilities carry 
 Pixels of a drawing, switches, edges of a graph: a network gives one logit for each,
 z = log(p / (1 - p)), and p is its sigmoid.
 
-The logarithm of the probability is the loss of step 74g, with its sign turned:
+The logarithm of the probability is the loss of step 74e, with its sign turned:
 
     log_prob(y) = y log p + (1 - y) log(1 - p) = -binary_cross_entropy_with_logits(z, y)
 

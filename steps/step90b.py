@@ -8,7 +8,7 @@ pick it.
     backward    dL/dW = 0, then dL/dW[i_k] += dL/dy_k for each place k
 
 The trap is the +=. NumPy's `gradient[rows] += g` reads all rows first, adds, and writes: of a row
-that occurs twice, one gradient is lost, without an error. AddIndex (step 64g) adds all of them up,
+that occurs twice, one gradient is lost, without an error. AddIndex (step 64e) adds all of them up,
 and is a Function, so the gradient can be differentiated again.
 
 Words are numbers from 0 on. Python's -1 for the last one is refused here, as in PyTorch: a

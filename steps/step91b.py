@@ -12,7 +12,7 @@ this a little: where it is flat, 1 - h^2 is nearly 0.) Thirty layers had the sam
 75g, but there each layer could have its own scale. Here it is one matrix, again and again, and in
 the long run only its largest eigenvalue counts.
 
-Clipping helps against exploding gradients (step 76g), but not against vanishing ones: what is 0
+Clipping helps against exploding gradients (step 76f), but not against vanishing ones: what is 0
 cannot be made longer. A recurrent matrix that turns vectors without stretching them, an orthogonal
 one, postpones the problem.
 

@@ -7,7 +7,7 @@ have them.
     in_proj_weight [3E, E]    the rows for Q, then those for K, then those for V
     in_proj_bias [3E],   out_proj.weight [E, E],   out_proj.bias [E]
 
-The initial values: Xavier's rule (step 75g) draws in_proj_weight as one matrix with E inputs and 3E
+The initial values: Xavier's rule (step 75c) draws in_proj_weight as one matrix with E inputs and 3E
 outputs, from [-b, b) with b = sqrt(6 / (E + 3E)). As three matrices [E, E] they would get sqrt(6 /
 (E + E)), which is 1.4 times as much. PyTorch draws one. The biases begin with 0, out_proj as a
 Linear does.

@@ -5,9 +5,9 @@ have built each of them already:
 
 - **AdamW**, in which matrices decay and biases and scales do not (topic 77): decay keeps the
   entries of a matrix small, but a scale of a norm belongs near 1, not near 0.
-- **A warm-up, then half a cosine** (step 78n). In the first steps Adam knows each gradient from
+- **A warm-up, then half a cosine** (step 78j). In the first steps Adam knows each gradient from
   few samples only, and a full step in such an uncertain direction can do lasting damage.
-- **Clipping** (step 76g): one strange batch cannot push the weights away.
+- **Clipping** (step 76f): one strange batch cannot push the weights away.
 
 The model has 90,000 parameters, sees 32 tokens, and trains for a few seconds on one core. Look at
 what it writes: indents, a `self` after `def`, brackets that are closed. No rule of the language

@@ -1,27 +1,27 @@
-"""Step 95a: Where does the time go? A mode that times every call
+"""Step 95a: Profiling: a mode that times every call
 
 A training step takes 5 ms. Which of its operations should be made faster? A guess is often wrong:
 in the demo, two layers differ by one size, and one takes nearly all the time. To measure it with a
 stopwatch in the program, you would have to change every line of it.
 
-A function mode (step 47c) sees each call of an operation before it runs, whatever module made it.
-So fifteen lines are a profiler:
+A function mode (step 47c) sees each call of an operation before it runs, in whatever module the
+call stands. So a profiler takes fifteen lines:
 
     start = clock();  result = function.apply(*args);  times[name] += clock() - start
 
-`finally` notes the time of a call that raises as well; the error goes on its way.
+`finally` records the time of a call that raises, too, and the error goes on to the caller.
 
 The trap: the first call of all is not like the others. It finds a cold cache, makes threads, asks
 the system for memory. So run the program once before you measure it. And the clock must be the one
 for durations: time.time() may jump when the system's clock is set.
 
-With no mode open, Function.apply asks one truth test, as before: a profiler that is off costs
+With no mode open, Function.apply makes one truth test, as before: a profiler that is off costs
 nothing.
 
-(PyTorch's profiler is torch.profiler.profile; it hooks into the dispatcher, C++'s Function.apply.)
+(PyTorch's profiler is torch.profiler.profile. It records calls in C++, in the dispatcher.)
 
 New: profile.
-Try: look at the times without the two calls before the `with`. Which operation pays?
+Try: look at the times without the two calls before the `with`. Which operation is slower now?
 """
 
 import importlib
@@ -65,7 +65,7 @@ if __name__ == "__main__":
     with profile() as prof:
         for _ in range(10):
             cross_entropy(model(x), digits)
-    cross_entropy(model(x), digits)  # after the block, nothing is noted
+    cross_entropy(model(x), digits)  # after the block, nothing is recorded
 
     for name, times in prof.times.items():
         print(f"{name:8} {len(times):3} calls {sum(times):10.1f} us")

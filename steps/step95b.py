@@ -12,17 +12,17 @@ once as Addmm and once more as a part of "encoder". So each event gets two times
     total = end - start
     self  = total - the totals of the events directly inside it
 
-The self times of all events add up to the time that passed. A stack knows what is inside what: an
-event that begins goes on top, and when it ends, its total is added to the inner time of the event
-below it.
+The self times of all events add up to the time that passed. A stack records which events are open:
+an event that begins goes on top, and when it ends, its total is added to the inner time of the
+event below it.
 
     encoder   |----------------------------|   total 20, self 20 - 6 - 8 = 6
     Addmm        |------|                      6
     Tanh                     |--------|        8
 
 The trap is an error between begin and end: an event that never ends would stay on the stack, and
-all later ones would count as its parts. So both ends stand in `finally` or in __exit__, and `end`
-cuts the stack down to its own event.
+all later ones would count as its parts. So `end` is called in `finally` or in __exit__, and removes
+from the stack its own event and all above it.
 
 New: FunctionEvent, record_function. Changed: profile.
 Try: write `self.stack.pop()` in place of the line with `del`. The last promise breaks.
@@ -139,7 +139,7 @@ if __name__ == "__main__":
     print("the self times do not:", abs(selves - whole) < 1e-6 * whole)
     # -> the self times do not: True
 
-    # Without a profile, a range has nobody to tell.
+    # Without a profiler, a range records nothing.
     with record_function("alone") as alone:
         print(alone.begun)  # -> []
 

@@ -1,7 +1,7 @@
 """Step 95c: Averages: the calls of one name together
 
 A training step of a small network makes hundreds of calls. A list of them, as in step 95b, is too
-long to read. What a person asks is how often each operation was called, and what it took in all:
+long to read. What matters is how often each operation was called, and its time in all:
 
     events       addmm 6.1, relu 0.5, addmm 2.2, addmm 6.0, relu 0.4, addmm 2.0
     averages     addmm 4 calls, 16.3      relu 2 calls, 0.9
@@ -10,11 +10,11 @@ key_averages() puts the events of one name together and adds up their times. The
 attributes as an event, so it can be added up again: total_average() works for both.
 
 The events are sorted by their beginnings first. They were noted when they ended, the inner ones
-before the outer ones; a person expects the order of the program.
+before the outer ones; in the table they should have the order of the program.
 
 The names are PyTorch's, where they follow from the name of the Function: LogSoftmax becomes
-aten::log_softmax ("a tensor library" is the part of PyTorch that computes). A name is made once for
-each Function, and kept: a regular expression takes longer than a small operation.
+aten::log_softmax ("a tensor library" is the part of PyTorch that computes). A name is computed once
+for each Function, and kept: a regular expression takes longer than a small operation.
 
 The trap: add up self times. The totals of nested events count the inner ones again (step 95b).
 

@@ -9,12 +9,12 @@ want the most expensive row first, and to see its share without a calculator:
 table() makes it from a list of pairs: a title, and a function that makes the cell of a row. So a
 further column will be one more line. The width of a column is that of its longest cell.
 
-Read the self time to find what is slow, and the total to find who is responsible: the operation at
-the top by self time, the range or the layer at the top by total. The percentages are of the sum of
-the self times, which is the time that passed; those of the totals add up to more than 100.
+Sort by self time to find the operation that is slow, and by total to find the range or layer that
+causes it. The percentages are of the sum of the self times, which is the time that passed; those of
+the totals add up to more than 100.
 
 The trap is a time without its unit. 936 looks larger than 1.2, even if they are microseconds and
-milliseconds. Each cell has a unit; a person who compares has to read it.
+milliseconds. So each cell has a unit: read it before you compare.
 
 (PyTorch prints the same columns, and takes the same arguments.)
 

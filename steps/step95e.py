@@ -1,9 +1,9 @@
 """Step 95e: The backward pass, node by node
 
 The profiler of step 95d is of little use for training. While its mode is open, backward() works on
-Tensors for it (step 47c): the table gains rows, aten::mul and aten::sum, but nobody can say which
-layer they belong to. And the measurement changes what is measured: the demo's backward pass takes
-several times as long as without it.
+Tensors for it (step 47c): the table gains rows, aten::mul and aten::sum, but they do not say which
+layer they belong to. And the profiler changes what it measures: the demo's backward pass takes
+several times as long as without the profiler.
 
 So the profiler becomes a NodeMode (step 51l). Backward stays on arrays, and each of its nodes is an
 event with PyTorch's name:
@@ -11,12 +11,12 @@ event with PyTorch's name:
     aten::mul       a call in the forward pass
     MulBackward0    its node in the backward pass
 
-If gradients are to be differentiated themselves (create_graph=True), they are Tensors, and what
-backward computes is seen call by call: as events inside the node's.
+With create_graph=True the gradients are Tensors, and each call of an operation in backward is an
+event inside the event of its node.
 
-What is left is the time that the profiler itself takes: two readings of the clock and one object
-for each event, 3 to 10 us by how busy the machine is. The demo measures it. An operation of 10
-elements seems to be slower than it is, one of a million does not: look at large numbers first.
+The profiler itself still takes time: two readings of the clock and one object for each event, 3 to
+10 us depending on the machine. The demo measures it. An operation of 10 elements seems to be slower
+than it is, one of a million does not: look at large numbers first.
 
 Changed: profile.
 Try: open a FunctionMode around the profile. What does it see, and what happens to the nodes?

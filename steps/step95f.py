@@ -8,15 +8,15 @@ record_shapes=True notes the shapes of the arguments, and key_averages(group_by_
 makes a row for each combination. They are off unless asked for, since they make events slower, and
 without grouping they would say something false about a row that adds up different shapes.
 
-profile_memory=True counts bytes. Python has a counter of all that is allocated and not yet freed,
-tracemalloc, and NumPy reports its arrays to it. An event reads it at both ends, as it reads the
+profile_memory=True counts bytes. Python's module tracemalloc counts all that is allocated and not
+yet freed, and NumPy reports its arrays to it. An event reads it at both ends, as it reads the
 clock, and the difference is treated in the same way:
 
     total = after - before,      self = total - the totals of the events inside
 
 So memory may be negative: an event freed more than it took. Most nodes of the backward pass free
-what their call has saved, but only after their event has ended: the row in which it shows is that
-of the range around them.
+what their call has saved, but only after their event has ended, so this memory is in the row of the
+range around them.
 
 The trap: tracemalloc notes where each piece of memory was allocated, which takes time. Measure time
 and memory in two runs.
@@ -273,7 +273,7 @@ if __name__ == "__main__":
 
     print(prof.key_averages().total_average().count)  # -> 10
 
-    # Without it, the counter stands still, and costs nothing.
+    # Without profile_memory, nothing is counted, and it costs nothing.
     with profile() as prof:
         model(x)
     print("CPU Mem" in prof.key_averages().table())  # -> False

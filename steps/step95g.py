@@ -4,16 +4,16 @@ A training takes hours. To profile all of it would fill the memory with events, 
 are not like the others. A few steps from the middle are enough, and perhaps a few more later on.
 So the program gives the profiler a schedule, a function from the number of a step to an action,
 
-    NONE             not among the open modes: the training runs as without a profiler
-    WARMUP           measure, and forget
+    NONE             the profiler is not an open mode: training runs as without it
+    WARMUP           measure, and discard
     RECORD           measure, and keep
     RECORD_AND_SAVE  the same for the last time, then call on_trace_ready(prof)
 
-and says `prof.step()` after each step. change() goes from one action to the next. Each step is an
-event too, ProfilerStep#3, with all others of the step inside it.
+and calls `prof.step()` after each step. change() switches from one action to the next. Each step is
+an event too, ProfilerStep#3, with all others of the step inside it.
 
 There are two traps. Without prof.step() nothing ever changes, and the profiler waits. And a range
-may be open when the recording begins: its beginning was not kept, so `end` must not look for it on
+may be open when the recording begins. Its start was not recorded, so `end` must not expect it on
 the stack.
 
 New: ProfilerAction, profile.change, profile.step. Changed: profile.

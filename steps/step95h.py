@@ -1,8 +1,8 @@
 """Step 95h: A schedule: wait, warm up, record, and again
 
 The schedule of step 95g was a list of five actions, written by hand for one place in the training.
-What people want is nearly always the same: skip the first steps once, then wait a while, warm up,
-record, and begin again.
+Most programs need the same pattern: skip the first steps once, then wait, warm up, record, and
+begin again.
 
     schedule(wait=2, warmup=1, active=2):
 

@@ -1,4 +1,4 @@
-"""Step 95i: A trace, as a picture over time
+"""Step 95i: A trace: events on a time line
 
 A table adds up, and so it forgets the order: whether the time went in one long call or in a gap
 between two, and which call came first. A trace keeps both. Chrome's format for it is JSON, and
@@ -7,8 +7,8 @@ simple enough to be written by hand: a list with one entry for each event,
     {"ph": "X", "name": "aten::mul", "ts": 17.5, "dur": 3.2, "pid": 1, "tid": 1, "args": {...}}
 
 "X" is an event with a beginning (ts) and a duration (dur), in microseconds. Entries of one process
-and thread (pid, tid) are drawn as bars in one lane, and a bar inside another one below it: what
-lies inside what is not written down, because it follows from the times.
+and thread (pid, tid) are drawn as bars in one lane, inner events below outer ones. The nesting is
+not stored, because it follows from the times.
 
 Open the file at https://ui.perfetto.dev (it stays on your machine), or in chrome://tracing.
 
@@ -16,7 +16,7 @@ A range may also be a function. record_function becomes a decorator: each call i
 own, because a function may call itself.
 
 PyTorch programs say what to measure: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]. Of
-work on a GPU, tinytorch knows only how long it took to start it, and warns that it does.
+work on a GPU, tinytorch measures only the time to start it, and a warning says so.
 
 New: ProfilerActivity, export_chrome_trace. Changed: FunctionEvent, profile, record_function.
 Finished: profiler.py.

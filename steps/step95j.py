@@ -1,4 +1,4 @@
-"""Step 95j: Where does the memory go? What the graph keeps, node by node
+"""Step 95j: Memory: what the graph keeps, node by node
 
 Training a network takes several times the memory of using it. The parameters are the same, so what
 is the rest? Step 95f counts what each call allocates, but most of that is freed again at once. What
@@ -12,10 +12,10 @@ So walk the graph and look. Two things make the sum wrong if you forget them. An
 nodes share is counted once: the y of tanh is the x of the next product. And a parameter is saved by
 its product, but it would be there without the graph; only what would go with the graph counts.
 
-The demo asks a network of three blocks. Its weights take 1.5 MB, and the graph keeps 12 MB. The
+The demo measures a network of three blocks. Its weights take 1.5 MB, and the graph keeps 12 MB. The
 largest part belongs to GELU, which keeps its input and a factor of its derivative; the second
 product of a block keeps nothing of its own, since its input is the result that tanh keeps already.
-All of it grows with the batch, and the weights do not. Step 95k says what can be done.
+What the graph keeps grows with the batch, the weights do not. Step 95k reduces it.
 
 New: nothing.
 Try: double the batch. Which of the numbers double?

@@ -1,23 +1,24 @@
-"""Step 95k: Checkpoints: computing twice instead of keeping
+"""Step 95k: Activation checkpoints: recompute instead of keep
 
-Step 95j has seen it: the graph keeps an array for nearly each operation, until backward comes. A
-deep network on a large batch does not fit. But what a node keeps can be computed again from the
-input of its block. So trade time for memory:
+Step 95j shows it: the graph keeps arrays for most operations until backward. A deep network on a
+large batch does not fit. But what a node keeps can be computed again from the input of its block.
+So trade time for memory:
 
     forward     run the block, record its graph, then drop what the nodes have saved
-    backward    at the first node that misses something, run the block again, and hand it out
+    backward    at the first node whose values are missing, run the block again to get them
 
-The graph itself stays; it is small. In the place of the saved arrays, each node gets an object that
-looks like a tuple. The first access runs the function a second time, which records the same nodes
-in the same order, so the n-th new node has what the n-th old one is waiting for.
+The graph itself stays; it is small. Each node gets a `Dropped` in place of its saved tuple. The
+first access to it runs the function a second time. This records the same nodes in the same order,
+so the n-th new node has the values that the n-th old one needs.
 
     time of a step    forward + forward + backward: about a third more
     memory            the inputs of all blocks, and what one block saves
 
-The trap is a cycle. If the segment knew its nodes, and a node its segment, only the collector could
-free them. So the segment has weak references, to see who is still waiting.
+A `Segment` is one such call: the function, its arguments, and its Droppeds. The trap is a cycle: a
+Dropped refers to its segment, and the segment to it, so only the garbage collector could free them.
+So the segment has weak references. They also tell which nodes still need their values.
 
-(PyTorch's name for it is activation checkpointing: Chen et al., 2016; torch.utils.checkpoint.)
+(In PyTorch: torch.utils.checkpoint. The idea is from Chen et al., 2016.)
 
 New: graph_since, Dropped, Segment, checkpoint.
 Try: print a line in `block`. Which lines of the demo print it, and how often?

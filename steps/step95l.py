@@ -1,23 +1,23 @@
 """Step 95l: Checkpoints and random numbers
 
 Put a Dropout into the block of step 95k. Forward drops one set of units, the second run another
-one, and backward mixes the two. No error is raised; the gradient is simply wrong. The demo sees it:
-of y = dropout(x), dy/dx has to be 0 where y is 0.
+one, and backward mixes the two. No error is raised; the gradient is simply wrong. The demo shows
+it: for y = dropout(x), dy/dx has to be 0 where y is 0.
 
 So the second run must draw the same numbers. A generator's state is its position in the stream
-(step 65g). Note it before the first run; for the second, go back to it, and afterwards return to
-where the program was:
+(step 65e). Save it before the first run, set it for the second, and afterwards restore the state of
+the program:
 
     first run     states = [generator.get_state() ...]
     second run    with fork_rng():  generator.set_state(state);  run
 
-Without the return, a training would draw the same numbers again in the next step, and again.
+Without restoring, a training would draw the same numbers again in the next step, and again.
 
-To note the state takes 20 us for each checkpoint, since it is 2.5 KB long. A block that draws
-nothing can do without: preserve_rng_state=False.
+Saving the state takes 20 us for each checkpoint, since it is 2.5 KB long. For a block that draws
+nothing, preserve_rng_state=False avoids it.
 
-The trap: a generator of the block's own is not known here. Only the default generators are, one for
-each device, as in PyTorch.
+The trap: only the default generators are restored, one for each device, as in PyTorch. A generator
+that the block made itself is not.
 
 Changed: Segment, checkpoint.
 Try: leave fork_rng out, and look at the last promise.
@@ -140,7 +140,7 @@ if __name__ == "__main__":
     print("wrong:", wrong(preserve=False) > 400)  # -> wrong: True
     print("wrong:", wrong(preserve=True))  # -> wrong: 0
 
-    # The second run has changed nothing for the program outside.
+    # The second run has not changed the random numbers of the program.
     manual_seed(1)
     y = checkpoint(layer, x)
     first = rand(1).item()

@@ -1,20 +1,20 @@
-"""Step 95m: Checkpoints of functions as people write them
+"""Step 95m: Checkpoints with keywords and nested results
 
 A block of a Transformer is called with a mask as a keyword, and returns its output together with
 the weights of the attention. The checkpoint of step 95l takes neither: it wants one tensor, and
 asks a tuple for its grad_fn.
 
-Keywords are passed on, twice. To find the nodes, the walk starts from all tensors of the result,
-whether it is one, a tuple, a list or a dict of them, or a mixture with other things:
+Keywords are passed on in both runs. To find the nodes, the walk starts from all tensors of the
+result, whether it is one, a tuple, a list or a dict of them, also nested:
 
     {"out": y, "weights": [a, b], "name": "block 3"}    starts from y, a and b
 
-A tensor that is hidden in an object of another class is not found. Its nodes keep what they have:
-the gradient is right, only the memory is not saved.
+A tensor inside an object of another class is not found. Its nodes keep their values: the gradient
+is right, and only the memory is not saved.
 
 use_reentrant is PyTorch's switch between two implementations. The older one (True) runs backward
-within backward and cannot do some of what this one can; PyTorch asks everybody to say which one is
-meant. tinytorch has the newer one only, so True is refused, and to say nothing is a warning.
+within backward and lacks some features of the newer one. PyTorch asks the caller to choose.
+tinytorch has the newer one only: True raises an error, and leaving it out gives a warning.
 
 Under no_grad nothing is recorded, so there is nothing to drop. And the generators of step 95l are
 now those of the CPU and of each device among the arguments.
@@ -176,7 +176,7 @@ if __name__ == "__main__":
     found = grad(total(result), [x, layer.weight])
     print([equal(a, b) for a, b in zip(found, expected, strict=True)])  # -> [True, True]
 
-    # What is hidden keeps its values, and has its gradient.
+    # A tensor that is not found keeps its values, and its gradient is right.
     class Hidden:
         def __init__(self, x):
             self.value = x.exp()

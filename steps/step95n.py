@@ -1,7 +1,7 @@
-"""Step 95n: Checkpoints that cannot be computed again
+"""Step 95n: Checks that the second run repeats the first
 
 The second run must do what the first one did. Three things can go wrong, and with step 95m the
-first two give a wrong gradient without a word:
+first two give a wrong gradient without an error:
 
     an input has changed     x or a weight was written in place after the call: the second run
                              starts from other values
@@ -9,15 +9,16 @@ first two give a wrong gradient without a word:
                              nodes, and what they saved is handed to the wrong ones
     a false alarm            the function itself writes in place, into its own results. The second
                              run does so too, later than forward, and the engine's check of
-                             versions (step 49b) thinks that somebody has changed them
+                             versions (step 49b) takes that for a modification
 
-For the first, note when the call began, and look whether an argument or a leaf of the graph was
-written since. For the second, compare the type of each node and the shape and type of its results.
-For the third, take the check over: within the second run, ask each new node, which knows the right
-time; and after it, compare with the time at which the second run ended.
+1. Save the time at which the call began. Before the second run, check that no argument and no leaf
+   of the graph was written since.
+2. Compare the type of each node, and the shape and type of its results, with those of the first.
+3. Turn the engine's check off for these nodes. Each new node checks its values right after the
+   second run, with its own time. From then on, `Dropped` checks, with the time of the run's end.
 
-The trap is what no check sees: a path with the same operations and other numbers. A function that
-reads the clock and multiplies by it is wrong in silence, here as in PyTorch.
+The trap is what these checks do not detect: the same operations with other numbers. For a function
+that multiplies by the time of the clock, the gradient is silently wrong, here as in PyTorch.
 
 New: CheckpointError, check_unmodified. Changed: Dropped, Segment.
 Try: leave the line with saved_arrays out. Which promise breaks?
@@ -222,7 +223,7 @@ if __name__ == "__main__":
 
     attempt(checkpoint(in_place, x, use_reentrant=False))  # -> [2.0, 2.0]
 
-    # Unless it spoils what it has saved itself, with or without a checkpoint.
+    # But a function that overwrites its own saved values fails, with or without a checkpoint.
     def spoils(x):
         h = x * 1.0
         y = h * h

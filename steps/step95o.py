@@ -1,27 +1,27 @@
-"""Step 95o: Checkpoints in checkpoints, and under modes
+"""Step 95o: Nested checkpoints, and modes
 
-Each block of a network is a checkpoint, and somebody makes a checkpoint of the whole. In step 95n
-that fails with an error: the outer second run hands out what its nodes have saved, and the nodes of
-the inner block have saved a Dropped. Its values are computed later than `time` says, so they look
-as if they had been modified.
+Each block of a network is a checkpoint, and the whole network is one as well. In step 95n that
+fails with an error: the outer second run hands out what its nodes have saved, and the nodes of the
+inner block have saved a Dropped. Its values are computed later than `time` says, so they look as if
+they had been modified.
 
-The inner Dropped knows when it was computed, and checks for itself. So the outer one passes the
-question on. Depth costs time: a block in n checkpoints is computed n + 1 times.
+The inner Dropped has the right time, so the outer one leaves the check to it. Depth costs time: a
+block in n checkpoints is computed n + 1 times.
 
     outer          run 1 (forward)        run 2 (backward)
       inner          run 1                  run 2, then run 3 for the values
 
 The second thing is a mode (step 47c) that changes what is computed, for example to other types. The
 forward pass was in its `with` block, backward is not: the second run would give other numbers. So
-the modes of the call are entered again for the second run. A mode may remember what it has done,
-and not do it twice: so only nodes that save something are compared, as only they wait for values.
+the second run enters the modes of the call again. A mode may remember what it has done, and not do
+it twice: so only nodes that save something are compared, as only they wait for values.
 
-A NodeMode only watches (step 51l), so it is the other way round: one that was open in forward has
-been closed, and its report is finished; one that is open now sees the second run. The profiler
-shows it as a part of the node that asked for it.
+A NodeMode only watches (step 51l), so the opposite holds: one that was open in forward is closed
+and must not see the second run, and one that is open in backward must see it. The profiler shows it
+as a part of the node that asked for it.
 
 Changed: Dropped, Segment.
-Try: leave `*self.modes` out. What becomes of the mode's gradient?
+Try: leave `*self.modes` out. Which error of step 95n does the demo raise?
 """
 
 import importlib

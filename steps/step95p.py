@@ -5,12 +5,12 @@ besides what one segment of n / s layers saves.
 
     memory = s * input + (n / s) * saved
 
-Few segments: each is large. Many: there are many inputs. The smallest sum is where both parts are
-equal, at s = sqrt(n * saved / input): with one array saved for each layer, memory grows as the
-square root of the depth (Chen et al., 2016), for the time of one more forward pass.
+With few segments, each is large. With many, there are many inputs. The sum is smallest where both
+parts are equal, at s = sqrt(n * saved / input): with one array saved for each layer, memory grows
+as the square root of the depth (Chen et al., 2016), for the time of one more forward pass.
 
-checkpoint_sequential makes the segments of a Sequential. The last one is no checkpoint: backward
-begins with it, and would compute it again at once. So one segment means none.
+checkpoint_sequential divides a Sequential into segments. The last one is not a checkpoint, because
+backward begins with it and would compute it again at once. So one segment means no checkpoint.
 
 The demo measures the curve: bytes with tracemalloc (step 95f), which counts NumPy's arrays, as the
 peak of forward and backward together. The time is printed without a promise.

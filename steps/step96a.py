@@ -1,8 +1,8 @@
-"""Step 96a: Half the bits: what overflows, and what vanishes
+"""Step 96a: Half precision: what overflows, and what vanishes
 
 A float16 number takes two bytes instead of four. A network in float16 needs half the memory, and
 the matrix units of a GPU multiply such numbers several times as fast. Can we just call .half() on
-all?
+everything?
 
     float32     1 sign    8 exponent   23 fraction     1e-38 .. 3e38       7 digits
     float16     1 sign    5 exponent   10 fraction     6e-8  .. 65504      3 digits
@@ -12,16 +12,16 @@ The demo shows four accidents in float16. A number above 65504 is inf. One below
 number that is added to a large one is lost: between 2048 and 4096 there are only even numbers. And
 so an update of a weight disappears, however often it is repeated.
 
-Products suffer least. Each result is a sum of products that is formed in float32 and rounded once,
-so its relative error is that of one rounding, 0.0005. So the plan of the next steps is called
-mixed precision: the weights stay in float32, products get half the bits, and sums and losses do
-not.
+Matrix products suffer least. Each element of the result is added up in float32 and rounded once,
+so its relative error is that of one rounding, 0.0005. Hence the plan of the next steps, mixed
+precision: matrix products run in float16, while weights, sums and losses stay in float32.
 
-bfloat16 has the range of float32, and nothing overflows. It has fewer digits. NumPy does not have
-it, so these steps use float16, which needs more care.
+bfloat16 has the range of float32, so overflow is no more likely than there, but it has fewer
+digits. NumPy does not have it, so these steps use float16, which needs more care.
 
 New: nothing in the framework.
-Try: find the smallest number that 1.0 in float16 can be increased by: what is 1 + 0.0005?
+Try: which is the smallest x for which np.float16(1) + np.float16(x) is greater than 1? Begin with
+0.0005.
 """
 
 import importlib

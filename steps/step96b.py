@@ -1,26 +1,27 @@
-"""Step 96b: A mode that casts products down
+"""Step 96b: autocast: a mode that casts products down
 
-Step 96a wants products in float16, and the rest in float32. Written by hand, this is a `.half()`
-at every product and a `.float()` behind it, in each layer. And a mistake is refused at once: a
-product of a float16 input and a float32 weight is an error, as the demo shows first.
+In mixed precision, products run in float16, and the rest in float32 (step 96a). Written by hand,
+that takes a `.half()` before each product and a `.float()` after it, in each layer. To forget one
+is an error: the demo begins with a product of a float16 input and a float32 weight.
 
-A mode (step 47c) sees every call of a Function before it runs, with its arguments. So it can cast
-them, and no layer has to know:
+A mode (step 47c) sees every call of a Function, with its arguments, before it runs. So the mode can
+cast the arguments, and the layers stay as they are:
 
     linear(x, w, b)  ->  Addmm(x, w, b)  ->  the mode: Addmm(half(x), half(w), half(b))  ->  forward
 
-LOWER names the Functions that are products. Everything else runs as it comes.
+LOWER names the Functions that are products. All other calls keep their types.
 
-The gradients need no rule of their own. The cast is an operation in the graph, and the backward of
-a cast casts back. The weight is a float32 tensor in front of that cast, so its gradient arrives in
-float32, and the optimizer adds to a float32 weight.
+The gradients need no rule of their own. The cast is an operation in the graph, and its backward
+casts the gradient back. The weight is the float32 input of that cast, so its gradient is float32,
+and the optimizer updates a float32 weight.
 
-The trap: check_operands (step 62g) compares the types before the mode sees the call. It lets them
-pass when an open mode says that it will make them one type.
+The trap: check_operands (step 62g) compares the types before the mode sees the call. It accepts
+different types if an open mode says (one_type) that it will make them equal.
 
-PyTorch's word for it is autocast.
+PyTorch calls this autocast.
+
 New: LOWER, autocast.
-Try: take MatMul out of LOWER, and run the demo again.
+Try: take Addmm out of LOWER, and run the demo again. Why does the gradient's type change, too?
 """
 
 import importlib

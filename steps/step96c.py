@@ -1,20 +1,19 @@
 """Step 96c: What has to stay in float32
 
-Under the mode of step 96b the output of a layer is float16, and what follows takes it as it is.
-The demo shows four results that are wrong then: exp(12) is inf; a sum of 100 numbers of 1000 is
-inf; so is a mean of squares, from 256 on; and the squares of small errors are 0, so a loss of 0 is
-shown.
+Under the mode of step 96b the output of a layer is float16, and the next operation takes it as it
+is. The demo shows four wrong results: exp(12) is inf; the sum of 100 numbers of 1000 is inf; a mean
+of squares is inf from 256 on; and the squares of small errors are 0, so the loss is 0.
 
-What they have in common: the result has another size than the input. A product is safe because the
-weights of a network keep it at the size of its input. So a second list names what is computed in
-float32: exp, log and powers, softmax, sums and norms, and every loss. All other operations take
-what comes, and a sum of a float16 and a float32 tensor is float32, as everywhere.
+In all four, the result is far larger or smaller than the input. A product is safe because the
+weights of a network keep its result at the size of the input. So a second list, FLOAT32, names what
+is computed in float32: exp, log and powers, softmax, sums and norms, and every loss. All other
+operations keep the type of their inputs. float16 plus float32 is float32, as everywhere (step 41c).
 
-One thing is in the way. A function of the table of step 56n computes halves in float32 by itself,
-and casts the result back to float16: here this is the mistake. So it asks the open modes whether
-the result should stay wide (stays_wide in step 56n).
+One more change is needed. The functions of topic 56 compute halves in float32 anyway, but round
+the result to float16, and exp(12) would still be inf. So `compute` asks the open modes whether the
+result should stay float32 (stays_wide, step 56n), and `wide` is our mode's answer.
 
-The trap: it is the output that needs the range. Casting the inf afterwards does not help.
+The trap: it is the output that needs the range. Once it is inf, a cast to float32 does not help.
 
 Changed: autocast.call. New: FLOAT32, autocast.wide.
 Try: remove MseLoss from the list. Which loss does the demo print?

@@ -1,26 +1,28 @@
 """Step 96d: A block within a block, and one type for each device
 
-Sometimes a part of a network needs float32, in the middle of a block: `with autocast(...,
-enabled=False)`. With the mode of step 96c that cannot be said, and two blocks with different types
-disturb each other: each call goes through both modes, so the outer one casts what the inner one
-has cast. The demo shows the result: float16 inside, float32 outside, and float32 wins.
+Sometimes a part of a network needs float32 inside an autocast block. PyTorch writes that as a
+block within the block, `with autocast(..., enabled=False)`. The mode of step 96c has no such
+option, and two nested blocks disturb each other: each call goes through both modes, so the outer
+one casts again what the inner one has cast. The demo shows it: float16 inside, float32 outside,
+and float32 wins.
 
-The innermost block has to decide alone. So a dictionary keeps the innermost autocast of each type
-of device, and a mode that is not the one in the dictionary passes each call on:
+The innermost block must decide alone. So a dictionary holds the innermost autocast for each type of
+device, and a mode that is not in the dictionary passes each call on unchanged:
 
     with autocast("cpu", float16):              current = {"cpu": first}        first casts
-        with autocast("cpu", enabled=False):    current = {"cpu": second}       first is silent
+        with autocast("cpu", enabled=False):    current = {"cpu": second}       first casts nothing
 
-A block restores on its exit what it found, also after an error. `before` is a tuple, because one
-object can be entered again inside itself. The dictionary belongs to a thread, like the modes.
+On its exit a block restores the dictionary that it found, also after an error. `before` is a tuple,
+used as a stack, because the same object can be entered again inside itself. Each thread has its own
+dictionary, as it has its own modes.
 
-The trap: a type for the CPU says nothing about a tensor on the GPU, so as_type looks at the
-device.
+The trap: a block for the CPU must not touch tensors on the GPU, so as_type checks the device.
 
-Inside a disabled block a float16 tensor is still one: call x.float() before a float32 product.
+A disabled block does not cast anything back: a float16 tensor stays float16, so call x.float()
+before a float32 product.
 
 Changed: autocast. New: Settings, get_autocast_dtype, is_autocast_enabled.
-Try: enter the same object twice, with `before` as a plain value instead of a tuple.
+Try: make `before` a plain value instead of a tuple. Which block is left open in the line "outside"?
 """
 
 import importlib
@@ -171,6 +173,7 @@ if __name__ == "__main__":
         with autocast("cuda", float16):
             print("a block for another device:", (x @ w).dtype, is_autocast_enabled())
             # -> a block for another device: tinytorch.float16 True
+    print("outside:", settings.current)  # -> outside: {}
     try:
         with block:
             raise ValueError("stopped")

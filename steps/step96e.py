@@ -1,24 +1,25 @@
 """Step 96e: A parameter is cast once in a block
 
-A recurrent network uses the same weight at every step, and a block casts it each time. The demo
-counts: twelve steps, twelve casts of the weight, and in backward twelve gradients that are cast
-back to float32 and added up there.
+A recurrent network uses the same weight at every step, and autocast casts it each time. The demo
+counts twelve steps and twelve casts of the weight; and in backward, twelve gradients are cast back
+to float32 and added there.
 
-A parameter does not change inside a block: forward comes first, the optimizer later. So its cast
-is kept until the outermost block ends, and the second use takes the same tensor:
+A parameter does not change inside a block, since the optimizer comes after the forward pass. So the
+cast is kept until the outermost block ends, and later uses take the same tensor:
 
     w (float32)  ->  Cast  ->  w16  ->  product 1        the gradients of the products are added up
                                     ->  product 2        at w16, in float16, and cast back once
                                     ->  ...
 
-What is kept is a tensor with its history, so the gradient still finds its way to w. Only leaves
-that require a gradient are kept: these are the parameters, and other tensors come only once.
+The kept tensor has a history, so the gradient still reaches w. Only casts of leaves that require a
+gradient are kept. These are the parameters; other tensors are mostly used once.
 
-Two traps. A cast made under no_grad has no history; kept, it would cut the weight off from its
-gradient in the next forward. So nothing is kept there. And a block around the whole training loop
-would go on with the old weights after optimizer.step(): open a block for each forward.
+Two traps. A cast made under no_grad has no history. If it were kept, the weight would get no
+gradient in the next forward pass, so nothing is kept there. And a block around the whole training
+loop would use the old weights after optimizer.step(): open a block for each forward pass.
 
-PyTorch's word for it is the weight cache; cache_enabled=False switches it off.
+PyTorch calls this the weight cache; cache_enabled=False switches it off.
+
 Changed: Settings, autocast.__init__, __exit__, as_type.
 Try: remove `state.grad_enabled` from as_type, and run the demo again.
 """

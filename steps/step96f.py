@@ -1,20 +1,21 @@
 """Step 96f: Catalogue: the lists of the CPU, a decorator, refusals
 
-This finishes the module. Skim it: a second list, a decorator, and checks of the arguments. Read
-the lists, if you want to know what runs in which type.
+This finishes the module. Skim it: a second list, a decorator, and checks of the arguments. The
+lists say which operation runs in which type.
 
 The list of step 96c is PyTorch's for GPUs. Its list for the CPU is shorter: on the CPU, with
 bfloat16 as the usual type, nothing overflows, so exp, softmax and sums stay as they are, and only
 losses and a few others are computed in float32.
 
-As a decorator, autocast opens a block for each call. It enters a copy of itself, because two
-threads may be in the same function.
+As a decorator, autocast opens a block for each call of the function. It enters a copy of itself,
+because two threads may run the same function at once.
 
-PyTorch disables autocast with a warning, where there is no GPU, and for a type that is not one of
-the two. bfloat16 needs the package ml_dtypes, and an error says so before the first product.
+Like PyTorch, autocast warns and disables itself if there is no GPU for "cuda", or if the type is
+neither float16 nor bfloat16. bfloat16 needs the package ml_dtypes; without it, the constructor
+raises an error.
 
-The trap: a list goes by the names of our Functions. l1_loss consists of abs and mean, which other
-programs use too, so it keeps its type here, while PyTorch computes it in float32.
+The trap: the lists contain names of our Functions. l1_loss consists of abs and mean, which programs
+also use for other purposes, so it keeps its type here, while PyTorch computes it in float32.
 
 Changed: FLOAT32, autocast. New: FLOAT32_ON_CPU, autocast.__call__.
 Try: print(FLOAT32 - FLOAT32_ON_CPU), and guess for each whether it overflows in float16.

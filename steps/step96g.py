@@ -1,24 +1,27 @@
-"""Step 96g: The gradient that underflows, and a scaled loss
+"""Step 96g: Loss scaling: gradients that underflow
 
-With autocast the activations are float16, and so are their gradients on the way back. In forward,
-numbers of the size of 1 are normal; gradients are far smaller, and often below 6e-8. Then they are
-0, and the layers in front learn nothing. The demo shows a network whose first weight gets a
-gradient of exactly 0 in mixed precision, while float32 has 2e-7.
+With autocast the activations are float16, and so are their gradients in backward. Activations are
+typically of the size of 1; gradients are far smaller, and often below 6e-8. Then they become 0, and
+the first layers learn nothing. The demo shows a network whose first weight gets a gradient of
+exactly 0 in mixed precision; in float32 it is up to 2e-7.
 
-Every gradient is linear in the gradient that backward starts from. So multiply the loss by S, and
-all gradients are S times as large, on the whole way. At the weights, which are float32, divide by
-S:
+Every gradient is linear in the gradient that backward starts from. If the loss is multiplied by S,
+all gradients are S times as large, all the way to the weights. These are float32, so there the
+gradients can be divided by S:
 
     loss  --* S-->  backward in float16, S times as large  -->  w.grad (float32)  --/ S-->  w.grad
 
-With S = 2**16 they lose nothing: a power of two changes the exponent alone.
+S is a power of two, 2**16, so that the multiplication and the division change only the exponent and
+round nothing.
 
-The trap: clipping (step 76g) measures the gradients. Call unscale_ first, or it clips S times too
-much. step() divides only where unscale_ has not: `unscaled` holds the optimizers that are done.
+The trap: clipping (step 76f) measures the gradients. Call unscale_ first, or it clips S times too
+much. step() divides only if unscale_ has not been called: `unscaled` holds the optimizers whose
+gradients are divided already.
 
-PyTorch's word for it is torch.amp.GradScaler.
+PyTorch's class is torch.amp.GradScaler.
+
 New: GradScaler.
-Try: a scale of 2.0**40. What does the weight get?
+Try: a scale of 2.0**40 in place of 2.0**16. Which gradients does the first layer get?
 """
 
 import importlib

@@ -1,22 +1,24 @@
-"""Step 96h: A step that is skipped: the scale finds its size
+"""Step 96h: Dynamic loss scaling: skipped steps, and a scale that adapts
 
-Which scale? The largest with which no gradient overflows, but this depends on the network and
-changes while it learns. Too small, and gradients are 0. Too large, and one is inf: the demo shows
-a weight that is nan after such a step, and everything after it.
+Which scale is best? The largest one with which no gradient overflows; but that depends on the
+network, and changes during training. If the scale is too small, gradients become 0. If it is too
+large, they become inf or nan: the demo shows a weight that is nan after such a step, and it would
+stay nan.
 
-An overflow cannot be hidden: inf and nan stay what they are on the way to the weights, and also
-when they are divided by S. So look at the gradients before the step, and act:
+An overflow always shows: inf and nan spread to the gradients of the weights, and a division by S
+does not remove them. So `step` looks at the gradients first:
 
     a gradient is inf or nan         skip the step, and S = S / 2
     all are finite                   do the step; after 2000 such steps in a row  S = 2 S
 
 The scale starts too large, comes down within a few skipped steps, and tries a larger value now and
-then. A skipped step costs one batch, and no weight is touched.
+then. A skipped step wastes one batch and leaves the weights as they are.
 
-The trap: a scheduler that counts steps counts the skipped ones too. And the loss is fine in a
-skipped step: the overflow is in backward alone.
+The trap: a scheduler that counts steps counts the skipped ones, too. And the loss does not reveal a
+skipped step: only backward overflows.
 
-PyTorch's words are backoff_factor, growth_factor and growth_interval.
+PyTorch's names for 1/2, 2 and 2000 are backoff_factor, growth_factor and growth_interval.
+
 Changed: GradScaler. New: GradScaler.update, get_scale.
 Try: growth_interval=1. How many of the steps are skipped now?
 """

@@ -2,19 +2,19 @@
 
 This finishes the module. Skim it: refusals, a state that can be saved, and options by name.
 
-An optimizer passes through three stages in each iteration, READY, UNSCALED and STEPPED, and
-update() starts again. A second unscale_() would divide twice, and a second step() would act on
-gradients that were used: both are errors. So is a step without any gradient, for there was nothing
-to look at.
+In each iteration an optimizer goes through three stages, READY, UNSCALED and STEPPED, and update()
+starts again. A second unscale_() would divide twice, and a second step() would use the same
+gradients again: both are errors. So is a step if no parameter has a gradient, because there is
+nothing to check for inf.
 
-scale() takes a list of losses too. update(new_scale) sets the scale. enabled=False makes a scaler
-that only calls optimizer.step(), so that one program serves with and without mixed precision.
+scale() also takes a list of losses. update(new_scale) sets the scale. With enabled=False, the
+scaler only calls optimizer.step(), so the same program works with and without mixed precision.
 
 Parameters of type float16 are refused: their updates would be lost, as in step 96a. The parameters
 stay in float32, and autocast casts them.
 
-The trap: save state_dict() with the checkpoint. Without it a resumed training starts with the
-first scale, and skips its first steps again.
+The trap: save the scaler's state_dict() with the checkpoint. Without it, a resumed training starts
+with the initial scale, and skips its first steps again.
 
 Changed: GradScaler. New: OptimizerState, and the methods behind update.
 Try: call scaler.step(optimizer) twice without an update.

@@ -6,16 +6,16 @@ Mixed precision began on GPUs, and many programs still say
         ...
     scaler = torch.cuda.amp.GradScaler()
 
-These names still work, with a FutureWarning that says what to write instead. A class of one method
-is enough for each: it warns, and passes the device on.
+These names still work, with a FutureWarning that says what to write instead. A class with one
+method is enough for each: it warns, and passes "cuda" as the device.
 
-The trap: the arguments are in another order. The old autocast takes `enabled` first, because it
-needs no type of device.
+The trap: the order of the arguments differs. The old autocast takes `enabled` first, because it has
+no argument for the device.
 
-stacklevel=2 lets the warning point to the line of the user's program that has the old name.
+With stacklevel=2 the warning names the line of the user's program that contains the old name.
 
 New: autocast and GradScaler of tinytorch.cuda.amp.
-Try: stacklevel=1. Which line does the warning show now?
+Try: stacklevel=1. Which line does the demo print now?
 """
 
 import importlib
@@ -59,6 +59,8 @@ class GradScaler(AmpGradScaler):
 
 
 if __name__ == "__main__":
+    import linecache
+
     importlib.import_module("tinytorch.core.printing")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -70,3 +72,6 @@ if __name__ == "__main__":
             print(warning.message)
             # -> `cuda.amp.autocast(args...)` is deprecated. Please use `amp.autocast('cuda', a...
             # -> `cuda.amp.GradScaler(args...)` is deprecated. Please use `amp.GradScaler('cuda...
+            print(linecache.getline(warning.filename, warning.lineno).strip())
+            # -> block, scaler = autocast(dtype=float16), GradScaler(init_scale=4.0)
+            # -> block, scaler = autocast(dtype=float16), GradScaler(init_scale=4.0)

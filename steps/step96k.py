@@ -1,25 +1,26 @@
 """Step 96k: A training that overflows, skips and recovers
 
-The milestone of this topic: a network learns to read digits (step 40a) in three ways, from the
-same weights: in float32, in mixed precision without a scaler, and with one. The loss is divided by
-10 million (and the learning rate multiplied), so that the gradients of this small network are as
+The milestone of this topic: a network learns to read digits (step 40a) three times, from the same
+weights: in float32, in mixed precision without a scaler, and with one. The loss is divided by 10
+million and the learning rate multiplied by as much, so that this small network has gradients as
 small as those of a deep one.
 
-    float32                 the answer to compare with
+    float32                 for comparison
     mixed, without scaler   runs without an error, and learns nothing: the gradients are 0
-    mixed, with scaler      learns as float32 does
+    mixed, with scaler      learns as well as float32
 
-The scaler starts with 2**48, far too large. It skips the first steps, each with half the scale,
-until the gradients are finite. Then it doubles the scale after 25 good steps, overflows now and
-then, and comes back: the list of scales shows it.
+The scaler starts with 2**48, far too large. It skips the first steps and halves the scale each
+time, until the gradients are finite. After 25 good steps in a row it doubles the scale; when a
+gradient overflows, it halves the scale again. The list of scales shows it.
 
-The products of all layers ran in float16. The weights, their gradients and the optimizer's state
-are float32, so memory for them is not saved. What is saved is the memory of the activations. And
-time, on hardware that multiplies halves; NumPy does not, so this program is slower than float32.
+The products of all layers run in float16. The weights, their gradients and the optimizer's state
+are float32, so they need as much memory as before. Activations take half the memory, and products
+take less time on hardware that multiplies halves. NumPy does not, so here mixed precision is
+slower.
 
 New: nothing in the framework.
-Try: divide the loss by 10 instead, with a learning rate of 2. Which scale does the scaler find?
-"""
+Try: divide the loss by 10 instead, with a learning rate of 2. Which scale does the scaler find? Is
+a scaler needed at all?"""
 
 import importlib
 import math
@@ -91,8 +92,8 @@ if __name__ == "__main__":
             # -> step  29: 2**44 grown
             # -> step  30: 2**43 skipped
             # -> step  33: 2**42 skipped
-            # -> step  58g: 2**43 grown
-            # -> step  60g: 2**42 skipped
+            # -> step  58: 2**43 grown
+            # -> step  60: 2**42 skipped
             # -> step  85: 2**43 grown
             # -> step  88: 2**42 skipped
             # -> step  90: 2**41 skipped

@@ -1,27 +1,27 @@
-"""Step 97a: What does a program do? A mode writes its calls down
+"""Step 97a: A trace: a mode records the calls of a program
 
-A small network spends its time in Python, not in arithmetic. NumPy's share of an x * 2 of four
-numbers is less than a third of the time. The rest finds out what the last step of training has
-found out already: which classes, which shapes, which types. To compute each operation when it is
-called, as we have done so far, is called "eager". A program that does the same again and again
-could be looked at once, and then be run in a better way. That is what a compiler does, and this
-stage builds one.
+A small operation spends its time in Python, not in arithmetic: of an x * 2 of four numbers, NumPy
+takes less than a third of the time. The rest finds out which classes, shapes and types meet, and it
+was the same in the last step of training. To compute each operation when it is called, as we have
+done so far, is called "eager". A program that does the same again and again can be analysed once,
+and then run faster. A compiler does that, and this stage builds one.
 
-First it has to know what the program does. Its text does not tell: there are loops, `if`s, modules
-in modules, and functions that others wrote. But all that becomes calls of Functions, and a mode
-sees each of them (step 47c). So run the program once, and write the calls down. That is a trace.
+First, the compiler has to know what the program does. The source text is a poor place to look: it
+has loops, `if`s, modules in modules, and functions from other files. But all of it ends in calls of
+Functions, and a mode sees each call (step 47c). So run the program once, and record the calls. The
+record is called a trace.
 
-A trace has no loop and no `if`. It has what they led to: three times the same layer is three calls.
+A trace has no loops and no `if`s, only what was executed. A layer that is applied three times is
+three calls.
 
 The trap: a list of names and shapes looks like a program, and it is not one. The demo has two
-functions with one and the same list and different values. What is missing is which result goes
-where.
+functions with the same list and different values. The list does not say which result goes where.
 
 (PyTorch: torch.jit.trace listens to calls like this. torch.compile reads the program's bytecode.)
 
 New: TraceMode, tensors_in.
-Try: write down id(x) instead of the shape. Can you tell the two functions apart now? What if a
-tensor is freed in the middle, and its id is used again?
+Try: record id(x) instead of the shape. Can you tell the two functions apart now? What if a tensor
+is freed in the middle, and its id is used again?
 """
 
 import dataclasses

@@ -1,23 +1,25 @@
 """Step 97b: A graph: nodes in order, run without the framework
 
-The list of step 97a does not say which result goes where. So an operation has to name its
-arguments, not describe them. Let each operation be an object, and let its arguments be the objects
-that made them:
+The list of step 97a does not say which result goes where. So an operation has to refer to its
+arguments instead of describing them. Let each operation be an object, and let its arguments be the
+objects that produced them:
 
     x = Node("input")                      y = tanh(x w + b)
     a = Node("matmul", (x, w))
     s = Node("add", (a, b))                x --- matmul --- add --- tanh --- y
     y = Node("tanh", (s,))                 w ----'   b -----'
 
-A graph is its nodes in an order in which each comes after its arguments, and it says which nodes
-are inputs and outputs. To run it is a loop: a dict holds the value of each node that is done; look
-the arguments up there, and call the function of the array library with the node's name.
+A graph is a list of nodes in which each node comes after its arguments. The graph also knows which
+nodes are inputs and which are outputs. To run it is a loop over the nodes. A dict holds the value
+of each node that is done: look the arguments up there, and call the function of the array library
+that has the node's name.
 
-No Tensor, no Function, no mode: what is left of the framework is one dict. In the demo, a chain of
-30 operations on four numbers takes about two thirds of eager's time, and that is the slowest way to
-run a graph. Later steps write C for it.
+There is no Tensor, no Function and no mode. In the demo, a chain of 30 operations on four numbers
+takes about two thirds of eager's time, and a loop in Python is the slowest way to run a graph.
+Later steps generate C for it.
 
-To change a graph means to make new nodes: `replaced` is the same operation with other arguments.
+Nodes are not edited. To change a graph means to make new nodes: `replaced` gives the same operation
+with other arguments.
 
 The trap is the order. With a node before its argument, the loop finds nothing in the dict.
 

@@ -1,22 +1,24 @@
 """Step 97c: A graph that prints itself
 
-A graph that cannot be read cannot be trusted. The list of nodes of step 97b is [%3, %4, %5]. Print
-it as a program, one operation in a line, with what its result is like:
+A graph that cannot be read cannot be checked. The list of nodes of step 97b prints as [%3, %4, %5].
+Print it as a program instead, one operation per line, with the type and shape of each result:
 
     inputs: %0 float32[2, 3], %1 float32[3, 4]
     %2 = matmul(%0, %1)  float32[2, 4]
     %3 = sum(%2, axis=(1,))  float32[2]  # Sum, model.py:12
     return %3
 
-So a node gets keyword arguments, and notes the shape and the type of its result. Since a graph is
-made for one set of shapes, they are known before it runs, which is what a compiler lives on: it
-knows how long each loop is, and how much memory is needed. Two more notes are for people:
-`made_by`, the operation of the program, and `line`, where the program called it.
+So a node gets keyword arguments, and keeps the shape and the type of its result. A graph is made
+for one set of shapes, so all shapes are known before it runs. A compiler depends on that: it knows
+how long each loop is, and how much memory is needed. Two more attributes are for people: `made_by`
+is the Function that the program called, and `line` is where the program called it.
 
-The numbers are counted anew in each graph, because the numbers of nodes grow for ever.
+Node.number counts all nodes of the process, so its numbers grow and grow. A printed graph numbers
+its own nodes from 0.
 
-The walk over arguments goes into tuples, lists and dicts: `inputs` yields the nodes that a node
-needs, each as often as it is there. It is asked for often, and is kept.
+`nodes_in` finds nodes in nested tuples, lists and dicts. `inputs` returns the nodes that a node
+uses; a node that is used twice is there twice. Later passes call it often, so the node keeps the
+list.
 
 (PyTorch: print(graph), or graph.print_tabular().)
 

@@ -1,32 +1,32 @@
-"""Step 97d: An array that writes down what is done to it
+"""Step 97d: Tracers: arrays that record what is done to them
 
-The graphs of steps 97b and 97c were written by hand. A program should write its own. A mode cannot
-do it: it sees "softmax", one name, where the graph needs max, subtract, exp, sum and divide. Those
-are what the formula of the Function does with its arrays. So let the arrays do the writing:
+The graphs of steps 97b and 97c were written by hand. A program should produce its own. A mode
+cannot do that: it sees "softmax", one name, where the graph needs max, subtract, exp, sum and
+divide. The Function's formula calls these on its arrays. So let the arrays do the recording:
 
     class Tracer          value    a real array, with the numbers of this one call
                           node     the node of the graph that stands for it
 
     c = a * b             value: a.value * b.value          node: multiply(a.node, b.node)
 
-Why a real array beside the node? Because nothing has to be known about operations. Which shape and
-type has a product of integers and floats of two shapes? NumPy computes it, and says so. Its errors
-come up in the line of the program that makes them.
+Why does a tracer hold a real array? Because then the tracer needs no rules for operations. Which
+shape and type does the product of an integer array and a float array have? NumPy computes it and
+tells us. NumPy's errors are raised at the line of the program that causes them.
 
-Three names are alike: a Trace is one run, with the nodes that it has written; `tracing` says which
-Trace is open on this thread; traced(op, args) computes an operation and writes it down.
+Three names are alike: a `Trace` is one run, with the nodes that it has recorded; `tracing` holds
+the Trace that is open on this thread; `traced(op, args)` computes an operation and records it.
 
-One function, perform, computes an operation in the trace and in the run of the graph: what is
-written down cannot differ from what is done.
+One function, `perform`, computes an operation in the trace and in the run of the graph, so both
+compute the same.
 
-The trap: array * tracer. NumPy takes the tracer for a number, and multiplies each of its own
-elements with it. `__array_ufunc__ = None` tells NumPy to leave the operator to the other side.
+The trap: array * tracer. NumPy takes the tracer for a single object, and multiplies each element of
+the array by it. `__array_ufunc__ = None` tells NumPy to leave the operator to the other operand.
 
 (JAX calls them tracers as well; in PyTorch a FakeTensor has shape and type without the numbers.)
 
 New: Tracing, record, as_node, as_value, traced, with_operators, attach_operator, Tracer, perform,
 Trace. Changed: Graph.run.
-Try: delete `__array_ufunc__ = None`. What is np.ones(2) * b then?
+Try: delete `__array_ufunc__ = None`. What is np.ones(3) * b then, and how many nodes are recorded?
 """
 
 import dataclasses
@@ -305,7 +305,7 @@ if __name__ == "__main__":
     # -> %5 = divide(1, %4)  float32[2, 2]
     # -> return %5
 
-    # The tracer has the values of this call; the graph has those of any other.
+    # The tracer has the values of this call; the graph computes those of any call.
     print(np.array_equal(y.value, lens(*arrays)))  # -> True
     others = np.array([[4.0], [8.0]], "float32"), np.array([4.0, 8.0], "float32")
     print(np.array_equal(graph.run(np, others)[0], lens(*others)))  # -> True

@@ -1,22 +1,22 @@
-"""Step 97e: Functions of the array library, on tracers
+"""Step 97e: The array library's functions, on tracers
 
-The tracer of step 97d knows + and *, and exp(tracer) fails: NumPy is asked for the exponential of
-an object that it does not know. A formula does not call NumPy by name, though. Since step 43b each
-Function computes with `ctx.xp`, the array library of its tensors, because some day it was to be
-another one. Today it is another one: a module object whose functions take tracers.
+The tracer of step 97d knows + and *, but np.exp(tracer) fails: NumPy does not know this class. A
+Function's formula does not call NumPy by name, though. Since step 43b each Function computes with
+`ctx.xp`, the array library of its tensors, so that it works with other libraries. Here is one more
+such library: a module object whose functions take tracers.
 
-    xp.exp(t)      a "ufunc", one number in, one out:     the node exp
-    xp.sum(t)      in our table:                          what the table says
-    xp.sort(t)     not in our table:                      Untraceable
-    xp.sort(a)     no tracer among the arguments:         NumPy's own sort
-    xp.pi          not a function:                        NumPy's own
-    np.sort(t)     NumPy by name:                         Untraceable
+    xp.exp(t)      a "ufunc", which works on each element: the node exp
+    xp.sum(t)      in our table FUNCTIONS:                 the function of the table records it
+    xp.sort(t)     not in our table:                       Untraceable
+    xp.sort(a)     no tracer among the arguments:          NumPy's own sort
+    xp.pi          not a function:                         NumPy's own
+    np.sort(t)     NumPy by name:                          Untraceable
 
-`__getattr__` of the module finds out which of them it is. NumPy has a hundred ufuncs, with one form
-of call, so they need no table.
+The module's `__getattr__` decides between these cases. NumPy has about a hundred ufuncs, and all
+are called in the same way, so they need no table.
 
-An axis can be written in many ways: None, -1, 1, (0, 1). In the graph all of them are tuples of
-numbers from 0 on: a compiler that reads the graph later has one form to know.
+An axis can be written in many ways: None, -1, 1, (0, 1). In the graph it is always a tuple of
+numbers from 0 on, so that a pass that reads the graph has one form to handle.
 
 (PyTorch: __torch_function__ and __torch_dispatch__; NumPy's own hook is __array_function__.)
 

@@ -1,28 +1,30 @@
-"""Step 97f: Shapes and parts
+"""Step 97f: Views and indexing
 
 The transposed weight of a layer, a bias that is repeated for each row, the first half of the
-columns: `t.T` and `t[:, :2]` do not exist yet. They compute nothing, but they say which element
-goes where, so they are nodes too.
+columns: tracers have no `t.T` and no `t[:, :2]` yet. They compute nothing, but they say which
+element goes where, so they are nodes too.
 
 A program may write them in many ways. The graph should have few:
 
-    reshape(2, -1), reshape((2, 3)), squeeze(), ...     reshape(a, shape), the shape without -1
-    T, transpose(1, 0), swapaxes(0, 1), ...             transpose(a, all axes)
+    reshape(2, -1), reshape((2, 3)), ...                reshape(a, shape), the shape without -1
+    T, transpose(1, 0), ...                             transpose(a, all axes)
     t[0], t[:, ::2], t[None], t[..., -1]                view_at(a, key)
     t[i], with an array of integers i                   getitem(a, key)
 
-Each operation that does not exist is one that no later pass has to understand. The last two lines
-differ in what NumPy does: a key of numbers and slices shows the same memory, one with an array in
-it copies.
+The fewer operations a graph can have, the fewer a later pass has to handle. The last two differ in
+what NumPy does: a key of numbers and slices gives a view of the same memory; a key with an array in
+it gives a copy.
 
-A mask cannot be in a graph. t[t > 0] has as many elements as are positive, and the shapes of a
-graph are fixed. That is the first thing that a program can do and a graph cannot.
+A mask is refused. t[t > 0] has as many elements as are positive, and the shapes of a graph are
+fixed. This is the first thing that a program can do and a graph cannot. A list is refused too, with
+the same message, even a list of integers: it could be a list of bools, which is a mask.
 
-The trap: t[0, 1] of an array of two dimensions is a scalar object in NumPy, t[0, 1, ...] an array.
+The trap: in NumPy, t[0, 1] of a matrix is a scalar object, and t[0, 1, ...] is an array. So
+`__getitem__` appends `...` to the key.
 
 New: VIEWS, Tracer.show, reshape, transpose, T, __getitem__; like. Changed: nodes_in, map_nodes,
 text_of, as_node, as_value, perform, FUNCTIONS.
-Try: t[np.array([0, 1])] and t[[0, 1]]. Which one is refused, and is there a reason?
+Try: let `__getitem__` turn a list of integers into an array, so that t[[0, 1]] is traced as well.
 """
 
 import dataclasses
@@ -444,11 +446,12 @@ if __name__ == "__main__":
     # -> ['view_at', 'getitem']
     with Trace(cpu) as trace:
         t = Tracer(arrays[0], Node("input"))
-        for key in (Tracer(arrays[0] > 2, Node("input")), True):
+        for key in (Tracer(arrays[0] > 2, Node("input")), [0, 1], True):
             try:
                 t[key]
             except Untraceable as error:
                 print(error)
+    # -> a mask as an index: its result has a shape that depends on values
     # -> a mask as an index: its result has a shape that depends on values
     # -> an index of Python bools
     x, n = Node("input", (), {}, (2, 3), arrays[0].dtype), Node("input")

@@ -1,14 +1,14 @@
 """Step 97g: Catalogue: operators, reductions, types and joining
 
-What steps 97d to 97f do for +, exp, sum and reshape, this catalogue does for the rest that our
-formulas use: comparisons, signs, the other reductions, types, joining. Skim it: each entry is a
-line that you could have written. Two things to look at on the way.
+Steps 97d to 97f recorded +, exp, sum and reshape. This catalogue adds the rest that our formulas
+use: comparisons, signs, the other reductions, types, joining. Skim it: each entry is a line that
+you could have written. Two things are worth a look.
 
-NumPy's sum of all elements is not an array but a scalar, which cannot be written into. Graph.run
-makes it an array without dimensions.
+NumPy's sum of all elements is not an array but a scalar, and a scalar cannot be written into.
+Graph.run makes it an array without dimensions.
 
-What is not in the tables has a message that names it, as `__getattr__` of the ufuncs and of the
-array: "the graph has no node for the method 'sort'".
+A method or a function that is not in the tables raises Untraceable with its name, from the
+`__getattr__` of tracers and of ufuncs: "the graph has no node for the method 'sort'".
 
 New: COMPARISONS, SIGNS, is_operand, given, as_one, expand_dims, moveaxis, and methods of Tracer.
 Changed: with_operators, attach_operator, as_node, Graph.run, perform, TracedUfunc, FUNCTIONS.

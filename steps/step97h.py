@@ -1,31 +1,31 @@
-"""Step 97h: A device whose arrays are tracers: all formulas write themselves down
+"""Step 97h: A tracing device: every formula records itself
 
-We have an array type and a library of functions for it. That is what a backend is (step 43a): give
-it a name, `traced`, and a tensor can be on that device. Then nothing is left to be done:
+We have an array type, and a library of functions for it. Together they are a backend (step 43a).
+Register it under the name `traced`, and a tensor can be on that device:
 
     x = a tensor on `traced`
-    y = log_softmax(gelu(x), dim=1)        each Function computes with ctx.xp, which is ours now
+    y = log_softmax(gelu(x), dim=1)        each Function computes with ctx.xp: our TracedModule
 
-and the graph has it all: multiply, max, subtract, exp, sum, log. Since step 43b, formulas do not
-know which library computes them, so that the same text serves NumPy and CuPy. Now it serves a third
-library, which writes down what the others compute. The demo sends 20 operations of the package
-through it, and none of them has changed for it.
+The graph now has multiply, max, subtract, exp, sum and log. Since step 43b, formulas do not know
+which library computes them, so the same text serves NumPy and CuPy. Now it serves a third library,
+which records what it computes. The demo sends 20 operations of the package through it, and none of
+them had to be changed.
 
 An array that a formula makes itself, such as zeros or a list of bounds, is the same in each run. It
-becomes the node "constant", which holds the array.
+becomes the node "constant", which holds the array. A printed graph shows only its shape,
+`constant(array[2, 3])`, or its value where it has one element, `constant(1.0)`.
 
-Some operations fail still: their formulas sort, flip, or write into an array. Later steps deal with
-them.
+Some operations still fail: their formulas sort, or write into an array. Later steps handle them.
 
-The trap: `zeros` has no tracer among its arguments, so the library would give a real array, and
-`zeros + tracer` is a real array's operator. Functions that make arrays must make tracers.
+The trap: `zeros` has no tracer among its arguments, so the library would return a real array, and
+a formula's write into it would not be recorded. Functions that make arrays must return tracers.
 
 (PyTorch's make_fx traces through its dispatcher, one level below its operations, in the same way.)
 
 New: constant, MAKERS, LIKE, TracedModule.full_like, make_device, tracing_device, Tracer.base,
 TracedUfunc.reduce. Changed: as_node, perform, text_of, TracedModule.
-Try: gelu's graph has 19 nodes for one error function. Print it. What are they? (Look into
-tinytorch/ops/erf.py. The compiler will want another formula.)
+Try: print the graph of gelu. Most of its 19 nodes compute one error function: find the polynomial
+of tinytorch/ops/erf.py. (Step 97t gives the compiler a shorter formula.)
 """
 
 import dataclasses

@@ -1,30 +1,30 @@
-"""Step 97j: The backward pass writes itself down
+"""Step 97j: Tracing the backward pass
 
-A graph of the forward is half of a training step. Where does the backward come from? A compiler
+The graph of the forward is half of a training step. Where does the backward come from? A compiler
 could know a derivative for each kind of node: that of exp, of sum, of matmul. But each Function has
-its backward already, a formula in terms of ctx.xp. And the engine only carries arrays from one
-backward to the next. So let it run, while the trace is open, with tracers as gradients:
+a backward already, a formula in terms of ctx.xp, and the engine only carries arrays from one
+backward to the next. So run the engine while the trace is open, with tracers as gradients:
 
     roots       the result of the function; a tracer stands for its gradient
-    engine      as it is (step 51b)
+    engine      unchanged (step 51b)
     targets     the sources that require a gradient
 
-No formula had to be written for it. The demo captures a network with its loss: one graph computes
-the loss and all gradients, with arrays alone.
+No new derivative is needed. The demo captures a network with its loss: one graph computes the loss
+and all gradients, with arrays alone.
 
-A source has to look like a leaf, or the engine would walk on into the program's own graph. So
-lift takes its edge away, and restore gives it back.
+A source has to look like a leaf. Otherwise the engine would walk on into the history that the
+source has outside of the function. So lift takes its edge away, and restore gives it back.
 
-Two notes at each node help people. made_by is the operation of the program. line is where it was
-called: the first frame of the stack that is not in the package. All of a backward pass is marked
-"backward".
+Two labels at each node help people. `made_by` is the Function that was called last.
+`line` is where the program called it: the first frame of the stack that is not in the package. All
+nodes of a backward pass have the label "backward".
 
 (PyTorch calls it AOTAutograd: the backward is traced ahead of time.)
 
 New: trace_backward, finish, line_of_the_program. Changed: Source, Trace, Captured, capture, record,
 Tracing, TraceMode.
 Try: capture a function that calls grad(..., create_graph=True) inside, and returns the sum of the
-gradient's squares. Which derivative does the last output have?
+gradient's squares. Which derivative is the last output?
 """
 
 import dataclasses

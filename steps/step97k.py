@@ -1,4 +1,4 @@
-"""Step 97k: Two graphs: dead code, and what the backward needs of the forward
+"""Step 97k: Two graphs: dead code, and values saved for the backward
 
 The graph of step 97j computes loss and gradients at once. A program does not: it calls the model,
 looks at the loss, and calls backward() later, with a gradient of its own, or never. So cut the
@@ -7,18 +7,20 @@ graph in two. The cut decides what is kept in memory between the two, as ctx.sav
     forward     inputs -> result, saved 1, saved 2, ...
     backward    saved 1, saved 2, ..., gradient of the result -> gradients of the sources
 
-A value is saved if a node of the backward uses it, and the forward has made it. What only the
-backward needs is computed in the backward: it need not be kept.
+A value is saved if the forward computes it and a node of the backward uses it. What only the
+backward uses is computed in the backward, and is not kept. The first graph of the demo, tanh(x w),
+ends in `return %3, %3, %0`: the result tanh(x w); the same value again, saved for tanh's
+derivative; and the input x, saved for the gradient of w.
 
 Dead code is what no output depends on. To find it, go through the nodes from the last one to the
-first, and collect what is needed: a node that is not needed when you arrive at it is dead, since
-all that could use it come later. One pass is enough.
+first, and collect the arguments of the nodes that are needed. All users of a node come after it, so
+a node that is not collected when you reach it is dead. One pass is enough.
 
-A trace is full of dead code. The engine stops at what needs no gradient, but a backward formula
+A trace has much dead code. The engine stops at what needs no gradient, but a backward formula
 computes the gradients of all its inputs, also of the input x of the first layer.
 
-`dot` draws a graph in the language of Graphviz (step 55b). `users` turns the arguments round: who
-uses the result of a node.
+`users` lists for each node the nodes that use its result, and `dot` draws a graph in the language
+of Graphviz (step 55b).
 
 (PyTorch: the partitioner of AOTAutograd; `min_cut` keeps even less, and computes again.)
 
@@ -871,7 +873,7 @@ if __name__ == "__main__":
     # -> %16 = divide(%15, 15)  float32[]  # Mean, ...
     # -> return %16, %13, %3, %9, %0
 
-    # What is superfluous in it, such as a power of 1, is left to passes over graphs.
+    # It has superfluous nodes, such as the power of 1. Passes over graphs (step 97w) remove them.
     print(captured.backward)
     # -> inputs: %0 float32[5, 3], %1 float32[3, 8], %2 float32[5, 8], %3 float32[5, 4], ...
     # -> %5 = divide(%4, 15)  float32[]  # backward
@@ -894,11 +896,11 @@ if __name__ == "__main__":
     print([str(node.shape) for node in captured.graph.outputs[1:]])
     # -> ['(5, 3)', '(3, 8)', '(5, 8)', '(5, 4)']
 
-    # What the result does not depend on gets no gradient.
+    # A source that the result does not depend on gets no gradient: wanted has w alone.
     unused = tensor([1.0], requires_grad=True)
     print(capture(lambda: (unused * 2.0, x * w)[1], (), {}, [unused, x, w]).wanted)  # -> [2]
 
-    # Dead code: half of a function that is not asked for.
+    # Dead code: the result of exp is not used.
     def half(x):
         both = [x.exp(), x.sin()]
         return both[1]

@@ -1,23 +1,22 @@
-"""Step 97l: Writes, where nothing is overwritten
+"""Step 97l: Functionalization: writes become new nodes
 
-softmax does not trace yet: its formula writes the quotient over e, to save memory. An array can be
-overwritten. A node cannot: it stands for the result of one operation, and other nodes may use that
-result. So a write makes a new node, and the tracer points to it from then on:
+softmax cannot be traced yet: its formula writes the quotient over e, to save memory. An array can
+be overwritten. A node cannot: it stands for the result of one operation, and other nodes may use
+that result. So a write makes a new node, and from then on the tracer points to that node:
 
     t += 1          t.node = add(t.node, 1)
-    t[0] = v        t.node = put(t.node, v, key): a copy of t in which v stands at [0]
+    t[0] = v        t.node = put(t.node, v, key): a copy of t with v at [0]
 
-A graph of which nothing is overwritten is what makes all later passes simple: a node may be moved,
-merged or computed twice, since its arguments cannot have changed.
+In such a graph nothing is ever overwritten. That keeps all later passes simple: they may move a
+node, merge it with another or compute it twice, since its arguments cannot have changed.
 
-The trap is views. v = t[0] shows the memory of t. A write to t changes v, and a write to v changes
-t. The real arrays do that by themselves. For the nodes, each view knows its root and the path that
-leads there, and the root counts its writes:
+The trap is views. v = t[0] is a view of t's memory: a write to t changes v, and a write to v
+changes t. The real arrays do that by themselves. For the nodes, each view knows its root, which
+owns the memory, and the path of view operations that leads from the root to the view. The root
+counts its writes, and a view remembers the count at which its node was made:
 
     write to a view     put(root.node, value, path of the view + key);   root.version += 1
-    read of a view      if root.version is another one: walk the path again, from root.node
-
-So `put` is to write what `view_at` is to read.
+    read of a view      if the count has changed: record the path again, from root.node
 
 (PyTorch: functionalization. JAX has no writes, only `x.at[0].set(v)`, which is our put.)
 

@@ -1,22 +1,26 @@
-"""Step 97m: Tensors of the program that the function writes
+"""Step 97m: Writes to outside tensors, and graph breaks
 
-A layer keeps a running average of what it has seen, as batch normalisation does, and moves it in
-place. Capture that with step 97l, and the average stays where it was: the tracer was written, and
-restore gave the old array back. A run of the graph does not move it either.
+Batch normalisation keeps a running average, and updates it in place. Capture that with step 97l,
+and the average does not change: the write went to the tracer, and restore gave the old array back.
+A run of the graph does not change it either.
 
-Such a write is a second kind of result. So the graph returns it:
+First, such a write becomes a second kind of result, which the graph returns:
 
     graph.outputs       the result, what was written into sources, what the backward needs
     captured.written    the numbers of these sources
 
-Whoever runs the graph copies the arrays into the tensors, and does it at the end. A run that fails
-on its way has changed nothing, and the program can be run as it is, in eager. That will be useful.
+The caller of the graph copies these arrays into the tensors, after the run. A run that fails in the
+middle has changed nothing, and the program can still be run in eager. Step 97r relies on that.
 
-Some things cannot be such a result. The function may give a source another array (x.data = ...) or
-a gradient (backward() inside), or x may get a history by x.mul_(y). And where two sources share
-memory, a write to one of them changes the other. A tensor may be on another device, or belong to a
-trace outside of this one. Each of them is a Break: this function cannot be one graph, and the error
-says why. To refuse is better than to be wrong.
+Second, some effects cannot be returned as an array. The function may give a source another array
+(x.data = ...), a gradient (backward() inside) or a history (x.mul_(y)). Two sources may share
+memory, so that a write to one changes the other. A tensor may be on another device, or belong to a
+trace outside of this one. For all of these `capture` raises Break: the function cannot be one
+graph, and the message says why. A refusal is better than a wrong result.
+
+Third, a trap in `put`. ravel() was a view in the trace, where the array was transposed in memory.
+In a run the array may have another layout, and the same ravel() makes a copy: a write into it would
+be lost. `places_of` finds such a path, and returns the positions of its elements instead.
 
 (PyTorch: "input mutation" and "graph break" are the words.)
 

@@ -1,25 +1,26 @@
-"""Step 97n: What a function returns
+"""Step 97n: The structure of a result
 
-capture expects one tensor. A model returns a tuple, a dict of tensors and numbers, the input
-itself, the same tensor twice, or an object with named fields. A run of the graph has to give back
-the same thing, with the arrays of this run in it. So keep the result as a pattern:
+capture expects one tensor. A model may return a tuple, a dict of tensors and numbers, the input
+itself, the same tensor twice, or an object with named fields. A run of the graph has to return the
+same structure, with the arrays of this run in it. So keep the result as a pattern:
 
     {"loss": l, "steps": 3, "logits": (y, y)}
     {"loss": Output(0), "steps": 3, "logits": (Output(1), Output(1))}
 
-One tensor that is there twice is one output, and Given(2) is the source number 2 itself: `x is
-f(x)` stays true. `rebuilt` walks through the pattern, both to make it and to fill it.
+A tensor that is there twice is one output. Given(2) is source number 2 itself, so that `x is f(x)`
+stays true. `rebuilt` walks through the pattern, both to make it and to fill it.
 
-    roots      the outputs that require a gradient: each has an input in the backward
+    roots      the numbers of the outputs that require a gradient: each has an input in the backward
 
-Numbers and texts are as they were in the trace. That is right as long as the function does the same
-each time; step 100g watches what could make it do something else.
+Numbers and texts stay as they were in the trace. That is right as long as the function does the
+same each time; step 100g watches what could make it do something else.
 
-Anything else is a Break: an object of an unknown class may hide a tensor. So are a view of a source
-and a new Parameter. The first would show memory that the graph does not write; the second is an
-object that every run would have to make anew.
+Anything else is a Break. An object of an unknown class may contain a tensor. A view of a source
+would show memory that the graph does not write. A new Parameter would have to be a new object in
+every run.
 
-And a tracer that the program has kept says so when it is used later: its trace is over.
+The trap: a program may keep a tracer after the trace is over. `record` has no trace to write to
+then, and raises Untraceable.
 
 (PyTorch: torch.utils._pytree does this for dicts, lists and what is registered.)
 
@@ -1060,7 +1061,7 @@ if __name__ == "__main__":
     # -> 1.0 [0.5, 0.5] True
     print(result.parts[0].x is result.parts[1]["twice"], gradient)  # -> True [ 2. 22.]
 
-    # Given stays x itself, and a tensor that the function has not touched stays itself.
+    # A tensor that no Function has seen stays as it is; an OrderedDict stays an OrderedDict.
     outside = tensor([7.0])
     print(capture(lambda x: (outside, collections.OrderedDict(a=x.exp())), (x,), {}, []).result[1])
     # -> OrderedDict([('a', Output(number=0))])

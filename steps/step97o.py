@@ -1,22 +1,25 @@
 """Step 97o: A whole Function as one node
 
 A convolution rearranges its input with strides, and then calls one matrix product (steps 84b to
-84k). Its formula is written for speed, with tricks that a graph has no nodes for, and a compiler
-could not do it better. So do not look inside. The node "call" holds the Function itself, and a run
-calls its forward, with a new ctx:
+84k). A graph has no nodes for these tricks, and a compiler could not do better. So the trace does
+not look inside. The node "call" holds the Function itself, and a run of the graph calls its
+forward, with a new ctx. A layer with a bias gives two nodes:
 
-    %3 = call(Convolution, (False, True), ((2, 4, 6),), %0, %1, ...)    a Called: (result,) and ctx
-    %4 = part(%3, 0)                                                   its first result
+    %3 = call(Convolution, (False, True, True, False), ((2, 4, 6),), %0, %1, %2, Geometry)
+    %4 = part(%3, 0)
 
-It is one operation of the graph whose insides are eager's. "part" picks a result, since a Function
-may have several. The ctx travels with the results, because a backward may need it.
+The arguments of "call" are the Function; for each of its arguments, whether it requires a gradient
+(the input does not, weight and bias do, the Geometry of strides and padding cannot); the shapes of
+its results; and then the arguments themselves. The flags become ctx.needs_input_grad. The value of
+"call" is a Called: a tuple of results, with the ctx that a backward may need. It is not an array,
+so the graph prints "(several)" in place of a shape. "part" picks one of the results.
 
-In the trace, WholeCall stands in the place of the Function: same arguments, same results, but its
-forward writes down one node. `whole` makes a subclass for each Function, and the class attribute
-`whole` says who is treated like that.
+In the trace, a WholeCall runs instead of the Function: same arguments, same results, but its
+forward records one node. `whole` makes such a subclass for a Function, and the class attribute
+`whole = True` marks the Functions that are captured in this way.
 
-The node notes the shapes of its results. Other nodes have been recorded for these, so a run in
-which they come out differently must stop: CheckFailed. The caller then runs the program in eager.
+The graph is made for certain shapes, so a run in which a result has another shape must stop:
+`call` raises CheckFailed. The caller then runs the program in eager.
 
 (PyTorch: an operator that Inductor has no lowering for is called as it is, a "fallback kernel".)
 

@@ -1,22 +1,22 @@
-"""Step 97p: What a tracer cannot follow, and its backward
+"""Step 97p: The backward of a whole Function, and the fallback
 
-Step 97o has the forward of a whole Function. Its backward is a second node: call_backward runs
-ctx.backward of the very ctx that "call" has made in this run. So the value of a "call" is not an
-array but a Called, and the graph of the forward hands it to that of the backward like any other
+Step 97o has the forward of a whole Function. Its backward is a second node: "call_backward" runs
+ctx.backward, with the ctx that "call" made in the same run. That is why the value of a "call" is a
+Called and not an array: the graph of the forward passes it to that of the backward, like any other
 saved value.
 
-A call has an identity: its ctx. It must not be computed a second time in the backward, nor be
-merged with another one like it. Such operations are listed as EFFECTS, and `divided` leaves them in
-the forward.
+Each call has a ctx of its own. So it must not be computed a second time in the backward, nor be
+merged with an equal call. Such operations are listed as EFFECTS, and `divided` leaves them in the
+forward.
 
-And now the other Functions, which fail in the middle: cumsum has no node, nor has sort; a view with
-strides wants memory; some have arguments that no table has. TraceMode marks how many nodes there
-are before it calls a formula. On Untraceable it drops those that came after the mark, and takes the
-Function as a whole. So any Function works; the worst that can happen is one node that is as fast as
-eager.
+With this, the Functions that cannot be traced get a fallback. cumsum and sort have no node; a view
+with strides needs the address of an array; some arguments are in no table. TraceMode notes the
+number of nodes before it runs a formula. If the formula raises Untraceable, TraceMode drops the
+nodes that came after, and takes the Function as a whole. So any Function works; at worst it is one
+node that is as fast as eager.
 
-With two exceptions, which are Breaks: a view, since its result would show memory that no node
-knows; and a result whose shape depends on values, such as x[x > 0] or unique().
+Two cases are still a Break: a view, since its result would show memory that no node knows; and a
+result whose shape depends on values, such as x[x > 0] or unique().
 
 (PyTorch: the same order of things: decompose what you can, call the rest.)
 

@@ -1,26 +1,26 @@
-"""Step 97q: Numbers that are others in each run
+"""Step 97q: Random numbers and Python numbers, new in each run
 
 Capture a Dropout, and run the graph twice: the same units are dropped. The random numbers came from
-the generator while the trace was open, and became a constant. They have to be drawn again in each
-run, from the same stream as eager's, so that a seed gives the same training with and without a
-compiler:
+the generator while the trace was open, and became a constant. This step has three parts.
+
+First, random numbers. They have to be drawn again in each run, from eager's stream, so that a seed
+gives the same training with and without a compiler:
 
     random(generator, "uniform", shape, dtype)
 
-The traced device has a source of random numbers of its own (Backend.random_source, step 65g). It
-draws for the trace, and records. After the trace the stream is set back to where it was: what was
-drawn belongs to the first run, not to the trace.
+The traced device gets a random source of its own (Backend.random_source, step 65b), which draws for
+the trace and records the node. After the trace, `capture` sets the stream back to where it was. A
+draw is an effect, as a call is: it moves the stream. So it is kept where its numbers are not used,
+and two equal draws are two draws. Otherwise later numbers would differ from eager's.
 
-A draw is an effect, as a call is: it moves the stream. So it is not dead code, even where its
-numbers are not used, and two equal draws are two draws. Otherwise the numbers after it would not be
-eager's.
+Second, Python numbers. Most of them may be constants of the graph. The count of an optimizer's
+steps may not: Adam needs 1 - 0.9**t, with a new t in each step. A Number is a tracer for such a
+value. A Python number takes the type of the array that it meets (float32 * 2.0 is float32), and so
+does a Number; an array without dimensions would not.
 
-A number of Python is a constant of the graph, and mostly should be. Not so the count of an
-optimizer's steps: Adam needs 1 - 0.9**t, with another t in each step. A Number is a tracer for such
-a value. Python's numbers take the type of the array that they meet (float32 * 2.0 is float32), and
-so does a Number; an array without dimensions would not.
-
-What a function makes, zeros(3) or rand(3), even with device="cpu", is on `traced` from now on.
+Third, the device of new tensors. While a trace is open, `traced` is the default device, and stands
+in for device="cpu". So zeros(3) is a constant and rand(3) a draw. In the printed graph, they carry
+the label of the Function that was called before them (`Mul` at the zeros of the demo), or none.
 
 (PyTorch: the seed and offset of the stream become inputs, and numbers "symbolic floats".)
 
@@ -1234,7 +1234,7 @@ if __name__ == "__main__":
     except Untraceable as error:
         print(error)  # -> the generator's 'get_state'
 
-    # The correction of Adam's averages, for any step.
+    # The correction of Adam's averages, with the count of steps as an input.
     array = np.ones(3, "float32")
     a, t = (Node("input", (), {}, s.shape, s.dtype) for s in (array, np.float64(1)))
     with Trace(cpu) as trace:

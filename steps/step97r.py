@@ -1,25 +1,29 @@
-"""Step 97r: Values that only a run can know
+"""Step 97r: Decisions that depend on values: breaks and checks
 
-    if x.sum() > 0:                  which branch? Today's numbers say one, tomorrow's another
+    if x.sum() > 0:                  the branch depends on the numbers of the call
         return x * x.max().item()    and this number would be a constant of the graph
 
-The tracer has the values of today, and so far it gave them away: such a graph is wrong for other
-numbers, and says nothing. So a program that asks for a value gets ValueNeeded, and capture makes a
-Break of it, with the line that asked. (In eager it goes on to run as it is.)
+A tracer has the numbers of one call, and so far it gave them to the program: the graph is wrong for
+other numbers, and does not say so. From now on, a program that reads a value gets ValueNeeded, and
+capture turns it into a Break with the line that read it. (The program then runs in eager.)
 
-The package asks, too. cross_entropy looks whether all targets are classes; BatchNorm, whether the
-mean is far from 0. These questions have one usual answer. So each of them becomes a node:
+The package reads values too. cross_entropy checks that all targets are classes; BatchNorm checks
+whether the mean is far from 0. These questions have one usual answer. So each becomes a node, and
+the trace goes on with the answer of this call:
 
     %5 = check(%4, False)          a run in which %4 is True raises CheckFailed
 
-and the trace goes on with today's answer. A run has changed nothing in the program before its end
-(step 97m), so the caller can run the function in eager, which then takes the other way, or raises
-the error with its own words.
+A run changes nothing in the program before its end (step 97m), so the caller can still run the
+function in eager. Eager then takes the other branch, or raises its own error.
 
-Who asks is seen on the stack: the first frame that is neither the tracer nor Tensor.
+`asked_by_the_program` tells the two apart by the stack: it looks at the first frame that is neither
+the tracer's module nor Tensor's.
 
-The result of a check is not used, and it must stay nevertheless: it is an effect. In a backward
-pass it would come too late: the forward has been run, and used. That is a Break.
+The result of a check is not used, and the check must stay in the graph nevertheless: it is an
+effect. A check in the backward would come too late, when the forward has been run and its results
+were used. So that is a Break.
+
+The docstring of Node lists all operations now. One of them, "erf", is first used in step 97t.
 
 (PyTorch: "data-dependent control flow", a graph break, or an error under fullgraph=True.)
 
@@ -1315,7 +1319,7 @@ def loop(x):
     # -> model.py:17: the values of a tensor are needed while the function is traced
     # -> loop ['view_at', 'view_at', 'multiply', 'add', 'multiply', 'add']
 
-    # The package asks whether all targets are classes.
+    # The package checks that all targets are classes.
     target = tensor([1, 0])
     captured = capture(lambda: cross_entropy(x, target), (), {}, [x, target])
     print([node.op for node in captured.graph.nodes][:4])
@@ -1331,7 +1335,7 @@ def loop(x):
     except IndexError as error:
         print(error)  # -> Target 2 is out of bounds.
 
-    # A number that the package needs: today's value, checked in each run.
+    # A number that the package reads: the value of this call, checked in each run.
     package = {"__name__": "tinytorch.example"}
     exec("def f(x, n): return x.array[: int(n.array[0])]", package)
     n = tensor([1, 2])
@@ -1341,7 +1345,7 @@ def loop(x):
         print(package["f"](x, n).shape, [node.op for node in trace.nodes])
         # -> (1, 2) ['view_at', 'equal', 'check', 'view_at']
 
-    # A backward that asks, and one that no graph can follow.
+    # A backward that reads a value, and one that calls a function without a node.
     class Asks(Function):
         def forward(ctx, x):
             return x * 2

@@ -1,22 +1,26 @@
-"""Step 97s: Tensors that the program keeps
+"""Step 97s: What a trace leaves behind: kept tensors, modes, casts
 
-A function that was traced may have done things that no graph does. They would give wrong results in
-silence, so capture looks for them afterwards.
+A traced function may have done something that a run of the graph does not repeat. The result would
+be wrong without an error, so capture looks for it after the trace.
 
-    self.kept = x * 2                   the program keeps a tensor that holds a tracer. It gets the
-                                        real array back, and that is a Break: no run would make it
+    self.kept = x * 2                   the program keeps a tensor that holds a tracer
 
-Which tensors are kept? The trace has weak references to its tracers. A tracer that is alive after
-the trace is held by something, and the garbage collector says by what.
+Such a tensor gets its real array back, and capture raises Break, since no run of the graph would
+make the tensor. Which tensors are kept? The trace has weak references to its tracers. A tracer that
+is alive after the trace is held by some object, and the garbage collector can list the objects that
+refer to it.
 
-And a trace must not disturb what is around a function. The program may have modes of its own, such
-as autocast. The trace's mode goes outside of them, so that it sees what they make of a call. The
-casts that autocast has kept are put aside, and are back after the trace.
+Nor may a trace disturb the modes around a function, such as autocast. The trace's mode is the
+outermost, so that it sees the casts that autocast makes of a call. Autocast keeps its casts for
+reuse; these are put aside during the trace, and put back after it.
+
+The trace now runs on the device of the first of `tensors`. A tensor on another device is not lifted
+in advance; if the function uses it, that is a Break (step 97m).
 
 (PyTorch: side effects are traced from bytecode, and replayed; what cannot be is a graph break.)
 
 New: release. Changed: Tracer, Trace, capture, finish.
-Try: capture a function that appends x * 2 to a list. What is in the list afterwards?
+Try: take gc.collect() out of release. Which tensors count as kept now?
 """
 
 import dataclasses

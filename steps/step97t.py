@@ -1,24 +1,25 @@
-"""Step 97t: Formulas for a compiler, in place of eager's fast ones
+"""Step 97t: Decompositions: formulas for a compiler
 
-The graph of gelu has 19 nodes (step 97h): eager has no error function, and writes a polynomial,
-made of operations that NumPy is fast at. A compiler writes its own loops, in C, and C has an erf.
-So the best formula for eager is not the best one for a compiler.
+The graph of gelu has 19 nodes (step 97h): NumPy has no error function, so eager computes a
+polynomial, made of operations that NumPy has. A compiler writes its own loops, in C, and C has an
+erf. So the best formula for eager is not the best one for a compiler.
 
-And a diagonal is a Break (step 97p): eager takes a view whose step is a row and a column at once,
-and a graph has no such view. It could pick the elements by their numbers.
+And a diagonal is a Break (step 97p): eager takes a view that steps one row and one column at a
+time, and a graph has no such view. It can pick the elements by their indices.
 
 So TraceMode looks into a table before it calls a Function:
 
     formulas[Diagonal] = PlainDiagonal         what a trace calls instead
 
 An entry is a Function like all others, with forward and backward; the decorator @in_place_of puts
-it into the table. For erf, the function erf_of has a body for each class of arrays (step 56o), so a
-Tracer gets one as well.
+it into the table. erf_of is a `singledispatch` (step 56o), so it gets a body for tracers.
 
-Others are better not looked into: what adds at indices in its backward is one node as it is.
+Some Functions are better left whole. WHOLE lists them: their backward adds at indices or reads
+values.
 
-The trap: a picked part is not a view. pick can be read, and its path is noted, so that it follows
-writes to its root. A write to it is refused.
+The trap: a picked part is not a view. Its path is recorded, so that a read follows the writes to
+its root, but a write to it is refused. Another trap: a Function may cache an array that it made in
+an earlier trace. `as_node` takes such a tracer as a constant.
 
 (PyTorch's word is decompositions; a table from operators to functions in simpler ones.)
 
@@ -1129,7 +1130,7 @@ if __name__ == "__main__":
             print(str(error).partition(": ")[2])
         # -> a write through a view that the graph has only as a copy
 
-    # Taken as a whole: its backward adds at indices.
+    # gather is left whole: its backward adds at indices.
     places = tensor([[0], [1], [0]])
     print(ops(lambda x: x.gather(1, places)))  # -> ['constant', 'call', 'part']
 

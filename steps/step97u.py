@@ -1,24 +1,25 @@
-"""Step 97u: Normalisation as a book has it
+"""Step 97u: Normalisation, decomposed into sums and products
 
     y = (x - m) r w + b,   m = mean(x),   r = 1 / sqrt(mean((x - m)^2) + eps)
 
 Eager computes this with matrix products: with ones to get sums, with [s, t] to get x s + t, and in
 parts that fit the cache (step 86). Each call of an array library goes over the whole array, so few
-calls, and calls of BLAS, are fast. The trace of a layer norm has 90 nodes, both ways. A compiler
-would have to leave most of them to BLAS, and would gain nothing.
+calls, and calls of BLAS, are fast. The trace of a layer norm has 90 nodes, forward and backward. A
+compiler would have to leave most of them to BLAS, and would gain nothing.
 
-What a compiler wants is the formula, since it makes a loop of its own from it: one that reads a
-row, sums it, sums its squares, and writes the result, while the row is in the cache. So the table
-of step 97t gets an entry with sums and products, forward and backward, for all kinds: which
-dimensions the means are of is all that differs between them.
+A compiler works better from the formula itself. It makes one loop of it, which reads a row, sums
+it, sums its squares, and writes the result, while the row is in the cache. So the table of step 97t
+gets an entry with sums and products, forward and backward. One entry serves all kinds of
+normalisation: they differ in the dimensions over which the means are taken.
 
     dL/dx = r (e - mean(e) - h mean(e h)),   e = g w,   h = (x - m) r
 
-It is also the better formula for numbers: the squares are of deviations, so that a large mean does
-no harm. Eager's version asks for that case, which would be a check in each run.
+The formula is also numerically safer: it squares deviations from the mean, so a large mean does no
+harm. Eager's version tests for a large mean, which would be a check in each run (step 97r).
 
-The trap: backward may use what forward has saved, such as r. For a second derivative r is a
-function of x, and a constant here. Rather no gradient than a wrong one: a Formula refuses.
+The trap: backward uses values that forward has saved, such as r. For a second derivative, r would
+have to be a function of x, and here it is a constant. The result would be wrong, so a Formula
+refuses to be differentiated twice.
 
 (PyTorch: torch._decomp has native_layer_norm and native_batch_norm in this form.)
 

@@ -1,13 +1,16 @@
-"""Step 97v: Catalogue: formulas as a book has them
+"""Step 97v: Catalogue: more decompositions
 
 More entries in the table of step 97t, in the form of step 97u. Compare each with the one that it
 replaces, and skim the mathematics, which is in the lessons of the operations.
 
-    a linear layer   transposed products for few rows    ->  rows in their order
+    a linear layer   (W X^T)^T where rows are few        ->  only for 32 rows or fewer
     losses           positions, and a kept softmax       ->  a comparison inside the loop
     attention        blocks that fit the cache           ->  two products and a softmax
     max pooling      parts of an image, written in turn  ->  windows as two more dimensions
-    unfold           a view with strides of its own      ->  elements by their numbers
+    unfold           a view with strides of its own      ->  elements by their indices
+
+PlainMaxPool raises Untraceable for windows that overlap, and where the positions of the maxima are
+wanted. Then the Function is one call (step 97p): 4 nodes, forward and backward.
 
 New: PlainAddmm, PlainNllLoss, PlainAttention, PlainUnfold, cells, PlainMaxPool.
 Try: which of the graphs has become larger, and why is it better nevertheless?
@@ -368,6 +371,8 @@ if __name__ == "__main__":
     wide_layer, layer = rand(80, 8, requires_grad=True), rand(5, 8, requires_grad=True)
     print("linear", compared(F.linear, x, layer), "| few rows", compared(F.linear, x, wide_layer))
     # -> linear 5 nodes, now 5 | few rows 6 nodes, now 6
+    rows, weight = rand(40, 8, requires_grad=True), rand(100, 8, requires_grad=True)
+    print("40 rows", compared(F.linear, rows, weight))  # -> 40 rows 6 nodes, now 5
 
     target, weight = tensor([0, 7, 2, 2, 1, 3]), rand(8)
     print("cross entropy", compared(lambda x: F.cross_entropy(x, target), x))

@@ -1,24 +1,23 @@
-"""Step 97w: A graph is rewritten: x * 1 is x
+"""Step 97w: Rewriting a graph: x * 1 is x
 
-A trace notes what the formulas do, and formulas are written for all cases. Here most nodes do
+A trace records what the formulas do, and formulas are written for all cases. Here most nodes do
 nothing:
 
     %1 = multiply(%0, 1)      %2 = subtract(%1, 0)      %3 = divide(%2, 1)      %4 = exp(%3)
 
-A compiler has passes: functions from a graph to a graph that computes the same. Most of them look
-at one node at a time. A rule is a function that gets a node and answers with what can stand in its
-place, or None:
+A compiler has passes: functions from a graph to a graph that computes the same. Most passes look at
+one node at a time. A rule is a function that takes a node, and returns a replacement or None:
 
     multiply(x, 1)  ->  x            subtract(x, 0)  ->  x            divide(x, 1)  ->  x
 
-`rewritten` takes the nodes in their order and asks the rule about each. A node's arguments come
-before it, so they have been rewritten by then, and one walk turns all four nodes into exp(x).
-What a rule answers may be a case for the next rule, so it is asked until it says None. The time is
-in proportion to the number of nodes.
+`rewritten` goes through the nodes in order and applies the rule to each. A node's arguments come
+before it, so they are rewritten by then, and one walk turns all four nodes into exp(x). Another
+rule may apply to the replacement, so `rewritten` repeats until the rules return None. The time
+is proportional to the number of nodes.
 
 The trap: x + 0 is not x. For x = -0.0 the sum is 0.0, and 1 / 0.0 is not 1 / -0.0. But x + -0.0 is
-x, and so is x - 0.0. The rules of a compiler are those of floating-point numbers, not of the reals:
-no number that a program prints may depend on whether it was compiled.
+x, and so is x - 0.0. Floating-point numbers have other rules than real numbers, and a pass must not
+change the result.
 
 (PyTorch: the passes of torch.fx and of Inductor, "pattern matching".)
 
@@ -168,7 +167,7 @@ if __name__ == "__main__":
     # -> (['multiply', 'add', 'exp', 'add'], ['exp', 'add'])
     print(shown(lambda x: 2 * x))  # -> (['multiply'], ['multiply'])
 
-    # What is not exact stays: a zero's sign, and a type.
+    # These stay: x + 0 changes the sign of -0.0, and an array of one element has a type.
     print(shown(lambda x: (x + 0).exp()))  # -> (['add', 'exp'], ['add', 'exp'])
     print(shown(lambda x: x * tensor(1)))
     # -> (['constant', 'astype', 'multiply'], ['constant', 'astype', 'multiply'])

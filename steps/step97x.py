@@ -1,23 +1,23 @@
-"""Step 97x: Catalogue: rules that are exact
+"""Step 97x: Catalogue: exact rewriting rules
 
-Each of these gives the same numbers, bit for bit. Read the names and the first lines, and skim the
-rest; all of them have the form of step 97w.
+Each of these gives the same numbers, bit for bit; only the last one rounds differently. Read the
+names and the first lines, and skim the rest; all rules have the form of step 97w.
 
     signs       a + -b is a - b, -(-x) is x, -a * -b is a * b
     numbers     x / 4 is x * 0.25, as 0.25 is exact; x / 3 stays. x + 0, where x is never -0.0.
-                An array of equal numbers is a number where another array has shape and type
-    types       to the type that it has; to a wider one and back. An operation that asks for a type
-                of its own (dtype=) is left alone
+                An array of equal numbers becomes a number, where another operand has the shape and
+                the type of the result
+    types       a cast to the type that x has; a cast to a wider type and back. An operation with
+                dtype= is left alone
     views       a transpose that moves only sizes of 1 is a reshape; two views of one kind are one
-    broadcast   an operation does that by itself, and f(broadcast(x)) is broadcast(f(x))
-    sums        of n equal numbers are a product
-
-The last one is the exception: a product is rounded once, a sum of n terms n times.
+    broadcast   operations broadcast by themselves, and f(broadcast(x)) is broadcast(f(x))
+    sums        a sum of n equal numbers is a product: one rounding instead of n
 
 New: made, same_kind, is_elementwise, no_minus_zero, twice_negative, signs, is_op, power_of_two,
 type_again, sum_of_equals, nothing_changed, steps_forward, as_reshape, view_of_view, shape_of,
 numbers, repeated_later. Changed: simplify, algebra, neutral.
-Try: which of the rules would be wrong for integers that wrap around?
+Try: `signs` also makes a / b of -a / -b. Why would that be wrong for integers that wrap around, and
+why does it not meet any? (Print the graph of a quotient of integers.)
 """
 
 import functools

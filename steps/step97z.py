@@ -1,28 +1,30 @@
-"""Step 97z: What to keep, and what to compute again
+"""Step 97z: What the backward recomputes instead of keeping
 
-Step 97k keeps what the backward needs of the forward. The graph of a small CNN keeps 8.6 MB: what
-each convolution gave, relu of its normalised form, the parts of the pooling. Most of it follows
-from the first by a few additions. To keep means to write to memory and to read again, 8 bytes for
-each number; an addition takes a fraction of that time. So the backward computes it again.
+Step 97k keeps all that the backward needs of the forward. In a CNN that is the output of each
+convolution, relu of its normalised form, and the parts of the pooling. Most of it follows from the
+convolution's output by a few additions. To keep a float32 number means to write it and to read it
+again, 8 bytes of traffic; an addition takes a fraction of that time. So the backward recomputes it.
 
-Each value has a price. All prices are in bytes of traffic:
+Each value has two prices, in bytes of traffic:
 
-    keep           write it and read it; only read, where it is an array anyway
-    compute again  what it computes, and the prices of its arguments
+    keep           write it and read it; only read it, where the forward makes it an array anyway
+    compute again  the computation itself, and the prices of its arguments
 
-and the lower one counts. The nodes are in order, so one walk finds all prices. Then the backward
-takes what it needs: values to be kept, or, through their arguments, to be computed. What is there
-for one is there for others too, so prices fall after the first round, and are computed once more.
+The lower one counts. The nodes are in order, so one walk finds all prices. Then the nodes are
+visited in reverse: a value that the backward needs is kept, or computed from arguments that it then
+needs too. A value that the backward has already costs nothing to use, which makes others cheaper.
+So the whole is done three times.
 
 A sum, a product, random numbers and whole Functions are never computed twice. A mask of dropout is
-kept as a byte rather than computed from its random number, of four.
+kept, one byte per number, rather than computed from its random numbers, four bytes each.
 
-Both directions are simplified as one graph, before it is cut: what both compute is one node.
+Forward and backward are simplified as one graph, before it is cut, so that what both compute is one
+node.
 
-(PyTorch: AOTAutograd's min-cut partitioner finds the minimum. By hand: checkpointing, step 96.)
+(PyTorch: AOTAutograd's min-cut partitioner finds the minimum. By hand: checkpointing, step 95k.)
 
 New: SLOW, REDUCTIONS, in_memory, cheaper_again. Changed: divided.
-Try: SLOW["exp"] = 0: what is kept of the softmax then?
+Try: set SLOW["sin"] and SLOW["erf"] to 0. What is kept of erf(x) * sin(x) then?
 """
 
 import math
@@ -146,7 +148,7 @@ if __name__ == "__main__":
         forward, _ = cut(function)
         return [f"{n.op} {n.dtype}{list(n.shape)}" for n in forward.outputs[1:] if n.op != "input"]
 
-    # A chain of products: all follows from x.
+    # A chain of products is computed again from x: nothing is kept but the input.
     def chain(x):
         for number in range(10):
             x = x * x * 0.1 + number
@@ -155,7 +157,7 @@ if __name__ == "__main__":
     print(kept(chain), len(cut(chain)[1].nodes))  # -> [] 57
     print(kept(lambda x: x * arange(8.0)))  # -> []
 
-    # What takes long is kept, and so is what is an array anyway.
+    # Slow functions are kept, and so is what the forward makes an array anyway.
     print(kept(lambda x: x.erf() * x.sin()))  # -> ['sin float32[8, 8]', 'erf float32[8, 8]']
     print(kept(lambda x: (x @ x).relu() @ x.T))  # -> ['maximum float32[8, 8]']
 
@@ -163,5 +165,5 @@ if __name__ == "__main__":
     print(kept(lambda x: F.dropout(x * 2, 0.5)))  # -> ['greater_equal bool[8, 8]']
     print(kept(lambda x: x.detach().cumsum(1) * x))  # -> ['part float32[8, 8]']
 
-    # Of a softmax the result: exp and sums took long.
+    # Of a softmax the result: it needs a sum, which is never computed twice.
     print(kept(lambda x: (x * 2 - 1).softmax(1)))  # -> ['divide float32[8, 8]']

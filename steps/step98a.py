@@ -1,8 +1,8 @@
 """Step 98a: A chain of operations as one loop
 
-relu(x * 2 + y) is three calls of NumPy. Each goes over the whole array, and writes an array that
-only the next call reads: for a million numbers, 4 MB go to memory and come back, twice. A loop in
-C needs nothing in between. It reads x and y once, and writes the result once:
+relu(x * 2 + y) is three calls of NumPy. Each one goes over the whole array, and writes an array
+that only the next call reads. For a million float32 numbers, 4 MB go to memory and come back,
+twice. A loop in C needs no arrays in between. It reads x and y once, and writes the result once:
 
     for (long i = 0; i < n; i++) {
         const float multiply_0 = x[i] * 2.0f;
@@ -10,19 +10,21 @@ C needs nothing in between. It reads x and y once, and writes the result once:
         out[i] = add_1 >= 0.0f ? add_1 : 0.0f;
     }
 
-This topic makes such loops of a graph (topic 97). It begins with the line in the middle: the C
-expression of a node. A table has a template for each operation; the operands are variables, or
-numbers, which are written out. A number must be the one that NumPy computes with: 0.1 is another
-number in float32 than in float64, and the shortest text that reads back as the same float32 is
-given to C with an f. (Without it C would compute in double.)
+This topic turns a graph (topic 97) into such loops. It begins with a single line of the loop body:
+the C expression for one node. A table holds a template for each operation. The operands are the
+names of variables, or numbers, which `literal` writes out.
 
-The trap: -x where x is the number -1 would be --1, which C takes for something else. So a negative
-number gets brackets.
+A number must have the value that NumPy computes with: 0.1 in float32 is a different number from
+0.1 in float64. `literal` writes the shortest decimal that reads back as the same float32, and adds
+an f. (Without the f, C would compute in double.)
 
-(PyTorch's compiler writes C++ for a CPU in the same way, and Triton for a GPU.)
+The trap: -x with x = -1 would become --1, which is the decrement operator in C. So negative numbers
+get parentheses.
+
+(PyTorch's compiler, Inductor, also writes C++ loops for a CPU, and Triton for a GPU.)
 
 New: C_TYPES, ON_ALL, literal, expression.
-Try: leave the f out of `literal`. Which result changes in the demo?
+Try: remove the line of `literal` that adds the f. Which of the printed expressions change?
 """
 
 import ctypes

@@ -1,26 +1,29 @@
 """Step 98b: The types in which NumPy computes
 
-Step 98a takes it that all operands have the type of the result. They need not:
+Step 98a assumes that all operands have the type of the result. They need not:
 
     x / k           float32 and int64: NumPy computes in float64
-    x * 2           a number of Python takes the type of x; np.float64(2) does not (step 41b)
-    k < 2.5         the result is bool, but the comparison is one of float64
-    a + b           of int8: C computes in int, and 100 + 100 is 200; NumPy's is -56
+    x * 2           a Python number takes the type of x; np.float64(2) does not
+    k < 2.5         the result is bool, but the numbers are compared as float64
+    a + b           of int8: C computes in int, so 100 + 100 is 200; NumPy gives -56
 
-NumPy can be asked: a ufunc's resolve_dtypes takes the types of the operands, with Python's int or
-float for a number of Python, and gives the types that it would compute in. Each operand is cast to
-its type in the expression, and a result that is smaller than C's int is cut to its own.
+NumPy can tell us. A ufunc's resolve_dtypes takes the types of the operands (int or float stands for
+a Python number) and returns the types that it would compute in. `cast` converts each operand to its
+type inside the expression. A result type that is smaller than C's int gets a cast around the whole
+expression.
 
-Bools are bytes in C. GCC makes no vectors of a loop in which a bool becomes a float by a cast, but
-does for `b ? 1.0f : 0.0f`.
+Bools are bytes in C. GCC does not vectorize a loop that converts a bool to float with a cast, but
+it does vectorize `b ? 1.0f : 0.0f`.
 
-The trap: nan, infinity and the smallest int64 have no literals in C. They have names.
+The trap: nan, infinity and the smallest int64 cannot be written as numbers in C. They have names:
+NAN, INFINITY and INT64_MIN.
 
-(PyTorch's rules differ from NumPy's. tinytorch's operations have applied them before, in step 41,
-so that the graph's operations are NumPy's.)
+(PyTorch's promotion rules differ from NumPy's. By the time a call reaches the graph, tinytorch has
+already applied PyTorch's rules (topic 41), so here only NumPy's matter.)
 
 Changed: C_TYPES, ON_ALL, literal, expression. New: BOOL, type_of, loop_types, types_of, cast.
-Try: compute np.int8(100) + np.int8(100) in Python, and look at the expression without its cast.
+Try: compute np.int8(100) + np.int8(100) in Python. What is the value of the C expression u + v
+without its cast?
 """
 
 import functools

@@ -1,22 +1,24 @@
 """Step 98c: An expression for each kind of number
 
-maximum(a, b) of step 98a is wrong where a is nan: every comparison with nan is false, so that the
-other one is taken, and NumPy's answer is nan. The template of the floats has to ask:
+The template for maximum(a, b) in step 98a is wrong where a is nan. Every comparison with nan is
+false, so the expression picks b; NumPy's answer is nan. The template for floats has to test for it:
 
-    (a > b) | (a != a) ? a : b
+    (a > b) | (a != a) ? a : b          only nan differs from itself
 
-So there is a table for each kind: what holds for all numbers, and over it what is different for
-bools (+ is |), integers and floats. Functions of C's library have an f at the end for float32:
-{f} in a template. {t} is the name of the type.
+So each kind of number (bools, integers, floats) has a table of its own. `template` looks there
+first, then in ON_ALL, which holds what is the same for all kinds. For example, + of bools is |.
+Functions of C's library end in f for float32 (tanhf); {f} in a template stands for that letter, and
+{t} for the name of the C type.
 
-The trap: logical_and takes operands of any types, and asks each whether it is 0. Its operands are
-cast to bool, whatever NumPy computes in. In C it is &, not &&: what stands behind && is computed
-only if what stands before is true, and such a loop has no vectors.
+The trap: logical_and takes operands of any type and tests whether each is zero. So its operands
+are cast to bool, whatever type NumPy computes in. Its template uses & rather than &&: C evaluates
+the right side of && only if the left side is true, and GCC does not vectorize a loop with such a
+branch.
 
-(PyTorch: torch._inductor.codegen.cpp, CppOverrides: a method for each operation.)
+(PyTorch: torch._inductor.codegen.cpp, class CppOverrides, has a method for each operation.)
 
 New: LIBRARY, ON_BOOLS, ON_INTS, ON_FLOATS, TABLES, template. Changed: ON_ALL, expression.
-Try: give ON_FLOATS the template of ON_ALL for maximum, and look at the first line of the demo.
+Try: give ON_FLOATS the template that ON_ALL has for maximum, and look at the demo's first line.
 """
 
 import functools

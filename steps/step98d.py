@@ -1,21 +1,25 @@
-"""Step 98d: What stays a call of NumPy
+"""Step 98d: Fallback: what stays a call of NumPy
 
-A graph has operations that no table knows: gcd, a sort, exp of float16. They stay calls of NumPy,
-which are always right, and `has_expression` says so before anybody asks for the expression. It
-also refuses a keyword that is not dtype, operands that are no numbers, and types that do not go
-together (C compares int64 with uint64 in another way than NumPy). Whoever wants an operation in C
-adds a line to a table.
+A graph contains operations that have no C expression: gcd, a sort, exp of float16. They stay calls
+of NumPy. `has_expression` tells which nodes have an expression, and must be called before
+`expression`. It also rejects
 
-On the other side, four operations that are no ufuncs get an expression: where, astype, copy and
-erf, which NumPy does not have at all.
+    a keyword other than dtype         operands that are neither nodes nor numbers
+    types with different rules         C compares int64 with uint64 differently from NumPy
 
-The trap: an integer that is cut from -0.5 is 0, and as a float 0.0. GCC does the two steps in one
-and keeps the sign: -0.0, and 1 / -0.0 is -inf. `converted` asks whether the integer is 0.
+To move an operation from NumPy to C, one adds a line to a table.
 
-(PyTorch's word is a fallback: a kernel of eager, called from compiled code.)
+Four operations that are not ufuncs do get an expression: where, astype, copy, and erf, which NumPy
+does not have at all.
+
+The trap: -0.5 converted to an integer is 0, and converted back to a float it is 0.0. GCC merges the
+two conversions into one that keeps the sign: -0.0, and 1 / -0.0 is -inf instead of inf. So
+`converted` tests whether the integer is 0.
+
+(PyTorch calls this a fallback: compiled code calls the eager kernel.)
 
 New: KNOWN, NO_UFUNC, known, has_expression, converted. Changed: types_of, template, expression.
-Try: find an operation of step 54b that has no expression yet.
+Try: print text("log1p", x). Which word in which table gives it an expression?
 """
 
 import functools
@@ -169,8 +173,8 @@ def cast(text: str, of: np.dtype, to: np.dtype) -> str:
 
 
 def converted(text: str, x: Node, to: np.dtype) -> str:
-    """An operand's value in another type. Of an integer that was cut from a float and becomes one
-    again GCC makes a single step, which keeps the sign of -0.5 as -0.0; hence the question."""
+    """An operand's value in another type. GCC merges the casts from float to integer and back into
+    one, which turns -0.5 into -0.0 rather than 0.0; so the expression tests for 0."""
     value = cast(text, x.dtype, to)
     if x.op == "astype" and x.dtype.kind in "iu" and to.kind == "f":
         return f"({text} == 0 ? 0 : {value})"
@@ -210,7 +214,7 @@ if __name__ == "__main__":
 
     print(text("maximum", x, 0.0))  # -> (u > 0.0f) | (u != u) ? u : 0.0f
 
-    # What is no ufunc.
+    # Operations that are not ufuncs.
     print(
         text("where", m, x, 0), "|", text("astype", x, k, dtype=k)
     )  # -> u ? v : 0.0f | (int64_t)u

@@ -1,19 +1,19 @@
 """Step 98e: Catalogue: the other expressions
 
-The rest of the tables of steps 98c and 98d: C's functions, what NumPy has and C writes in a line,
-and the operations of integers. Skim them; three are worth a look.
+The remaining lines of the tables of steps 98c and 98d: functions of C's library, NumPy functions
+that C can write in one expression, and integer operations. Skim them; three are worth a look.
 
-Division. NumPy's // and % are Python's: -7 // 2 is -4, and -7 % 2 is 1. C's give -3 and -1. Two
-functions in C (DIVISIONS) correct that, for each type that needs them. 1 // 0 is 0 for NumPy's
-integers, with a warning; in C it would end the process.
+Division. // and % in NumPy follow Python: -7 // 2 is -4, and -7 % 2 is 1. C gives -3 and -1. Two C
+functions (DIVISIONS) correct that, written for each type that needs them. NumPy's integers give
+1 // 0 = 0 with a warning; in C this division would end the process.
 
-logaddexp of two infinities: inf - inf is nan, so equal numbers are treated before.
+logaddexp of two equal infinities: inf - inf is nan, so equal operands have a case of their own.
 
-COSTS says what takes long, in additions. A value that is needed twice is computed twice where that
-is cheaper than writing it down (step 98o).
+COSTS estimates the time of an operation, measured in additions. If two passes need a value, step
+98o uses the costs to decide between computing it twice and storing it.
 
 New: DIVISIONS, COSTS, REDUCTIONS, and lines of the tables.
-Try: what is -7 // 2 in your C compiler?
+Try: print -7 / 2 and -7 % 2 from a C program, and compare with Python's -7 // 2 and -7 % 2.
 """
 
 import functools
@@ -258,8 +258,8 @@ def cast(text: str, of: np.dtype, to: np.dtype) -> str:
 
 
 def converted(text: str, x: Node, to: np.dtype) -> str:
-    """An operand's value in another type. Of an integer that was cut from a float and becomes one
-    again GCC makes a single step, which keeps the sign of -0.5 as -0.0; hence the question."""
+    """An operand's value in another type. GCC merges the casts from float to integer and back into
+    one, which turns -0.5 into -0.0 rather than 0.0; so the expression tests for 0."""
     value = cast(text, x.dtype, to)
     if x.op == "astype" and x.dtype.kind in "iu" and to.kind == "f":
         return f"({text} == 0 ? 0 : {value})"

@@ -1,27 +1,27 @@
-"""Step 98f: The axes of two arrays become one
+"""Step 98f: Unification: the axes of two arrays become one list
 
-Two operations can share a loop if they loop over the same elements. Their shapes alone do not say
-so: a bias is added to [6, 4], then the result is reshaped to [2, 12], and gelu loops over that.
-Both go over 24 elements in the same order; only the cuts are in other places:
+Two operations can share a loop if they go over the same elements. Comparing shapes is not enough to
+find out. Suppose a bias is added to [6, 4], the result is reshaped to [2, 12], and gelu follows.
+Both operations go over 24 elements in the same order; only the boundaries differ:
 
-    6 x 4      a cut after 4, 8, 12, 16, 20        in common:   2 x 3 x 4
-    2 x 12     a cut after 12
+    6 x 4      boundaries after 4, 8, 12, 16, 20        both:   2 x 3 x 4
+    2 x 12     a boundary after 12
 
-So a dimension is an Axis, an object. `unify` walks along both lists, and where a longer axis meets
-a shorter one, the longer becomes two: 6 is 2 x 3, and 12 is 3 x 4. Where both have one length, they
-become one axis. Every value that has one of these axes has the parts from then on, because it
-holds the object; `leaves` gives the parts.
+So each dimension is an object, an Axis. `unify` walks along two lists of axes. Where a longer axis
+meets a shorter one, the longer one is split: 6 becomes 2 x 3, and 12 becomes 3 x 4. Where both have
+the same length, they become one axis. A value keeps its Axis objects, so it sees every later split;
+`leaves` returns the parts.
 
-It can fail: 4 does not divide 6. What was changed until then is in the trail, so that `undo` can
-take it back, and the caller can do without.
+unify can fail: 4 does not divide 6. The list `trail` collects the axes that were changed, so `undo`
+can restore them, and the caller goes on as if nothing had happened.
 
-The trap: a matrix and its transpose. unify([a, b], [b, a]) makes a and b one axis, as if only the
-diagonal were there. It returns True; who calls it sees an axis twice in one list, and must refuse.
+The trap: a matrix and its transpose. unify([a, b], [b, a]) makes a and b one axis, as if the loop
+ran along the diagonal, and returns True. The caller must reject a list that contains an axis twice.
 
-(PyTorch's compiler does the same with symbols: sympy expressions for the sizes of ranges.)
+(PyTorch's compiler does this with symbols: sympy expressions for the ranges of loops.)
 
 New: Axis, leaves, unify, undo.
-Try: unify the axes of [4, 6] with those of [6, 4].
+Try: unify the axes of [4, 6] with those of [8, 3]. Which sizes do the leaves have?
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ from collections.abc import Iterable
 class Axis:
     """A dimension of a kernel's loops.
 
-    parts: what it turned out to be: another axis, or two axes that it is made of, as 6 is 2 x 3.
+    parts: the axis that it was unified with, or the two axes that it was split into, as 6 is 2 x 3.
     """
 
     __slots__ = ("parts", "size")
@@ -40,7 +40,7 @@ class Axis:
 
 
 def leaves(axes: Iterable[Axis]) -> list[Axis]:
-    """The axes with their parts in place of those that have some."""
+    """The axes, each one that has parts replaced by its parts."""
     found, stack = [], [*axes][::-1]
     while stack:
         axis = stack.pop()
@@ -52,9 +52,10 @@ def leaves(axes: Iterable[Axis]) -> list[Axis]:
 
 
 def unify(a: Iterable[Axis], b: Iterable[Axis], trail: list[Axis]) -> bool:
-    """Makes two lists of axes one: (6, 4) and (2, 12) are both (2, 3, 4). Returns whether it went.
+    """Makes two lists of axes equal: (6, 4) and (2, 12) are both (2, 3, 4). Returns False if they
+    cannot be made equal; then some axes may be changed already.
 
-    trail: takes the axes that were changed, to undo it.
+    trail: collects the axes that were changed, for undo().
     """
     a, b = leaves(a)[::-1], leaves(b)[::-1]
     while a and b:

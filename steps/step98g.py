@@ -1,29 +1,31 @@
-"""Step 98g: Which operations may share a loop
+"""Step 98g: Fusion: which operations may share a loop
 
-A chain may become one loop, and so may two chains that meet. But not everything that has one shape:
+To fuse operations is to compute them in one loop. A chain can be fused, and so can two chains that
+meet. But equal shapes are not enough:
 
-    a = exp(x)          a and y have one shape, but a product stands between them. A loop for both
-    p = a @ a           would need p before it has computed a: a cycle, and no order in which the
-    y = p + a           program can run.
+    a = exp(x)          a and y have the same shape, but y needs the product p, and p needs all of
+    p = a @ a           a. A loop for a and y would need p before a is complete: a cycle.
+    y = p + a
 
-To search for such cycles for each pair of operations takes too long. Levels make it simple. The
-level of an operation is at least that of what it uses, and one more where what it uses is not in
-its own group:
+Searching for a cycle for each pair of operations takes too long. Levels make it simple. An
+operation joins the groups of those operands that have the highest level, and takes that level. If
+it cannot join, it starts a group one level higher:
 
     x: 0      exp: 1      matmul: 2      add: 3
 
-An operation joins the groups of those operands that have the highest level, or starts a group one
-level higher. So every edge between two groups leads to a higher level. Groups of one level never
-depend on each other, in no way around, and may be merged whenever an operation needs values of
-both. Each node is looked at once: the time grows with their number, not with its square.
+So an edge between two groups always leads to a higher level. Groups of the same level never depend
+on each other, directly or indirectly, and may be merged when an operation uses values of both. Each
+node is visited once, so the time grows with the number of nodes, not with its square.
 
-The trap: merging renames groups that other nodes point to. `now` follows to the one that is left.
+The trap: when groups are merged, nodes still point to the group that was absorbed. `now` follows
+`inside` to the group that is left.
 
-(PyTorch's scheduler scores pairs of nodes and fuses the best, again and again, with a search for
-cycles each time.)
+(PyTorch's scheduler scores pairs of nodes and fuses the best pair, again and again, and searches
+for cycles each time.)
 
 New: Group, Fuser, agreed.
-Try: give the product of the demo an expression, and see the loop that cannot be computed.
+Try: add a line "matmul": "{a} * {b}" to ON_ALL of expressions.py. The demo's first line then shows
+one group that no loop can compute.
 """
 
 import time

@@ -1,24 +1,25 @@
-"""Step 98h: A loop reads views where they are
+"""Step 98h: Views inside a loop: bases and strides
 
-Between two operations stands a transpose, a slice, or a reshape. It computes nothing (step 51), but
-for step 98g it is an operation that C does not know, and it ends a group. A loop can do without: it
-reads the memory itself, with other steps.
+A transpose, a slice or a reshape between two operations computes nothing; it is a view (step 66b).
+But step 98g treats it as an operation that C does not have, so it ends a group. A loop does not
+need the view as an array: it can read the memory of the original array with the view's strides.
 
-Where are the elements of a view? NumPy knows. `show` does what the view does to an array of bytes,
-one byte for an element, whose elements nobody reads or writes; its strides say how many elements
-one more row or column is. Of a view of a view, too, and of a slice or a broadcast. So each view has
-a base, the node whose memory it shows, and a group depends on bases only.
+NumPy can compute these strides. `show` applies the view to an array with one byte per element. The
+bytes are never read or written. Since an element is one byte, the array's strides count elements.
+The same works for a view of a view, for a slice and for a broadcast. So each view has a base, the
+node whose memory it shows, and a group depends on bases only.
 
-A constant of one element is a number; in a loop it is written out.
+A constant with one element becomes a number, and the loop contains it as a literal.
 
-The trap: a reshape of a transpose needs a copy. Then NumPy's result shares no memory with what it
-was given, and the node is an operation like others. And a view of a value that the group itself
-computes cannot be read yet: its elements come in another order. Step 98i finds out which can.
+The trap: a reshape of a transpose has to copy. Then NumPy's result shares no memory with its
+argument, and the node counts as an ordinary operation. Another limit: a view of a value that the
+group itself computes cannot be read yet, because its elements come in another order. Step 98i finds
+out which of these views can be read.
 
-(PyTorch's compiler calls these ReinterpretView and views of a buffer.)
+(PyTorch's compiler calls such views ReinterpretView.)
 
 New: Fuser.show, .number, .is_view. Changed: Fuser.__init__, .operands, .bases, .join, .sort.
-Try: print show(view)[1].strides for the transpose of the demo.
+Try: which strides does `show` find for y[::2], a view_at of y with (slice(0, None, 2), ...)?
 """
 
 from typing import Any

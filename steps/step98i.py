@@ -1,25 +1,26 @@
 """Step 98i: One loop for values of different shapes
 
-Step 98h compares shapes. So a reshape between two operations ends a group, though both go over the
-same elements in the same order, and so does a transpose, though a loop can write in any order.
+Step 98h compares shapes, so a reshape between two operations ends a group, although both go over
+the same elements in the same order. So does a transpose, although a loop can write its results in
+any order.
 
-Now each value of a group has a place: for each of its dimensions the axes (step 98f) that it is
-made of. A node that wants to join brings its own view of an operand:
+Now each value of a group has a place: for each dimension, the list of axes (step 98f) that it
+consists of. A node that joins a group unifies its own axes with those of its operands:
 
-    h = tanh(x)                 axes a (6), b (20)
-    r = reshape(h, (2, 3, 20))  an axis for each dimension, from the slowest stride to the fastest:
-                                2, 3, 20, and unified with a, b: now a is 2 x 3
-    t = transpose(r, (1, 0, 2)) the same axes in another order
+    h = tanh(x)                  axes a (6), b (20)
+    r = reshape(h, (2, 3, 20))   an axis for each dimension: 2, 3, 20. Unified with a, b: the axis a
+                                 is split into 2 x 3
+    t = transpose(r, (1, 0, 2))  the same axes in another order
 
-`axes_of` asks of the view (its strides are known since step 98h) that it shows every element of the
-value once. A slice does not, and starts a new group. `agreed` then asks that the node goes over all
-axes that the group goes over, each once.
+`axes_of` sorts the dimensions of a view by stride, from the slowest to the fastest, and checks that
+the view shows every element of the value exactly once. A slice does not; it starts a new group.
+`agreed` then checks that the node loops over all axes of the group, each of them once.
 
-The trap: e + e.T. The axes of e are a, b, those of its transpose b, a. Unified, a is b, and the
-list of the group's axes holds one axis twice. That is refused, and undone.
+The trap: e + e.T. The axes of e are a, b, those of e.T are b, a. Unifying them makes a and b the
+same axis, and the list of axes contains it twice. `agreed` refuses that, and `join` undoes it.
 
 New: Fuser.axes_of, .sequence, .place. Changed: Group, Fuser, Fuser.join, agreed.
-Try: print the places of the three nodes of the first demo.
+Try: in the demo's groups(), print the sizes of each node's axes in fuser.places.
 """
 
 import math

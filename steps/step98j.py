@@ -1,9 +1,9 @@
-"""Step 98j: A reduction closes a loop, and stays inside
+"""Step 98j: Reductions inside a kernel
 
-softmax of a row is three loops: the largest element, the sum of exp(x - largest), the quotients. So
-far a reduction ends a group, and each of the three goes over the whole array. Row by row it is
-better: a row of 1,000 numbers stays in the processor's nearest memory, and is read from there in
-the second and third loop. So a reduction and what comes before and after it become one kernel:
+The softmax of a row takes three loops: the largest element, the sum of exp(x - largest), and the
+quotients. So far a reduction ends a group, and each of the three loops goes over the whole array.
+Row by row is faster: a row of 1,000 numbers stays in the cache, and the second and third loop read
+it from there. So a reduction, what comes before it and what comes after it become one kernel:
 
     for each row:                           the outer axes: what the reduction leaves
         largest = -inf
@@ -12,16 +12,18 @@ the second and third loop. So a reduction and what comes before and after it bec
         for each column: sum += exp(x - largest)
         for each column: out = exp(x - largest) / sum
 
-A group has two kinds of values, then: full ones, for each element, and outer ones, for each row.
-`agreed` sees to it that there are no others: all full values have all axes, all outer values those
-that the reductions leave. Which axes does a full value of a new node have that are not in the outer
-value that it uses (x - largest)? Those that the group loops over and the node does not know yet.
+Now a group has two kinds of values: full ones, one for each element, and outer ones, one for each
+row. `agreed` rejects anything else: full values have all axes, outer values have the axes that the
+reductions leave. In x - largest, `place` must find the missing axis of `largest`: it takes the axes
+that the group loops over and that the node does not have yet.
 
-The trap: a row vector that is added to a matrix is no reduction. Without that condition, it would
-be an outer value over the columns, and the loops would run down the columns.
+The trap: a row vector that is added to a matrix is not a reduction. Without the test of
+`reduces` in `agreed`, the vector would be an outer value for each column, and the loops would run
+down the columns.
 
 New: Group.outer, Group.reduces. Changed: Fuser.operands, .fits, .sequence, .place, .join, agreed.
-Try: sum the quotients of the demo over their first dimension. Why is that another group?
+Try: let the softmax of the demo sum over the first dimension: shape=(1, 7), axis=(0,). Which groups
+does it print now, and why?
 """
 
 import math
@@ -291,7 +293,7 @@ if __name__ == "__main__":
     new("sum", y, shape=(7,), axis=(0,), keepdims=False)
     print(groups(x)[1:])  # -> ['sum', 'sum']
 
-    # A sum of what is there for each row only, and a value for each row from two groups.
+    # Two reductions that meet in one value per row: of equal rows, and of rows of different sizes.
     x, z = leaf(5, 7), leaf(5, 7)
     a = new("sum", x, shape=(5,), axis=(1,), keepdims=False)
     b = new("max", new("exp", z), shape=(5,), axis=(1,), keepdims=False)
@@ -302,7 +304,7 @@ if __name__ == "__main__":
     new("add", a, new("sum", z, shape=(5,), axis=(1,), keepdims=False))
     print(groups(x, z))  # -> ['sum', 'sum', 'add']
 
-    # A row that is added to each row of a matrix is no reduction.
+    # A row that is added to each row of a matrix is not a reduction.
     x, row = leaf(3, 4), leaf(4)
     new("add", x, new("exp", row))
     print(groups(x, row))  # -> ['exp', 'add']

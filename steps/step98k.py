@@ -1,27 +1,26 @@
-"""Step 98k: Where a value is made early and used late
+"""Step 98k: Moving a group into the group that uses it
 
-The mask of dropout is made of random numbers, which depend on nothing: its level is 1, and that of
-the layer that it is used in is 30. So the two operations that make it are a kernel of their own,
-and the mask is written and read for nothing.
+Dropout makes its mask from random numbers, which depend on nothing. So the mask has level 1, while
+the layer that uses it may have level 30. The two operations that make the mask become a kernel of
+their own, and the mask is written to memory and read back for nothing.
 
-After the sorting, a second look: a group all of whose users are in one other group moves into that
-one. No cycle can come of it, since no way leads out of the group but into the other.
+So `sink` takes a second look after the sorting. If all users of a group are in one other group, it
+moves into that group. This cannot create a cycle, since every path out of the group leads there.
 
     random -> [maximum, multiply] -> ... -> [matmul] -> [add, multiply by the mask]
                      `-----------------------------------------------^
 
-The axes of the two groups are unified where one uses values of the other, as in step 98i; `agreed`
-has the last word.
+`connect` unifies the axes of the two groups wherever one uses values of the other, as in step 98i.
+`agreed` decides whether they fit.
 
-A group that is better left alone: the gradient of pooling has one value for each 2 x 2 window.
-Where it meets rows of 784 elements, a common loop would have the axes 14 x 2 x 14 x 2, and an
-innermost loop of two rounds, for which there are no vectors. `narrow` refuses to cut a row into
-pieces of fewer than 8.
+Some groups should not be merged. The gradient of 2 x 2 pooling has one value per window. Together
+with rows of 784 elements, the loops would be 14 x 2 x 14 x 2, and a vector cannot help an innermost
+loop of two iterations. `narrow` refuses to split a row into pieces of fewer than SHORT elements.
 
-(PyTorch's scheduler finds such pairs by their shared memory.)
+(PyTorch's scheduler finds such pairs by the memory that they share.)
 
 New: Fuser.sink, .connect, .narrow. Changed: Fuser.__init__, .join, agreed.
-Try: set SHORT to 1 and run the last demo.
+Try: set SHORT to 1. The demo's last line then shows one group instead of two.
 """
 
 import math

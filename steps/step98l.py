@@ -1,24 +1,28 @@
-"""Step 98l: A kernel: loops, and what is read in each round
+"""Step 98l: A kernel: its loops and its loads
 
-A group says which operations share loops. A kernel says how: how often each loop runs, and where in
-memory a round reads and writes. With that, the text in C is nearly there.
+A group says which operations share loops. A Kernel says how: the size of each loop, and the
+position in memory that each iteration reads or writes. Each operand of a node is one of three
+things:
 
-    operands      another value of the kernel, a number, or a Load
-    Load          base, offset, strides: a round (i, j) reads base[offset + i * s + j * t]
+    a node      computed by the same kernel
+    a number    written into the source
+    a Load      base, offset, strides: iteration (i, j) reads base[offset + i * s + j * t]
 
-The strides of a Load are for loops, not for dimensions. The dimensions of a view have strides (step
-98h) and axes (step 98i), and the axes are the loops. A dimension that is made of two axes has its
-stride for the inner one, and for the outer one as much more as the inner one is long. A loop over
-an axis that a view does not have has the stride 0: a bias is read again in each row.
+The strides of a Load belong to loops, not to dimensions. The dimensions of a view have strides
+(step 98h) and consist of axes (step 98i), and each axis is a loop. If a dimension consists of two
+axes, its stride is that of the inner one; the outer one has that stride times the size of the
+inner one. The stride is 0 for a loop over an axis that the view does not have: each row reads the
+same bias again.
 
-The same for what is written: its elements lie one after the other along the axes of its sequence.
+Results have strides, too: their elements lie one after the other along the axes of their sequence.
 
-The demo runs a kernel in Python, round for round, which is slow and shows that nothing is missing.
+The demo executes a kernel in Python, one iteration at a time. That is slow, but it shows that a
+Kernel contains all that the computation needs.
 
 (PyTorch: a SchedulerNode, whose reads and writes are such index expressions.)
 
 New: Load, Kernel, build_kernel, address.
-Try: print the strides of the three Loads of the demo.
+Try: print the strides of all Loads in kernel.operands. Which of them has strides of 0, and why?
 """
 
 import dataclasses

@@ -1,25 +1,26 @@
-"""Step 98m: The graph with kernels in it
+"""Step 98m: The schedule: kernels and single nodes in order
 
-Now the nodes that are in no kernel come back: products, draws of random numbers, whole Functions.
-The result of `fuse` is a list of nodes and kernels, in an order in which they can run.
+Some nodes are in no kernel: products, random numbers, whole Functions. `fuse` returns a list of
+nodes and kernels in an order in which they can run.
 
-What does a kernel have to write? Values that somebody outside needs: another kernel, a single node,
-or the caller of the graph. Others never exist as an array. A view or a number that only kernels use
-need not be there, either.
+What does a kernel have to write? The values that another kernel, a single node or the caller of the
+graph uses. All other values never exist as an array. Views and numbers that only kernels use are
+left out of the list.
 
-The order: each unit after what it needs, otherwise as in the graph. One goes through the nodes, and
-where a unit needs others that are not there yet, these come first, with a stack in place of a
-recursion (a chain of 10,000 nodes is deeper than Python's).
+The order: each unit (a kernel or a node) comes after the units that it needs, otherwise as in the
+graph. `in_order` goes through the nodes; where a unit needs others that are not done yet, those
+come first. It uses a stack instead of recursion, because a chain of 10,000 nodes exceeds Python's
+limit.
 
-The trap: random numbers. Two draws do not need each other, but the program made them in an order,
-and a generator gives other numbers in another one. So each operation with an effect waits for the
-one before it. That is one more edge, and the levels of step 98g must know of it, too, or a cycle
-could arise after all.
+The trap: random numbers. Two draws do not depend on each other, but the program made them in a
+certain order, and in another order the generator would give them other numbers. So each operation
+with an effect also waits for the one before it. The levels of step 98g must include this edge;
+otherwise it could close a cycle.
 
-(PyTorch: fx nodes have no such edges; inductor keeps the order of extern calls.)
+(PyTorch: fx nodes have no such edges; Inductor keeps the order of extern calls.)
 
 New: fuse, in_order. Changed: Fuser.sort.
-Try: leave the edges between effects out, and draw the random numbers of the demo.
+Try: remove the line chained[node] = effect. In which order do the demo's draws run then?
 """
 
 import dataclasses
@@ -484,21 +485,23 @@ if __name__ == "__main__":
         schedule[2].outputs == [y], [node.op for node in schedule[2].nodes]
     )  # -> True ['add', 'tanh']
 
-    # What nobody outside needs is not there: half of x is read by the kernel, where it is.
+    # Only the kernel uses `half`, so the list does not contain it: the kernel reads x itself.
     x = leaf(8, 4)
     half = new("view_at", x, (slice(0, 4), ...), shape=(4, 4))
     y = new("multiply", half, new("constant", np.full((), 2, f), shape=()))
     print(words(fuse(Graph([x], nodes, [y]))))  # -> k0
     print(words(fuse(Graph([x], nodes, [y, half]))))  # -> view_at k0
 
-    # Three draws, of which the last is used first.
+    # Three draws, and a kernel that is due before them, since it begins with exp: they keep their
+    # order.
     x = leaf(3)
+    early = new("exp", x)
     draws = [new("random", None, "normal", shape=(3,)) for _ in range(3)]
-    total = new("add", new("add", x, draws[2]), draws[0])
+    total = new("add", new("add", new("add", early, draws[0]), draws[1]), draws[2])
     schedule = fuse(Graph([x], nodes, [total]))
     print(schedule[:3] == draws, words(schedule))  # -> True random random random k0
 
-    # A kernel that stands before what it needs: its first node is there early, its last is not.
+    # A kernel whose first node stands before the product that its last node needs.
     x = leaf(4, 4)
     a = new("exp", x)
     p = new("matmul", new("sort", x), x)

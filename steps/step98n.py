@@ -1,26 +1,28 @@
-"""Step 98n: Rows inside rows, and loops that become one
+"""Step 98n: The order of loops, and loops that merge
 
-A kernel with a reduction has two kinds of loops. The outer ones run over the rows, what the
-reduction leaves; the inner ones over the elements of a row. `kernel.outer` says how many are outer
-ones, and `full` which values exist for each element.
+A kernel with a reduction has two kinds of loops. The outer ones run over rows, which are what the
+reduction leaves. The inner ones run over the elements of a row. `kernel.outer` is the number of
+outer loops, and `full` holds the nodes that have a value for each element.
 
-    softmax of [512, 1000]       outer 512, inner 1000
-    BatchNorm of [16, 8, 28, 28] outer 8, inner 16, 28, 28: "row" is what has one mean
+    softmax of [512, 1000]        outer 512, inner 1000
+    BatchNorm of [16, 8, 28, 28]  outer 8, inner 16, 28, 28: a "row" is what shares one mean
 
-The order of the inner loops is that of the memory: of the last full value that is written.
+The inner loops follow the order in memory of the last full value that is written.
 
-Sums over the first dimension (the gradient of a bias) need care. Row by row would mean: one column
-after the other, each element far from the next. So where the last loop belongs to the result, a
-block of columns takes the place of the row, and the last loop stays the innermost. (`columns`)
+Sums over the first dimension (the gradient of a bias) need care. Row by row would mean one column
+after the other, and the elements of a column are far apart. So if the last loop belongs to the
+result, `columns` is True: a row is then a block of columns, and the last loop stays the innermost.
 
-And 28 x 28 is 784: where two loops lie so that for every array one round of the outer one is as far
-as all rounds of the inner one, they become one, which is longer. [512, 1000] of a chain is one loop
-of 512,000.
+Two neighbouring loops merge if, in every array, one step of the outer loop is as far as all steps
+of the inner one: 28 x 28 becomes 784, and a chain over [512, 1000] becomes one loop of 512,000.
+
+The trap: an outer loop must not merge with an inner one, even where the memory would allow it. The
+row would lose its end, where the reduction's result is taken.
 
 (PyTorch: the pointwise and reduction ranges of a kernel, and `simplify_indexing`.)
 
 New: merge_loops, Kernel.__repr__. Changed: Kernel, build_kernel.
-Try: which loops has the mean of BatchNorm alone, with nothing after it?
+Try: build the kernel of the mean alone, without the subtraction. Do its loops change?
 """
 
 import dataclasses

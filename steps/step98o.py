@@ -1,25 +1,26 @@
-"""Step 98o: In which pass a value is computed, and whether it is kept
+"""Step 98o: Passes over a row: compute again, or keep
 
-A row of softmax is gone over three times. The first pass finds the largest element, the second
-needs it, and adds up the exponentials, the third needs the sum. In general: a value is computed in
-the latest pass of what it needs, and a reduction is there one pass later than what it reduces.
+Softmax goes over a row three times. Pass 0 finds the largest element, pass 1 adds up the
+exponentials, pass 2 divides by the sum. In general, `find_passes` gives each value the latest pass
+of its operands, and a reduction one more, since its result is there only after the pass.
 
-exp(x - largest) is needed twice: for the sum in pass 1, for the quotient in pass 2. What then?
+exp(x - largest) is needed twice: in pass 1 for the sum, and in pass 2 for the quotient. What
+happens to such a value depends on three questions:
 
-    it is an output of the kernel       read it back: it has been written anyway
-    it is cheap                         compute it again, from what the row has still near
-    it is not (an exp: 20 additions)    keep it for the row, in a buffer of a thousand floats
+    is it an output of the kernel?          read it back; it is written anyway
+    is it cheap?                            compute it again; x is still in the cache
+    is it expensive? (exp: 20 additions)    keep it in a buffer for one row
 
-A row of a million elements is too long for a buffer on the stack. Then the value becomes an output
-that nobody asks for.
+A row of a million elements is too long for a buffer on the stack. Then the value becomes an
+additional output of the kernel.
 
-The trap: that something is computed again means that what it needs has to be there again, too; the
-search goes backwards, from the last pass to the first.
+The trap: to compute a value again, a pass needs that value's operands again, too. So the search for
+the last use goes backwards through the nodes.
 
-(PyTorch: inductor computes again what is pointwise, up to a number of uses: realize_hint.)
+(PyTorch: Inductor computes pointwise values again, up to a number of uses: realize_hint.)
 
 New: ROW_BYTES, CHEAP, Kernel.passes, Kernel.kept, find_passes. Changed: Kernel, build_kernel.
-Try: set CHEAP to 100, and look at what softmax keeps.
+Try: set CHEAP to 100. What does softmax keep then?
 """
 
 import dataclasses
@@ -33,9 +34,9 @@ from tinytorch.compiler.expressions import COSTS, REDUCTIONS
 from tinytorch.compiler.fuse import Fuser
 from tinytorch.compiler.graph import Graph, Node
 
-# So many bytes of a row are kept on the stack from one pass to the next; more go to an array.
+# A row's values are kept on the stack up to this size; longer rows go to an array.
 ROW_BYTES = 64 * 1024
-CHEAP = 12  # a value that costs more than so many additions is kept, not computed again
+CHEAP = 12  # in additions: a value that costs more is kept, not computed again
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,8 +172,8 @@ def merge_loops(kernel: Kernel, sizes: list[int]) -> None:
 
 
 def find_passes(kernel: Kernel) -> None:
-    """Says in which pass over a row each value is computed, and which values are kept for a later
-    one rather than computed again."""
+    """Finds the pass over a row in which each value is computed, and the values that are kept for
+    a later pass rather than computed again."""
     passes, cost = kernel.passes, {}
     for node in kernel.nodes:
         used = [x for x in kernel.operands[node] if isinstance(x, Node)]

@@ -1,28 +1,27 @@
 """Step 98p: A kernel is a C function
 
-Steps 98a to 98o say what an operation is in C, and which operations are one loop: a Kernel has the
-nodes, and the arrays that they read and write. That is not a program yet; no compiler takes it.
-What is missing is the function around the expressions:
+Steps 98a to 98o give the C expression of each operation, and a Kernel with its nodes and the arrays
+that it reads and writes. No compiler accepts that yet. What is missing is the function around the
+expressions:
 
     void k0(const float *restrict in0, float *restrict out0) {      parameters: inputs, outputs
         for (long i0 = 0; i0 < 1000; i0++) {                        the loop
             const float add_0 = in0[i0] + 1.0f;                     a statement for each node
-            out0[i0] = add_0;                                       what others need is stored
+            out0[i0] = add_0;                                       a store for each output
         }
     }
 
-Each node becomes a constant with a name of its own, "operation_number". A compiler sees through
-them: most never leave the processor's registers. They are there for the reader, and so is the
-comment above the function, with the lines of the program that the loop comes from.
+Each node becomes a constant with a name of its own, "operation_number". This costs nothing: the
+compiler keeps most of them in registers. The names help the reader, and so does the comment above
+the function, which lists the lines of the program that the loop comes from.
 
-The trap: `restrict`. It promises that no two arrays overlap. Without it C has to reckon with a
-write to out0 that changes in0, and may not read a few numbers ahead. But the promise is ours, and
-nobody checks it: a call with out0 = in0 + 1 may compute anything. So the outputs get memory of
-their own.
+The trap: `restrict` promises that no two arrays overlap. Without it, C must assume that a write to
+out0 changes in0, and may not read several numbers ahead. But C does not check the promise: a call
+with out0 = in0 + 1 may compute anything. So the outputs always get memory of their own.
 
-(PyTorch's compiler writes such loops in C++ too; TORCH_LOGS=output_code prints them.)
+(PyTorch's compiler writes such loops in C++; TORCH_LOGS=output_code prints them.)
 
-Here all arrays lie in a row, and the kernel has one loop. Step 98q lifts that.
+Here all arrays are contiguous, and a kernel has one loop. Step 98q lifts these limits.
 
 New: HEAD, c_source, comment_of, CFunction.
 Try: name the variables by the operation alone, and compile x + 1 + 2.

@@ -1,31 +1,31 @@
-"""Step 98q: Where an element lies
+"""Step 98q: Index expressions: the position of an element
 
-(x + bias) * y.t() is one kernel, and step 98p writes nonsense for it: one loop of 3 rounds, for 15
-elements. The kernel knows better (step 98l): for each array it has, loop by loop, how many elements
-further one more round reads. That is all that C needs:
+(x + bias) * y.t() is one kernel, but step 98p writes a wrong loop for it: 3 iterations for 15
+elements. The kernel has the information (step 98l): for each array, how many elements further each
+loop moves. C needs no more:
 
     x       5, 1    in0[i0 * 5 + i1]
     bias    0, 1    in1[i1]                 the same for each row
-    y.t()   1, 3    in2[i0 + i1 * 3]        transposed: nobody copies it
+    y.t()   1, 3    in2[i0 + i1 * 3]        transposed, without a copy
 
-This is the rule of topic 10, strides, written into a program. `index` makes the text. There is a
-loop for each size of the kernel; where two of them run on in all arrays, the kernel has one.
+These are strides (step 66a), written into a program. `index` writes the text between the brackets,
+and `loop` writes a loop for each size of the kernel.
 
-What is read is read once, into x0, x1, ...: a Load is a key, and two equal ones are one element.
+Each element is read once, into x0, x1, ...: CFunction.loads is a dictionary with Loads as keys, and
+equal Loads share a variable.
 
-A network has many equal layers, and the text of a kernel has no name in it until the last moment.
-So equal texts are one function, and both kernels get its name: there is less to compile.
+A network has many equal layers. The function's name is added last, so equal kernels have equal
+texts; they share one function, and there is less to compile. `helpers` adds the functions that C
+does not have, such as Python's // and %, in front of the kernels that call them.
 
-What C does not have, Python's // and %, is written in front of the kernels that call it
-(`helpers`).
+The trap: kernels must have equal texts, not only equal operations. Sizes and strides are numbers in
+the text, so the last, shorter batch of a data set needs other functions.
 
-The trap: equal texts, not equal operations. Sizes and strides are numbers in the text: the last
-batch of a data set, which is shorter, needs other functions.
-
-(PyTorch's compiler finds equal kernels in the same way: by their text.)
+(PyTorch's compiler also finds equal kernels by their text.)
 
 New: FLAGS, LIBRARIES, c_file, helpers, index, CFunction.loop. Changed: c_source, CFunction.
-Try: in `index`, let the stride 0 be written too. Does the compiler need our help there?
+Try: in `index`, remove the condition `if s`, so that strides of 0 are written, too. Are the results
+the same?
 """
 
 import itertools

@@ -1,35 +1,35 @@
-"""Step 98r: A reduction ends a loop
+"""Step 98r: Reductions in C: an accumulator
 
-Fusion puts the norm of a row, sqrt(sum(x * x)), into one kernel (step 98j). Step 98q takes all its
-nodes for values of an element, and asks for C's expression of a sum: AttributeError. The values of
-this kernel are of two kinds. Some are there for each element, others once for each row:
+Fusion puts the norm of a row, sqrt(sum(x * x)), into one kernel (step 98j). Step 98q treats each
+node as a value of one element and asks for the C expression of a sum: AttributeError. This kernel
+has two kinds of values, one for each element and one for each row:
 
     for (long i0 = 0; i0 < 3; i0++) {                     the outer loop: rows
-        ...                                               what a row has before its loop
+        ...                                               values of the row, before the inner loop
         double sum_1_acc = 0;
-        for (long i1 = 0; i1 < 100; i1++) {               the elements of a row
+        for (long i1 = 0; i1 < 100; i1++) {               the elements of the row
             const float square_0 = x0 * x0;
             sum_1_acc += square_0;
         }
-        const float sum_1 = (float)sum_1_acc;             what it has after it
+        const float sum_1 = (float)sum_1_acc;             values of the row, after the inner loop
         const float sqrt_2 = sqrtf(sum_1);
         out0[i0] = sqrt_2;
     }
 
-A reduction is written in three places: its accumulator begins before the loop, takes up a value in
-each round, and has the result behind the loop. The square never gets to memory.
+A reduction is written in three places: its accumulator starts before the loop, takes up a value in
+each iteration, and gives the result after the loop. The squares never go to memory.
 
-The accumulator of floats is a double: a float has 24 bits, and once the sum is large, most of a
-small number falls off the end. NumPy adds in pairs of pairs instead, against the same trouble.
+The accumulator of floats is a double. A float has 24 bits, so once the sum is large, most bits of a
+small number are lost. (NumPy adds in pairs, and pairs of pairs, for the same reason.)
 
-The trap: NumPy's sum of int32 is an int64. Each element gets the result's type before it is added;
-after the sum it would be too late.
+The trap: NumPy's sum of int32 is int64. Each element is converted before it is added; to convert
+the finished sum would be too late.
 
-(PyTorch's compiler writes the same three pieces; it calls the accumulator tmp_acc0.)
+(PyTorch's compiler writes the same three pieces, with an accumulator named tmp_acc0.)
 
 New: COMBINE, START, CFunction.write_outer, .reduced, .accumulator, .type_of_accumulator,
 .write_pass, .open_row, .write_start, .dtype_of. Changed: CFunction.__init__, .write_rows.
-Try: let type_of_accumulator say "float". Which line of the demo is wrong then?
+Try: let type_of_accumulator return "float". What does the demo's last line print?
 """
 
 import itertools

@@ -1,30 +1,31 @@
 """Step 98s: Several passes over a row
 
-The variance of a row needs its mean, and the mean is there only after the row's loop. So the row is
-gone over again. Step 98r has one loop for a row, and would use the mean before it is computed. The
-kernel knows in which pass each value is computed (step 98o). A pass is written from its end:
+The variance of a row needs its mean, and the mean is known only after a loop over the row. So
+there must be another loop over the same row. Step 98r has one loop for a row, and would use the
+mean before it is computed. The kernel knows the pass of each value (step 98o). `write_pass` works
+backwards:
 
-    roots     what a pass is for: the values that its reductions take up, that are written, or kept
-    needed    the roots, and back from them all that they are computed from
+    roots     the purpose of a pass: the values that it reduces, writes to an output, or keeps
+    needed    the roots, and everything that they are computed from
 
-A value of an earlier pass that is needed again is there in one of three ways:
+A pass may need a value of an earlier pass again. There are three cases:
 
-    cheap, as x - mean      it is computed again; x comes from the cache
-    an output               it has been written, and is read back
-    dear, as exp            the pass that computes it puts it into a buffer of the row, exp_0_row
+    cheap, as x - mean      computed again; x comes from the cache
+    an output               already written, and read back
+    expensive, as exp       the pass that computes it stores it in a buffer for the row, exp_0_row
 
-The buffer is an array on the stack with a place for each element of a row, used for one row after
-the other. 400 bytes that are used at once again never leave the processor's first cache.
+The buffer is an array on the stack with one place per element of a row, and each row uses it again.
+Its 400 bytes here stay in the first-level cache.
 
-The trap: a value that is computed in two passes is stored by the first only, `passes[node] ==
-number`. Twice would be right too, and the memory would have twice the work.
+The trap: if two passes compute a value, only the first one stores it: `passes[node] == number`.
+Storing it twice would also be correct, but would write to memory twice.
 
-(PyTorch's compiler does the same for a softmax on the CPU: one outer loop, the loops over the row
-inside of it, and a local buffer.)
+(PyTorch's compiler does the same for a softmax on the CPU: an outer loop over rows, an inner loop
+for each pass, and a local buffer.)
 
 New: CFunction.needed, .is_there, .element, .place, .row_place. Changed: CFunction.__init__,
 .write_rows, .write_outer, .write_pass.
-Try: let is_there say False. What is computed twice in the softmax, and is the result right?
+Try: let is_there return False. What does the softmax compute twice then, and is the result right?
 """
 
 import itertools

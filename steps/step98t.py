@@ -1,31 +1,31 @@
 """Step 98t: Catalogue: the other reductions, and functions for vectors
 
-Reductions (step 98r): a row in COMBINE and one in START for each. Look at the largest: the
-accumulator begins with the smallest number of its type, and nan needs care. `x > acc` is false for
-nan, so that nan would be lost, and NumPy's max is nan then. `(x > acc) | (x != x)` keeps it, but
-only in one accumulator: vectors and threads (step 98v) have several, and of these the largest is
-taken, without a nan. So a second accumulator says whether a nan was there. any and all put bits
-together; what is not bool is compared with 0 first.
+Reductions (step 98r): COMBINE and START get a row for each. Only max and min need care. The
+accumulator of max starts from the smallest number of its type. `x > acc` is false where x is nan,
+so nan would be lost, but NumPy's max is nan then. `(x > acc) | (x != x)` would keep it only within
+one accumulator. Vectors and threads (step 98v) have several, and combining those loses the nan
+again. So a second accumulator records whether there was a nan. any and all combine bits; numbers
+are compared with 0 first.
 
-Functions: a loop runs for 8 or 16 floats at once only if all in it does. GNU's C library has its
-functions in this form (libmvec), and `declarations` tells the compiler so; x86 and a new library
-are asked for, elsewhere these lines do nothing. Two functions are written out here, as polynomials
-(skim their coefficients):
+Functions: a loop computes 8 or 16 floats at once only if all its functions can. GNU's C library
+has vector versions (libmvec), and `declarations` tells the compiler so, on x86 and with a recent
+library. Two functions are written out here as polynomials (skip their coefficients):
 
-    exp(x) = 2 ** n * exp(r),   n = x / log(2), rounded,   |r| < 0.35:  degree six is enough
+    exp(x) = 2 ** n * exp(r),   n = x / log(2), rounded,   |r| < 0.35:  degree 6 is enough
     erf(x) = x * p(x * x),      1 beyond 3.7
 
-2 ** n is made of bits: n + 127 is the exponent of a float. 12582912 is 1.5 * 2 ** 23: a float of
-this size has no places behind the point, so that to add it rounds; then it is taken off again.
+2 ** n is built from bits: the exponent field of a float is n + 127. 12582912 is 1.5 * 2 ** 23. A
+float of this size has no fraction bits, so adding it and subtracting it again rounds a number.
 
-The trap: 2 ** 128 is no float, but exp(88.7) = 2 ** 128 * 0.98 is one. So 2 ** n is two factors.
+The trap: 2 ** 128 is too large for a float, but exp(88.7) = 2 ** 128 * 0.98 is not. So 2 ** n is
+split into two factors.
 
 (PyTorch has at::vec::Vectorized, with functions of the library Sleef; its max has a mask for nan.)
 
 New: VECTORS, VECTORS_OF_TWO, PLUS_TIMES, ERF, EXP, OWN, declarations, CFunction.start. Changed:
 HEAD, COMBINE, START, c_file, helpers, CFunction.reduced, .type_of_accumulator, .write_pass,
 .write_start.
-Try: take the line with `|=` and `!=` out of write_pass. Who notices?
+Try: remove the line with `|=` and `!=` from write_pass. Which value of the demo's check is wrong?
 """
 
 import itertools

@@ -1,25 +1,25 @@
-"""Step 98u: Columns, side by side
+"""Step 98u: Reducing columns side by side
 
-The gradient of a bias is the sum of each column. Written as in step 98r, with a loop over columns
-outside and one over rows in it, each round reads 1,200 bytes further on; of 64 bytes that come from
-memory, 4 are used. The kernel has the loops in another order (step 98n; kernel.columns): the rows
-outside, and inside the columns. Then each column needs an accumulator of its own:
+The gradient of a bias is the sum of each column. With the loops of step 98r, columns outside and
+rows inside, each iteration reads 1,200 bytes further on, and of the 64 bytes that come from memory
+it uses 4. So the kernel has the loops in the other order (step 98n, kernel.columns): rows outside,
+columns inside. Then each column needs an accumulator of its own:
 
     double sum_0_acc[256];
     for (long i0 = 0; i0 < 64; i0++)                    rows
-        for (long j = 0; j < width; j++)                columns, as they lie in memory
+        for (long j = 0; j < width; j++)                columns, contiguous in memory
             sum_0_acc[j] += in0[i0 * 300 + first + j];
 
-Accumulators beside each other are what vectors want, too: 8 columns are added in one go, and each
-of them from top to bottom, in order. More than 256 columns are cut into blocks, so that their
-accumulators stay near the processor.
+Vectors work well here, too: one instruction adds to the accumulators of 8 columns. More than 256
+columns are divided into blocks, so that the accumulators stay in the cache.
 
-What a row has once, a block of columns has for each column. A value like the mean is a variable
-within a loop over the columns. If another loop needs it, it gets a place in an array: mean_0_of[j].
+A value that each row has once (step 98r) now exists once for each column. A value like the mean is
+a variable inside a loop over the columns. If another loop needs it, it is stored in an array:
+mean_0_of[j].
 
-The trap: the last block of 300 columns has 44. It is `width` that ends the loop, not 256.
+The trap: with 300 columns, the last block has 44. The loop must end at `width`, not at 256.
 
-(PyTorch's compiler also lets its vectors lie along the columns here, with a sum in each place.)
+(PyTorch's compiler also lets its vectors lie along the columns here, with a sum for each column.)
 
 New: BLOCK, CFunction.over_columns, .needed_later. Changed: CFunction.__init__, .write_rows,
 .write_outer, .accumulator, .write_pass, .open_row, .write_start, .value.

@@ -1,31 +1,32 @@
 """Step 98v: Threads and vectors
 
-The loops run on one processor, and a machine has several. OpenMP shares a loop out with a line
-above it, and so it says that the rounds of a loop may be computed side by side, in a vector:
+So far the loops run on one processor core. OpenMP divides a loop among threads with one line in
+front of it. A second kind of line says that several iterations may be computed at once, in a
+vector:
 
-    #pragma omp parallel for num_threads(threads) if(threads > 1)    rows: each thread has some
+    #pragma omp parallel for num_threads(threads) if(threads > 1)    rows: each thread takes some
         #pragma omp simd reduction(+ : sum_0_acc)                    elements: 8 or 16 at once
 
-Without the second line GCC uses vectors only where it finds out by itself that nothing changes. In
-a sum something does: eight partial sums are rounded in another way than one. `reduction` allows it,
-and makes an accumulator for each place of the vector; with `parallel`, for each thread.
+Without `simd`, GCC uses vectors only where it can prove that the result stays the same. For a sum
+it does not: eight partial sums round differently from one. `reduction` permits it, and creates an
+accumulator for each place of the vector, and with `parallel` one for each thread.
 
-The outermost loop is shared out, since to start threads takes some microseconds. Where it has less
-than 16 rounds, it is taken together with the next: collapse(2). If there is no outer loop, the loop
-of a pass is shared out, and of columns the blocks. A loop under WORTH_THREADS elements stays with
-one thread. How many there are comes with each call.
+Starting threads takes microseconds, so the outermost loop is the one to divide. If it has fewer
+than 16 iterations, collapse(2) joins it with the next one. If there is no outer loop, the loop of
+each pass is divided, or the blocks of columns. Below WORTH_THREADS elements (times their cost) one
+thread does all. The caller passes the number of threads.
 
-A last loop of 3 rounds would fill a vector to a third. It is written out, and the loop around it
-has the vectors.
+A last loop of 3 iterations would fill a vector only in part. It is unrolled, and the loop around it
+is vectorized.
 
-The trap: an accumulator without `reduction` is one variable in which all threads write. Sometimes
-the result is even right.
+The trap: without `reduction`, all threads write to one accumulator. Sometimes the result is right
+even so.
 
-(PyTorch's compiler writes OpenMP too; cpp.min_chunk_size says what is worth a thread.)
+(PyTorch's compiler writes OpenMP, too; cpp.min_chunk_size says how much work is worth a thread.)
 
 New: WORTH_THREADS, CFunction.unrolled. Changed: FLAGS, COMBINE, CFunction.__init__, .parameters,
 .write_rows, .over_columns, .write_pass, .open_row, .write_start.
-Try: let write_start return no clauses. Which line of the demo is wrong, and is it so each time?
+Try: let write_start return []. Which line of the demo is wrong then, and is it so each time?
 """
 
 import itertools

@@ -1,30 +1,29 @@
-"""Step 98w: A thread for each element
+"""Step 98w: CUDA: a thread for each element
 
-The kernels of this topic are loops in C, for a CPU. A GPU has no use for a loop over elements: it
-starts a thread for each of them (topic 69). So the same kernel gets another text. The loops go, and
-each thread finds out from its number where it is:
+So far the kernels of this topic are loops in C, for a CPU. A GPU does not need a loop over
+elements: it starts a thread for each of them (topic 69). So the same Kernel gets another text,
+without loops. Each thread computes the indices of its element from its number:
 
     for (long i0 = 0; i0 < 6; i0++)              i  = blockIdx.x * blockDim.x + threadIdx.x
         for (long i1 = 0; i1 < 50; i1++)         i1 = i % 50
             out0[i0 * 50 + i1] = ...             i0 = i / 50
 
-The line of dots stays as it is, and so do all that CFunction knows of loads, values and stores.
-CUDAFunction inherits from it, and writes other rows around it.
+The last line is the same for both, and so is all that CFunction does for loads, values and stores.
+CUDAFunction inherits from it, and replaces the text around that line.
 
-`launch_of` says how many blocks of 256 threads it takes. 300 elements are two blocks, 512 threads;
-those behind the end return at once. CUDA knows most of C's functions; HEAD and `helpers` bring the
-rest.
+`launch_of` returns the number of blocks of 256 threads. 300 elements take two blocks, 512 threads;
+the threads beyond the last element return at once. CUDA has most of C's functions; HEAD and
+`helpers` supply the rest.
 
-The trap: blockIdx.x and blockDim.x are unsigned ints of 32 bits. Without the (long long) in front,
+The trap: blockIdx.x and blockDim.x are unsigned ints of 32 bits. Without the cast to (long long),
 element number 2 ** 32 would be element 0.
 
-There may be no GPU here, so the demo turns the text into Python by a few rules, and the simulator
-of topic 69 runs that, thread by thread. (PyTorch's compiler writes Triton for a GPU, where a
-program has a block of elements instead of one; the numbers come from tl.program_id in the same
-way.)
+You may not have a GPU. So the demo translates the text into Python with a few regular expressions,
+and the simulator of topic 69 runs that, thread by thread. (PyTorch's compiler writes Triton for a
+GPU. There a program has a block of elements instead of one, and finds it with tl.program_id.)
 
 New: THREADS, HEAD, cuda_source, helpers, launch_of, CUDAFunction.
-Try: take out the line with `return;`. The simulator says which place does not exist.
+Try: remove the line with `return;`. Which index does the simulator report?
 """
 
 import math

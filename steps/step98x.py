@@ -1,29 +1,29 @@
-"""Step 98x: A block for each row
+"""Step 98x: CUDA: a block for each row
 
-A sum of rows from the class of step 98w is wrong: every thread writes its own element to the place
-of the row's sum, and one of them is left. The demo begins with that: ones add up to 1.
+The class of step 98w gets the sum of a row wrong: every thread writes its own element to the place
+of the sum, and the last one to write wins. The demo shows this first: a row of ones adds up to 1.
 
-The C code adds with a loop. On a GPU the threads of one block share it, and the block has the row:
+The C code adds in a loop. On a GPU, a block takes the row, and its threads divide the loop:
 
     thread 0 takes elements 0, 256, 512 ...        each thread: an accumulator of its own
     thread 1 takes elements 1, 257, 513 ...
     ...
-    combined: 256 numbers -> 128 -> 64 -> ... -> 1, eight rounds in shared memory
+    combined: 256 numbers -> 128 -> 64 -> ... -> 1, eight steps in shared memory
 
-Neighbours read neighbours, so the reads are coalesced (step 69g). After `combined_sum` all threads
-know the sum, and go over the row once more, if a later pass needs it. The passes are CFunction's;
-only the loop over a row and the end of a reduction are written anew.
+Neighbouring threads read neighbouring elements, so the reads are coalesced (step 69b). After
+`combined_sum` all threads know the sum, and a later pass can go over the row again. CFunction
+writes the passes; only the loop over a row and the end of a reduction are new.
 
-The C code adds floats in a double. Here float is enough: a thread adds few numbers, then sums are
-added to sums, and the error grows with the depth of that tree, not with the length of the row. On
-most GPUs doubles are slow.
+The C code adds floats in a double. Here float is enough: a thread adds few numbers, then the sums
+are added in pairs, and the error grows with the number of these steps, not with the length of the
+row. On most GPUs, doubles are slow.
 
-The trap is the last barrier of COMBINED. A fast thread that comes to the next sum of the kernel
-would write into box[0] before slow ones have read it.
+The trap is the last barrier of COMBINED. Without it, a fast thread could reach the next sum of the
+kernel and overwrite box[0] before slow threads have read it.
 
 Changed: helpers, launch_of, CUDAFunction. New: COMBINED, FORMULAS, CUDAFunction.write_start,
 .reduced, .type_of_accumulator.
-Try: take that barrier out. Which line of the demo changes?
+Try: remove that barrier. Which line of the demo changes?
 """
 
 import math

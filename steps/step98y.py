@@ -1,27 +1,28 @@
-"""Step 98y: What a later pass needs
+"""Step 98y: CUDA: shared memory for later passes, and a maximum with nan
 
-Softmax takes three passes over a row: its largest element, the sum of the powers, the division. The
-third needs exp(x - max) again. Step 98x computes it again, and exp costs as much as twenty
-additions. The C code keeps such values in an array on the stack (`kernel.kept`, step 98o).
+Softmax takes three passes over a row: the largest element, the sum of the exponentials, the
+division. The third pass needs exp(x - max) again. Step 98x computes it again, and exp costs as
+much as twenty additions. The C code keeps such values in an array on the stack (`kernel.kept`,
+step 98o).
 
-A block has a place for them: its shared memory, as fast as a cache. A row of 300 floats takes 1,200
-bytes. A block can have 48 KB, a part of which `box` needs; so up to 40 KB are used. The values of a
-longer row are computed again. No barrier is needed in between: a thread reads only what it has
-written itself, since it takes the same elements in each pass.
+A block can keep them in its shared memory, which is as fast as a cache. A row of 300 floats takes
+1,200 bytes. A block has 48 KB, a part of which `box` needs; so up to 40 KB are used. For a longer
+row, the values are computed again. No barrier is needed in between: each thread takes the same
+elements in each pass, so it reads only what it has written itself.
 
-The largest element needs more than a formula: every comparison with nan is false, and nan would be
-passed over, where NumPy's result is nan. As in C, each thread notes in an int of its own whether it
-has seen one, and `combined_any` brings the notes together.
+max needs more than a formula: every comparison with nan is false, so max would skip a nan, while
+NumPy's result is nan. As in C, each thread has an int that records whether it has seen one, and
+`combined_any` combines these ints.
 
-max starts from -INFINITY; any is a uint8_t. NVRTC, the compiler that a running program calls, has
-no header files, so HEAD says what these names mean. nvcc, the compiler for files, has them, and two
-definitions of a type would be an error: hence the #ifdef.
+max starts from -INFINITY, and the result of any is a uint8_t. NVRTC, the compiler that a program
+calls while it runs, has no header files, so HEAD defines these names. nvcc, the compiler for files,
+has the header files, and would refuse a second definition; hence the #ifdef.
 
 (PyTorch's softmax on a GPU keeps short rows in registers, "persistent", and long ones in shared
 memory, or reads them again.)
 
 Changed: HEAD, FORMULAS, CUDAFunction. New: SHARED_BYTES.
-Try: leave out the line that writes `combined_any`. How many threads know of the nan?
+Try: remove the line that writes `combined_any`. Which line of the demo becomes False, and why?
 """
 
 import math

@@ -1,8 +1,8 @@
-"""Step 98z: A tile of columns
+"""Step 98z: CUDA: a tile of columns
 
-The gradient of a bias is the sum over the batch: x.sum(0). A "row" of this reduction is a column of
-the array. With a block for each column, the 32 threads of a warp would read 32 places that are a
-row apart, and each read brings 32 bytes of which 4 are used. For sums like this, kernel.columns
+The gradient of a bias is the sum over the batch: x.sum(0). A "row" of this reduction is a column
+of the array. With a block for each column, the 32 threads of a warp would read 32 places that are
+a row apart. Each read brings 32 bytes, of which 4 are used. For sums like this, kernel.columns
 says that the last loop belongs to the results.
 
 So a block takes 32 columns side by side, a tile:
@@ -12,15 +12,15 @@ So a block takes 32 columns side by side, a tile:
     ...
     threads 224 .. 255    row 7
 
-A warp reads 128 bytes in a row, and uses all of them. `combined` stops its halving at a width of 32
-numbers, one for each column: those of thread j and thread j + 32 k belong to the same one.
+A warp reads 128 contiguous bytes, and uses all of them. `combined` stops halving at a width of 32
+numbers, one for each column: thread j and thread j + 32 k add for the same column.
 
-The trap is the last tile. Threads beyond the last column may not return, as in step 98w: the others
-would wait for them at the barrier. They take the last column once more. They compute what its own
-thread computes, and write the same number to the same place, which does no harm.
+The trap is the last tile. Threads beyond the last column must not return, as they do in step 98w:
+the other threads would wait for them at the barrier. So they take the last column once more, and
+write the same number to the same place as the thread that it belongs to, which is harmless.
 
-The module is finished. Its text has been given to NVIDIA's compiler, and to a C++ compiler that
-plays the threads (tests/compiler/test_cuda_code.py).
+The module is finished. Its text has been compiled by NVIDIA's compiler, and by a C++ compiler with
+a simulation of the threads (tests/compiler/test_cuda_code.py).
 
 Changed: COMBINED, launch_of, CUDAFunction. New: TILE. Rows of at most 32 elements get 32 threads.
 Try: let threads beyond the last column return, and read what the simulator says.

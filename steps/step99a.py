@@ -1,25 +1,25 @@
-"""Step 99a: C from Python
+"""Step 99a: Compiling C and calling it from Python
 
-The kernels of topic 98 are text. A compiler makes machine code of it, and ctypes, which comes with
-Python, calls that:
+The kernels of topic 98 are text. A C compiler turns the text into a library of machine code, and
+ctypes, a module of Python, loads the library and calls its functions:
 
     text  --cc -shared-->  a library on the disk  --ctypes.CDLL-->  library.square(3.0)
 
-A compiler is on most machines: `cc`, or what the variable CC names. Where it is not, the package
-ziglang has one that pip can install.
+Most machines have a compiler: `cc`, or the command in the environment variable CC. For the others,
+`pip install ziglang` provides one.
 
-To compile takes 0.1 s and more, each time the program starts. But the same text gives the same
-library. So its name is the hash of all that it depends on, the text, the flags and the command, and
-a library that is there is not made again.
+Compiling takes 0.1 s or more, and a program would pay that at each start. But the same text always
+gives the same library. So the library is kept in a cache folder, and its file name is a hash of all
+that it depends on: the text, the flags and the command. If the file exists, `build` loads it.
 
-What the compiler writes on its standard error says which line it does not like. The first lines of
-that become a CompilerError. Whoever compiles catches it, and goes on without C.
+When the compiler fails, it describes the error on its standard error. The first lines of that text
+become the message of a CompilerError. The caller can catch it and go on without C.
 
-The trap: ctypes knows no types. Without argtypes and restype a float is passed as an int, and the
-result is nonsense.
+The trap: ctypes does not know the types of a C function. It takes the result for an int, and
+refuses a Python float as an argument. So set argtypes and restype before the first call.
 
 New: CompilerError, find_compiler, run_compiler, cache_folder, digest_of, ENDING, build.
-Try: compile with -O0 and with -O3, and time the two.
+Try: leave the line with argtypes and restype out of the demo, and call library.square(3).
 """
 
 import ctypes

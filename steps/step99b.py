@@ -1,25 +1,25 @@
-"""Step 99b: A cache that can be trusted
+"""Step 99b: A safe cache for compiled libraries
 
-The cache of step 99a is right as long as nothing happens. What does happen:
+The cache of step 99a works as long as nothing goes wrong. These things do go wrong:
 
-    two processes compile the same text          one loads what the other has half written
-    the process is killed while it writes        half a library stays, and has the right name
-    the disk is damaged, or the user is tidy     an empty file
-    the compiler is renewed                      the old library stays
-    the home folder is on the network            another processor finds code that it cannot run
+    two processes compile the same text at once      one loads a file that is half written
+    the process is killed while it writes            half a library stays under the right name
+    the disk is damaged, or a file is truncated      the library is broken or empty
+    the compiler is updated                          the old library is still used
+    the home folder is shared by several machines    a processor loads code that it cannot run
 
-To load half a library is not an error that Python can catch: the process ends.
+Loading half a library is not an error that Python can catch: the process crashes.
 
-So a library is made in a folder of its own, on the same disk, and then moved. os.replace is atomic:
-other processes see no file, or a whole one. Beside it stands its checksum, and a file that does not
-fit its checksum is made again. And the name depends on the version of the compiler and on what the
-processor can do, too.
+So `compile_to` writes the library in a temporary folder on the same disk, and moves it with
+os.replace. The move is atomic: other processes see no file or a complete one. A checksum is stored
+beside the library. If library and checksum do not match, the library is compiled again. And the
+name now also depends on the version of the compiler and on the features of the processor.
 
-The trap: library and checksum are two files, and a process may be killed between the two moves.
-Then they do not fit, and the next one compiles again: slow once, never wrong.
+The trap: library and checksum are two files, and the process may be killed between the two moves.
+Then they do not match, and the next process compiles again: slow once, never wrong.
 
 New: version_of, cached, compile_to. Changed: build.
-Try: cut the library in half and leave `cached` out. (Expect Python to die.)
+Try: truncate the library to half its size, and load it without asking `cached`. Python crashes.
 """
 
 import ctypes
@@ -163,7 +163,7 @@ if __name__ == "__main__":
     (library,) = Path(folder.name).glob(f"*{ENDING}")
     print(cached(library), len(list(Path(folder.name).iterdir())))  # -> True 3
 
-    # Half a library, and none at all. (Each in a new process: this one has loaded the library.)
+    # Half a library, and no library. (In new processes, since this one has loaded the library.)
     def in_a_new_process():
         script = f"from steps.step99b import build; print(build({source!r}).answer())"
         root = Path(__file__).parent.parent

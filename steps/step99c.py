@@ -1,22 +1,25 @@
-"""Step 99c: Where a library cannot be made
+"""Step 99c: Fallbacks when compiling fails
 
-Three things still end a program that could go on:
+Three failures still end a program that could go on:
 
-    the cache is read-only, or the disk is full       another folder would do
-    the compiler knows no -fopenmp (Apple's, zig)     the code is right without it, and slower
-    the compiler fails                                the program can run without C
+    the cache is read-only, or the disk is full         another folder can be used
+    the compiler lacks -fopenmp (Apple's clang, zig)    the code is right without it, and slower
+    the compiler fails for another reason               the program can run without C
 
-For the first there is a temporary folder, which goes with the process. For the second `LEFT_OUT` is
-a list of what to leave out, tried in order; what a compiler needs is remembered, so that it fails
-once and not for each text. What is left becomes a CompilerError, in plain words.
+1. A folder that cannot be written is replaced by a temporary one, deleted when the process ends.
+2. `LEFT_OUT` lists flags to leave out, attempt by attempt. `first_try` remembers which attempt
+   succeeded with a compiler, so that later texts begin there.
+3. Every other failure becomes a CompilerError.
 
-The trap: a full disk looks like a compiler that fails. It cannot write its result, and says so in
-words of its own. So after a failure a file is written beside: if that fails, too, it was the disk.
-And of several failures the first message is the one to show. The last one speaks of flags.
+The trap: a full disk looks like a failing compiler, because the compiler reports in its own words
+that it cannot write its output. So after each failure `compile_to` writes a file itself. If that
+fails too, the disk was the problem. And when several attempts fail, the first message is reported:
+the last one may only speak of missing flags.
 
-PyTorch's compiler raises where it finds no C compiler, and does not run.
+PyTorch's compiler raises an error when there is no C compiler.
+
 New: temporary_folder, LEFT_OUT, first_try. Changed: compile_to, build.
-Try: make the cache read-only (chmod 500), and compile. Where is the library?
+Try: make the cache folder read-only (chmod 500), and compile. Where is the library?
 """
 
 import atexit
@@ -195,14 +198,14 @@ if __name__ == "__main__":
     os.environ["TINYTORCH_CACHE"] = str(Path(folder, "cache"))
 
     def pretend(name, body):
-        """A program that stands for a compiler. It is the real one with something before."""
+        """Replaces the compiler: runs `body`, then the real compiler."""
         path = Path(folder, name)
         real = shlex.join(REAL)
         path.write_text(f'#!/bin/sh\n{body}\nexec {real} "$@"\n')
         path.chmod(0o700)
         return str(path)
 
-    # A compiler without -fopenmp: the second attempt goes, and later texts begin with it.
+    # A compiler without -fopenmp: the second attempt succeeds, and later texts begin with it.
     no_openmp = 'case "$*" in *-fopenmp*) echo "no omp.h" >&2; exit 1;; esac'
     os.environ["CC"] = pretend("mycc", no_openmp)
     print(build(source, ["-fopenmp"]).answer(), list(first_try.values()))  # -> 42 [1]
@@ -211,7 +214,7 @@ if __name__ == "__main__":
     except CompilerError as error:
         print("forty_two" in str(error))  # -> True
 
-    # A folder that is none, and a disk that is full for all but the temporary folder.
+    # The cache "folder" is a file: the library goes to the temporary folder.
     Path(folder, "file").write_text("")
     os.environ["TINYTORCH_CACHE"] = str(Path(folder, "file"))
     print(build(source).answer(), len(list(temporary_folder().iterdir())))  # -> 42 3
@@ -224,11 +227,11 @@ if __name__ == "__main__":
             print(text.replace(folder, "FOLDER").splitlines()[0][:70])
 
     shutil.rmtree(temporary_folder())
-    temporary_folder().write_text("")  # no place anywhere
+    temporary_folder().write_text("")  # this folder fails, too
     message()  # -> no place for a compiled library: [Errno 17] File exists: 'TEMPORARY'
     temporary_folder().unlink()
 
-    # A compiler that writes nonsense.
+    # A compiler whose output is not a library.
     nonsense = 'while [ "$1" ]; do [ "$1" = -o ] && echo no > "$2"; shift; done; exit 0'
     os.environ["CC"] = pretend("othercc", nonsense)
     message()  # -> the compiled library cannot be loaded: TEMPORARY...

@@ -1,24 +1,25 @@
-"""Step 99d: A graph as Python
+"""Step 99d: Code generation: a graph as Python text
 
-Graph.run looks up, for each node and in each run, what it has to do: a dict of values, a list of
-conditions, getattr. None of that changes from one run to the next. A generator of code does it
-once, and writes down what is left:
+Graph.run decides again in each run what each node has to do: it looks values up in a dict, compares
+the name of the operation, calls getattr. None of these answers changes between runs. A code
+generator does this work once, and writes the calls that are left as text:
 
     node of the graph                                text
     %3 = multiply(%0, 2.0)                           a3 = multiply(a0, 2.0)
     %4 = sum(%3, axis=(0,), keepdims=False)          a4 = sum(a3, axis=(0,), keepdims=False)
 
-`Text.of` writes an argument. Numbers and tuples have a text of their own in Python. What has none
-(a type, a function, a generator of random numbers) gets a name, and `names` says what the name
-means: exec() runs the text with these names.
+`Text.of` writes an argument. Numbers, strings and tuples can be written as Python literals. Other
+values (a dtype, a function, a random generator) get a name, and the dict `names` maps the name to
+the value. exec() runs the text with `names` as its global variables.
 
-The traps: two things may want one name, such as the function exp and a Function called Exp; then
-`named` gives the second a number. And repr(inf) is "inf", which is no number of Python: `names` has
-inf and nan.
+The traps: two values may want the same name, such as the function exp and a Function called Exp.
+Then `named` adds a number to the second one. And repr(float("inf")) is "inf", which Python does not
+know as a number, so `names` contains inf and nan.
 
-PyTorch's word for it is codegen: torch.compile writes Python too, around its kernels.
+PyTorch calls this codegen. torch.compile generates Python too, around its kernels.
+
 New: Text.
-Try: print(text.names) in the demo. Which names would you not have thought of?
+Try: print(text.names) in the demo. Which names did you not expect?
 """
 
 from collections.abc import Callable
@@ -132,9 +133,9 @@ if __name__ == "__main__":
 
     arrays = [x.array, w.array]
     ratio = seconds(lambda: graph.run(np, arrays)) / seconds(lambda: run(*arrays))
-    print(f"the text takes a part of the time of Graph.run: 1 / {ratio:.1f}")  # -> ...
+    print(f"Graph.run takes {ratio:.1f} times as long as the text")  # -> ...
 
-    # What has no text gets a name; the second of a name gets a number.
+    # A value that is not a literal gets a name. A second value with the same name gets a number.
     t = Text(np, str)
     print(t.of((1, float("inf"), None, np.dtype("int8"), np.float32(0.5))))
     # -> (1, inf, None, int8, float32.type(0.5))

@@ -1,24 +1,24 @@
-"""Step 99e: Views as Python
+"""Step 99e: Code generation for views
 
-An index is an argument that Python writes in square brackets only. The graph holds it as a tuple:
+Step 99d writes a node as a call. A view is often an index, and a graph stores the index as a tuple:
 
     (slice(None), slice(None, None, 2), ...)      a[:, ::2, ...]
     (0,)                                          a[0,]
     ()                                            a[()]
 
-`key` writes it so. A view is a method of an array (transpose, reshape), an index, or, where the
-array has no method for it, a function: `view` knows which. It takes the name of the array rather
-than a node, because a write goes into a view of a view of an array; the path to it is a list of
-such steps.
+`key` writes the part in the brackets. A view is written as an index, as a method of the array
+(transpose, reshape, view), or as a call (broadcast_to, which is not a method). `view` makes this
+choice. Its argument is the name of an array instead of a node, because a write may go through a
+chain of views (step 99n), and only the first array of the chain has a node.
 
-The last kind of node that is more than a call is the part of several results. With it, all graphs
-can be written, and run without the graph: the demo compares a network's forward and backward.
+One more kind of node is not a call: "part", one of the results of a node with several results. With
+it, every graph can be written as Python. The demo compares the forward and backward of a network.
 
-The trap: a[1] and a[1, ...] differ. The first gives a scalar of NumPy where the array has one
-dimension, the second an array without dimensions that shows the memory of `a`.
+The trap: a[1] and a[1, ...] differ. For an array with one dimension, a[1] is a NumPy scalar, a
+copy. a[1, ...] is an array with no dimensions that shows the memory of `a`.
 
 New: Text.key, Text.view. Changed: Text.of, Text.expression.
-Try: print the text of the backward pass. Which line belongs to tanh?
+Try: print the text of the backward pass. Which lines belong to tanh?
 """
 
 from collections.abc import Callable

@@ -1,23 +1,24 @@
-"""Step 99f: Results into memory that is there
+"""Step 99f: Results in existing memory: out=
 
-Each line of the text in step 99e makes an array, and the array before it is thrown away. To ask
-for memory takes time, and memory that is new is not in the cache. NumPy can write a result into an
-array that exists:
+Each line of the text in step 99e creates an array, and most of these arrays are thrown away soon
+after. Allocating memory takes time, and new memory is not in the cache. NumPy can write a result
+into an existing array instead:
 
     a3 = add(a1, a2)             becomes      add(a1, a2, out=v3)
 
-`writes_out` knows which operations can. A copy, or a change of the type, is copyto(v3, a1). Those
-that cannot (take, where, a random number) go on as before.
+`writes_out` says which operations support that. A copy or a change of type is written as
+copyto(v3, a1). Operations without out= (where, a random number) still create an array.
 
-Two calls are replaced by quicker ones. np.sum is Python that ends up in np.add.reduce; the text
-calls that at once. And np.dot of two matrices is the product of BLAS that np.matmul is, with less
-work around it.
+Two calls are replaced by faster ones. np.sum is a Python function that ends in np.add.reduce, so
+the text calls np.add.reduce. And np.dot of two matrices runs the same BLAS routine as np.matmul,
+with less work before it.
 
-The trap: a write into a part of an array ("put") follows a path of views. A reshape of a transposed
-array is no view but a copy, and what is written into a copy is lost. Graph.run then looks up the
-places of the part (places_of); here `writes_out` says no.
+The trap: a "put" writes into a part of an array that a path of views leads to. A reshape of a
+transposed array is a copy, not a view, and a value written into a copy is lost. `writes_out` is
+False for such a path, and `put` looks up the positions of the part (places_of) as before.
 
-PyTorch's operations have an out= too, and a planner of memory that uses it.
+PyTorch's operations have out= too, and its compiler plans memory for them.
+
 New: REDUCTIONS, WITH_OUT, Text.writes_out. Changed: Text.call, Text.expression.
 Try: let `size` in the demo be 100, then a million. Where is the gain larger, and why?
 """
@@ -176,7 +177,7 @@ if __name__ == "__main__":
     path = (("transpose", ((1, 0),)), ("reshape", ((4,),)), ("getitem", ((slice(0, 2),),)))
     print(text.writes_out(node("put", a, 1.0, path)))  # -> False
 
-    # What it is good for.
+    # The gain: three operations into new arrays, and into arrays that exist.
     size = 100_000
     x = np.linspace(0, 1, size, dtype=np.float32)
     fresh = {"x": x, "tanh": np.tanh, "multiply": np.multiply, "add": np.add}
@@ -192,5 +193,5 @@ if __name__ == "__main__":
 
     one = seconds(["a = multiply(x, 2)", "b = add(a, x)", "c = multiply(b, b)"], fresh)
     lines = ["multiply(x, 2, out=v)", "add(v, x, out=w)", "multiply(w, w, out=v)"]
-    print(f"fresh arrays / memory that is there: {one / seconds(lines, again):.2f}")  # -> ...
+    print(f"new arrays / existing arrays: {one / seconds(lines, again):.2f}")  # -> ...
     print((fresh["c"] == again["v"]).all())  # -> True

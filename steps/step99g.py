@@ -1,25 +1,26 @@
-"""Step 99g: Memory that is used again
+"""Step 99g: Memory planning: buffers that are reused
 
-With an `out` for each value, a graph of 40 operations on a million numbers needs 40 arrays of 4 MB
-beside each other: out= alone is a waste. But of a chain
+With an `out` array of its own for each value, a graph of 40 operations on a million float32 numbers
+needs 40 arrays of 4 MB at once. But in a chain
 
     v1 = tanh(x);   v2 = v1 * 2;   v3 = v2 + x;   v4 = exp(v3);   ...
 
-only two values are needed at any time. When v2 is there, nobody reads v1 again, and v3 may have its
-place. That is register allocation, with buffers for registers.
+only two values are needed at any time. Once v2 is computed, v1 is not read again, and v3 can use
+its memory. Compilers do the same with registers (register allocation); here it is buffers.
 
-All is known before the first run: the sizes, and when each value is read last. So `Memory` plans on
-paper. It hands out numbers of buffers, and takes them back. A buffer that turns out to be too small
-grows, which costs nothing yet. At the end the buffers are laid side by side into one block, and
-each value is an array that shows a part of the block. These arrays are made once, for all runs.
+All sizes, and the last use of each value, are known before the first run. So `Memory` plans without
+allocating. take(size) gives the number of a buffer, and the caller adds the number to `free` when
+the value is dead. A free buffer that is too small grows, which costs nothing during planning. At
+the end, all buffers lie side by side in one block, and each value is an array that shows a part of
+the block. These arrays are created once, for all runs.
 
     take(400) -> 0    take(400) -> 1    free 0    take(300) -> 0    take(900) -> 2
 
-The trap: give a small value the 4 MB buffer that happens to be free, and the next large one needs
-4 MB more. So a buffer fits only if it is not much too large.
+The trap: if a small value gets a free buffer of 4 MB, the next large value needs another 4 MB. So
+take() accepts a free buffer only if it is at most about twice as large as needed.
 
 New: ALIGNMENT, Memory, block, array_at.
-Try: let `take` choose the first free buffer, whatever its size. How large is the block then?
+Try: let `take` accept any free buffer that is large enough. Which promise of the demo breaks?
 """
 
 import itertools
@@ -82,7 +83,7 @@ def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
 
 
 if __name__ == "__main__":
-    # A chain of 40 values: each is free as soon as the next one is there.
+    # A chain of 40 values: each buffer is free as soon as the next value is computed.
     memory = Memory()
     before = memory.take(4_000_000)
     for _ in range(39):
@@ -92,14 +93,14 @@ if __name__ == "__main__":
     print(memory.sizes, memory.offsets())  # -> [4000000, 4000000] [0, 4000000, 8000000]
     print(memory.asked // 10**6, "MB in", memory.offsets()[-1] // 10**6)  # -> 160 MB in 8
 
-    # What is free and too small grows; what is far too large is left for a large value.
+    # A free buffer that is too small grows. One that is far too large is left for a large value.
     memory = Memory()
     small, large = memory.take(1000), memory.take(1_000_000)
     memory.free += [small, large]
-    print(memory.take(4), memory.take(2_000_000), memory.take(60))  # -> 0 1 2
+    print(memory.take(4), memory.take(60), memory.take(2_000_000))  # -> 0 2 1
     print(memory.sizes)  # -> [1024, 2000000, 64]
 
-    # The arrays in the block. Two values whose times do not meet are in one place.
+    # The arrays in the block. Two values that are never needed at the same time share memory.
     memory = Memory()
     first, second = memory.take(24), memory.take(24)
     memory.free.append(first)

@@ -1,25 +1,28 @@
-"""Step 99h: Whose memory a value shows
+"""Step 99h: Lifetimes of values that share memory
 
-When may the place of a value be given to the next one? After the last step that reads the value: so
-says step 99g. That is wrong as soon as there are views:
+When may a buffer be reused? "After the last step that reads its value" is wrong with views:
 
     0  v1 = multiply(x, 2)
     1  v2 = transpose(v1)       # the last step that names v1
-    2  v3 = exp(x)              # v3 gets the place of v1 ...
-    3  v4 = add(v2, 1)          # ... and v2 shows it: nonsense
+    2  v3 = exp(x)              # v3 gets the buffer of v1 ...
+    3  v4 = add(v2, 1)          # ... and v2, a view of that buffer, shows v3: wrong
 
-A view has no memory. What must live on is its root, the value whose memory it shows. `Lives` finds
-for each value its roots, and for each root the last step that reads its memory under any name.
+A view has no memory of its own. The value whose memory it shows is its root, and the root must stay
+alive. `Lives` finds the roots of each value, and for each root the last step that reads its memory
+under any name.
 
-A value can have several roots. A whole Function in the graph ("call") may return its argument, a
-view of it, or keep it for its backward: so the result of a call may show everything it was given.
-That is too careful, and never wrong. Outputs are read when all is done: after the last step.
+A value can have several roots. A whole Function in the graph ("call") may return its argument, or a
+view of it, or keep it for its backward. So the result of a call has all arguments as roots, and
+itself. That may keep memory longer than needed, but it is never wrong. The memory of an output is
+needed until the end of the run.
 
-The trap is to think of arguments only. A step that writes a value must count, too: a value that
-nobody reads needs its place while it is written.
+The trap: counting only arguments. A result counts as well: even a value that no step reads needs
+its buffer during the step that writes it.
+
+In compilers this is liveness analysis with alias analysis.
 
 New: HOLDS, SHOWS, reads, makes, Lives.
-Try: let `shown_by` return [] always, and look at the plan of the demo.
+Try: let `shown_by` always return [], and look at the plan in the demo.
 """
 
 import itertools

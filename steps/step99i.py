@@ -1,24 +1,26 @@
-"""Step 99i: Writes that need no copy
+"""Step 99i: Writes in place, without a copy
 
-Nothing in a graph is overwritten: y[0] = 1 became a "put", a new array that is like y but for a
-part. Done as it is written, a loop that fills the 1000 rows of an array copies it 1000 times.
+A graph never overwrites a value: y[0] = 1 became a "put", a new array that equals y except in one
+part. Executed literally, a loop that fills the 1000 rows of an array copies the array 1000 times:
 
     v1 = zeros;   v2 = put(v1, row 0);   v3 = put(v2, row 1);   v4 = put(v3, row 2);   ...
 
-But nobody reads v2 after v3 is made. So v3 may be v2's memory, with the row written into it: the
-put is done in place again, as in the program. It may, if
+But v2 is not read after v3 is made. So v3 can use the memory of v2, and the put only writes the
+row, as the user's program did. This is allowed if
 
-    the argument has memory of the program (an input or a constant belongs to others),
-    no step after this one reads that memory, under any name, and
-    what is written, and the index, do not show that memory themselves.
+    the argument is in memory of the program (inputs and constants are not),
+    no later step reads that memory, under any name, and
+    neither the written value nor the index shows that memory.
 
-From then on the put is a view of its argument: the same memory, which lives on. So everything is
-found twice, first without such puts, to see who may; then with them.
+Such a put is then a view of its argument: it shows the same memory, and prolongs its life. So
+`Lives` searches twice: first with all puts as copies, to find those that may write in place, and
+then with these as views.
 
-The trap: the second pass must not undo what the first one has seen. It does not: a put that may
-write in place ends all other uses of the memory before it.
+The trap: the second search could contradict the first. It does not, because a put that may write in
+place is the last reader of the old memory.
 
-In compilers it is known as copy elision; PyTorch's word for it is "reinplacing".
+PyTorch calls this reinplacing; other compilers call it copy elision.
+
 New: Lives.may_write. Changed: Lives.
 Try: let the demo return `second`, too. Which put has to copy now?
 """
@@ -91,7 +93,7 @@ class Lives:
         roots: for each value, those whose memory it may show; a value that has memory of its own
             is its own root.
         last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nobody reads it later.
+        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
@@ -126,7 +128,7 @@ class Lives:
 
     def may_write(self, i: int, node: Any) -> bool:
         """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nobody reads it after this step."""
+        program, and nothing reads it after this step."""
         if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
             return False
         target, others = node.args[0], nodes_in(node.args[1:])

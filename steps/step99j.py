@@ -1,29 +1,30 @@
-"""Step 99j: The text with its memory
+"""Step 99j: Generated code with planned memory
 
-Now the parts come together. `Writer` goes through the steps once, and for each it writes a line,
-takes a place for the result, and gives back the places that nobody needs any more:
+`Writer` combines the text of steps 99d to 99f with the plan of 99g to 99i. It visits the steps
+once. For each it writes a line, takes a buffer for the result, and frees the buffers that are no
+longer needed. The comment of a line names the operation of the user's program:
 
-    v3 = array_at(memory, 0, (2, 3), float32)        made once
+    v3 = array_at(memory, 0, (2, 3), float32)        the head: executed once
     v4 = array_at(memory, 64, (2, 3), float32)
 
-    def run(arrays):                                 each run
+    def run(arrays):                                 executed in each run
         x0, x1, = arrays
         add(x0, x1, out=v3)
         tanh(v3, out=v4)
         ...
 
-A name says where a value is: an input x, a constant c, the program's own memory v, and t for what
-an operation gives in a run because it knows no out=. The number is that of the node in the printed
-graph. Behind each line stands the operation of the user's program that it was made for.
+The letter of a name says where the value is: x is an input, c a constant, v an array in the
+program's memory, and t a temporary, the new array of an operation without out=. The number is that
+of the node in the printed graph.
 
-The places are known only when all steps have been seen: a buffer may still grow. So the lines of
-the head leave a gap, {}, and python_text fills it in.
+The offsets are known only after the last step, since a buffer may still grow. So the lines of the
+head contain a gap, {}, which python_text fills.
 
-The trap: what a run returns must not be the program's own memory, which the next run overwrites.
-For now every output is copied.
+The trap: a run must not return the program's own memory, because the next run overwrites it. For
+now, every output is copied.
 
 New: Writer.
-Try: write `return [v..]` without the copy, run twice, and look at the first result again.
+Try: let `output` return the name alone, run twice, and look at the first result again.
 """
 
 import itertools
@@ -95,7 +96,7 @@ class Lives:
         roots: for each value, those whose memory it may show; a value that has memory of its own
             is its own root.
         last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nobody reads it later.
+        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
@@ -130,7 +131,7 @@ class Lives:
 
     def may_write(self, i: int, node: Any) -> bool:
         """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nobody reads it after this step."""
+        program, and nothing reads it after this step."""
         if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
             return False
         target, others = node.args[0], nodes_in(node.args[1:])
@@ -151,7 +152,7 @@ class Writer:
     Attributes:
         head: what is done once: text, and the number of the buffer whose place stands in it.
         lines: what each run does.
-        released: the buffers that nobody needs after a step.
+        released: the buffers that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any):
@@ -281,7 +282,7 @@ if __name__ == "__main__":
     print(np.may_share_memory(first[0], second[0]))  # -> False
     print(writer.memory.asked, "bytes in", writer.memory.offsets()[-1])  # -> 384 bytes in 192
 
-    # A constant has a name, too. A check is a line that may end the run.
+    # A constant gets a name. A check is a line that may end the run.
     one = Node("constant", (np.float32(1),), {}, (), np.dtype("float32"))
     total = Node("add", (graph.inputs[0], one), {}, (2, 2), np.dtype("float32"))
     true = Node("constant", (np.array(True),))

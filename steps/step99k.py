@@ -1,22 +1,23 @@
 """Step 99k: One program, several threads
 
-The memory of a program is made once. Two threads that run it at the same time would write into the
-same arrays, and both get nonsense. A lock would let them wait for each other.
+The arrays of a program are created once. If two threads run the program at the same time, they
+write into the same arrays, and both results are wrong. A lock would make one thread wait.
 
-A `Program` has the text and the names that it needs. `prepared` executes the text with a fresh
-block of memory, and gives the function `run` that belongs to this block. Finished ones lie in a
-list. A call takes one from there, or makes one, and puts it back:
+`Program` holds the text and the values of its names. `prepared` executes the text with a new block
+of memory, and returns the function `run` that uses this block. Functions that are not running are
+kept in the list `idle`. A call takes one from the list, or prepares one, and puts it back:
 
     idle: [run, run]   --pop-->   run(arrays)   --append-->   idle: [run, run]
 
-list.pop and list.append are safe without a lock. So there are as many blocks as there were calls at
-the same time: one, in most programs. It also holds where a program runs inside itself.
+list.pop and list.append are atomic in CPython, so no lock is needed. There are as many blocks as
+there were calls at the same time: in most programs, one. A program that calls itself is safe too.
 
-The trap is a cycle: the function `run` knows its names, and one of its names is `run`. Then 100 MB
-wait for the garbage collector. So the name goes.
+The trap is a reference cycle: the function `run` refers to its global names, and one of them is
+`run`. The block, perhaps 100 MB, would wait for the garbage collector. So `prepared` removes the
+name.
 
 New: Program, compile_graph.
-Try: count the blocks after the threads of the demo. Is it always the same number?
+Try: print len(program.idle) after the threads of the demo. Is it always the same number?
 """
 
 import itertools
@@ -88,7 +89,7 @@ class Lives:
         roots: for each value, those whose memory it may show; a value that has memory of its own
             is its own root.
         last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nobody reads it later.
+        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
@@ -123,7 +124,7 @@ class Lives:
 
     def may_write(self, i: int, node: Any) -> bool:
         """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nobody reads it after this step."""
+        program, and nothing reads it after this step."""
         if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
             return False
         target, others = node.args[0], nodes_in(node.args[1:])
@@ -144,7 +145,7 @@ class Writer:
     Attributes:
         head: what is done once: text, and the number of the buffer whose place stands in it.
         lines: what each run does.
-        released: the buffers that nobody needs after a step.
+        released: the buffers that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any):

@@ -1,21 +1,23 @@
-"""Step 99l: Views that are made once
+"""Step 99l: Views created once
 
-Print the text of step 99j for a network: half of its lines are t8 = v7.transpose((1, 0)) and
-t9 = v8.reshape(...), 0.2 us each. But v7 is the same array in each run. So its transpose is the
-same view in each run, and can be made in the head:
+Print the text of step 99j for a network: half of its lines are t8 = v7.transpose((1, 0)) or
+t9 = v8.reshape(...), and each takes 0.2 us per run. But v7 is the same array in each run, so its
+transpose is the same view in each run. The head can create it:
 
     v7 = array_at(memory, 0, (2, 3), float32)
     v8 = v7.transpose((1, 0))
 
-A view of a constant, too. A view of an input or of a new array is made in each run, as before.
+The same holds for a view of a constant. A view of an input or of a temporary is still created in
+each run.
 
-The trap is reshape. It shows the same memory where the strides allow it, and is a copy elsewhere: a
-copy of v7 made in the head has what was there before the first run. Only NumPy knows which it is.
-So the layout of each value is kept as an array that has its strides, the view is made of that, and
-np.may_share_memory tells. All these arrays are the same bytes: nobody writes on this paper.
+The trap is reshape. It returns a view where the strides allow it, and a copy elsewhere. A copy of
+v7 made in the head would contain what was there before the first run. Only NumPy knows which case
+it is. So `layout` holds for each value an array with the same shape and strides. The writer applies
+the operation to that array, and np.may_share_memory says whether the result is a view. All these
+arrays lie in one piece of memory, `paper`, whose contents do not matter.
 
 New: Writer.view. Changed: Writer.
-Try: leave the check out, and find the line of the demo that goes wrong.
+Try: leave the test with may_share_memory out, and find the line of the demo that goes wrong.
 """
 
 import itertools
@@ -87,7 +89,7 @@ class Lives:
         roots: for each value, those whose memory it may show; a value that has memory of its own
             is its own root.
         last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nobody reads it later.
+        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
@@ -122,7 +124,7 @@ class Lives:
 
     def may_write(self, i: int, node: Any) -> bool:
         """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nobody reads it after this step."""
+        program, and nothing reads it after this step."""
         if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
             return False
         target, others = node.args[0], nodes_in(node.args[1:])
@@ -144,7 +146,7 @@ class Writer:
         layout: for each value whose strides are known, an array that has them, too.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         lines: what each run does.
-        released: the buffers that nobody needs after a step.
+        released: the buffers that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any):
@@ -155,7 +157,7 @@ class Writer:
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
         size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; nobody reads or writes
+        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
         self.layout: dict[Node, np.ndarray] = {}
         self.head: list[tuple[str, int]] = []
         self.lines: list[str] = []

@@ -1,27 +1,25 @@
-"""Step 99m: What leaves the program
+"""Step 99m: Escape analysis: memory for the outputs
 
-Every output was copied (step 99j). A training step returns some large arrays, the values that the
-backward needs: to compute each of them in one place and copy it to another is a waste.
+Until now every output is copied (step 99j). A training step returns large arrays, the values that
+backward needs, and computing each of them in one place and copying it to another is a waste.
 
-An output that has memory of its own is computed into an array that is new in each run, named o:
+An output with memory of its own is now computed into a new array in each run, named o:
 
-    o5 = empty((2, 3), float32)          instead of the program's own memory
+    o5 = empty((2, 3), float32)          instead of a place in the program's memory
     exp(v4, out=o5)
     return [o5]
 
-If the output is a view, its root is what has to be new: the root escapes. A copy is still made
-where the memory is not the output's alone: an input, a constant, the memory of another output, or
-what a whole Function gave, which may be any of these. Two outputs in one memory would be a surprise
-for whoever writes into one of them.
+If the output is a view, its root has to be the new array: the root escapes from the program. A copy
+is still needed where the memory does not belong to this output alone: it is an input, a constant,
+the memory of another output, or the result of a whole Function, which may be any of these. If two
+outputs shared memory, a caller that writes into one would change the other.
 
-Nobody writes into what is kept for the backward. The caller names these outputs as `shared`: they
-may show an input, such as a weight, and no copy of the weight is made in each step.
+The arrays kept for backward are never written. The caller passes their numbers as `shared`: they
+may show an input, such as a weight, so the weight is not copied in each step.
 
-The trap: shared outputs escape, too. A weight's transpose that is kept has the weight as its root,
-which is not the program's. A value in the program's own memory that is kept is nonsense by the time
-of the backward.
+The trap: shared outputs escape as well. Their roots need new memory in each run, too; in the
+program's own memory, the next run would overwrite them before backward reads them.
 
-In compilers this is escape analysis.
 Changed: Lives, Writer, Program, compile_graph.
 Try: print the text of the demo without `shared`. How many copies are there?
 """
@@ -95,7 +93,7 @@ class Lives:
         roots: for each value, those whose memory it may show; a value that has memory of its own
             is its own root.
         last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nobody reads it later.
+        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
         copied: the numbers of the outputs that show memory which is not theirs alone.
         escaping: the roots of all other outputs.
     """
@@ -141,7 +139,7 @@ class Lives:
 
     def may_write(self, i: int, node: Any) -> bool:
         """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nobody reads it after this step."""
+        program, and nothing reads it after this step."""
         if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
             return False
         target, others = node.args[0], nodes_in(node.args[1:])
@@ -164,7 +162,7 @@ class Writer:
         layout: for each value whose strides are known, an array that has them, too.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         start, lines: what each run does, before all else and then.
-        released: the buffers that nobody needs after a step.
+        released: the buffers that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
@@ -175,7 +173,7 @@ class Writer:
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
         size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; nobody reads or writes
+        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
         self.layout: dict[Node, np.ndarray] = {}
         self.head: list[tuple[str, int]] = []
         self.start: list[str] = []
@@ -320,7 +318,7 @@ def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> P
 
     Args:
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
-            because nobody writes into them. All others have memory of their own.
+            because nothing writes into them. All others have memory of their own.
     """
     return Program(graph, graph.nodes, xp, shared)
 

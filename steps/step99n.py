@@ -1,22 +1,23 @@
-"""Step 99n: Writes in the program, and names that are forgotten
+"""Step 99n: Assignments for puts, and del for temporaries
 
-Step 99i found the puts that need no copy. The text has made all of them by Graph's put, which
-copies. Now a put becomes an assignment to a part:
+Step 99i finds the puts that need no copy, but the text still calls Graph's `put`, which copies. Now
+a put becomes an assignment to a part:
 
     y = zeros; y[0, 1:] = x            copyto(v3, c1)          unless y may be overwritten
-                                       p3[1:] = x0             where p3 = v3[0, ...]
+                                       p3[1:,] = x0            where p3 = v3[0, ...]
 
-The part of the program's memory that the path leads to is made once, in the head, and named p.
+The part that the path of views leads to is created once, in the head, and named p.
 
-The other thing that is left are the t. Such an array lives until the run is over, though nobody
-needs it after a few lines. So it is deleted after the last step that reads its memory. A view of an
-input is not worth a line: it has no memory.
+The temporaries, named t, stay in memory until the run ends, although most are needed for a few
+lines only. So a `del` follows the last step that reads their memory. A view of an input gets no
+`del`: it has no memory of its own.
 
-The trap: del removes a name, and the memory goes only with the last name. A view of t7 that lives
-on keeps it, and is right to do so. But two names that die together must be deleted together.
+The trap: del removes a name, and the memory is freed with the last name that refers to it. A view
+of t7 that is still needed keeps the memory, as it should. But names that share memory and end
+together must be deleted together.
 
 New: Writer.put. Changed: Writer.
-Try: compare the peak memory of a run with and without del, by tracemalloc.
+Try: compare the peak memory of a run with and without del, with tracemalloc.
 """
 
 import math
@@ -45,7 +46,7 @@ class Writer:
         layout: for each value whose strides are known, an array that has them, too.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         start, lines: what each run does, before all else and then.
-        released, forgotten: the buffers and names that nobody needs after a step.
+        released, forgotten: the buffers and names that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
@@ -56,7 +57,7 @@ class Writer:
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
         size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; nobody reads or writes
+        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
         self.layout: dict[Node, np.ndarray] = {}
         self.head: list[tuple[str, int]] = []
         self.start: list[str] = []
@@ -91,7 +92,7 @@ class Writer:
         return name
 
     def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run, deleted as soon as nobody needs it."""
+        """A name for what an operation gives in a run, deleted as soon as it is not needed."""
         name, roots = f"t{self.number[node]}", self.lives.roots[node]
         if not any(root.op == "input" for root in roots):
             self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
@@ -211,7 +212,7 @@ def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> P
 
     Args:
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
-            because nobody writes into them. All others have memory of their own.
+            because nothing writes into them. All others have memory of their own.
     """
     return Program(graph, graph.nodes, xp, shared)
 

@@ -1,25 +1,26 @@
-"""Step 99o: A call that takes a tuple
+"""Step 99o: Calling a kernel with one tuple of arrays
 
-The loops in C take addresses. To look one up in Python takes a microsecond (array.ctypes.data), and
-to pass ten arguments by ctypes another; the loop over 1000 numbers takes less. So the program is to
-hand over one thing, a tuple of arrays, and C looks for itself. CPython keeps the items of a tuple,
-and NumPy the address of the elements, at a fixed place behind the head of the object:
+The loops in C need addresses. Looking one up in Python (array.ctypes.data) takes a microsecond, and
+passing ten arguments through ctypes takes another. A loop over 1000 numbers takes less than that.
+So Python passes a single object, a tuple of arrays, and C reads the addresses itself. In CPython, a
+tuple stores its items, and an array its address, at a fixed offset from the start of the object:
 
     tuple   | head, size | item | item | ...        array   | head | address | ...
 
-`callers` writes a line of C around each kernel that reads there:
+`callers` writes for each kernel a C function that reads them:
 
     void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), threads); }
 
-ctypes passes a Python object as it is where argtypes says py_object. A call takes 0.4 us, whatever
-the number of arrays, and lets other threads of Python run meanwhile.
+With py_object in argtypes, ctypes passes the Python object itself. A call takes 0.4 us for any
+number of arrays, and other Python threads can run meanwhile.
 
-The trap: if another Python keeps its objects otherwise, this reads nonsense, and writes somewhere.
-So `callers` looks first whether an array is where it is expected. The places are asked for
-(__basicsize__ is the size of the head) rather than known: they have changed between versions.
+The trap: in a Python that lays out its objects in another way, this reads garbage as an address,
+and writes there. So `callers` first tests with one array that the address is where it is expected.
+The offsets are computed (__basicsize__ is the size of the head), because they have changed between
+versions of Python.
 
 New: callers, compiled_c.
-Try: pass (a, b) where the kernel has three arrays. (Expect Python to die.)
+Try: pass (a, b) where the kernel has three arrays. (Python may crash.)
 """
 
 import ctypes
@@ -58,7 +59,7 @@ class Writer:
         layout: for each value whose strides are known, an array that has them, too.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         start, lines: what each run does, before all else and then.
-        released, forgotten: the buffers and names that nobody needs after a step.
+        released, forgotten: the buffers and names that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
@@ -69,7 +70,7 @@ class Writer:
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
         size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; nobody reads or writes
+        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
         self.layout: dict[Node, np.ndarray] = {}
         self.head: list[tuple[str, int]] = []
         self.start: list[str] = []
@@ -104,7 +105,7 @@ class Writer:
         return name
 
     def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run, deleted as soon as nobody needs it."""
+        """A name for what an operation gives in a run, deleted as soon as it is not needed."""
         name, roots = f"t{self.number[node]}", self.lives.roots[node]
         if not any(root.op == "input" for root in roots):
             self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
@@ -260,7 +261,7 @@ def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> P
 
     Args:
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
-            because nobody writes into them. All others have memory of their own.
+            because nothing writes into them. All others have memory of their own.
     """
     return Program(graph, graph.nodes, xp, shared)
 

@@ -1,25 +1,27 @@
 """Step 99p: Kernels in the program
 
-What fuse() has left of a graph is a list of kernels and single nodes. A kernel becomes one line of
-the program, in place of all operations that it has taken in:
+fuse() turns a graph into a list of kernels and single nodes. In the program, a kernel is one line,
+which replaces all operations that were fused into it:
 
-    k0((v3, contiguous(x1), o7,), 1)          softmax, and what stands around it
+    k0((v3, contiguous(x1), o7,), 1)          softmax, and the operations around it
 
-It reads the arrays of its inputs and writes those of its outputs: they are made as those of any
-other operation. Lives and Memory see no difference, because `reads` and `makes` (step 99h) know
-both.
+The line passes the arrays of the inputs and of the outputs. The outputs get memory like the result
+of any other operation. Lives and Memory treat nodes and kernels alike, because `reads` and `makes`
+(step 99h) accept both.
 
-A kernel counts elements in a row. For what is in the program's own memory the layout is known, and
-the text has the name alone. An input may be anything, so it goes through np.ascontiguousarray. This
-copies a transposed array, and takes 25 ns where there is nothing to do.
+A kernel expects the elements of an array in order, without gaps. For a value in the program's
+memory the layout is known, and the text has the name alone where it is right. An input may have any
+strides, so it goes through np.ascontiguousarray, which copies a transposed array, and takes 25 ns
+where there is nothing to copy.
 
-The trap: a kernel must not write where it reads. An element-wise function of NumPy could; but a
-kernel is told by `restrict` that no other array shows its result, and may compute in any order. So
-the places of the inputs are given back after the step, not before.
+The trap: a kernel must not write into an array that it reads. An element-wise function of NumPy
+may. But the kernel declares its arrays `restrict`, which promises the C compiler that they do not
+overlap. So the buffers of the inputs are freed after the step, not before.
 
-PyTorch's compiler goes further, and writes the calls in C++ too (cpp_wrapper).
+PyTorch's compiler goes further, and can generate the calls in C++ too (cpp_wrapper).
+
 New: Writer.kernel_call, Writer.in_a_row. Changed: Writer, Program, compile_graph.
-Try: take `contiguous` out, and compile a function of x.t().
+Try: let `in_a_row` return the name without `contiguous`. Which promise breaks?
 """
 
 import ctypes
@@ -58,7 +60,7 @@ class Writer:
         layout: for each value whose strides are known, an array that has them, too.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         start, lines: what each run does, before all else and then.
-        released, forgotten: the buffers and names that nobody needs after a step.
+        released, forgotten: the buffers and names that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
@@ -70,7 +72,7 @@ class Writer:
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
         size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; nobody reads or writes
+        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
         self.layout: dict[Node, np.ndarray] = {}
         self.head: list[tuple[str, int]] = []
         self.start: list[str] = []
@@ -105,7 +107,7 @@ class Writer:
         return name
 
     def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run, deleted as soon as nobody needs it."""
+        """A name for what an operation gives in a run, deleted as soon as it is not needed."""
         name, roots = f"t{self.number[node]}", self.lives.roots[node]
         if not any(root.op == "input" for root in roots):
             self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
@@ -290,7 +292,7 @@ def compile_graph(
     Args:
         backend: "c": loops in C, what they cannot do in calls of NumPy; "numpy": calls of `xp`.
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
-            because nobody writes into them. All others have memory of their own.
+            because nothing writes into them. All others have memory of their own.
 
     Raises:
         CompilerError: the backend has kernels, and there is no compiler, or it does not work.

@@ -1,14 +1,15 @@
-"""Step 99q: Threads, and errors that say where
+"""Step 99q: The number of threads, and errors that name the operation
 
-Two things are left before the program can be given away.
+Two things are missing before others can use the program.
 
-The first is the number of threads. A large loop runs on as many as a product of matrices does, and
-the user sets that by set_num_threads, perhaps between two runs. So each run asks. get_num_threads
-looks through all loaded libraries for BLAS, which takes 300 us; what it finds in the end is one
-function, and to call that takes 0.2 us. So it is looked for once.
+The first is the number of threads. Large loops use as many threads as matrix products do. The user
+may change the number with set_num_threads between two runs, so each run asks for it.
+get_num_threads searches all loaded libraries for BLAS, which takes 300 us. The function of BLAS
+that it finds takes 0.2 us to call. So thread_counter searches once and keeps that function.
 
-The second is what a user reads when something goes wrong. Nobody knows a line of generated code.
-But the line says which operation it was made for, and each kernel has its operations above it:
+The second is error messages. The user has never seen the generated code, but each of its lines
+names the operation that it was made for, and so do the comments above each kernel. Both are added
+to the error:
 
     IndexError: index 9 is out of bounds for axis 0 with size 3
     in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
@@ -16,11 +17,11 @@ But the line says which operation it was made for, and each kernel has its opera
     the C compiler 'cc' failed: kernels.c:12:5: error: ...
     // Gelu, model.py:14
 
-A check that fails is no error: the caller catches it, and runs in eager. The line goes into its
-text.
+A check that fails is not an error: the caller catches CheckFailed, and runs in eager. The line
+becomes part of its message.
 
-The trap: a traceback names the file of the code, and two programs with one name would be taken for
-each other. So each program has a number.
+The trap: `explain` finds the line by the file name in the traceback. Two programs with the same
+file name would be confused, so each program gets a number.
 
 New: thread_counter, threads_now, build_kernels, Program.explain. Changed: compiled_c, Writer,
 Program.
@@ -68,7 +69,7 @@ class Writer:
         layout: for each value whose strides are known, an array that has them, too.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         start, lines: what each run does, before all else and then.
-        released, forgotten: the buffers and names that nobody needs after a step.
+        released, forgotten: the buffers and names that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
@@ -80,7 +81,7 @@ class Writer:
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
         size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; nobody reads or writes
+        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
         self.layout: dict[Node, np.ndarray] = {}
         self.head: list[tuple[str, int]] = []
         self.start: list[str] = []
@@ -115,7 +116,7 @@ class Writer:
         return name
 
     def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run, deleted as soon as nobody needs it."""
+        """A name for what an operation gives in a run, deleted as soon as it is not needed."""
         name, roots = f"t{self.number[node]}", self.lives.roots[node]
         if not any(root.op == "input" for root in roots):
             self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
@@ -350,7 +351,7 @@ def compile_graph(
     Args:
         backend: "c": loops in C, what they cannot do in calls of NumPy; "numpy": calls of `xp`.
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
-            because nobody writes into them. All others have memory of their own.
+            because nothing writes into them. All others have memory of their own.
 
     Raises:
         CompilerError: the backend has kernels, and there is no compiler, or it does not work.
@@ -368,7 +369,7 @@ if __name__ == "__main__":
 
     print(threads_now() >= 1, threads_now() == thread_counter()())  # -> True True
 
-    # Without threadpoolctl nobody can ask: one thread.
+    # Without threadpoolctl the number is not known: one thread.
     found, blas_libraries = blas_libraries, lambda: SimpleNamespace(lib_controllers=[])
     thread_counter.cache_clear()
     print(threads_now())  # -> 1

@@ -1,22 +1,22 @@
-"""Step 99r: What ends here runs at once
+"""Step 99r: Scheduling: final results as early as possible
 
-fuse() gives steps in an order that is right: each stands after what it needs. There are many such
-orders. In a backward pass it may happen that the whole chain of gradients comes first, and the
-gradients of all weights, which nobody else waits for, at the end:
+fuse() orders the steps so that each one follows the steps that it needs. Many orders do that. In a
+backward pass, the chain of gradients may come first, and the gradients of the weights, which no
+other step needs, at the end:
 
     g3 = ...;  g2 = f(g3 w3);  g1 = f(g2 w2);   w3.grad = g3' x3;   w2.grad = g2' x2;   ...
 
-Then all of g1, g2, g3, ... live to the end, and each has to be fetched from far away again. In the
-GPT of the benchmarks this took 19 MB instead of 5.5.
+Then g1, g2, g3, ... are all alive until the end, and have left the cache by the time they are read.
+In the GPT of the benchmarks this took 19 MB instead of 5.5.
 
-A step that no other step reads is an end. It may run right after what it reads was made: that is
-in the cache then, and its memory is free afterwards. `soon` moves each such step there. Views have
-no memory and cost nothing, so they move too; else the end would wait for its view.
+A step whose result no other step reads can run right after its arguments are made. They are still
+in the cache, and their memory is free afterwards. `soon` moves each such step there. It moves views
+as well: they cost nothing, and a final step would have to wait for its view.
 
-The trap: random numbers and whole Functions have an order of their own, and stay where they are.
+The trap: the order of random numbers and whole Functions matters, so such steps stay in place.
 
-In compilers this is instruction scheduling. To find the best order is NP-hard; this is a rule of
-thumb.
+In compilers this is instruction scheduling. Finding the best order is NP-hard; this is a heuristic.
+
 New: soon. Changed: compile_graph.
 Try: give the demo 40 layers. How does the memory grow with the layers, with `soon` and without?
 """
@@ -63,7 +63,7 @@ class Writer:
         layout: for each value whose strides are known, an array that has them, too.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         start, lines: what each run does, before all else and then.
-        released, forgotten: the buffers and names that nobody needs after a step.
+        released, forgotten: the buffers and names that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
@@ -75,7 +75,7 @@ class Writer:
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
         size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; nobody reads or writes
+        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
         self.layout: dict[Node, np.ndarray] = {}
         self.head: list[tuple[str, int]] = []
         self.start: list[str] = []
@@ -110,7 +110,7 @@ class Writer:
         return name
 
     def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run, deleted as soon as nobody needs it."""
+        """A name for what an operation gives in a run, deleted as soon as it is not needed."""
         name, roots = f"t{self.number[node]}", self.lives.roots[node]
         if not any(root.op == "input" for root in roots):
             self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
@@ -364,7 +364,7 @@ def compile_graph(
     Args:
         backend: "c": loops in C, what they cannot do in calls of NumPy; "numpy": calls of `xp`.
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
-            because nobody writes into them. All others have memory of their own.
+            because nothing writes into them. All others have memory of their own.
 
     Raises:
         CompilerError: the backend has kernels, and there is no compiler, or it does not work.

@@ -1,20 +1,20 @@
 """Step 99s: The same program on a GPU
 
-Nothing in `Writer` is about the CPU. The text calls the array library, whatever that is; a view is
-a view in CuPy, and out= is out=. Only two things are of the CPU: the kernels, and the call of them.
+`Writer` does not depend on the CPU. The text calls the functions of an array library, and CuPy has
+the same ones, with views and out=. Only the kernels, and the way they are called, are different.
 
-Topic 98 has written the kernels in CUDA, too. NVIDIA's compiler (NVRTC) is a library: no program
-has to be there, and the text needs no file. CuPy has it as RawModule. A function that it gives is
-started with the number of blocks, the number of threads in each, and the arrays:
+Topic 98 already generates the kernels in CUDA. NVIDIA's compiler NVRTC is a library, so neither a
+compiler program nor a file is needed. CuPy offers it as RawModule. A function from a RawModule is
+started with the number of blocks, the number of threads in each block, and the arrays:
 
     k0((v3, x1, o7,), threads)      CPU: calls C, with a number of threads
                                     GPU: function((blocks,), (256,), arrays)
 
-So the line of a kernel stays letter for letter the same. `launcher` has the two numbers, which
-belong to the kernel, and pays no attention to the third.
+So the line of a kernel is the same for both. `launcher` returns a function that knows the two
+numbers, which belong to the kernel, and ignores its second argument.
 
-The trap: the arrays of a GPU are written later. The line returns as soon as the kernel stands in
-the queue; the next kernel stands behind it. So a buffer can be used again without waiting.
+The trap: a GPU works asynchronously. The line returns when the kernel is in the queue, before the
+result exists. Reusing a buffer is still safe, because the kernels of a queue run in order.
 
 New: compiled_cuda. Changed: Program, compile_graph.
 Try: on a machine with a GPU, compile_graph(graph, "cuda", cupy).
@@ -63,7 +63,7 @@ class Writer:
         layout: for each value whose strides are known, an array that has them, too.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         start, lines: what each run does, before all else and then.
-        released, forgotten: the buffers and names that nobody needs after a step.
+        released, forgotten: the buffers and names that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
@@ -75,7 +75,7 @@ class Writer:
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
         size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; nobody reads or writes
+        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
         self.layout: dict[Node, np.ndarray] = {}
         self.head: list[tuple[str, int]] = []
         self.start: list[str] = []
@@ -110,7 +110,7 @@ class Writer:
         return name
 
     def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run, deleted as soon as nobody needs it."""
+        """A name for what an operation gives in a run, deleted as soon as it is not needed."""
         name, roots = f"t{self.number[node]}", self.lives.roots[node]
         if not any(root.op == "input" for root in roots):
             self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
@@ -387,7 +387,7 @@ def compile_graph(
         backend: "c" on the CPU, "cuda" on a GPU: kernels, and what they cannot do in calls of the
             array library; "numpy": calls of the array library only.
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
-            because nobody writes into them. All others have memory of their own.
+            because nothing writes into them. All others have memory of their own.
 
     Raises:
         CompilerError: the backend has kernels, and there is no compiler, or it does not work.

@@ -52,6 +52,9 @@ def test_switches_and_questions():
     assert not backends.cudnn.is_available()
     assert tinytorch.distributed.is_available() in (True, False)
     assert not tinytorch.distributed.is_initialized()
+    assert tinytorch.distributed.is_nccl_available() == tinytorch.cuda.is_available()
+    assert tinytorch.distributed.is_gloo_available() == tinytorch.distributed.is_available()
+    assert tinytorch.distributed.is_mpi_available() == tinytorch.distributed.is_available()
     x = tensor([1.0])
     assert not any([x.is_xpu, x.is_mps, x.is_sparse, x.is_quantized, x.is_meta]) and x.is_cpu
 

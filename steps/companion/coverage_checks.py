@@ -9,7 +9,7 @@ from .complaint import Complaint
 from .curriculum import Curriculum, Step
 from .promises import Outcome, PromiseError, promises_of, run_step
 
-SHARE = {"lesson": 1.0, "catalogue": 0.9}  # of the added statements; a chapter owes none
+SHARE = {"lesson": 1.0, "catalogue": 0.9}  # of the added statements
 
 
 def check_promises(curriculum: Curriculum, step: Step):
@@ -54,23 +54,17 @@ def check_coverage(curriculum: Curriculum, step: Step):
 
 def missed_statements(curriculum: Curriculum, step: Step) -> list[range]:
     """The added statements that the demo does not run."""
-    ran = outcome_of(curriculum, step, always=True).ran
+    ran = outcome_of(curriculum, step).ran
     statements = added_statements(curriculum, step)
     return [lines for lines in statements if ran.isdisjoint(lines)]
 
 
-def outcome_of(curriculum: Curriculum, step: Step, always: bool = False) -> Outcome:
-    """How the step ran. It runs once, for promises and coverage together.
-
-    The lines of a chapter are watched only where they are asked for: to watch costs time.
-    """
-    watched = always or step.kind in SHARE
-    outcome = step.outcome
-    if outcome is None or watched and outcome.ran is None:
-        statements = added_statements(curriculum, step) if watched else None
-        lines = statements and [line for lines in statements for line in lines]
-        outcome = step.outcome = run_step(step, curriculum.root, lines)
-    return outcome
+def outcome_of(curriculum: Curriculum, step: Step) -> Outcome:
+    """How the step ran. It runs once, for promises and coverage together."""
+    if step.outcome is None:
+        lines = [line for lines in added_statements(curriculum, step) for line in lines]
+        step.outcome = run_step(step, curriculum.root, lines)
+    return step.outcome
 
 
 def _spans(lines):

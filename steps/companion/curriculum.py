@@ -26,20 +26,13 @@ class Curriculum:
             raise CurriculumError(f"{self.file} is missing") from None
         except tomllib.TOMLDecodeError as error:
             raise CurriculumError(f"steps/curriculum.toml: {error}") from None
-        known = {"stage", "catalogues", "chapters", "modules", "step"}
+        known = {"stage", "catalogues", "modules", "step"}
         self._refuse_unknown(table, known, "")
         self.stages = [self._stage(entry) for entry in table.get("stage", [])]
         self._require_contiguous_stages()
-        self.catalogues, self.chapters = (
-            {self._number(each) for each in table.get(kind, [])}
-            for kind in ("catalogues", "chapters")
-        )
+        self.catalogues = {self._number(each) for each in table.get("catalogues", [])}
         self.entries = dict(self._entry(*item) for item in table.get("step", {}).items())
-        self.named = {
-            "catalogues": self.catalogues,
-            "chapters": self.chapters,
-            "[step]": set(self.entries),
-        }
+        self.named = {"catalogues": self.catalogues, "[step]": set(self.entries)}
         for number in sorted(set.union(*self.named.values())):
             if not any(number in stage for stage in self.stages):
                 raise CurriculumError(f"steps/curriculum.toml: step {number.short} is in no stage")
@@ -179,7 +172,6 @@ class Curriculum:
     def _step(self, number, path):
         stage = next((stage for stage in self.stages if number in stage), None)
         kind = "catalogue" if number in self.catalogues else "lesson"
-        kind = "chapter" if number in self.chapters else kind
         return Step(number, path, stage, kind, **self.entries.get(number, {}))
 
     def _stage(self, entry):

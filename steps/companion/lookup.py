@@ -70,6 +70,9 @@ def extent(text: str, name: str) -> tuple[int, int]:
     begin = starts[0]
     while begin:  # up over the comments and decorators directly above
         line = text.rfind("\n", 0, begin - 1) + 1
+        if text.startswith(")\n", line):  # the end of a decorator of several lines
+            while line and text[line] in ") ":
+                line = text.rfind("\n", 0, line - 1) + 1
         if text[line] not in "#@":
             break
         begin = line

@@ -246,7 +246,7 @@ def _curriculum(text: str, moves: Moves) -> str:
             rows[-1] += f" {item},"
         return f"{match[1]}[\n" + "\n".join("   " + row for row in rows) + "\n]"
 
-    lists = r'^((?:catalogues|chapters|"tinytorch/[\w/]+\.py") = )\[([^\]]*)\]'
+    lists = r'^((?:catalogues|"tinytorch/[\w/]+\.py") = )\[([^\]]*)\]'
     text = re.sub(lists, numbers, text, flags=re.M)
     text = re.sub(
         r"^(\[step\.)(\d+[a-z]?)\b",

@@ -10,7 +10,7 @@ from .coverage_checks import missed_statements
 from .curriculum import Curriculum, Step
 from .promises import AT_ONCE
 
-HEAD = "stage  lessons catalogues chapters   lines added: median   90 %   max   changing     run"
+HEAD = "stage  lessons catalogues   lines added: median   90 %   max   changing     run"
 
 
 def table(curriculum: Curriculum, steps: list[Step], run: bool = True):
@@ -42,4 +42,4 @@ def _row(curriculum, name, steps, missed):
     return f"{name}  {''.join(counts)} {median(added):20.0f} {ninth:6} {added[-1]:5} {share}{ran}"
 
 
-KINDS = {"lesson": 7, "catalogue": 11, "chapter": 9}
+KINDS = {"lesson": 7, "catalogue": 11}

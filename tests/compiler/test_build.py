@@ -156,7 +156,7 @@ def refuse(*args, **kwargs):
 
 @needs_cc
 def test_a_full_disk(cache, tmp_path, monkeypatch):
-    """The compiler cannot write its file, and neither can anybody else, but for /tmp."""
+    """The compiler cannot write its file, and can write nowhere but in /tmp."""
     write = Path.write_bytes
     monkeypatch.setattr(
         Path, "write_bytes", lambda p, b: refuse() if cache in p.parents else write(p, b)

@@ -70,7 +70,7 @@ def test_a_step_that_is_no_python(make):
 # Difference
 
 
-@pytest.mark.parametrize(("kind", "budget"), [("lesson", 50), ("catalogue", 150), ("chapter", 150)])
+@pytest.mark.parametrize(("kind", "budget"), [("lesson", 50), ("catalogue", 150)])
 def test_budget(make, kind, budget):
     toml = "" if kind == "lesson" else f"{kind}s = [2]\n"
     first = step_text(1, "x = 1")
@@ -195,9 +195,10 @@ def test_a_catalogue_says_so_in_its_title(make):
 
 
 def test_only_a_lesson_has_a_budget_of_its_own(make):
-    curriculum = make({1: step_text(1)}, toml='chapters = [1]\n[step.1]\nbudget = 9\nwhy = "w"\n')
+    toml = 'catalogues = [1]\n[step.1]\nbudget = 9\nwhy = "w"\n'
+    curriculum = make({1: step_text(1, title="Catalogue: more")}, toml=toml)
     [complaint] = complaints(checks.check_kind, curriculum, curriculum.step(1))
-    assert "a chapter has 150 lines" in complaint
+    assert "a catalogue has 150 lines" in complaint
 
 
 def test_one_step_in_five_may_be_a_catalogue(make):
@@ -206,19 +207,16 @@ def test_one_step_in_five_may_be_a_catalogue(make):
     assert complaints(checks.check_kinds, make(steps, toml="catalogues = [1, 2, 3]\n")) == [
         "curriculum.toml, catalogues: 3 of 11 steps are catalogues (at most one in five is allowed)"
     ]
-    chapters = "catalogues = [1, 2]\nchapters = [3, 4]\n"  # these count for nothing
-    assert len(complaints(checks.check_kinds, make(steps, toml=chapters))) == 1
 
 
 def test_what_curriculum_toml_names_is_there(make):
-    toml = 'catalogues = [2]\nchapters = ["1a"]\n[step.3]\ngradcheck = ["x"]\n'
+    toml = 'catalogues = [2]\n[step.3]\ngradcheck = ["x"]\n'
     toml += '[modules]\n"tinytorch/a.py" = [1, 4]\n'
     found = complaints(checks.check_kinds, make({1: step_text(1)}, toml=toml))
     assert found == [
         f"curriculum.toml, {name}: there is no step {number} (take it out)"
         for name, number in (
             ("catalogues", "02"),
-            ("chapters", "01a"),
             ("[step]", "03"),
             ("tinytorch/a.py", "04"),
         )

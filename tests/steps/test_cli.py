@@ -94,12 +94,12 @@ def test_a_module_that_cannot_be_read_is_named_and_left_out(make, capsys):
 
 def test_list_shows_the_kind(make, capsys):
     steps = {1: step_text(1), "2a": step_text("2a", title="Catalogue: the rest"), 3: step_text(3)}
-    root = make(steps, toml='catalogues = ["2a"]\nchapters = [3]\n').root
+    root = make(steps, toml='catalogues = ["2a"]\n').root
     assert main(["list"], root) == 0
     assert capsys.readouterr().out.splitlines()[1:4] == [
         "  01  A title",
         "  02a Catalogue: the rest  (catalogue)",
-        "  03  A title  (chapter)",
+        "  03  A title",
     ]
 
 

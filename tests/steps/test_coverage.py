@@ -219,7 +219,7 @@ def test_several_lines_are_one_statement(make):
 
 @pytest.mark.parametrize(
     ("toml", "count"),
-    [("", 1), ("catalogues = [2]\n", 0), ("chapters = [2]\n", 0)],
+    [("", 1), ("catalogues = [2]\n", 0)],
 )
 def test_a_lesson_runs_all_and_a_catalogue_most(make, toml, count):
     functions = [f"def f{n}():\n    return {n}" for n in range(10)]
@@ -271,8 +271,8 @@ def test_stats(make):
         2: step_text(2, OLD.replace("return x", "return +x"), "print(known(1))  # -> 1"),
         3: step_text(3, OLD.replace("return x", "return +x") + "\n\ny = 1\nz = 2"),
     }
-    curriculum = make(steps, toml="chapters = [3]\n")
+    curriculum = make(steps, toml="catalogues = [3]\n")
     head, stage, everything = table(curriculum, curriculum.steps)
     assert head == HEAD
-    assert stage.split() == ["1", "2", "0", "1", "2", "2", "2", "33%", "80.0%"]
+    assert stage.split() == ["1", "2", "1", "2", "2", "2", "33%", "80.0%"]
     assert everything.split()[1:] == stage.split()[1:]

@@ -107,7 +107,6 @@ def test_the_place_in_a_stage(make):
         "": "lesson 2 of 2",
         "catalogues = [1]\n": "step 2 of 2, lesson",
         "catalogues = [2]\n": "step 2 of 2, catalogue",
-        "chapters = [1, 2]\n": "step 2 of 2, chapter",
     }
     for toml, place in places.items():
         curriculum = make(steps, toml=toml)

@@ -127,7 +127,7 @@ def test_long_lists_are_wrapped_as_they_were(make):
         if len(rows[-1]) > 90:
             rows.append("")
         rows[-1] += f' "{number}",'
-    toml = "chapters = [\n" + "\n".join("   " + row for row in rows) + "\n]\n"
+    toml = "catalogues = [\n" + "\n".join("   " + row for row in rows) + "\n]\n"
     assert max(map(len, toml.splitlines())) <= 100
     curriculum = make({number: step_text(number) for number in numbers}, toml=toml)
     moved(curriculum, "17c", "18c")

@@ -211,3 +211,9 @@ def test_the_console_command(tmp_path):
     done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert "pip install --editable ." in done.stderr
+
+
+def test_a_decorator_of_several_lines(make):
+    text = "x = (\n    1\n)\n\n\n@known(\n    1, 2\n)\ndef f():\n    return x"
+    curriculum = make({1: step_text(1, text)})
+    assert find(curriculum.step(1), "f").text == text.partition("\n\n\n")[2]

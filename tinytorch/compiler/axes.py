@@ -6,7 +6,7 @@ from collections.abc import Iterable
 class Axis:
     """A dimension of a kernel's loops.
 
-    parts: what it turned out to be: another axis, or two axes that it is made of, as 6 is 2 x 3.
+    parts: the axis that it was unified with, or the two axes that it was split into, as 6 is 2 x 3.
     """
 
     __slots__ = ("parts", "size")
@@ -16,7 +16,7 @@ class Axis:
 
 
 def leaves(axes: Iterable[Axis]) -> list[Axis]:
-    """The axes with their parts in place of those that have some."""
+    """The axes, each one that has parts replaced by its parts."""
     found, stack = [], [*axes][::-1]
     while stack:
         axis = stack.pop()
@@ -28,9 +28,10 @@ def leaves(axes: Iterable[Axis]) -> list[Axis]:
 
 
 def unify(a: Iterable[Axis], b: Iterable[Axis], trail: list[Axis]) -> bool:
-    """Makes two lists of axes one: (6, 4) and (2, 12) are both (2, 3, 4). Returns whether it went.
+    """Makes two lists of axes equal: (6, 4) and (2, 12) are both (2, 3, 4). Returns False if they
+    cannot be made equal; then some axes may be changed already.
 
-    trail: takes the axes that were changed, to undo it.
+    trail: collects the axes that were changed, for undo().
     """
     a, b = leaves(a)[::-1], leaves(b)[::-1]
     while a and b:

@@ -51,7 +51,7 @@ def generate(
     """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
 
     Args:
-        shared: the numbers of outputs that may show the memory of others, as nobody writes there.
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
     """
     as_device(None)  # in a new thread this silences NumPy
     if graph is None:

@@ -242,8 +242,8 @@ def cast(text: str, of: np.dtype, to: np.dtype) -> str:
 
 
 def converted(text: str, x: Node, to: np.dtype) -> str:
-    """An operand's value in another type. Of an integer that was cut from a float and becomes one
-    again GCC makes a single step, which keeps the sign of -0.5 as -0.0; hence the question."""
+    """An operand's value in another type. GCC merges the casts from float to integer and back into
+    one, which turns -0.5 into -0.0 rather than 0.0; so the expression tests for 0."""
     value = cast(text, x.dtype, to)
     if x.op == "astype" and x.dtype.kind in "iu" and to.kind == "f":
         return f"({text} == 0 ? 0 : {value})"

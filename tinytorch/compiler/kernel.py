@@ -10,9 +10,9 @@ from tinytorch.compiler.axes import leaves
 from tinytorch.compiler.expressions import COSTS, REDUCTIONS
 from tinytorch.compiler.graph import Node
 
-# So many bytes of a row are kept on the stack from one pass to the next; more go to an array.
+# A row's values are kept on the stack up to this size; longer rows go to an array.
 ROW_BYTES = 64 * 1024
-CHEAP = 12  # a value that costs more than so many additions is kept, not computed again
+CHEAP = 12  # in additions: a value that costs more is kept, not computed again
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,8 +148,8 @@ def merge_loops(kernel: Kernel, sizes: list[int]) -> None:
 
 
 def find_passes(kernel: Kernel) -> None:
-    """Says in which pass over a row each value is computed, and which values are kept for a later
-    one rather than computed again."""
+    """Finds the pass over a row in which each value is computed, and the values that are kept for
+    a later pass rather than computed again."""
     passes, cost = kernel.passes, {}
     for node in kernel.nodes:
         used = [x for x in kernel.operands[node] if isinstance(x, Node)]

@@ -67,7 +67,7 @@ class Lives:
         roots: for each value, those whose memory it may show; a value that has memory of its own
             is its own root.
         last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nobody reads it later.
+        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
         copied: the numbers of the outputs that show memory which is not theirs alone.
         escaping: the roots of all other outputs.
     """
@@ -113,7 +113,7 @@ class Lives:
 
     def may_write(self, i: int, node: Any) -> bool:
         """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nobody reads it after this step."""
+        program, and nothing reads it after this step."""
         if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
             return False
         target, others = node.args[0], nodes_in(node.args[1:])

@@ -33,8 +33,8 @@ from tinytorch.distributed.lists import (
     reduce_scatter,
     scatter,
 )
-from tinytorch.distributed.mpi import is_available
-from tinytorch.distributed.nccl import NCCLBackend
+from tinytorch.distributed.mpi import is_available, is_gloo_available, is_mpi_available
+from tinytorch.distributed.nccl import NCCLBackend, is_nccl_available
 from tinytorch.distributed.objects import (
     all_gather_object,
     broadcast_object_list,

@@ -102,7 +102,7 @@ class ProcessGroup:
 
     def failure(self, name: str, reason: Any) -> DistBackendError:
         """The error of a call. After it, this process can only end the job."""
-        Job.broken = here.comm is None
+        Job.broken = here.comm is None  # simulated ranks are threads, and end by themselves
         return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
     def compare(self, name: str, args: tuple) -> Work:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.cuda.backend import check_available, cupy
+from tinytorch.cuda.backend import check_available, cupy, is_available
 from tinytorch.distributed.group import BACKENDS
 from tinytorch.distributed.mpi import MPIBackend
 from tinytorch.distributed.types import ReduceOp
@@ -13,6 +13,11 @@ from tinytorch.distributed.types import ReduceOp
 TYPES = "int8 uint8 int32 int64 float16 bfloat16 float32 float64".split()
 # In the order of ReduceOp. An average is a sum that is divided afterwards.
 OPS = dict(zip(ReduceOp, "NCCL_SUM NCCL_SUM NCCL_PROD NCCL_MIN NCCL_MAX".split(), strict=False))
+
+
+def is_nccl_available() -> bool:
+    """Whether there is a GPU for it."""
+    return is_available()
 
 
 class Queued:

@@ -389,8 +389,9 @@ def remainder_op(
 ) -> Callable[[Tensor, Any], Tensor]:
     """The line of a remainder, a - b * round(a / b), by the rounding "floor" or "trunc".
 
-    For float32 this formula in float64 takes a tenth of the time of the array library's function.
-    It is exact while the quotient is small; else the library's function is called.
+    For many float32 numbers this formula in float64 takes between a half and a tenth of the time of
+    the array library's function: the larger the quotients, the less. It is exact while they are
+    below 2^28; else the library's function is called.
     """
 
     def formula(xp: Any, a: Any, b: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Step 67g: A loop with strides
+"""Step 67b: A loop with strides
 
 The loop of step 67a adds a + a.T as if it were a + a, and says nothing: it gets addresses and a
 length, and no strides. The loop of this step gets the four things of step 66a, so that it adds

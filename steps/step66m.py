@@ -1,4 +1,4 @@
-"""Step 66n: as_strided stays inside the storage
+"""Step 66m: as_strided stays inside the storage
 
 x.as_strided((9,), (1,)) of a tensor with five elements reads four numbers that belong to something
 else. as_strided of step 66l returns them; written to, they would destroy it, and the program fails

@@ -1,6 +1,6 @@
-"""Step 64u: repeat_interleave: repetitions as indices
+"""Step 64t: repeat_interleave: repetitions as indices
 
-repeat (step 61n) writes a tensor several times one after the other: 1 2 1 2. Often each element is
+repeat (step 61i) writes a tensor several times one after the other: 1 2 1 2. Often each element is
 to be repeated before the next: 1 1 2 2, or, with a number for each, 1 1 1 2. A network that draws
 three samples for each picture needs a batch like that.
 

@@ -1,4 +1,4 @@
-"""Step 69u: Scatter-add, with atomic additions
+"""Step 69t: Scatter-add, with atomic additions
 
 The gradient of x[rows] adds each row that arrives to the row that it was taken from, and several
 may go to one place. Word embeddings do this with each batch. As a kernel with a thread for each

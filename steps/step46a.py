@@ -13,12 +13,12 @@ where no gradient goes (step 32b). So three rules keep less and compute less:
     Div    keeps a only if b needs a gradient
 
 They write ctx.saved themselves: the same as save_for_backward, without the call. Div also divides
-twice and no longer by b * b, which is too large for a float32 if b is 1e30.
+twice instead of once by b * b: for b = 1e30, b * b is too large for a float32.
 
-note_shapes remembers the shapes of an elementwise call only if an input that needs a gradient
-was broadcast. Mostly there is none, and sum_back is not called at all. The backward pass takes
-None for "no gradient here". Functions of your own can ask ctx.needs_input_grad, PyTorch's name.
-(Since forward reads ctx.edges now, ctx.call has to set them: all None, as it records nothing.)
+note_shapes remembers the shapes of an elementwise call only if an input that needs a gradient was
+broadcast. Usually there is none, and sum_back is not called at all. The backward pass takes None
+for "no gradient here". Functions of your own can ask ctx.needs_input_grad, PyTorch's name. (Since
+forward reads ctx.edges now, ctx.call has to set them: all None, as it records nothing.)
 
 The trap is to write `if not a` for `a is None`: for an array with several elements that is an
 error, and for an array that holds one zero it would drop a gradient.

@@ -1,7 +1,7 @@
-"""Step 46c: Catalogue: the tensor's rest
+"""Step 46c: Catalogue: the remaining members of Tensor
 
-What else a tensor of PyTorch can do and say for itself. None of it is needed to compute, all of it
-is used in programs. Read the setter of `grad` and __deepcopy__; skim the rest.
+The remaining methods and properties of a tensor. None of them is needed to compute, and programs
+use all of them. Read the setter of `grad` and __deepcopy__; skim the rest.
 
 - As a number: int(x), f"{x:.3f}", items[x], len(x), bool(x), each with its refusal.
 - x.grad can be assigned: it must have the shape, the type and the device of its tensor. Otherwise
@@ -13,7 +13,7 @@ is used in programs. Read the setter of `grad` and __deepcopy__; skim the rest.
 - tensor_method refuses a second method of the same name. Only a program that you run yourself may
   replace one of the package.
 - Tensor(2, 3) is an uninitialised tensor of this shape, Tensor([2, 3]) holds these two numbers.
-- tensor(..., pin_memory=True) is accepted. It has a meaning where there is a GPU (step 68c).
+- tensor(..., pin_memory=True) is accepted. It has an effect only with a GPU (step 68c).
 - requires_grad_ returns the tensor, dim() is ndim, nelement() is numel(), is_tensor() asks.
 - Printing becomes a function, attached as __repr__. Until step 54a writes it properly, it shows
   the elements only.

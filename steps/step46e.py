@@ -1,18 +1,18 @@
 """Step 46e: What counts as an integer
 
-A size may be a float: zeros(2.0) ends in an error of NumPy's, and so may a string, a shift of "2".
-Where an operation passes such a value on, a wrong one can come out as a result: True is 1 in
-Python, and a dimension or a size of True is a mistake.
+A size of 2.0 fails inside NumPy, with an error of NumPy's. A size of True does not fail at all: in
+Python True is 1, although as a size or a dimension it can only be a mistake. So tinytorch decides
+what counts as an integer:
 
     2, np.int64(2), tensor(2)             an integer: operator.index says so, and gives Python's int
     2.0, "2", None, tensor(2.0)           not one: TypeError from operator.index
     True, np.array(2)                     not one here, though operator.index would take them
 
 NumPy's integers count. len() gives Python's, but x.shape[0] of an array, a loop over np.arange, or
-an index from np.argmax does not, and nobody wants to write int() around each.
+an index from np.argmax does not, and a program should not have to write int() around each.
 
-All sizes go through as_shape, so that this is the one place to ask. Python's own int is let through
-without a call: shapes are asked for often.
+All sizes go through as_shape, so the check is there. Python's own int passes without a call, to
+save time: almost all sizes are of this type.
 
 Changed: as_shape, Tensor.__init__. New: as_integer.
 Try: ask operator.index for True, and for np.array(2).
@@ -1274,6 +1274,6 @@ if __name__ == "__main__":
     # -> 'float' object cannot be interpreted as an integer
     # -> 'str' object cannot be interpreted as an integer
 
-    # Tensor(3) is uninitialised memory for three elements, whoever counted them.
+    # Tensor(3) is uninitialised memory for three elements, also if 3 is one of NumPy's.
     print(Tensor(3).shape, Tensor(np.int64(3)).shape, Tensor([3]).tolist())
     # -> tinytorch.Size([3]) tinytorch.Size([3]) [3.0]

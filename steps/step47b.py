@@ -4,8 +4,9 @@ Many PyTorch scripts begin with this line:
 
     torch.set_grad_enabled(False)
 
-In step 47a the same line does nothing: it makes an object, which would act on entry, and drops it.
-No error says so, and the script records everything. PyTorch's set_grad_enabled works in three ways:
+In step 47a the same line does nothing: it makes an object, which would act on entry to a block, and
+drops it. No error says so, and the script records everything. PyTorch's set_grad_enabled works in
+three ways:
 
     set_grad_enabled(False)            from now on
     with set_grad_enabled(False):      until the end of the block

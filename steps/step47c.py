@@ -2,9 +2,9 @@
 
 How many multiplications does a model need, and which shapes do they have? Which calls should run in
 half precision? To answer such questions, a program has to see each call before it runs. Today that
-means to edit Function.apply for each question.
+means editing Function.apply for each question.
 
-All calls go through apply, so this is the place to ask, once and for all:
+All calls go through apply, so one hook there serves every such program:
 
     x * y  ->  mul  ->  Mul.apply  ->  mode.call(Mul, (x, y))  ->  Mul.apply  ->  Mul.forward
 
@@ -17,7 +17,7 @@ The trap: a mode that computes something itself would be called for its own comp
 end. So call_through_modes takes the mode off the stack while it works.
 
 The cost while no mode is open is one truth test of the list open_modes: less than 20 ns of the 6000
-that a small product takes. To look up state.modes each time would cost four times as much, because
+that a small product takes. Looking up state.modes each time would cost four times as much, because
 the attributes of a threading.local are slow.
 
 PyTorch has TorchFunctionMode and TorchDispatchMode for this.

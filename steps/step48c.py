@@ -2,7 +2,7 @@
 
 A Function's forward works on arrays, and its backward on what arrays and Tensors have in common. So
 x.exp() in a forward of your own fails: an array has no such method. PyTorch has an easier way to
-write one function for one model: two static methods, both on Tensors.
+write a function of your own: two static methods, both on Tensors.
 
     class Cube(CustomFunction):
         @staticmethod
@@ -21,7 +21,7 @@ The trap: y.grad_fn is ctx. If ctx kept y, both would wait for the garbage colle
 apply keeps a saved output as a bare array, and saved_tensor wraps it anew, with its place in the
 graph. A tensor kept as ctx.y = y is not treated in this way.
 
-PyTorch's name of it is torch.autograd.Function. Step 52 checks what such rules return.
+PyTorch's name for it is torch.autograd.Function. Step 52 checks what such rules return.
 
 Changed: record_outputs, Function.gradients, general_step. New: CustomFunction.
 Try: add the line ctx.y = y to Exponential.forward. Is the node still freed at once?

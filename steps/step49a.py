@@ -22,7 +22,7 @@ too.
 x._version is PyTorch's name. There the count is in the tensor, and views share one counter.
 
 The operations that write come with step 49c. Until then a program that writes into x.array has to
-call bump_version itself. Step 49b asks for the count.
+call bump_version itself. Step 49b makes use of the count.
 
 New: versions, storage_of, version_of, bump_version, Tensor._version.
 Try: write `forget = int` for the callback, and look at len(versions) at the end of the demo.

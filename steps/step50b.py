@@ -4,7 +4,7 @@ Step 50a began with a wrong gradient: table.mul_(10) gives the table a new histo
 was made before keeps the old one. But the view knows its base, and the calls that lead from there.
 So its history can be made again, when it is needed: if the base's place in the graph, its edge, is
 not the one that it was, the calls are repeated on the base as it is now, and the view takes the
-history of their result. They are always recorded, even if the question comes under no_grad.
+history of their result. They are always recorded, even if the history is read under no_grad.
 
     before    x -> table (Mul) -> row (Row)
     after     x -> table (Mul) -> table (Mul, in place) -> row (Row, made again)
@@ -14,7 +14,7 @@ are not used. This happens at the three places that look at a tensor's history: 
 grad_fn and Function.apply. A view that is not used again costs nothing.
 
 A view that a function of your own returned cannot follow, because its backward is yours: repeating
-the calls that its forward made would pass your formula by. PyTorch refuses this too.
+the calls that its forward made would bypass your formula. PyTorch refuses this too.
 
 PyTorch does the same, in grad_fn, comparing the version of the memory. Here the edge is compared: a
 write that is not recorded changes the elements, not the history.

@@ -1,7 +1,7 @@
 """Step 50e: Writing into views: what is refused
 
 Four writes into a view go through, and something is wrong afterwards. The demo makes each of them
-first, with assign or NumPy, which do not ask.
+first, with assign or NumPy, which do not check.
 
     the base is a leaf         it takes a history, as in step 49e: its .grad belongs to the
                                elements before the write

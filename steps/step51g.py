@@ -11,7 +11,7 @@ f gets the leaf and returns nothing. Only leaves accumulate, so others are refus
 
 When is a .grad complete? Here, at the end of the pass: backward_pass returns all gradients, and
 then each is added. PyTorch adds a leaf's gradient as soon as it is known, in the middle of the
-pass. A program can tell the difference only by the memory that is in use.
+pass; step 51m does the same.
 
 Changed: accumulate. New: register_post_accumulate_grad_hook.
 Try: print leaf.grad in a register_hook of the same leaf. Why is it still None?

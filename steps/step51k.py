@@ -10,12 +10,11 @@ and the one that writes last wins: an addition is lost. The demo loses some of 2
 chance. The first gradient has the same trap: two threads find .grad empty, and both set it.
 
 A lock lets one thread in at a time. It is held for the addition only, not for hooks, which may take
-as long as they want. The graphs themselves need none: each thread has its own.
+long. The graphs themselves need none: each thread has its own.
 
-It costs 0.1 us for each parameter, as two threads that add to different ones do not wait long.
-
-(PyTorch does the same, with a lock for each leaf. What it promises, and what no lock can give, is
-in its notes on multithreaded autograd: the order of the additions, and so the last digit, is open.)
+It costs 0.1 us for each parameter. There is one lock for all leaves; it is held so briefly that
+threads which add to different leaves do not wait long. (PyTorch has a lock for each leaf. No lock
+fixes the order of the additions, so the last digit may differ from run to run.)
 
 Changed: accumulate. New: accumulating.
 Try: replace the lock by contextlib.nullcontext().
@@ -496,8 +495,8 @@ if __name__ == "__main__":
     in_threads(learn)
     print(x.grad.array.min(), x.grad.array.max())  # -> 240.0 240.0
 
-    # The lock is open to the thread that has it. Here a mode sees an addition, and takes a gradient
-    # of its own.
+    # A thread that holds the lock may take it again (RLock). Here a mode sees the addition, and
+    # takes a gradient of its own.
     class Curious(FunctionMode):
         def call(self, function, args):
             with enable_grad():
@@ -507,7 +506,7 @@ if __name__ == "__main__":
     y = tensor([1.0, 2.0], requires_grad=True)
     y.register_hook(lambda g: g * 1.0)
     (y * y).sum().backward()
-    array = y.grad.array  # somebody else holds it: the sum counts as a write
+    array = y.grad.array  # a second reference: the sum counts as a write
     (y * y).sum().backward()
     print(y.grad, y.grad._version)  # -> tensor([4.0, 8.0]) 1
     with Curious():

@@ -5,7 +5,7 @@ while one is open, backward works on Tensors for its sake. Then 200 products tak
 long, so a mode that measures time measures mostly itself. And it cannot tell which node a call
 belongs to.
 
-A NodeMode is a mode with a second method. call_node gets the step that it stands around:
+A NodeMode is a mode with a second method. The pass calls call_node in place of a node's step:
 
     y * y  ->  mode.call(Mul, (y, y))               as before
     node   ->  mode.call_node(step, node, grad)     calls step(node, grad), returns its gradients
@@ -13,9 +13,9 @@ A NodeMode is a mode with a second method. call_node gets the step that it stand
 It only watches, so gradients stay arrays. If any other kind of mode is open, or if the gradients
 are to be differentiated, they are Tensors as before.
 
-The trap is the cost while no mode is open: a question for each node would be paid by everybody. The
-loop has asked one already, `node.plain and not as_tensors`, which sends most nodes the short way.
-Both questions have the same answer for the whole pass: `direct` holds it.
+The trap is the cost while no mode is open: one more test for each node would slow down every pass.
+The loop has one test already, `node.plain and not as_tensors`, which sends most nodes the short
+way. Whether a mode is open and `as_tensors` stay the same for a whole pass, so `direct` holds both.
 
 (PyTorch's profiler stands in the same place; its rows are called MulBackward0, and so on.)
 

@@ -15,11 +15,11 @@ counted:
     after each node:
         missing[leaf] -= 1 for each of its edges to the leaf;    at 0, the leaf gets its gradient
 
-A graph without such leaves is not searched: it pays a look at the hooks of each leaf.
+A graph without such leaves is not searched: its only cost is a look at the hooks of each leaf.
 
 The trap is an edge along which no gradient comes (a node's backward returned None). It is counted
-all the same, or its leaf would wait for ever. Behind an edge whose node never runs nothing is
-counted down, and those leaves get their gradients at the end, as before.
+all the same, or its leaf would wait for ever. If a node never runs, its edges are not counted down,
+and the leaves behind them get their gradients at the end, as before.
 
 (PyTorch counts the edges of every graph, before each pass, and needs no times.)
 

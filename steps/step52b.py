@@ -15,8 +15,8 @@ take the history too (step 50c).
 It returns something that has no derivative: a mask, or the positions of a maximum. For this there
 is ctx.mark_non_differentiable(mask): the result then gets no history.
 
-What is saved has to be a tensor, and unchanged: save_for_backward refuses the rest, and
-saved_tensors compares times (step 49b). So saving notes the time: forward itself may ask.
+save_for_backward accepts only tensors and None, and notes the time. saved_tensors compares it with
+the time of the last write (step 49b); forward itself may read saved_tensors, too.
 
 The names are PyTorch's.
 

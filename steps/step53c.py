@@ -4,9 +4,8 @@ A backward may leave the Tensors, and compute with NumPy:
 
     return from_numpy(-g.detach().numpy() * y.detach().numpy() ** 2)
 
-Its first derivative is right, and gradcheck is content. But nothing was recorded, so with
-create_graph the second derivative is 0, without an error. A gradient penalty would train on
-nothing.
+Its first derivative is right, and gradcheck passes. But nothing was recorded, so with create_graph
+the second derivative is 0, without an error. A gradient penalty would train on nothing.
 
 The gradient is a function too: of the inputs, and of v. So the check of the second derivative is
 the check of step 53b, applied to this function:
@@ -20,7 +19,7 @@ A backward that cannot be differentiated should say so: @once_differentiable of 
 silent 0 into an error.
 
 New: gradgradcheck.
-Try: replace from_numpy(...) in Reciprocal by -g * y * y. Both checks are content then.
+Try: replace from_numpy(...) in Reciprocal by -g * y * y. Both checks pass then.
 """
 
 from collections.abc import Callable, Sequence

@@ -4,7 +4,7 @@ The convolution of step 84b works on arrays, and nothing learns from it yet. Fro
 
     y[n, o, p] = sum over c, k of w[o, c, k] x[n, c, p + k]
 
-one can read both derivatives. w[o, c, k] is multiplied by x[n, c, p + k] in every y[n, o, p]:
+you can read off both derivatives. w[o, c, k] is multiplied by x[n, c, p + k] in every y[n, o, p]:
 
     dL/dw[o, c, k]     = sum over n, p of g[n, o, p] x[n, c, p + k]       conv_weight(x, g)
 
@@ -22,7 +22,8 @@ parts are added one element k of the kernel at a time, each to a view of gx that
 The trap: `gx[key] += part` would, after the addition, assign the view gx[key] to itself, which
 takes as long again. `total = gx[key]; total += part` does not assign it.
 
-New: convolve_weight, convolve_input, Convolution, ConvolutionInput, ConvolutionWeight.
+New: convolve_weight, convolve_input; Bilinear, the base class of Convolution, ConvolutionInput,
+ConvolutionWeight.
 Try: return None in place of one gradient of ConvolutionWeight. Which check finds it?
 """
 

@@ -1,8 +1,8 @@
 """Step 84l: A convolution that checks its arguments
 
 Convolution.apply takes a Geometry and trusts it. Give it a kernel that is larger than the picture,
-and NumPy speaks of negative dimensions. So the function that people call checks its arguments
-first, and says what does not fit in terms of what they gave it: dimensions, channels, sizes.
+and NumPy complains about negative dimensions. So the public function checks its arguments first,
+and names what does not fit in the caller's terms: dimensions, channels, sizes.
 
     convolution(2, input [N, C, H, W], weight [O, C / groups, kh, kw], bias [O],
                 stride, padding, dilation, groups)                      -> [N, O, H', W']

@@ -2,7 +2,7 @@
 
 A convolution gives a picture for each of its filters, as large as the image. Behind it a linear
 layer needs a weight for each pixel: 32 pictures of 28 x 28 and 10 classes make 250,880 of them. And
-each weight belongs to one place. If the digit moves by a pixel, other weights meet it.
+each weight belongs to one place. If the digit moves by a pixel, it meets other weights.
 
 Both problems shrink when a picture is made smaller: each square of 2 x 2 pixels becomes one, their
 mean. A quarter of the weights remains, and a shift by a pixel changes less.

@@ -1,6 +1,6 @@
 """Step 85h: Pooling in one, two and three dimensions
 
-max_pool(2, x, ...) works for any number of dimensions, and people write max_pool2d(x, ...), and
+max_pool(2, x, ...) works for any number of dimensions, but programs call max_pool2d(x, ...), and
 max_pool2d(x, (2, 3)) for windows of 2 x 3. Three small things lead from one to the other.
 
 A number stands for all dimensions: `for_each_dim` makes (2, 2) of it.

@@ -12,8 +12,11 @@ makes three classes from each function. Their names come from that of the functi
 adaptive_max_pool, as a title and without _, is AdaptiveMaxPool.
 
 Two oddities of PyTorch have to be kept, so that programs and printed networks stay the same.
-MaxPool2d takes return_indices before ceil_mode, max_pool2d takes it behind. And AvgPool1d, alone of
+MaxPool2d takes return_indices before ceil_mode, max_pool2d takes it after. And AvgPool1d, alone of
 all, keeps its numbers as tuples.
+
+apply_matrices calls its product WeightedMean, a name of its own: autocast, which comes later and
+chooses operations by their names, must not take it for a product with learned weights.
 
 None of them has parameters. A file with the weights of a network holds nothing for them.
 

@@ -1,4 +1,4 @@
-"""Step 85u: An image read between its pixels
+"""Step 85u: grid_sample: reading an image between its pixels
 
 interpolate reads an image at places of a regular grid, so two small matrices do it (step 85p). Turn
 an image by 30 degrees, or let a network say where to look, and each pixel of the result has a place

@@ -1,4 +1,4 @@
-"""Step 85v: What is read beyond an image
+"""Step 85v: grid_sample beyond the border of an image
 
 A picture that is turned by 45 degrees has black corners: step 85u reads zeros there. Two other
 answers move the place back into the image before anything is read:

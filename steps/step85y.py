@@ -1,12 +1,12 @@
-"""Step 85y: What does not fit, and a default that has changed
+"""Step 85y: Checks of grid_sample, and the default of align_corners
 
 A grid of (x, y, z) for a flat image, or eight places for an image of another batch: so far some of
 that ends in an error of gather or reshape, and some in a picture that was not meant. Both functions
 compare what they get with each other first, and name the sizes.
 
-The trap is a default. Until version 1.3 PyTorch aligned the corners. A network that was trained so
-gives slightly other results without, and nothing tells why. So both functions warn where nothing is
-chosen; stacklevel=3 makes the warning point to the line that called them.
+The trap is a default. Until version 1.3 PyTorch aligned the corners. A network that was trained
+with it gives slightly different results without, and no error says why. So both functions warn
+where nothing is chosen; stacklevel=3 makes the warning point to the line that called them.
 
 Changed: grid_sample, affine_grid. New: MODES, PADDING_MODES, check_images, warn_of_default.
 Try: a grid in float64 for an image in float32.

@@ -1,8 +1,8 @@
 """Step 86c: Running averages
 
 A trained network with batch_norm is asked for one digit. Its batch has one row, each column one
-number, which is its own mean: h is 0, and the answer is the same for every digit. With two rows
-the answer depends on the other row. In use, the answer for one row must not depend on others.
+number, which is its own mean: h is 0, and the answer is the same for every digit. With two rows the
+answer depends on the other row. At inference, the answer for one row must not depend on others.
 
 So in training averages are kept of what the batches show, and in use they take the place of the
 batch's own mean and variance. An average of all batches would remember the first ones, when the

@@ -13,7 +13,7 @@ makes them the plain mean of all batches. That suits a pass over the data at the
 during it, the first batches would weigh as much as the last.
 
 The trap is the best known one of this layer: eval() is forgotten. The network works, but its
-answers depend on which rows come together: the demo asks for the same digit among other rows. The
+answers depend on the other rows of the batch: the demo reads the same digit in two batches. The
 opposite happens, too: after a few batches of training the averages still show what they began with
 (a tenth of it after 22 batches, with momentum 0.1), and eval() is worse than train().
 

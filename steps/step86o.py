@@ -6,7 +6,7 @@ the next one. The demo drops half of a smooth picture, and restores it from the 
 it comes back.
 
 So whole channels are dropped (Tompson et al., 2015). It is the same product with a mask of 0 and
-1 / (1 - p). Only the shape of the mask is another, and broadcasting does the rest:
+1 / (1 - p). Only the shape of the mask differs, and broadcasting does the rest:
 
     dropout      [n, channels, height, width]
     dropout2d    [n, channels, 1, 1]            one number for each channel of each image

@@ -1,8 +1,8 @@
 """Step 87c: Saliency: which pixels a network looks at
 
-The network of step 87b reads digits, and nobody wrote down how. What has it learned, and what does
-it look at? Its first filters are small enough to be looked at themselves: weights [8, 1, 3, 3],
-eight pictures of 3 x 3. Most are edges: dark on one side and bright on the other.
+The network of step 87b reads digits, and no line of its code says how. What has it learned, and
+what does it look at? Its first filters are small enough to be looked at themselves: weights of
+[8, 1, 3, 3], eight pictures of 3 x 3. Most are edges: dark on one side and bright on the other.
 
 The weights of later layers tell us little, as they act on what earlier layers have computed. But
 which pixels matter is a question that a derivative answers: not the derivative of the loss with

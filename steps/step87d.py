@@ -1,17 +1,16 @@
 """Step 87d: Activation maximisation: what a neuron responds to
 
 Step 87c asked which pixels of one image mattered. The opposite question: which image makes a neuron
-respond most? The
-derivative of its value with respect to the image says which pixels to make brighter and which
-darker. Do that, a small step, again and again: gradient descent with the other sign, and with the
-image in the place of the weights, which stay as they are.
+respond most? The derivative of its value with respect to the image says which pixels to make
+brighter and which darker. Do that, a small step, again and again: gradient descent with the other
+sign, and with the image in the place of the weights, which stay as they are.
 
     image = image + step * d value / d image          (Erhan et al., 2009)
 
 Started from grey, each class draws something of its digit, and much that we would never draw. The
-network was only asked what makes a difference among the ten, and only for scanned digits. Outside
-of them its scores mean nothing, and yet it is more certain of this image than of any real digit:
-what maximises a score leaves the data behind. A channel of the first block draws a texture.
+network has learned only what distinguishes the ten, and only for scanned digits. Outside of them
+its scores mean nothing, and yet it is more certain of this image than of any real digit: what
+maximises a score leaves the data behind. A channel of the first block draws a texture.
 
 It takes little to leave the data. Some small steps turn a real digit into another one for the
 network, while we still read the first one (an adversarial example, Szegedy et al., 2013).

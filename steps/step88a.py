@@ -5,9 +5,9 @@ the same way, and it learns just as well: it does not know that pixels have neig
 that it has learned in one place it has to learn again in each other place.
 
 A convolution has both properties: its filter looks at neighbours, and it is the same everywhere. A
-network of convolutions has a usual order, and you know each part (a bend is a relu):
+network of convolutions has a usual order, and you know each part:
 
-    [1, 8, 8]  -> conv 3x3 -> normalise -> bend -> conv -> normalise -> bend -> largest of 2x2
+    [1, 8, 8]  -> conv 3x3 -> normalise -> relu -> conv -> normalise -> relu -> largest of 2x2
     [16, 4, 4] -> the same again, with twice the channels
     [32, 2, 2] -> flatten -> dropout -> linear -> [10]
 

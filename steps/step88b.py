@@ -1,4 +1,4 @@
-"""Step 88b: Data augmentation: a digit that is never quite the same
+"""Step 88b: Data augmentation: small random changes of each image
 
 After a few passes over 1,437 images the network knows each of them, and its loss on them says
 nothing any more. More images would help. We can make some: a digit stays what it is if it is
@@ -122,8 +122,8 @@ if __name__ == "__main__":
     print(tuple(images.shape), tuple(test.shape))  # -> (1437, 1, 8, 8) (360, 1, 8, 8)
 
     manual_seed(0)
-    four = warp(images[[3, 3, 3]])
-    rows = [picture(image[0]) for image in (images[3], *four)]
+    three = warp(images[[3, 3, 3]])
+    rows = [picture(image[0]) for image in (images[3], *three)]
     for lines in zip(*rows, strict=True):
         print(" | ".join(lines))  # -> ...
     unchanged = (warp(images[:50], 0.0) - images[:50]).abs().max().item()

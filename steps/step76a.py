@@ -1,4 +1,4 @@
-"""Step 76a: The optimizer: the last lines of each loop
+"""Step 76a: Optimizer and SGD
 
 So far each training loop has ended with these lines:
 
@@ -6,23 +6,23 @@ So far each training loop has ended with these lines:
         for p in parameters:
             p -= lr * p.grad
 
-Each copy is a chance to make a mistake. Without no_grad, the write is refused. With gradients that
-were not cleared the loop runs, and goes the wrong way: gradients add up (step 14), so each step
-follows the sum of all before it. The demo makes both mistakes.
+Each copy is a chance to make a mistake. Without no_grad, the write is refused. If the gradients are
+not cleared, they add up (step 14), and each step follows the sum of all gradients so far, without
+an error. The demo makes both mistakes.
 
-The rule that moves a parameter is one thing; what surrounds it is the same for all rules. An
-Optimizer is what surrounds it. It holds the parameters, and
+Only the rule that updates a parameter differs between optimizers. A base class, Optimizer, contains
+the rest. It holds the parameters, and
 
     zero_grad   clears the gradients before the next backward
-    step        moves every parameter that has a gradient, under no_grad
-    update      is the rule. A subclass writes it.
+    step        calls update with the parameters that have a gradient, under no_grad
+    update      is the rule. A subclass defines it.
 
 The first rule is gradient descent, p = p - lr * gradient. A rate lr that is too large makes the
 loss explode. Along a direction of curvature c, the distance from the minimum becomes
 
     (1 - lr * c) times itself         so lr must stay below 2 / c for the steepest direction
 
-The trap: `model.parameters()` is a generator. After one walk it is empty, so it becomes a list.
+The trap: `model.parameters()` is a generator. After one loop it is empty, so we make a list of it.
 (torch.optim has the same classes. SGD stands for stochastic gradient descent: one batch is a
 sample, so its gradient is the true one plus chance.)
 

@@ -1,9 +1,8 @@
-"""Step 76b: Groups: each layer its own rate
+"""Step 76b: Parameter groups: a rate for each layer
 
-One rate for all parameters is not always enough. A network that was trained on other data should
-hardly change, while the new last layer, whose weights are random, has everything to learn. With the
-optimizer of step 76a, that takes two optimizers, and each of them has to be stepped, cleared, and
-later saved.
+One rate for all parameters is not always enough. A pretrained network should hardly change, while
+its new last layer, whose weights are random, needs a larger rate. With step 76a that takes two
+optimizers, and each of them has to be stepped, cleared, and later saved.
 
     SGD([{"params": old.parameters(), "lr": 0.001}, {"params": new.parameters()}], lr=0.1)
 
@@ -11,12 +10,12 @@ So the parameters come in groups, and a group is a dict of its parameters and it
 that a group lacks gets the default, the one given to the constructor. A plain list of parameters
 becomes one group.
 
-update gets a group at a time, and reads its options from it. It looks there in every step. So an
-option can be changed during a training, by writing group["lr"]: this is all that a schedule has to
-do (step 78a).
+step calls update for one group at a time, and update reads the options from the group in every
+step. So an option can be changed during training, by writing group["lr"]: this is all that a
+schedule has to do (step 78a).
 
-The trap: the group belongs to the optimizer now. It is the dict that was passed in, not a copy.
-(PyTorch's `param_groups` is the same list of dicts, and its repr prints the same lines.)
+The trap: the optimizer keeps the dict that was passed in, not a copy of it. (PyTorch's
+`param_groups` is the same list of dicts, and its repr prints the same lines.)
 
 Changed: Optimizer, SGD. New: Optimizer.add_param_group, Optimizer.__repr__.
 Try: param_group[name] = default in place of setdefault. Which line of the demo changes?

@@ -1,23 +1,22 @@
-"""Step 76c: What an optimizer refuses
+"""Step 76c: Optimizer: checking its arguments
 
 Some mistakes never raise an error: the loop runs, the loss is printed, and nothing is learned.
 
-    SGD([weight * 2], lr=0.1)     a result: it gets no gradient, and never moves
+    SGD([weight * 2], lr=0.1)     a result, not a leaf: it gets no gradient, and never moves
     SGD({weight, bias}, lr=0.1)   a set: its order differs from run to run
-    SGD([], lr=0.1)               a model that forgot to register its layers
+    SGD([], lr=0.1)               the parameters of a model that did not register its layers
     SGD(model.parameters(), -1)   uphill; and a rate of nan makes every weight nan
 
-The constructor is the place to say so: what is wrong is known there, and the line of the traceback
-is the one that has to be changed. A tensor is refused where a list of tensors is expected, because
-it can be iterated over too: its rows would be taken for parameters.
+The constructor raises the errors, because then the traceback shows the line that has to be changed.
+It also refuses a tensor instead of a list of tensors: a tensor can be iterated over, and its rows
+would be taken for parameters. The order of the parameters matters when an optimizer is saved (step
+76k).
 
-The order matters as soon as something is remembered about each parameter and saved (step 76k).
+An option can be mandatory: its default is the object `required`, and each group has to give a
+value. None or 0 cannot mark this, because they are possible values of an option. (torch.optim has
+`required` in its module optimizer; many optimizers outside PyTorch use it.)
 
-An option can be made obligatory: `required` as its default, and each group has to give it a value.
-An object of its own marks this, since None and 0 are values that an option may have. (torch.optim
-has `required` in its module optimizer; many optimizers outside PyTorch use it.)
-
-The trap: `lr < 0` is False for nan, and so is `lr >= 0`. The test must ask for what is allowed.
+The trap: `lr < 0` is False for nan, and so is `lr >= 0`. So the test is `not lr >= 0`.
 
 Changed: Optimizer.__init__, Optimizer.add_param_group, SGD.__init__. New: Required, required.
 Try: write `if lr < 0`, and find the refusal that the demo no longer sees.

@@ -1,19 +1,19 @@
 """Step 76d: The same parameter twice
 
-Two layers may share a weight (step 71c). `net.parameters()` names it once, but a list made by hand,
-[*first.parameters(), *second.parameters()], contains it twice, and nothing says so.
+Two layers may share a weight (step 71c). `net.parameters()` lists it once, but a list made by hand,
+[*first.parameters(), *second.parameters()], contains it twice, without an error.
 
-In two groups it would have two rates. There is no right answer, so it is refused. Within one group
-PyTorch lets it pass with a warning, and moves it twice in each step. This class does the same.
+In two groups the weight would have two rates, so that is refused. Within one group PyTorch only
+warns, and moves it twice in each step. This class does the same.
 
-"Moves twice" depends on the rule, however. SGD writes one parameter after the other, and so writes
-this one twice. A rule that first computes all new values and then stores them, as those of step 77d
-will, computes the same value twice, and stores it twice: one move. So where a parameter is there
-twice, update gets the parameters one at a time, and every rule does the same.
+"Moves twice" depends on the rule, however. SGD updates one parameter after the other, and so
+updates this one twice. A rule that first computes all new values and then stores them, as those of
+step 77d do, stores the same value twice: one move. So if a group contains a parameter twice, update
+gets the parameters one at a time, and all rules behave alike.
 
-The trap is the comparison. `param in list` asks ==, which compares the elements of two tensors.
-Here the question is whether it is the same object. A set of tensors asks for identity, since a
-tensor's hash is its id; in all other places the ids are compared.
+The trap is the comparison. `param in list` uses ==, which compares the elements of two tensors.
+Here identity matters. A set finds it, because a tensor's hash is its id; elsewhere the code
+compares ids.
 
 (`stacklevel=3` lets the warning name the line that called the constructor of Optimizer.)
 

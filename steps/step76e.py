@@ -1,19 +1,18 @@
-"""Step 76e: Parameters with their names
+"""Step 76e: Named parameters in an optimizer
 
-A group is a list of tensors, and a tensor does not know what it is called. Print an optimizer of a
-network with 148 parameters and it says "lr: 0.1". Which of them are the biases? Where did the one
-with the huge gradient come from?
+A group is a list of tensors, and a tensor has no name. An optimizer of a network with 148
+parameters prints "lr: 0.1". Which of them are the biases? To which layer does the parameter with
+the huge gradient belong?
 
-A module knows: `named_parameters()` gives pairs (name, tensor). So an optimizer takes pairs too. It
-splits them, and the names go into the group as the option "param_names", in the order of the
-tensors. From there everything works that works for options: they are printed, and later they are
-saved with the rest (step 76k).
+A module has the names: `named_parameters()` yields pairs (name, tensor). So an optimizer accepts
+such pairs, too. It splits them, and stores the names in the group as the option "param_names", in
+the order of the tensors. Like other options they are printed, and saved (step 76k).
 
     params        [weight, bias]
     param_names   ["0.weight", "0.bias"]
 
-Half of the names would be worse than none: the lists would no longer fit to each other, and name 3
-would be that of parameter 5. So a group has names for all or for none, and so have all groups.
+With names for only some parameters the two lists would not match: name 3 could belong to parameter
+5. So either all parameters of all groups have names, or none.
 
 (PyTorch's optimizers take named parameters in the same way.)
 

@@ -1,26 +1,26 @@
-"""Step 76f: Clipping: a gradient that is too long
+"""Step 76f: Gradient clipping by norm
 
-One strange batch is enough: a wrong label, a number that was typed without its decimal point. Its
-gradient is a million times as long as the others, one step follows it, and the network is thrown so
-far that it never comes back. In the demo, batch 100 of 300 has a target of 1e6, and the loss at the
-end is nan.
+One bad batch can ruin a training, for example with a number that was typed without its decimal
+point. Its gradient is a million times as long as the others, and one step moves the weights so far
+that the training does not recover. In the demo batch 100 of 300 has a target of 1e6, and the loss
+at the end is nan.
 
-The rate cannot help: it would have to be small enough for this batch in all the others. Between
-backward and step there is a place to look at the gradients, and to shorten what is too long:
+A smaller rate does not help: it would have to be small enough for this batch in all steps. Instead,
+we shorten a gradient that is too long, between backward and step:
 
     g = all gradients, taken as one vector
     g = g * min(1, max_norm / |g|)
 
-The direction stays, only the length changes. So all parameters have to be measured together. If
-each gradient were shortened by itself, the direction in the space of all of them would change.
+The direction stays, only the length changes. So the norm is that of all gradients together. If each
+gradient were shortened by itself, the direction in the space of all of them would change.
 
-The norm of a vector of several parts is the norm of the norms of its parts: those of (3, 4) and
-(12) are 5 and 12, and that of (5, 12) is 13, as of (3, 4, 12). So nothing has to be put together.
-The 1e-6 avoids a division by zero.
+The norm of several parts is the norm of their norms: (3, 4) and (12) have the norms 5 and 12, and
+(5, 12) has the norm 13, as (3, 4, 12) has. So the gradients need not be concatenated. The 1e-6 in
+the code avoids a division by zero.
 
-The trap is the order. Between backward and step is the only place. Before backward the gradients of
-the last batch would be clipped. (torch.nn.utils.clip_grad_norm_ returns the length before clipping
-too. Programs print it: a length that grows over time is the first sign of trouble.)
+The trap is the order. Before backward, the call would clip the gradients of the last batch.
+(torch.nn.utils.clip_grad_norm_ returns the length before clipping, too. Programs print it: a length
+that grows over time is an early sign of trouble.)
 
 New: gradients_of, clip_grad_norm_.
 Try: max_norm=1000 in the demo's run. Is it still saved?

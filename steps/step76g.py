@@ -1,23 +1,23 @@
-"""Step 76g: Clipping: other norms, and what cannot be measured
+"""Step 76g: Gradient clipping: other norms, inf, and by value
 
-Four things are wrong with the clipping of step 76f, and the demo shows them.
+The clipping of step 76f lacks four things:
 
-A gradient of inf has the length inf. 1 / inf is 0, and inf * 0 is nan: so all weights become nan at
-the next step, and the loss is nan from there on. The cause is then many lines away. With
-error_if_nonfinite the clipping itself raises the error, before any gradient has been changed.
+A gradient of inf has the length inf. 1 / inf is 0, and inf * 0 is nan: this weight becomes nan in
+the next step, and the loss with it, many lines away from the cause. With error_if_nonfinite=True
+the clipping itself raises an error, before any gradient has been changed.
 
-Where no parameter has a gradient, `stack` complains of an empty list. The length of nothing is 0.
+If no parameter has a gradient, `stack` fails with an empty list. The norm should be 0.
 
-Programs want other lengths. norm_type is the p of (sum of |g|^p)^(1/p); inf stands for the largest
-element. The rule of step 76f, that the norm of the norms is the norm, holds for each p.
+Programs use other norms. norm_type is the p of (sum of |g|^p)^(1/p); inf stands for the largest
+element. As in step 76f, the norm of the norms is the norm, for each p.
 
-Gradients may lie on several devices, and have several dtypes. Each norm is a single number, so the
-numbers are sent to the device of the first gradient, and the factor is sent back to each.
+Gradients may be on several devices, and have several dtypes. Each norm is a single number, so the
+norms are copied to the device of the first gradient, and the factor is copied to each.
 
-The measuring alone is useful too, to watch a training, so it becomes get_total_norm.
+The norm alone is useful to monitor a training, so get_total_norm is a function of its own.
 
-Some programs clip each element instead (clip_grad_value_). It is the simpler rule, with a trap: the
-direction changes. A gradient of (100, 0.5) that is cut to 0.5 points to the diagonal.
+Some programs clip each element instead (clip_grad_value_). That is simpler, with a trap: the
+direction changes. A gradient of (100, 0.5) that is clipped to 0.5 becomes (0.5, 0.5).
 
 (`foreach` chooses among PyTorch's implementations. There is one here, so it changes nothing.)
 

@@ -1,10 +1,10 @@
-"""Step 76h: Momentum: steps that remember
+"""Step 76h: Momentum
 
-Plain gradient descent zigzags through a valley. Across it the walls are steep, so the rate must be
-small; along it the ground falls gently, and with this rate the steps are tiny. The demo's valley is
-50 times as steep across as along: 342 steps.
+Plain gradient descent is slow in a valley. The loss is steep across it, so the rate must be small;
+it falls gently along it, and with this rate the steps are tiny. The demo's valley is 50 times as
+steep across as along: 342 steps.
 
-Let the steps add up like those of a rolling ball:
+So let the steps accumulate, like the velocity of a rolling ball:
 
     v = momentum * v + g,        p = p - lr * v
 
@@ -12,13 +12,13 @@ Across the valley the gradient changes its sign at each step, so in v it cancels
 it has the same sign all the time, and v grows to g + 0.9 g + 0.81 g + ... = g / (1 - 0.9): ten
 times as long with momentum = 0.9. With 0.8, the same valley takes 55 steps.
 
-v is the first thing that a rule remembers about a parameter. It goes into the optimizer's `state`,
-a dict for each tensor. A defaultdict makes it when it is first asked for. (In PyTorch, v is called
+v must be kept for each parameter from step to step. It is stored in the optimizer's `state`, which
+has a dict for each tensor. A defaultdict creates it at the first access. (In PyTorch, v is called
 momentum_buffer.)
 
-The trap: no gradient and a gradient of zero are now two things. A parameter without a gradient is
-left alone, while one whose gradient is zero rolls on. zero_grad writes None, as PyTorch's has done
-since 2.0; with set_to_none=False it writes zeros into the same memory, as it did before.
+The trap: no gradient and a gradient of zero are now different. A parameter without a gradient does
+not move, while one whose gradient is zero moves on by its momentum. zero_grad sets None, as
+PyTorch does since 2.0; with set_to_none=False it writes zeros into the same memory.
 
 Changed: Optimizer.__init__, Optimizer.zero_grad, SGD.
 Try: momentum=0.99 in the valley. Is more always better?

@@ -1,28 +1,27 @@
-"""Step 76i: Weight decay, and a look ahead
+"""Step 76i: Weight decay and Nesterov momentum
 
 Two small terms, one line each.
 
-Weight decay. A network with as many numbers as data can fit its noise with huge weights that nearly
-cancel. In the demo 20 numbers have to explain 20 noisy points: the fit is perfect, and new points
-are missed by far. A large weight should cost something: with weight_decay / 2 * |p|^2 added to the
-loss, the gradient of each weight gets one more term.
+Weight decay. A network with as many weights as data can fit the noise, with huge weights that
+nearly cancel. In the demo 20 weights fit 20 noisy points: the error is small, but large on new
+points. So large weights get a penalty: with weight_decay / 2 * |p|^2 added to the loss, the
+gradient of each weight gets one more term.
 
     g = g + weight_decay * p
 
-Each step then takes the share lr * weight_decay from each weight, and what the data do not hold up
-goes to zero. The penalty is never computed: only its gradient is needed.
+Each step then subtracts the share lr * weight_decay of each weight, and weights that the data do
+not need go to zero. The penalty itself is never computed: only its gradient is needed.
 
-A look ahead. With momentum the ball goes to p - lr * momentum * v anyhow, whatever the gradient is
-here. Nesterov's idea is to use the slope there. It brakes before the hill, not on it. With the look
-ahead written in terms of the point that the network is at, the step becomes
+Nesterov momentum. With momentum, p moves by -lr * momentum * v whatever the gradient is here. So
+Nesterov uses the gradient at that next point, and slows down earlier. In terms of the gradient at
+the current point, the step becomes
 
     d = g + momentum * v         instead of d = v
 
-In the valley of step 76h: 27 steps instead of 55. Without momentum there is nothing to look ahead
-to, so that is refused.
+In the valley of step 76h: 27 steps instead of 55. It requires a momentum.
 
-The trap: the order. The decay belongs to g before g goes into v. So v remembers it, too. (For SGD
-this is what PyTorch does; step 77i shows where it goes wrong.)
+The trap is the order. The decay is added to g before g goes into v, so v contains it, too. (PyTorch
+does the same for SGD; step 77i shows where it goes wrong.)
 
 Changed: SGD.
 Try: weight_decay=1.0 in the demo's fit. There can be too much of it, too.

@@ -1,4 +1,4 @@
-"""Step 76j: One check for all options
+"""Step 76j: One function checks all options
 
 SGD(params, momentum=-0.9) is accepted, and moves away from the minimum; so is weight_decay=-1. Each
 number needs its test. And each option is written three times: in the signature, in its test, and in
@@ -8,18 +8,17 @@ locals() at the beginning of a function is the dict of its arguments. So a const
 
     options = checked(locals())
 
-and an option stands in the signature alone. `checked` takes out what is not an option: self,
-params, and __class__, which Python adds to a method that calls super(). It tests the rest by their
-names, in a table that is valid for every optimizer of topic 77: it already lists their numbers,
-since what must not be negative for one of them must not be so for the others. The table's texts are
-those of PyTorch's messages.
+and an option is written only in the signature. `checked` removes what is not an option: self,
+params, and __class__, which Python adds to a method that calls super(). It checks the others by
+name, with one table for all optimizers: NOT_NEGATIVE already lists the options of steps 77a to 77i.
+Its values are the words of PyTorch's messages.
 
 Programs also pass options of PyTorch that do not exist here. Some of them change the result:
-amsgrad and centered change the formula, differentiable asks for gradients through a step. These are
-there for their default, False, and refused where they are True: to ignore them would give wrong
-numbers without a word. Others choose only how PyTorch computes, and may be ignored.
+amsgrad and centered change the formula, differentiable computes gradients through a step. False,
+their default, is accepted, and True is refused: ignoring it would give wrong numbers without an
+error. Others only choose among PyTorch's implementations, and are ignored.
 
-A rate may be a tensor. It must have one element, as the comparison with 0 needs one answer.
+A rate may be a tensor. It must have one element, so that it can be compared with 0.
 
 The trap: locals() has to come first. A variable that is set before it would become an option.
 

@@ -1,25 +1,23 @@
-"""Step 76k: A training that stops and goes on
+"""Step 76k: Optimizer.state_dict: stopping and resuming
 
-A machine goes down in the third night of a training. The weights were saved (a state_dict, step
-71u), so load them, make a new optimizer, and go on. But the loss jumps: what the rule remembered
-about each weight is gone. With momentum that is the velocity, which grew for days and is zero
-again. In the demo, ten steps and ten steps are not twenty steps.
+A machine crashes in the third night of a training. The weights were saved (state_dict, step 71f),
+so load them, make a new optimizer, and go on. But the optimizer's state is gone: with momentum, the
+velocity of each weight is zero again. In the demo, ten steps and ten more are not twenty steps.
 
-So the optimizer's memory must be saved, too. In `state`, its keys are the tensors themselves, and
-in the next process these are other tensors. What stays the same is their order. So a number stands
-for each parameter in state_dict, and load_state_dict gives memory number i to the i-th parameter
-that the optimizer has now:
+So the optimizer's state must be saved, too. The keys of `state` are the tensors themselves, and the
+next process has other tensors. What stays the same is their order. So state_dict replaces each
+parameter by its number, and load_state_dict gives state number i to the i-th parameter:
 
     {"state": {0: {"momentum_buffer": tensor}, 1: {...}},
      "param_groups": [{"lr": 0.1, "params": [0, 1]}]}
 
-This is why a set, which has no order, is refused (step 76c). The options are saved too, since a
-schedule may have changed them, and win over those that the constructor has been given.
+This is why a set, which has no order, is refused (step 76c). The options are saved too, because a
+schedule may have changed them; the saved ones replace those of the constructor.
 
-What a subclass keeps in `state` under other keys, not tensors, is saved under these keys.
+Entries of `state` whose keys are not tensors are saved under the same keys.
 
-The trap: the numbers say nothing about the layers. If two layers of equal size have changed their
-places in the program, each gets the velocity of the other, without an error.
+The trap: the numbers do not name the layers. If two layers of equal size have changed places in the
+program, each gets the velocity of the other, without an error.
 
 (The form is PyTorch's. As there, the dict has the optimizer's own tensors, not copies of them.)
 

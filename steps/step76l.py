@@ -1,26 +1,27 @@
-"""Step 76l: What a saved state may differ in
+"""Step 76l: Loading an optimizer's state: sizes, dtypes, old files
 
-The file of step 76k was written by the same program. In life it is older, or comes from elsewhere:
+The file of step 76k was written by the same program. A file may also be older, or come from another
+program:
 
-- An optimizer of another size gives "zip() argument 2 is shorter than argument 1". A message should
-  say what was loaded, and what is here.
-- An old file lacks an option that has been added since. The first step fails with a KeyError. It
-  should get its default.
-- The parameters may have another dtype, or be on another device, than those that were saved. Their
-  state has to follow them: each tensor is moved and cast to where its parameter is.
+- With another number of parameters the error is "zip() argument 2 is shorter than argument 1". The
+  message should name both sizes.
+- An old file lacks an option that was added later, and the first step fails with a KeyError. The
+  option should get its default.
+- The parameters may have another dtype or device than those that were saved. So each tensor of the
+  state is converted to the dtype and device of its parameter.
 - The loaded tensors are those of the dict. If the rule writes into its state, it writes into the
   saved dict too. So everything is copied.
-- A file without names (step 76e) would take the names here away. They stay.
+- A file without names (step 76e) would delete the names here. They stay.
 
-`adopted` makes the copy of one value. There is an exception: a rule that counts its steps keeps the
-count in the state, as "step". Cast to float16 like its parameter, it would stop at 2048, since 2049
-is not a float16. So it keeps its own dtype. Old programs have it as a number, new ones as a tensor:
-it becomes a tensor. (The first such rule is Adam, in step 77b; the demo has a small one.)
+`adopted` copies one value. There is an exception: a rule that counts its steps keeps the count in
+the state, as "step". Converted to float16 like its parameter, it would stop at 2048, because 2049
+is not a float16. So it keeps its own dtype. Old files contain a number, new ones a tensor: it
+becomes a tensor. (The first such rule is Adam, in step 77b; the demo has a small one.)
 
 The trap: a state may contain dicts of tensors. So `adopted` calls itself.
 
-What was loaded goes through __setstate__, the method that Python's pickles call too. There a
-subclass may add what it keeps beside the state. (PyTorch treats "step" in the same way.)
+The loaded values pass through __setstate__, the method that unpickling calls, too. A subclass may
+override it to add values of its own. (PyTorch treats "step" in the same way.)
 
 Changed: Optimizer.load_state_dict. New: Optimizer.adopted, Optimizer.__setstate__.
 Try: remove `and name != "step"`, and see where the demo's count stops.

@@ -1,25 +1,24 @@
-"""Step 76m: Hooks: who wants to know of a step
+"""Step 76m: Optimizer hooks
 
-A schedule must know whether there was a step (step 78d). A monitor wants to see the gradients
-before it. A tool saves the epoch with the optimizer's state. None of them should have to change the
-optimizer, or the loop. So an optimizer has hooks, as tensors (step 51a) and modules (step 71r)
-have: functions that it calls at six moments, before and after a step, a state_dict and a
-load_state_dict.
+A schedule has to detect whether a step was made (step 78d). A monitor needs the gradients before a
+step. A tool saves the epoch with the optimizer's state. None of them should change the optimizer or
+the loop. So an optimizer has hooks, as tensors (step 51e) and modules (step 71r) have: functions
+that it calls before and after a step, a state_dict and a load_state_dict.
 
     optimizer.register_step_post_hook(lambda optimizer, args, kwargs: ...)
 
-What a hook returns, if it is not None, takes the place of what it was given. Only after a step
-there is nothing left to replace. `registers` makes the six methods, since only the moment differs.
+The value that a hook returns replaces its arguments, unless it is None. After a step there is
+nothing to replace. `registers` makes the six methods, because only the moment differs.
 
-The hooks around a step are called by a wrapper of `step`. But many programs write a class with a
-`step` of its own, which would hide the wrapped one. Python calls __init_subclass__ for each new
-subclass, and there its `step` is wrapped too. Such a class may also forget to call __init__. So
-__new__, which comes before, makes the place for the hooks.
+A wrapper of `step` calls the hooks before and after it. But many programs define a subclass with a
+`step` of its own, which is not wrapped. Python calls __init_subclass__ for each new subclass, and
+there we wrap its `step`. Such a subclass may also not call __init__. So __new__, which runs before
+it, creates the dict of hooks.
 
-Copies and pickles take the parameters, options and state along, but not the hooks: these belong to
-the process. What a copy takes is what __getstate__ returns.
+Copies and pickles contain the parameters, options and state, which __getstate__ returns. They do
+not contain the hooks, which belong to the process.
 
-The trap: a hook may remove itself while they run. So the loop goes over a list of them.
+The trap: a hook may remove itself while the hooks run. So the loop runs over a copy of the list.
 
 (The names of the six methods are PyTorch's.)
 
@@ -364,7 +363,7 @@ if __name__ == "__main__":
     optimizer = SGD([w], lr=0.01)
     optimizer.step()  # no hooks yet
 
-    # Who is there, and in what order.
+    # The order of the hooks.
     optimizer.register_step_pre_hook(lambda *_: print("second,", end=" "))
     optimizer.register_step_pre_hook(lambda *_: print("first,", end=" "), prepend=True)
     handle = optimizer.register_step_post_hook(lambda *_: print("after"))

@@ -1,11 +1,11 @@
-"""Step 76n: The loss as a function of one point
+"""Step 76n: step(closure): computing the loss again
 
 All rules so far get one gradient and make one step. But is the step good? In the demo the curvature
-is 4, so with a rate of 0.6 each step leads further away, and the rule does not notice. It could, if
-it might ask for the loss at the new place, and try a shorter step.
+is 4, so with a rate of 0.6 each step increases the loss, and the rule does not notice. With the
+loss at the new point it could try a shorter step.
 
-A rule cannot compute the loss: only the program knows the batch and the model. So the program gives
-step a function that does:
+The optimizer cannot compute the loss: only the program has the batch and the model. So the program
+passes a function to step:
 
     def closure():
         optimizer.zero_grad()
@@ -15,15 +15,14 @@ step a function that does:
 
     loss = optimizer.step(closure)
 
-The plain rules call it once. A rule with a step of its own may call it as often as it likes: the
-demo's Halving halves its rate until the loss falls. Step 77m needs it, too.
+Optimizer.step calls it once and returns the loss. A subclass with a step of its own may call it
+several times; step 77m does. In the demo, Halving halves its rate until the loss falls.
 
-The trap: step moves the parameters under no_grad, and many programs have a whole step under
-no_grad. A closure that runs there would record no graph, and backward would fail. So it runs under
-enable_grad.
+The trap: step may be called, or decorated, with no_grad. A closure that runs there would record no
+graph, and backward would fail. So it runs under enable_grad.
 
-Methods of this kind see all parameters as one point in a space of many dimensions.
-parameters_to_vector makes this point: how long was a step, and how far is it from here to there?
+Such methods treat all parameters as one point in a space of many dimensions. parameters_to_vector
+returns this point as a vector. The demo measures the distance between two of them.
 
 Changed: Optimizer.step. New: parameters_to_vector.
 Try: remove enable_grad(). What does the error of the demo say?

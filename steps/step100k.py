@@ -181,7 +181,7 @@ class Watch:
                 return f"something was added to, or removed from, {list(container)!r:.80}"
         for value, how, copy in self.copies:
             if how(value) != copy:
-                return f"the contents of {value!r:.60} are others"
+                return f"the contents of {value!r:.60} have changed"
         for cell, value in self.cells:
             now = cell.cell_contents
             if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
@@ -498,7 +498,7 @@ if __name__ == "__main__":
     print("the array has changed:", f(ones(1)).item())  # -> the array has changed: 5.0
     NAMES.add("b")
     print("the set has changed:", f(ones(1)).item())  # -> the set has changed: 50.0
-    print(f.compiled.log[1])  # -> compiled anew: the contents of array([5., 1., 1.]) are others
+    print(f.compiled.log[1])  # -> compiled anew: the contents of array([5., 1., 1.]) have changed
 
     TABLE[1] = math.nan
     f(ones(1))

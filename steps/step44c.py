@@ -925,7 +925,7 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 
 @tensor_method("__array_wrap__")
 def array_wrap(self: Tensor, array: Any, context: Any = None, scalar: bool = False) -> Tensor:
-    """Makes a Tensor of what a function of NumPy's gives for one: np.sin(tensor)."""
+    """Makes a Tensor of the result of a NumPy function: np.sin(tensor)."""
     return from_numpy(np.asarray(array))
 
 

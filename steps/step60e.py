@@ -52,7 +52,7 @@ class Logsumexp(Reduction):
     exp(1000) is inf, so the largest, m, is taken out: y = m + log(sum of exp(x_i - m)).
     """
 
-    lowest = {4: -3e38, 8: -1e308}  # finite numbers of so many bytes
+    lowest = {4: -3e38, 8: -1e308}  # by item size: the lowest finite number, nearly
 
     def forward(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
         ctx.begin(x, dims, keepdims)

@@ -68,7 +68,7 @@ def converter(to: DType | str) -> Callable[["Module"], "Module"]:
 
 
 class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
-    """What load_state_dict answers: names without a value, and values without a name."""
+    """The result of load_state_dict: names without a value, and values without a name."""
 
     def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:

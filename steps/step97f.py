@@ -305,7 +305,7 @@ class Tracer:
             return self.show("view_at", parts)
         kinds = [str(getattr(p, "dtype", None)) for p in parts]
         if "bool" in kinds or any(isinstance(p, list) for p in parts):
-            raise Untraceable("a mask as an index: its result has a shape that depends on values")
+            raise Untraceable("a list or mask as an index: its result's shape may depend on values")
         return traced("getitem", (self, key))
 
     def reduce(self, op: str, axis: Any, keepdims: bool) -> "Tracer":
@@ -451,8 +451,8 @@ if __name__ == "__main__":
                 t[key]
             except Untraceable as error:
                 print(error)
-    # -> a mask as an index: its result has a shape that depends on values
-    # -> a mask as an index: its result has a shape that depends on values
+    # -> a list or mask as an index: its result's shape may depend on values
+    # -> a list or mask as an index: its result's shape may depend on values
     # -> an index of Python bools
     x, n = Node("input", (), {}, (2, 3), arrays[0].dtype), Node("input")
     part = Node("view_at", (x, (slice(None, -1), slice(0, 3, 2), n)))

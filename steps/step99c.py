@@ -39,7 +39,7 @@ from pathlib import Path
 
 
 class CompilerError(RuntimeError):
-    """There is no compiler, or it fails, or there is no place for what it makes. The text says
+    """There is no compiler, or it fails, or its output cannot be written. The text says
     which; the program can run without."""
 
 

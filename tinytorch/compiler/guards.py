@@ -183,7 +183,7 @@ class Watch:
                 return f"something was added to, or removed from, {list(container)!r:.80}"
         for value, how, copy in self.copies:
             if how(value) != copy:
-                return f"the contents of {value!r:.60} are others"
+                return f"the contents of {value!r:.60} have changed"
         for cell, value in self.cells:
             now = cell.cell_contents
             if now is not value and not (isinstance(value, PLAIN) and same(now, value)):

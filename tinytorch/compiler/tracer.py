@@ -271,7 +271,7 @@ class Tracer:
             return self.show("view_at", parts)
         kinds = [str(getattr(p, "dtype", None)) for p in parts]
         if "bool" in kinds or any(isinstance(p, list) for p in parts):
-            raise Untraceable("a mask as an index: its result has a shape that depends on values")
+            raise Untraceable("a list or mask as an index: its result's shape may depend on values")
         return traced("getitem", (self, key))
 
     # Writes.
